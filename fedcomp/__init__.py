@@ -1,0 +1,3 @@
+"""fedcomp: communication-efficient federated learning, accuracy against true bits."""
+
+__version__ = "0.1.0"

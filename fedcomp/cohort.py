@@ -1,0 +1,42 @@
+"""The clients of one round. Shape legend: M clients in the cohort, N clients in all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """Who takes part in a round, and how much each counts.
+
+    Attributes:
+        ids: [M] int64 client numbers in [0, N), ascending, on the run's device.
+        weight: [M] float32; the aggregate of rows x is `weight @ x`, any 1/(N p_i) already inside.
+        clients: the same numbers as `ids`, known to the host without a device read.
+    """
+
+    ids: Tensor
+    weight: Tensor
+    clients: tuple[int, ...]
+
+    @classmethod
+    def of(cls, clients: list[int] | tuple[int, ...], weight: Tensor) -> Cohort:
+        """A cohort on the CPU from a list of client numbers and their weights."""
+        return cls(torch.tensor(list(clients), dtype=torch.int64), weight.to(torch.float32), tuple(clients))
+
+    @property
+    def size(self) -> int:
+        """M."""
+        return len(self.clients)
+
+    def to(self, device: torch.device) -> Cohort:
+        """The same cohort with its tensors on `device`."""
+        return replace(self, ids=self.ids.to(device), weight=self.weight.to(device))
+
+
+def server(device: torch.device | str = "cpu") -> Cohort:
+    """The server as a sender: one row, number 0, weight 1."""
+    return Cohort(torch.zeros(1, dtype=torch.int64, device=device), torch.ones(1, device=device), (0,))
