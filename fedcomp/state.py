@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from fedcomp.cohort import Cohort
+
 State = TypeVar("State")
 
 
@@ -63,3 +65,13 @@ def _checked(path: str, old: Tensor, tensors: dict[str, Tensor]) -> Tensor:
             f"state '{path}' is {new.dtype} {tuple(new.shape)}, but this run needs {old.dtype} {tuple(old.shape)}"
         )
     return new.to(old.device)
+
+
+def take_rows(rows: Tensor, cohort: Cohort) -> Tensor:
+    """[M, ...]: the rows of the cohort's clients out of one row a client [N, ...]."""
+    return rows if cohort.size == rows.shape[0] else rows.index_select(0, cohort.ids)
+
+
+def put_rows(rows: Tensor, cohort: Cohort, new: Tensor) -> Tensor:
+    """[N, ...]: `rows` with the cohort's rows replaced by `new` [M, ...]; those of idle clients untouched."""
+    return new if cohort.size == rows.shape[0] else rows.index_copy(0, cohort.ids, new)

@@ -1,0 +1,116 @@
+"""What a federated algorithm is, and what it sees of the world.
+
+Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics, K models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from torch import Tensor
+
+from fedcomp.cohort import Cohort, server
+from fedcomp.keys import Key
+from fedcomp.wire import Common, Link
+
+Rows = TypeVar("Rows")
+Metrics = Mapping[str, Tensor]
+"""Named values of a round: scalars, or [M] one a client (logged as their mean)."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """Models to evaluate side by side; what is logged is their mean.
+
+    Attributes:
+        theta: [K, D] parameters.
+        stats: [K, C] running statistics.
+    """
+
+    theta: Tensor
+    stats: Tensor
+
+
+class Clients(Protocol):
+    """The clients with their data and the model they train.
+
+    Attributes:
+        num_clients: N. layers: sizes of the parameter tensors, sum D.
+    """
+
+    num_clients: int
+    layers: tuple[int, ...]
+
+    def run(self, work: Callable[..., Rows], cohort: Cohort, *rows: Tensor) -> Rows:
+        """`work(data, *rows)` for the cohort, in chunks of clients.
+
+        Args:
+            work: gets a chunk's `LocalData` and its part of every `rows` tensor; returns a tensor, dataclass or tuple
+                of tensors with one row a client.
+            rows: tensors with one row a client of the cohort [M, ...].
+        Returns:
+            the results of all chunks, in the order of the cohort.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a round is given.
+
+    Attributes:
+        round: 0 for the first. num_rounds: of the whole run.
+        key: names every draw of this round.
+        link: carries and counts messages.
+        clients: the executor.
+    """
+
+    round: int
+    num_rounds: int
+    key: Key
+    link: Link
+    clients: Clients
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """(round, num_rounds), as schedules take it."""
+        return self.round, self.num_rounds
+
+    def common(self, name: str, cohort: Cohort, side: Tensor | None = None) -> Common:
+        """What both ends know about the message called `name`."""
+        return Common(self.key.fold(name), cohort.ids, self.clients.layers, side)
+
+    def coin(self, name: str) -> Key:
+        """Randomness for the message called `name` that only its sender knows."""
+        return self.key.fold(name, "sender")
+
+    def server(self, like: Tensor) -> Cohort:
+        """The server as sender, on the device of `like`."""
+        return server(like.device)
+
+
+class Algorithm(Protocol):
+    """A method: a frozen dataclass of options. Nothing persists on it; state goes in and comes out.
+
+    Attributes:
+        weights: how much a client counts in `cohort.weight`: "samples" or "uniform".
+    """
+
+    @property
+    def weights(self) -> str: ...
+
+    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> Any:
+        """First state, from the model's first parameters [D] and statistics [C]; tensors follow theta's device."""
+        ...
+
+    def round(self, state: Any, cohort: Cohort, ctx: Context) -> tuple[Any, Metrics]:
+        """One round with a cohort of at least one client; must give `train/loss` [M] if it trains."""
+        ...
+
+    def deployed(self, state: Any, key: Key) -> Mapping[str, Models]:
+        """The models that the state stands for, by the name under which they are logged; "test" is the main one."""
+        ...
+
+

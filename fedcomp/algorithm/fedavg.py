@@ -1,0 +1,118 @@
+"""FedAvg with any compressor in either direction; with one local step it is the uncompressed PSGD of the papers.
+
+H. B. McMahan et al., "Communication-efficient learning of deep networks from decentralized data", AISTATS 2017,
+algorithm 1. With compressors: A. Reisizadeh et al., "FedPAQ", AISTATS 2020 (uplink); H. Tang et al., "DoubleSqueeze",
+ICML 2019 (both directions with error feedback).
+
+Two ways down, by what the downlink's codec can carry:
+    model   the round begins with the model, sent to those who take part (codecs that are `faithful`, such as dense)
+    update  the round ends with the server's step, sent to all N clients, idle ones too, so that everybody keeps the
+            same model; the server takes the step that it sent. The first model follows from the run's seed, which
+            both ends know, and costs nothing.
+
+Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.running_stats import gather_stats, send_stats
+from fedcomp.client import LocalData, LocalSolver
+from fedcomp.client.solver import LocalResult
+from fedcomp.cohort import Cohort
+from fedcomp.compressor import Compressor, Memory
+from fedcomp.keys import Key
+from fedcomp.server import ServerOptimizer
+from fedcomp.server.contract import Slots
+
+
+@dataclass(frozen=True)
+class FedAvgState:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [D] the server's model. stats: [C] its running statistics.
+        uplink, downlink: memories of the compressors, one row a client and one for the server.
+        optimizer: memories of the server optimiser.
+    """
+
+    theta: Tensor
+    stats: Tensor
+    uplink: Memory
+    downlink: Memory
+    optimizer: Slots
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    """Local training, weighted mean of the updates, server step.
+
+    Attributes:
+        client: trains locally. server: steps along the mean update.
+        uplink: carries theta_i - theta to the server. downlink: carries the model or the server's step back.
+        weights: "samples" (p_i proportional to the client's data) or "uniform".
+        sends: "model", "update", or "auto" by what the downlink's codec can carry.
+    """
+
+    client: LocalSolver
+    server: ServerOptimizer
+    uplink: Compressor
+    downlink: Compressor
+    weights: str = "samples"
+    sends: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.weights not in ("samples", "uniform"):
+            raise ValueError(f"algorithm.weights={self.weights} must be samples or uniform")
+        if self.sends not in ("auto", "model", "update"):
+            raise ValueError(f"algorithm.sends={self.sends} must be auto, model or update")
+        if self.sends == "model" and not self.downlink.codec.faithful:
+            name = type(self.downlink.codec).__name__
+            raise ValueError(f"algorithm.sends=model needs a dense downlink, not {name}: use auto or update")
+
+    @property
+    def sends_model(self) -> bool:
+        """Whether the downlink carries the model itself."""
+        return self.downlink.codec.faithful if self.sends == "auto" else self.sends == "model"
+
+    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> FedAvgState:
+        """The first model and empty memories."""
+        uplink, downlink = self.uplink.init(num_clients, theta), self.downlink.init(1, theta)
+        return FedAvgState(theta, stats, uplink, downlink, self.server.init(theta))
+
+    def round(self, state: FedAvgState, cohort: Cohort, ctx: Context) -> tuple[FedAvgState, Metrics]:
+        """One round of algorithm 1."""
+        start, stats, downlink = state.theta, state.stats, state.downlink
+        if self.sends_model:
+            start, downlink = self._send_down("model", start, downlink, cohort.size, ctx)
+            stats = send_stats(stats, cohort.size, ctx)
+
+        def train(data: LocalData, theta: Tensor, stats: Tensor) -> LocalResult:
+            result = self.client.run(data, theta, stats, ctx.progress)
+            return LocalResult(result.theta.sub_(theta), result.stats, result.loss)
+
+        local = ctx.clients.run(train, cohort, start.expand(cohort.size, -1), stats.expand(cohort.size, -1))
+        common, coin = ctx.common("update", cohort), ctx.coin("update")
+        mean, uplink = self.uplink.send_up(local.theta, state.uplink, cohort, ctx.link, common, coin)
+        stats = gather_stats(local.stats, cohort, ctx)
+
+        step, optimizer = self.server.step(mean, state.optimizer)
+        if not self.sends_model:
+            step, downlink = self._send_down("step", step, downlink, ctx.clients.num_clients, ctx)
+            stats = send_stats(stats, ctx.clients.num_clients, ctx)
+        return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer), {"train/loss": local.loss}
+
+    def deployed(self, state: FedAvgState, key: Key) -> dict[str, Models]:
+        """The server's model."""
+        return {"test": Models(state.theta[None], state.stats[None])}
+
+    def _send_down(
+        self, name: str, x: Tensor, memory: Memory, num_receivers: int, ctx: Context
+    ) -> tuple[Tensor, Memory]:
+        sender = ctx.server(x)
+        common, coin = ctx.common(name, sender), ctx.coin(name)
+        return self.downlink.send_down(x, memory, sender, num_receivers, ctx.link, common, coin)

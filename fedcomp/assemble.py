@@ -1,0 +1,138 @@
+"""From a composed config to the parts of a simulation, checked to fit together before anything runs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from fedcomp import schema
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.estimator import ESTIMATORS
+from fedcomp.compressor.feedback import FEEDBACKS
+from fedcomp.dataset.check import check as check_dataset
+from fedcomp.dataset.contract import Dataset
+from fedcomp.keys import Key
+from fedcomp.model.build import build as build_model
+from fedcomp.model.chunking import chunk_size
+from fedcomp.partition.contract import check_enough, check_parts
+from fedcomp.simulation.local import Shards
+from fedcomp.simulation.loop import Simulation
+from fedcomp.simulation.memory import check_memory
+from fedcomp.wire import Link, WireLink
+
+
+def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list[torch.Tensor]]:
+    """Build every part of the run, and check that they fit together.
+
+    Returns:
+        the simulation, with everything on `device`, and each client's sample numbers.
+    """
+    key = Key(("run", config.seed))
+    dataset: Dataset = build(config.dataset)
+    check_dataset(dataset)
+    model = build_model(build(config.model), key.fold("model"), dataset.input_shape, dataset.num_outputs, dataset.task)
+
+    participation = build(config.participation)
+    participation.check(config.num_clients)
+    parts = _split(config, dataset)
+
+    offered = {
+        "client": lambda: build(config.client),
+        "server": lambda: build(config.server),
+        "uplink": lambda: build_compressor(config.compressor),
+        "downlink": lambda: build_compressor(config.downlink, "downlink"),
+    }
+    algorithm = build(config.algorithm)
+    if isinstance(algorithm, functools.partial):
+        wanted = inspect.signature(algorithm.func).parameters
+        algorithm = algorithm(**{name: make() for name, make in offered.items() if name in wanted})
+
+    expected = int(participation.inclusion(config.num_clients).sum().ceil())
+    check_memory(algorithm, model, dataset, config.num_clients, expected, device)
+    at_once = config.chunk_size or chunk_size(model, device, dataset.input_shape, config.client.batch_size)
+    simulation = Simulation(
+        algorithm=algorithm,
+        dataset=dataset.to(device),
+        shards=Shards.of(parts, device),
+        model=model,
+        participation=participation,
+        key=key,
+        rounds=config.rounds,
+        chunk_size=at_once,
+        link=WireLink if config.wire is schema.Wire.packed else Link,
+        device=device,
+    )
+    return simulation, parts
+
+
+def build(node: Any) -> Any:
+    """What a config node describes.
+
+    Raises:
+        ValueError: the part refuses its options; its own line, without Hydra's wrapping.
+    """
+    try:
+        return instantiate(node, _convert_="all")
+    except Exception as error:
+        raise _own_line(error, str(node.get("_target_"))) from error
+
+
+def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
+    """A codec's options with `feedback` and `estimator` beside them: short names, or nodes with a `_target_`."""
+    options = dict(node)
+    feedback = _named("feedback", options.pop("feedback", "none"), FEEDBACKS, group)
+    estimator = _named("estimator", options.pop("estimator", "weighted_sum"), ESTIMATORS, group)
+    try:
+        return Compressor(build(OmegaConf.create(options)), feedback, estimator)
+    except ValueError as error:
+        raise ValueError(str(error).replace("compressor.", f"{group}.")) from error
+
+
+def _named(part: str, choice: Any, known: Mapping[str, Any], group: str) -> Any:
+    if isinstance(choice, DictConfig):
+        return build(choice)
+    if choice not in known:
+        raise ValueError(f"{group}.{part}={choice} must be one of {', '.join(known)}, or a node with _target_")
+    return known[choice]
+
+
+def _own_line(error: Exception, target: str) -> ValueError:
+    """The innermost ValueError's own message; what Python says of a wrong argument otherwise."""
+    inner: BaseException = error
+    while inner.__cause__ is not None:
+        inner = inner.__cause__
+    if isinstance(inner, ValueError):
+        return ValueError(str(inner))
+    reason = str(inner).strip().split("\n")[0]
+    return ValueError(f"cannot build {target}: {type(inner).__name__}: {reason}")
+
+
+def _split(config: DictConfig, dataset: Dataset) -> list[torch.Tensor]:
+    partition = build(config.partition)
+    labels = dataset.train.y if dataset.task == "classification" else None
+    check_enough(len(dataset.train), config.num_clients)
+    seed = config.seed if partition.seed is None else partition.seed
+    parts = partition.split(labels, len(dataset.train), config.num_clients, Key(("partition", seed)))
+    check_parts(parts, len(dataset.train))
+    return parts
+
+
+def pick_device(name: str) -> torch.device:
+    """The device called `name`; auto is a GPU where there is one. Raises ValueError: no such device."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"device={name} must be auto, cpu, cuda or cuda:<number>") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device={name} must be auto, cpu, cuda or cuda:<number>")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device={name}: {torch.cuda.device_count()} GPUs are visible here; use device=cpu or auto")
+    return device

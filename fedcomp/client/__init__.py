@@ -1,0 +1,6 @@
+"""Local training of a chunk of clients at once: solvers over rows, and the gradient hook."""
+
+from fedcomp.client.contract import Batch, Batching, GradFn, LocalData
+from fedcomp.client.solver import LocalResult, LocalSolver
+
+__all__ = ["Batch", "Batching", "GradFn", "LocalData", "LocalResult", "LocalSolver"]

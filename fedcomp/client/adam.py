@@ -1,0 +1,47 @@
+"""Local Adam, fresh moments every round.
+
+D. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015, algorithm 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedcomp.client.solver import LocalSolver
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam(LocalSolver):
+    """Adam as torch.optim.Adam computes it.
+
+    Attributes:
+        beta1, beta2: decay of the first and second moment, in [0, 1). eps: added to the root of the second moment.
+        weight_decay: L2 penalty's factor, added to the gradient; at least 0.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
+            if not 0 <= beta < 1:
+                raise ValueError(f"client.{name}={beta} must be in [0, 1)")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"client.weight_decay={self.weight_decay} must be 0 or more")
+
+    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
+        return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)
+
+    def update(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step: int, lr: float) -> None:
+        first, second = slots
+        if self.weight_decay:
+            grad = grad.add(theta, alpha=self.weight_decay)
+        first.lerp_(grad, 1 - self.beta1)
+        second.mul_(self.beta2).addcmul_(grad, grad, value=1 - self.beta2)
+        scale1, scale2 = 1 - self.beta1 ** (step + 1), 1 - self.beta2 ** (step + 1)
+        theta.addcdiv_(first, (second / scale2).sqrt_().add_(self.eps), value=-lr / scale1)

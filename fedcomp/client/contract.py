@@ -1,0 +1,83 @@
+"""What a local solver sees of its clients.
+
+Shape legend: M clients of a chunk, A <= M of them still at work, D parameters, C running statistics, B batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from fedcomp.model.contract import Gradient
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How a client goes through its samples in one round.
+
+    Attributes:
+        batch_size: samples a step; a client that holds fewer takes them all.
+        epochs: passes over the client's data, each in a fresh order; used when `steps` is None.
+        steps: number of steps, however many passes that is.
+        replacement: draw each batch uniformly with replacement instead of going through in order.
+    """
+
+    batch_size: int
+    epochs: int = 1
+    steps: int | None = None
+    replacement: bool = False
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's samples of the clients that still have a step to make.
+
+    Clients of a chunk are sorted by falling number of steps, so those at work are always its first rows: what a method
+    keeps for each client is cut to `[: batch.num_rows]`.
+
+    Attributes:
+        x: [A, B, ...] inputs; y: [A, B] classes or [A, B, O] targets.
+        weight: [A, B] of 0 and 1, where 0 marks a place without a sample; None: every place holds one.
+        stats: [A, C] running statistics that enter the step.
+    """
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor | None
+    stats: Tensor
+
+    @property
+    def num_rows(self) -> int:
+        """A."""
+        return self.x.shape[0]
+
+
+GradFn = Callable[[Tensor, Batch, int], Gradient]
+"""`grad_fn(theta [A, D], batch, step) -> Gradient`: the hook through which a method changes the local gradient."""
+
+
+class LocalData(Protocol):
+    """A chunk of clients with their data.
+
+    Attributes:
+        ids: [M] int64 client numbers.
+        num_samples: [M] int64 samples that each holds.
+    """
+
+    ids: Tensor
+    num_samples: Tensor
+
+    def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Steps of the round as (x, y, weight); rows shrink as clients finish."""
+        ...
+
+    def num_steps(self, batching: Batching) -> Tensor:
+        """[M] int64 steps that each client makes."""
+        ...
+
+    def gradient(self, theta: Tensor, batch: Batch, step: int) -> Gradient:
+        """The plain gradient of the batch loss: the innermost `GradFn`."""
+        ...

@@ -1,0 +1,39 @@
+"""Local SGD with momentum and weight decay, as torch.optim.SGD computes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedcomp.client.solver import LocalSolver
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sgd(LocalSolver):
+    """g <- grad + weight_decay * theta; v <- momentum * v + g; theta <- theta - lr * v. Fresh v every round.
+
+    Attributes:
+        momentum: in [0, 1). weight_decay: L2 penalty's factor, at least 0.
+    """
+
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"client.momentum={self.momentum} must be in [0, 1)")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"client.weight_decay={self.weight_decay} must be 0 or more")
+
+    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
+        return (theta.new_zeros(theta.shape),) if self.momentum else ()
+
+    def update(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step: int, lr: float) -> None:
+        if self.weight_decay:
+            grad = grad.add(theta, alpha=self.weight_decay)
+        if self.momentum:
+            (velocity,) = slots
+            grad = velocity.mul_(self.momentum).add_(grad)
+        theta.sub_(grad, alpha=lr)

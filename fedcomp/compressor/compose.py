@@ -1,0 +1,74 @@
+"""A compressor is a codec with a sender's memory and a receiver's estimator.
+
+Shape legend: M senders in the cohort, N clients, D entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from fedcomp.cohort import Cohort
+from fedcomp.compressor.contract import Codec, Estimator, Feedback
+from fedcomp.compressor.estimator import WeightedSum
+from fedcomp.compressor.feedback import NoFeedback
+from fedcomp.keys import Key
+from fedcomp.state import put_rows, take_rows
+from fedcomp.wire import Common, Link, Payload
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What both ends of a compressed link remember.
+
+    Attributes:
+        sender: [N, D] or [N, 0], the feedback's rows, one a sender.
+        receiver: the estimator's memory.
+    """
+
+    sender: Tensor
+    receiver: Tensor
+
+
+@dataclass(frozen=True)
+class Compressor:
+    """Codec, feedback and estimator as one: what an algorithm sends its vectors through.
+
+    Attributes:
+        codec: rows to messages and back.
+        feedback: the sender's memory.
+        estimator: the receiver's joint decoder.
+    """
+
+    codec: Codec
+    feedback: Feedback = field(default_factory=NoFeedback)
+    estimator: Estimator = field(default_factory=WeightedSum)
+
+    def init(self, num_senders: int, like: Tensor) -> Memory:
+        """Empty memories for `num_senders` senders of vectors like `like` [D]."""
+        return Memory(self.feedback.init(num_senders, like), self.estimator.init(num_senders, like))
+
+    def encode(self, x: Tensor, memory: Memory, cohort: Cohort, common: Common, coin: Key) -> tuple[Payload, Memory]:
+        """Messages for x [M, D] from the cohort's senders; the memory rows of all others stay as they are."""
+        payload, rows = self.feedback.encode(self.codec, x, take_rows(memory.sender, cohort), common, coin)
+        return payload, replace(memory, sender=put_rows(memory.sender, cohort, rows))
+
+    def estimate(self, payload: Payload, memory: Memory, cohort: Cohort, common: Common) -> tuple[Tensor, Memory]:
+        """The receiver's estimate [D] of `cohort.weight @ x`."""
+        estimate, receiver = self.estimator.estimate(self.codec, payload, memory.receiver, cohort, common)
+        return estimate, replace(memory, receiver=receiver)
+
+    def send_up(
+        self, x: Tensor, memory: Memory, cohort: Cohort, link: Link, common: Common, coin: Key
+    ) -> tuple[Tensor, Memory]:
+        """Clients send x [M, D] to the server; returns the server's estimate [D] of the weighted sum."""
+        payload, memory = self.encode(x, memory, cohort, common, coin)
+        return self.estimate(link.up(payload), memory, cohort, common)
+
+    def send_down(
+        self, x: Tensor, memory: Memory, sender: Cohort, num_receivers: int, link: Link, common: Common, coin: Key
+    ) -> tuple[Tensor, Memory]:
+        """The server broadcasts x [D] to `num_receivers` clients; returns the vector [D] that each decodes."""
+        payload, memory = self.encode(x[None], memory, sender, common, coin)
+        return self.estimate(link.broadcast(payload, num_receivers), memory, sender, common)

@@ -1,0 +1,52 @@
+"""No compression: every entry as a float of 32 or 16 bits.
+
+The uncompressed uplink of PSGD and FedAvg (H. B. McMahan et al., AISTATS 2017), 32 bits a parameter. With
+`precision: float16` or `bfloat16` entries are rounded to nearest, and values beyond the largest float are clamped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.check import check_choice
+from fedcomp.keys import Key
+from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire.coding import Float
+
+PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Sends x itself.
+
+    Attributes:
+        precision: float32, float16 or bfloat16.
+    """
+
+    precision: str = "float32"
+    contractive: bool = True
+    faithful: bool = True
+
+    def __post_init__(self) -> None:
+        check_choice("compressor.precision", self.precision, tuple(PRECISIONS))
+
+    @property
+    def unbiased(self) -> bool:
+        """Rounding to nearest is a bias, if a small one."""
+        return self.precision == "float32"
+
+    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+        """D floats a row."""
+        dtype = PRECISIONS[self.precision]
+        if dtype != torch.float32:
+            largest = torch.finfo(dtype).max
+            x = x.clamp(-largest, largest)
+        return Payload({"values": Field(x.to(dtype), Float(dtype))})
+
+    def decode(self, payload: Payload, common: Common) -> Tensor:
+        """The floats as float32."""
+        return payload.fields["values"].data.to(torch.float32)

@@ -1,0 +1,52 @@
+"""What a sender remembers: nothing, or the error that its last messages made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedcomp.compressor.contract import Codec
+from fedcomp.keys import Key
+from fedcomp.wire import Common, Payload
+
+
+@dataclass(frozen=True)
+class NoFeedback:
+    """Sends x as it is; remembers nothing."""
+
+    def init(self, num_senders: int, like: Tensor) -> Tensor:
+        return like.new_zeros(num_senders, 0)
+
+    def encode(self, codec: Codec, x: Tensor, memory: Tensor, common: Common, coin: Key) -> tuple[Payload, Tensor]:
+        return codec.encode(x, common, coin), memory
+
+
+@dataclass(frozen=True)
+class ErrorFeedback:
+    """Adds what earlier messages left out: sends C(y), y = x + decay * e, and keeps e <- y - C(y).
+
+    F. Seide et al., "1-bit stochastic gradient descent", Interspeech 2014; S. P. Karimireddy, Q. Rebjock, S. Stich,
+    M. Jaggi, "Error feedback fixes SignSGD", ICML 2019, algorithm 2.
+
+    Attributes:
+        decay: share of the old error that is kept, in (0, 1].
+    """
+
+    decay: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"feedback.decay={self.decay} must be in (0, 1]; 1 keeps the whole error")
+
+    def init(self, num_senders: int, like: Tensor) -> Tensor:
+        return like.new_zeros(num_senders, like.shape[0])
+
+    def encode(self, codec: Codec, x: Tensor, memory: Tensor, common: Common, coin: Key) -> tuple[Payload, Tensor]:
+        meant = x + self.decay * memory
+        payload = codec.encode(meant, common, coin)
+        return payload, meant - codec.decode(payload, common)
+
+
+FEEDBACKS: dict[str, NoFeedback | ErrorFeedback] = {"none": NoFeedback(), "error": ErrorFeedback()}
+"""The short names that `compressor.feedback=<name>` takes; any other part is given by its `_target_`."""

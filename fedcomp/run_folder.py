@@ -1,0 +1,82 @@
+"""A run's place on disk: outputs/<name>/<config hash>/seed=<n>/, owned by one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedcomp.tracking.atomic import explained
+
+WITHOUT_EFFECT = {
+    "name",
+    "label",
+    "seed",
+    "output_root",
+    "overwrite",
+    "checkpoint_every",
+    "threads",
+    "quiet",
+    "verbose",
+    "tracker",
+    "dataset.root",
+    "dataset.download",
+}
+"""Keys that change no number of the run (the seed has its own folder) and so are left out of the hash."""
+
+CONFIG, CHECKPOINT, LOG, CURVE, PARTITION = "config.yaml", "checkpoint.pt", "run.log", "curve.png", "partition.png"
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Eight hex digits of the resolved config, without what changes no number."""
+    kept = _without(config, "")
+    text = json.dumps(kept, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def run_folder(config: Mapping[str, Any]) -> Path:
+    """Where the run of this resolved config lives."""
+    root = Path(str(config["output_root"])).expanduser()
+    return root / str(config["name"]) / config_hash(config) / f"seed={config['seed']}"
+
+
+@contextlib.contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Hold the folder, made if missing; released when the process ends, however it ends.
+
+    Raises:
+        ValueError: another process holds it, or it cannot be written.
+    """
+    path = folder / ".lock"
+    with explained(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ValueError(
+                f"{folder} is being written by another process: wait for it, or change name or seed"
+            ) from error
+        yield
+
+
+def clear(folder: Path) -> None:
+    """Remove what an earlier run left in the folder (`overwrite=true`), but not the lock."""
+    for path in folder.iterdir():
+        if path.name == ".lock":
+            continue
+        with explained(path):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _without(node: Any, path: str) -> Any:
+    if not isinstance(node, Mapping):
+        return node
+    where = {key: f"{path}.{key}" if path else str(key) for key in node}
+    return {key: _without(value, where[key]) for key, value in node.items() if where[key] not in WITHOUT_EFFECT}

@@ -1,0 +1,197 @@
+"""A simulation in its folder: resumes, records, checkpoints, shows progress, and stops without losing anything."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from fedcomp.run_folder import CHECKPOINT, CURVE
+from fedcomp.simulation import checkpoint as checkpoints
+from fedcomp.simulation.checkpoint import Checkpoint
+from fedcomp.simulation.loop import Simulation
+from fedcomp.simulation.watch import REMEDY, Diverged, LossWatch
+from fedcomp.tracking.contract import RunInfo, Tracker
+from fedcomp.tracking.plots import plot_curve
+from fedcomp.tracking.progress import Progress
+from fedcomp.tracking.record import FILE as RECORD
+from fedcomp.tracking.record import Line, Record, read_lines
+from fedcomp.tracking.status import State, Status, read_status, write_status
+from fedcomp.wire import Ledger
+
+CHECKPOINT_SECONDS = 30.0
+
+
+class Interrupted(Exception):
+    """The run was asked to stop by a signal, and has saved its state.
+
+    Attributes:
+        signal: its number.
+    """
+
+    def __init__(self, signal_number: int, message: str) -> None:
+        super().__init__(message)
+        self.signal = signal_number
+
+
+@dataclass
+class StopRequest:
+    """Turns the first Ctrl-C or SIGTERM into a wish that is heard between rounds; a second Ctrl-C stops at once."""
+
+    number: int | None = None
+
+    def __enter__(self) -> StopRequest:
+        self._before = {number: signal.signal(number, self._hear) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.number is not None:
+            raise KeyboardInterrupt
+        self.number = number
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run in its folder.
+
+    Attributes:
+        simulation: what is run. info: which run this is. tracker: a view beside the record. progress: for the user.
+        eval_every: rounds between evaluations; round 0 and the last round are always evaluated.
+        checkpoint_every: rounds between checkpoints; None: one every 30 seconds, and at the end.
+    """
+
+    simulation: Simulation
+    info: RunInfo
+    tracker: Tracker
+    progress: Progress
+    eval_every: int = 1
+    checkpoint_every: int | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the run's files lie."""
+        return self.info.folder
+
+    def run(self) -> list[Line]:
+        """Run to the end from wherever the folder's checkpoint stands; returns all lines of the record.
+
+        Raises:
+            Interrupted: stopped by a signal; the same command goes on.
+            ValueError: the run failed, with one line that says why; the record up to there is kept.
+        """
+        record = Record(self.folder)
+        start = self._resume()
+        record.truncate_after(start.round if start.round else -1)
+        state: State = "failed"
+        error: str | None = None
+        self.tracker.start(self.info)
+        try:
+            with StopRequest() as stop, self.progress:
+                self._rounds(start, record, stop)
+            state = "finished"
+        except Interrupted as interruption:
+            state, error = "interrupted", str(interruption)
+            raise
+        except KeyboardInterrupt as interruption:
+            state, error = "interrupted", "stopped at once; the last checkpoint holds"
+            raise Interrupted(signal.SIGINT, error) from interruption
+        except BaseException as failure:
+            error = str(failure).strip().split("\n")[0] or type(failure).__name__
+            raise
+        finally:
+            lines = read_lines(record.path)
+            done = int(lines[-1]["round"]) if lines else 0
+            write_status(self.folder, Status(state, done, error))
+            self._draw(lines)
+            self.tracker.finish(state, lines[-1] if lines else {})
+        return lines
+
+    def _resume(self) -> Checkpoint:
+        path, first = self.folder / CHECKPOINT, self.simulation.init()
+        if not path.exists():
+            return Checkpoint(0, first, Ledger().counters(), 0.0)
+        start = checkpoints.load(path, first, self.info.config_hash)
+        self.progress.note(f"resuming after round {start.round}")
+        return start
+
+    def _rounds(self, start: Checkpoint, record: Record, stop: StopRequest) -> None:
+        simulation, watch, ledger = self.simulation, LossWatch(), Ledger()
+        ledger.restore(start.ledger)
+        began = time.perf_counter() - start.seconds
+        state, saved = start.state, time.perf_counter()
+
+        def save(done: int) -> None:
+            position = Checkpoint(done, state, ledger.counters(), time.perf_counter() - began)
+            checkpoints.save(self.folder / CHECKPOINT, position, self.info.config_hash)
+
+        def log(done: int, metrics: dict[str, float]) -> None:
+            line: Line = {"round": done} | metrics | ledger.record(simulation.model.dim)
+            line["seconds"] = time.perf_counter() - began
+            self._log(line, record)
+
+        self.progress.start(start.round, simulation.rounds)
+        write_status(self.folder, Status("running", start.round))
+        if not start.round:
+            log(0, simulation.evaluate(0, state))
+        for done in range(start.round + 1, simulation.rounds + 1):
+            state, cohort, metrics = simulation.round(done - 1, state, ledger)
+            if "train/loss" in metrics:
+                watch.see(done, cohort, metrics["train/loss"])
+            if done % self.eval_every == 0 or done == simulation.rounds:
+                watch.check()
+                log(done, _test(done, simulation, state) | _means(metrics, watch))
+                write_status(self.folder, Status("running", done))
+            if self._due(done, saved):
+                watch.check()
+                save(done)
+                saved = time.perf_counter()
+            if stop.number is not None and done < simulation.rounds:
+                save(done)
+                raise Interrupted(stop.number, f"interrupted after round {done} of {simulation.rounds}, state saved")
+            self.progress.advance(done)
+
+    def _due(self, done: int, saved: float) -> bool:
+        if done == self.simulation.rounds:
+            return True
+        if self.checkpoint_every is not None:
+            return done % self.checkpoint_every == 0
+        return time.perf_counter() - saved > CHECKPOINT_SECONDS
+
+    def _log(self, line: Line, record: Record) -> None:
+        record.append(line)
+        self.tracker.log(line)
+        self.progress.evaluated(line)
+
+    def _draw(self, lines: list[Line]) -> None:
+        if any("test/accuracy" in line or "test/loss" in line for line in lines):
+            title = self.info.config.get("label") or self.info.name
+            plot_curve(lines, self.folder / CURVE, str(title), self.simulation.model.dim)
+
+
+def finished(folder: Path, rounds: int) -> list[Line] | None:
+    """The record of a run that ended well in this folder; None if there is still something to do."""
+    status = read_status(folder)
+    if status is None or status.state != "finished" or status.round != rounds:
+        return None
+    return read_lines(folder / RECORD)
+
+
+def _test(done: int, simulation: Simulation, state: Any) -> dict[str, float]:
+    metrics = simulation.evaluate(done, state)
+    loss = metrics.get("test/loss", 0.0)
+    if loss - loss != 0:
+        raise Diverged(f"round {done}: the test loss of the server's model is {loss}; {REMEDY}")
+    return metrics
+
+
+def _means(metrics: Any, watch: LossWatch) -> dict[str, float]:
+    means = {name: float(value.mean()) for name, value in metrics.items() if name != "train/loss"}
+    loss = watch.mean()
+    return means if loss is None else {"train/loss": loss} | means

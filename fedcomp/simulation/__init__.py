@@ -1,0 +1,1 @@
+"""The engine: executes rounds, evaluates, checkpoints. It names no method."""

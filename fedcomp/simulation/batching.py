@@ -1,0 +1,83 @@
+"""Which samples every client of a chunk takes in every step, planned at once from keys.
+
+Shape legend: M clients of a chunk, A of them still at work, S steps, B batch, E passes, n samples of a client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcomp.client.contract import Batching
+from fedcomp.keys import Key
+
+OUT_OF_RANGE = 1 << 40
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a round.
+
+    Attributes:
+        position: [S, M, B] int64 places in a client's own list of samples; arbitrary but valid where no sample is taken.
+        counts: [S, M] samples really taken (0 after a client's last step), known to the host.
+    """
+
+    position: Tensor
+    counts: np.ndarray
+
+
+def num_steps(sizes: np.ndarray, batching: Batching) -> np.ndarray:
+    """[M] steps that clients with `sizes` samples make."""
+    if batching.steps is not None:
+        return np.full_like(sizes, batching.steps)
+    return batching.epochs * -(-sizes // batching.batch_size)
+
+
+def plan(ids: Tensor, sizes: np.ndarray, batching: Batching, key: Key) -> Plan:
+    """Plan a round for clients `ids` [M] (on the run's device) that hold `sizes` [M] samples (known to the host).
+
+    A client's plan depends on its own number and size alone: in pass e it goes through its samples in the order of
+    keyed random words, in batches of B, the last one as small as what is left.
+    """
+    steps = num_steps(sizes, batching)
+    if batching.replacement:
+        return _with_replacement(ids, sizes, steps, batching.batch_size, key)
+    batch = int(min(batching.batch_size, sizes.max()))
+    per_pass = -(-sizes // batch)
+    num_passes = int((-(-steps // per_pass)).max())
+    order = torch.stack([_shuffled(ids, sizes, key.fold("pass", index)) for index in range(num_passes)])  # [E, M, n]
+
+    step = np.arange(int(steps.max()))[:, None]
+    first = (step % per_pass) * batch  # [S, M] place of the step's first sample in its pass
+    counts = np.where(step < steps, np.minimum(batch, sizes - first), 0)
+    if (sizes == sizes[0]).all() and int(sizes[0]) % batch == 0:
+        whole = order.view(num_passes, len(sizes), -1, batch).transpose(1, 2).flatten(0, 1)
+        return Plan(whole[: len(step)], counts)
+    place = np.minimum((step // per_pass) * order.shape[2] + first, num_passes * order.shape[2] - 1)
+    flat = order.transpose(0, 1).flatten(1)  # [M, E n]
+    start = torch.from_numpy(place).to(ids.device, non_blocking=True)
+    index = (start[:, :, None] + torch.arange(batch, device=ids.device)).clamp_(max=flat.shape[1] - 1)  # [S, M, B]
+    position = flat.gather(1, index.transpose(0, 1).flatten(1)).view(len(sizes), len(step), batch)
+    return Plan(position.transpose(0, 1), counts)
+
+
+def _shuffled(ids: Tensor, sizes: np.ndarray, key: Key) -> Tensor:
+    """[M, n] each client's own places in random order, its places first."""
+    longest = int(sizes.max())
+    words = key.words(ids, longest)
+    if (sizes != longest).any():
+        held = torch.from_numpy(sizes).to(ids.device, non_blocking=True)
+        words = words.masked_fill(torch.arange(longest, device=ids.device) >= held[:, None], OUT_OF_RANGE)
+    return words.argsort(dim=1, stable=True)
+
+
+def _with_replacement(ids: Tensor, sizes: np.ndarray, steps: np.ndarray, batch: int, key: Key) -> Plan:
+    total = int(steps.max())
+    held = torch.from_numpy(sizes).to(ids.device, non_blocking=True)
+    words = key.fold("replacement").words(ids, total * batch)
+    position = ((words * held[:, None]) >> 32).view(len(sizes), total, batch).transpose(0, 1)
+    return Plan(position, np.where(np.arange(total)[:, None] < steps, batch, 0))

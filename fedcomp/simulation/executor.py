@@ -1,0 +1,85 @@
+"""Runs the clients' work in chunks; the chunk size changes no draw and no message.
+
+Shape legend: M clients of the cohort, N clients in all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcomp.cohort import Cohort
+from fedcomp.dataset.contract import Dataset
+from fedcomp.keys import Key
+from fedcomp.model.contract import Model
+from fedcomp.simulation.local import ChunkData, Shards
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Implements `Clients` for one round.
+
+    Attributes:
+        dataset, shards, model: who trains what on which samples.
+        key: names the round's draws.
+        chunk_size: clients trained at once; at least 1.
+    """
+
+    dataset: Dataset
+    shards: Shards
+    model: Model
+    key: Key
+    chunk_size: int
+
+    @property
+    def num_clients(self) -> int:
+        """N."""
+        return len(self.shards.sizes)
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Sizes of the parameter tensors."""
+        return self.model.layers
+
+    def run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
+        """`work(data, *rows)` chunk by chunk; see `Clients.run`."""
+        sizes = self.shards.sizes[list(cohort.clients)]
+        places = np.argsort(-sizes, kind="stable")  # clients with most work first, so that those done drop off the end
+        in_order = bool((places[1:] > places[:-1]).all())
+        if in_order and len(places) <= self.chunk_size:
+            return work(self._data(cohort.ids, sizes), *rows)
+        results: Any = None
+        for first in range(0, len(places), self.chunk_size):
+            chosen = places[first : first + self.chunk_size]
+            where = torch.from_numpy(chosen).to(cohort.ids.device, non_blocking=True)
+            data = self._data(cohort.ids.index_select(0, where), sizes[chosen])
+            part = work(data, *[_take(tensor, where) for tensor in rows])
+            if results is None:
+                results = _map(lambda tensor: tensor.new_empty(len(places), *tensor.shape[1:]), part)
+            _map(lambda whole, tensor, at=where: whole.index_copy_(0, at, tensor), results, part)
+        return results
+
+    def _data(self, ids: Tensor, sizes: np.ndarray) -> ChunkData:
+        return ChunkData(ids, sizes, self.key, self.dataset, self.shards, self.model)
+
+
+def _take(rows: Tensor, where: Tensor) -> Tensor:
+    """Rows at `where`; rows that are one vector repeated are not copied."""
+    return rows[: where.shape[0]] if rows.stride(0) == 0 else rows.index_select(0, where)
+
+
+def _map(function: Callable[..., Tensor], *trees: Any) -> Any:
+    """Apply `function` to the tensors of equally built dataclasses or tuples."""
+    head = trees[0]
+    if isinstance(head, Tensor):
+        return function(*trees)
+    if isinstance(head, tuple):
+        return tuple(_map(function, *parts) for parts in zip(*trees, strict=True))
+    names = [field.name for field in dataclasses.fields(head)]
+    return dataclasses.replace(head, **{name: _map(function, *[getattr(tree, name) for tree in trees]) for name in names})

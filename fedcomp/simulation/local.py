@@ -1,0 +1,119 @@
+"""A chunk of clients with their data: what a method's local work is given.
+
+Shape legend: M clients of a chunk, A of them still at work, S steps, B batch, D parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcomp.client.contract import Batch, Batching
+from fedcomp.dataset.augment import crop_and_flip
+from fedcomp.dataset.contract import Dataset
+from fedcomp.keys import Key
+from fedcomp.model.contract import Gradient, Model
+from fedcomp.simulation.batching import Plan, num_steps, plan
+
+GATHER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Who holds which training samples.
+
+    Attributes:
+        order: [n] int64 sample numbers, client after client.
+        start: [N] int64 where each client's own begin in `order`.
+        sizes: [N] samples of each client, known to the host.
+    """
+
+    order: Tensor
+    start: Tensor
+    sizes: np.ndarray
+
+    @classmethod
+    def of(cls, parts: list[Tensor], device: torch.device) -> Shards:
+        """From one tensor of sample numbers a client."""
+        sizes = np.array([len(part) for part in parts], dtype=np.int64)
+        start = torch.from_numpy(np.cumsum(sizes) - sizes)
+        return cls(torch.cat(parts).to(device), start.to(device), sizes)
+
+
+@dataclass(frozen=True)
+class ChunkData:
+    """Implements `LocalData` for the clients `ids`, sorted by falling number of samples.
+
+    Attributes:
+        ids: [M] int64 client numbers on the device. sizes: [M] their samples, known to the host.
+        key: names the draws of this round's batches.
+    """
+
+    ids: Tensor
+    sizes: np.ndarray
+    key: Key
+    dataset: Dataset
+    shards: Shards
+    model: Model
+
+    @property
+    def num_samples(self) -> Tensor:
+        """[M] int64 samples that each client holds."""
+        return torch.from_numpy(self.sizes).to(self.ids.device, non_blocking=True)
+
+    def num_steps(self, batching: Batching) -> Tensor:
+        """[M] int64 steps that each client makes."""
+        return torch.from_numpy(num_steps(self.sizes, batching)).to(self.ids.device, non_blocking=True)
+
+    def gradient(self, theta: Tensor, batch: Batch, step: int) -> Gradient:
+        """The plain gradient of the batch loss."""
+        return self.model.gradient(theta, batch.stats, batch.x, batch.y, batch.weight)
+
+    def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Steps as (x [A, B, ...], y [A, B], weight [A, B] or None); clients that are done drop out at the end."""
+        steps = plan(self.ids, self.sizes, batching, self.key.fold("batch"))
+        base = self.shards.start.index_select(0, self.ids)
+        index = self.shards.order[steps.position + base[:, None]]  # [S, M, B] sample numbers
+        num_steps, num_rows, batch = index.shape
+        sample_bytes = self.dataset.train.x[0].numel() * 4
+        window = max(1, GATHER_BYTES // (num_rows * batch * sample_bytes))
+        for first in range(0, num_steps, window):
+            xs, ys = self._gather(index[first : first + window], first)
+            for offset in range(xs.shape[0]):
+                yield _cut(xs[offset], ys[offset], steps, first + offset)
+
+    def _gather(self, index: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        flat = index.reshape(-1)
+        train = self.dataset.train
+        raw = train.x.index_select(0, flat).view(*index.shape, *train.x.shape[1:])
+        if self.dataset.augments:
+            raw = self._augment(raw, first)
+        ys = train.y.index_select(0, flat).view(*index.shape, *train.y.shape[1:])
+        return self.dataset.normalise(raw), ys
+
+    def _augment(self, raw: Tensor, first: int) -> Tensor:
+        # Step by step, so that a sample's crop depends on its client and step and not on how many steps are gathered.
+        num_rows, batch = raw.shape[1:3]
+        draws = [
+            self.key.fold("augment", first + offset).uniform(self.ids, 3 * batch).view(num_rows, batch, 3)
+            for offset in range(raw.shape[0])
+        ]
+        return crop_and_flip(raw, torch.stack(draws), self.dataset.crop_padding, self.dataset.flip)
+
+
+def _cut(x: Tensor, y: Tensor, steps: Plan, step: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Only the clients still at work, and only real samples where all take equally many."""
+    counts = steps.counts[step]
+    active = int(np.count_nonzero(counts))
+    counts = counts[:active]
+    longest = int(counts.max())
+    x, y = x[:active, :longest], y[:active, :longest]
+    if (counts == longest).all():
+        return x, y, None
+    held = torch.from_numpy(counts).to(x.device, non_blocking=True)
+    weight = (torch.arange(longest, device=x.device) < held[:, None]).to(torch.float32)
+    return x, y, weight

@@ -1,0 +1,94 @@
+"""The one training entry point: a composed config becomes a run in its folder."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from fedcomp import schema
+from fedcomp.assemble import assemble, build, pick_device
+from fedcomp.dataset.contract import Dataset
+from fedcomp.partition.summary import label_counts
+from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, config_hash, owned, run_folder
+from fedcomp.session import Session, finished
+from fedcomp.tracking.atomic import write_atomically
+from fedcomp.tracking.contract import RunInfo
+from fedcomp.tracking.partition_plot import plot_partition
+from fedcomp.tracking.progress import Progress, describe
+from fedcomp.tracking.record import Line
+
+log = logging.getLogger("fedcomp")
+
+
+def train(config: DictConfig) -> list[Line]:
+    """Run what `config` describes, resume it, or return its record at once if it is finished.
+
+    Raises:
+        ValueError: something in the config cannot be; one line says what, what is allowed and what to do.
+        Interrupted: a signal stopped the run; its state is saved.
+    """
+    schema.check(config)  # type: ignore[arg-type]
+    device = pick_device(config.device)
+    plain = plain_config(config, device)
+    folder = run_folder(plain)
+    verbosity = "quiet" if config.quiet else "verbose" if config.verbose else "normal"
+    with owned(folder), Progress(verbosity) as progress:
+        if config.overwrite:
+            clear(folder)
+        done = finished(folder, config.rounds)
+        if done is not None:
+            progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
+            progress.note(f"record and pictures in {folder}")
+            return done
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        simulation, parts = assemble(config, device)
+        write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
+        _draw_partition(simulation.dataset, parts, config, folder)
+        info = RunInfo(folder, config.name, config_hash(plain), config.seed, plain)
+        tracker = build(config.tracker)
+        session = Session(simulation, info, tracker, progress, config.eval_every, config.checkpoint_every)
+        with _log_file(folder):
+            log.info("run %s on %s, %d parameters", folder, device, simulation.model.dim)
+            lines = session.run()
+        progress.note(f"record and pictures in {folder}")
+        return lines
+
+
+def plain_config(config: DictConfig, device: torch.device) -> dict[str, Any]:
+    """The resolved config as plain values, with the device that was picked."""
+    plain = OmegaConf.to_container(config, resolve=True, enum_to_str=True, throw_on_missing=True)
+    assert isinstance(plain, dict)
+    plain.pop("experiment", None)
+    return {str(key): value for key, value in plain.items()} | {"device": str(device)}
+
+
+def _draw_partition(dataset: Dataset, parts: list[torch.Tensor], config: DictConfig, folder: Path) -> None:
+    if (folder / PARTITION).exists():
+        return
+    classes = dataset.num_outputs if dataset.task == "classification" else 1
+    labels = dataset.train.y.cpu() if classes > 1 else torch.zeros(len(dataset.train), dtype=torch.int64)
+    counts = label_counts(parts, labels, classes).numpy()
+    plot_partition(counts, folder / PARTITION, dataset.class_names, f"{dataset.name}, {config.num_clients} clients")
+
+
+class _log_file:
+    """Sends the package's log to `run.log` while a run lasts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._handler = logging.FileHandler(folder / LOG)
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+
+    def __enter__(self) -> None:
+        log.setLevel(logging.INFO)
+        log.addHandler(self._handler)
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None:
+            log.error("%s", error, exc_info=not isinstance(error, ValueError))
+        log.removeHandler(self._handler)
+        self._handler.close()

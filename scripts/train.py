@@ -1,0 +1,12 @@
+#!/usr/bin/env python
+"""`scripts/train.py` is `fedcomp`: the same entry point, from a checkout."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fedcomp.cli import main  # noqa: E402
+
+if __name__ == "__main__":
+    main()
