@@ -1,0 +1,102 @@
+"""What every dataset must satisfy before the first round: a user's own as much as one of ours."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from fedcomp.dataset.contract import Dataset, Samples, Task
+
+
+def check(dataset: Dataset) -> None:
+    """Refuse a dataset that a run could not use, or that would silently spoil it.
+
+    Raises:
+        ValueError: no samples, shapes that do not fit, labels outside [0, num_outputs), a value that is not finite,
+            a normalisation that divides by zero, augmentation of what is no image. One line, naming the first culprit.
+    """
+    where = f"dataset={dataset.name}"
+    if dataset.task not in get_args(Task):
+        raise ValueError(f"{where}: task is {dataset.task!r}, but must be one of {', '.join(get_args(Task))}")
+    _check_samples(f"{where}: train", dataset.train, dataset)
+    if dataset.test is not dataset.train:
+        _check_samples(f"{where}: test", dataset.test, dataset)
+    train, test = dataset.train.x, dataset.test.x
+    if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
+        raise ValueError(
+            f"{where}: a training sample is {train.dtype} {tuple(train.shape[1:])}, but a test sample is "
+            f"{test.dtype} {tuple(test.shape[1:])}; both must be alike"
+        )
+    _check_normalisation(where, dataset)
+    if dataset.crop_padding < 0:
+        raise ValueError(f"{where}: crop_padding is {dataset.crop_padding}, but must be 0 (no crop) or more pixels")
+    if dataset.augments and train.dim() != 4:
+        raise ValueError(f"{where}: crop_padding and flip are for images [n, H, W, C]; set them to 0 and false")
+
+
+def check_finite(where: str, values: Tensor) -> None:
+    """Refuse nan and infinity in samples [n, ...]; `where` opens the error and names the data.
+
+    Raises:
+        ValueError: naming the first sample and, in it, the first entry that is not finite.
+    """
+    if not values.is_floating_point() or bool(torch.isfinite(values).all()):
+        return
+    index = torch.nonzero(~torch.isfinite(values))[0].tolist()
+    entry = f", entry {tuple(index[1:]) if len(index) > 2 else index[1]}" if len(index) > 1 else ""
+    raise ValueError(
+        f"{where} is {values[tuple(index)].item()} at sample {index[0]}{entry}; every value must be finite: "
+        "repair or drop that sample"
+    )
+
+
+def _check_samples(where: str, samples: Samples, dataset: Dataset) -> None:
+    x, y = samples.x, samples.y
+    if len(samples) == 0:
+        raise ValueError(f"{where} has no samples; it needs at least one")
+    if len(y) != len(x):
+        raise ValueError(f"{where} has {len(x)} inputs x, but {len(y)} labels y; each input needs one")
+    if x.dim() not in (2, 4) or x.dtype not in (torch.uint8, torch.float32):
+        raise ValueError(
+            f"{where}.x is {x.dtype} {tuple(x.shape)}, but must be uint8 or float32, and [n, F] or, for images, "
+            "[n, H, W, C]"
+        )
+    check_finite(f"{where}.x", x)
+    if dataset.task == "classification":
+        _check_classes(where, y, dataset.num_outputs)
+    else:
+        if y.dtype != torch.float32 or tuple(y.shape[1:]) != (dataset.num_outputs,):
+            raise ValueError(
+                f"{where}.y is {y.dtype} {tuple(y.shape)}, but regression needs float32 [n, {dataset.num_outputs}]"
+            )
+        check_finite(f"{where}.y", y)
+
+
+def _check_classes(where: str, labels: Tensor, num_classes: int) -> None:
+    if labels.dtype != torch.int64 or labels.dim() != 1:
+        raise ValueError(f"{where}.y is {labels.dtype} {tuple(labels.shape)}, but classification needs int64 [n]")
+    outside = torch.nonzero((labels < 0) | (labels >= num_classes))
+    if len(outside):
+        sample = int(outside[0])
+        raise ValueError(
+            f"{where}.y is {int(labels[sample])} at sample {sample}, but classes are 0 to {num_classes - 1}; "
+            "number them so, or correct num_outputs"
+        )
+
+
+def _check_normalisation(where: str, dataset: Dataset) -> None:
+    channels = dataset.train.x.shape[-1]
+    for name, values in (("mean", dataset.mean), ("std", dataset.std)):
+        if values.dim() != 1 or len(values) not in (1, channels):
+            raise ValueError(
+                f"{where}: {name} has shape {tuple(values.shape)}, but needs 1 entry, or {channels}: "
+                "one a channel or feature"
+            )
+        if not bool(torch.isfinite(values).all()):
+            raise ValueError(f"{where}: {name} is {values.tolist()}; every entry must be finite")
+    if not bool((dataset.std > 0).all()):
+        raise ValueError(
+            f"{where}: std is {dataset.std.tolist()}; every entry must be above 0, for inputs are divided by it"
+        )

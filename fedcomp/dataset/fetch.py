@@ -1,0 +1,69 @@
+"""Open a published dataset from its folder, or download it there, or say in one line what is missing."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import TypeVar
+
+Opened = TypeVar("Opened")
+
+NO_ANSWER_S = 15.0  # a host that answers nothing for so long counts as unreachable
+READ_ERRORS = (RuntimeError, OSError, ValueError, AssertionError, EOFError, KeyError, UnpicklingError)
+
+
+def fetch(name: str, root: str, files: str, download: bool, open_in: Callable[[str, bool], Opened]) -> Opened:
+    """What `open_in(folder, download)` reads: first from the files that are there, then, if allowed, by a download.
+
+    Args:
+        name: the dataset, for the error.
+        root: the user's data folder; `~` is expanded.
+        files: which files below `root` hold the dataset, for the error.
+        download: whether missing files may be downloaded.
+        open_in: torchvision's constructors; RuntimeError or OSError where files are missing.
+    Raises:
+        ValueError: the files are missing and cannot be had, or cannot be read; in one line, with the remedy.
+    """
+    folder = str(Path(root).expanduser().absolute())
+    remedy = f"put {files} into that folder or set dataset.root to the folder that holds them"
+    try:
+        return open_in(folder, False)
+    except READ_ERRORS as error:
+        if not _says_missing(error):
+            raise ValueError(
+                f"dataset={name}: the files in {folder} cannot be read ({_one_line(error)}): delete them to have them "
+                f"downloaded again, or {remedy}"
+            ) from error
+    reason = "dataset.download is false"
+    if download:
+        try:
+            with _given_up_after(NO_ANSWER_S):
+                return open_in(folder, True)
+        except (HTTPException, *READ_ERRORS) as error:
+            reason = f"the download failed: {_one_line(error)}"
+    raise ValueError(f"dataset={name}: not found, or damaged, in {folder} ({reason}): {remedy}")
+
+
+def _says_missing(error: Exception) -> bool:
+    """torchvision's "Dataset not found", also for a wrong checksum; other RuntimeErrors come from reading a file."""
+    return isinstance(error, FileNotFoundError) or (isinstance(error, RuntimeError) and "not found" in str(error))
+
+
+@contextmanager
+def _given_up_after(seconds: float) -> Iterator[None]:
+    """Sockets that answer nothing fail after `seconds`; torchvision's own downloads would wait for ever."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(seconds)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
+def _one_line(error: Exception, limit: int = 200) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= limit else text[:limit] + "..."

@@ -1,0 +1,58 @@
+"""A dataset of images from raw pixels, its normalisation written as papers write it.
+
+Shape legend: n samples, H height, W width, C channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from fedcomp.dataset.contract import Dataset, Samples
+
+MAX_PIXEL = 255.0
+
+
+def image_dataset(
+    name: str,
+    train: Samples,
+    test: Samples,
+    class_names: Sequence[str],
+    mean: float | Iterable[float],
+    std: float | Iterable[float],
+    crop_padding: int = 0,
+    flip: bool = False,
+) -> Dataset:
+    """Classes of images, with the normalisation in units of [0, 1] pixels.
+
+    Args:
+        name: as in `dataset=<name>`.
+        train, test: x uint8 [n, H, W, C], y int64 [n].
+        class_names: one a class.
+        mean, std: of pixels / 255, one number or one a channel.
+        crop_padding, flip: as in `Dataset`.
+    Raises:
+        ValueError: `mean` or `std` that is no number or list of numbers.
+    """
+    return Dataset(
+        name=name,
+        train=train,
+        test=test,
+        task="classification",
+        num_outputs=len(class_names),
+        mean=_channels("mean", mean) * MAX_PIXEL,
+        std=_channels("std", std) * MAX_PIXEL,
+        crop_padding=crop_padding,
+        flip=flip,
+        class_names=tuple(class_names),
+    )
+
+
+def _channels(name: str, value: float | Iterable[float]) -> Tensor:
+    values = [value] if isinstance(value, (int, float, str)) else value
+    try:
+        return torch.tensor([float(number) for number in values])
+    except (TypeError, ValueError):
+        raise ValueError(f"dataset.{name} is {value!r}, but must be a number or a list with one a channel") from None

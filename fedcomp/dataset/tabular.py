@@ -1,0 +1,101 @@
+"""A dataset from a table of numbers: the split into training and test rows, and the scaling.
+
+Shape legend: n rows, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+
+from fedcomp.dataset.contract import Dataset, Samples, Task
+from fedcomp.keys import Key
+
+Scaling = Literal["min_max", "z_score", "none"]
+
+
+def tabular_dataset(
+    name: str,
+    features: np.ndarray,
+    target: np.ndarray,
+    feature_names: Sequence[str],
+    task: Task,
+    class_names: Sequence[str],
+    test_fraction: float,
+    split_seed: int,
+    scaling: Scaling,
+    target_scaling: Scaling,
+) -> Dataset:
+    """Split and scale a table; all statistics are those of the training rows.
+
+    Scaled here, in float64, and not by `Dataset.normalise`: a column such as a year keeps its last digits.
+
+    Args:
+        name: as in `dataset=<name>`.
+        features: [n, F] float64.
+        target: [n] float64 values or, to classify, class numbers.
+        feature_names: one a feature, for errors.
+        task: regression or classification.
+        class_names: one a class; empty for regression.
+        test_fraction: of the rows, in [0, 1), drawn by a seeded shuffle. At 0 nothing is held out, the rows keep their
+            order, and **the test set is the training set**: test figures are then training figures.
+        split_seed: names the shuffle.
+        scaling: of a model's inputs. min_max to [0, 1]: (x - min) / (max - min); z_score: (x - mean) / deviation.
+        target_scaling: likewise of a regression's target; squared errors are then in scaled units.
+    Raises:
+        ValueError: an argument outside its range, or a constant column that is to be scaled.
+    """
+    for argument, value in (("scaling", scaling), ("target_scaling", target_scaling)):
+        if value not in get_args(Scaling):
+            raise ValueError(f"dataset.{argument} is {value!r}, but must be one of {', '.join(get_args(Scaling))}")
+    train, test = _split(len(features), test_fraction, split_seed)
+    offset, scale = _statistics(features[train], scaling, feature_names)
+    if task == "regression":
+        target_offset, target_scale = _statistics(target[train, None], target_scaling, ["the target"])
+        labels = torch.from_numpy((target[:, None] - target_offset) / target_scale).to(torch.float32)
+    else:
+        labels = torch.from_numpy(target.astype(np.int64))
+    inputs = torch.from_numpy((features - offset) / scale).to(torch.float32)
+    held_in = Samples(inputs[train], labels[train])
+    return Dataset(
+        name=name,
+        train=held_in,
+        test=Samples(inputs[test], labels[test]) if len(test) else held_in,
+        task=task,
+        num_outputs=len(class_names) if task == "classification" else 1,
+        class_names=tuple(class_names),
+    )
+
+
+def _split(num_rows: int, test_fraction: float, split_seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row numbers to train and to test with; no test rows for a fraction of 0, else at least one of each."""
+    if not isinstance(test_fraction, (int, float)) or not 0 <= test_fraction < 1:
+        raise ValueError(
+            f"dataset.test_fraction is {test_fraction!r}, but must be in [0, 1); 0 tests on the training rows"
+        )
+    if test_fraction == 0:
+        return np.arange(num_rows), np.arange(0)
+    if num_rows < 2:
+        raise ValueError(f"dataset.test_fraction is {test_fraction}, but {num_rows} row cannot be split; set it to 0")
+    order = torch.randperm(num_rows, generator=Key(("dataset", "split", split_seed)).generator()).numpy()
+    num_test = min(max(round(test_fraction * num_rows), 1), num_rows - 1)
+    return order[num_test:], order[:num_test]
+
+
+def _statistics(columns: np.ndarray, scaling: Scaling, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """What to subtract from each column, and what to divide it by."""
+    if scaling == "none":
+        return np.zeros(columns.shape[1]), np.ones(columns.shape[1])
+    if scaling == "min_max":
+        offset, scale = columns.min(0), columns.max(0) - columns.min(0)
+    else:
+        offset, scale = columns.mean(0), columns.std(0)
+    for name, first, constant in zip(names, columns[0], columns.max(0) == columns.min(0)):
+        if constant:
+            raise ValueError(
+                f"{name} is {first:g} in every training row and cannot be scaled: leave it out of features"
+            )
+    return offset, scale

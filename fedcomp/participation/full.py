@@ -1,0 +1,27 @@
+"""Full participation: every client, every round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.cohort import Cohort
+from fedcomp.keys import Key
+
+
+@dataclass(frozen=True)
+class Full:
+    """weight_i = importance_i / sum_j importance_j: an average."""
+
+    def check(self, num_clients: int) -> None:
+        """Fits any number of clients."""
+
+    def inclusion(self, num_clients: int) -> Tensor:
+        """1 for each client."""
+        return torch.ones(num_clients, dtype=torch.float64)
+
+    def sample(self, key: Key, importance: Tensor) -> Cohort:
+        """As `Participation.sample`; nothing is drawn."""
+        return Cohort.of(tuple(range(len(importance))), importance / importance.sum())

@@ -1,0 +1,46 @@
+"""Uniform participation: a fixed number of clients a round, without replacement, all equally likely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.cohort import Cohort
+from fedcomp.keys import Key
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """M of N clients; weight_i = importance_i / (sum over the cohort): an average of those present.
+
+    With equal importance its expectation is the average over all N clients. With unequal importance it is biased a
+    little, as a ratio of two random sums is; this is what FedAvg does, and what FedMRN's official code does.
+
+    Attributes:
+        num_participants: M, 1 to N.
+    """
+
+    num_participants: int = 10
+
+    def check(self, num_clients: int) -> None:
+        """As `Participation.check`: M must be a whole number from 1 to N."""
+        given = self.num_participants
+        if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= num_clients:
+            raise ValueError(
+                f"participation.num_participants is {given!r}, but must be a whole number from 1 to "
+                f"num_clients={num_clients}; take participation=full for all"
+            )
+
+    def inclusion(self, num_clients: int) -> Tensor:
+        """M / N for each client."""
+        return torch.full((num_clients,), self.num_participants / num_clients, dtype=torch.float64)
+
+    def sample(self, key: Key, importance: Tensor) -> Cohort:
+        """As `Participation.sample`."""
+        assert 1 <= self.num_participants <= len(importance), "check(num_clients) comes first"
+        order = torch.randperm(len(importance), generator=key.generator())
+        clients = order[: self.num_participants].sort().values
+        weight = importance[clients]
+        return Cohort.of(clients.tolist(), weight / weight.sum())

@@ -1,0 +1,101 @@
+"""How training samples are dealt to clients. Shape legend: n samples, N clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedcomp.keys import Key
+
+
+class Partition(Protocol):
+    """A rule that gives every training sample to one client.
+
+    Attributes:
+        seed: None for a partition of its own in each run; a number fixes one partition for all runs. Only the caller
+            reads it, to make the key.
+    """
+
+    @property
+    def seed(self) -> int | None: ...
+
+    def split(self, labels: Tensor | None, num_samples: int, num_clients: int, key: Key) -> list[Tensor]:
+        """Deal n samples to N clients.
+
+        Args:
+            labels: [n] int64 classes, on the CPU; None where samples have none (regression).
+            num_samples: n.
+            num_clients: N.
+            key: names the draws; the same key gives the same parts.
+        Returns:
+            N tensors of int64 sample numbers in [0, n), on the CPU, none empty, no number twice.
+        Raises:
+            ValueError: the rule cannot be kept with these samples and clients.
+        """
+
+
+def check_parts(parts: Sequence[Tensor], num_samples: int) -> None:
+    """What any partition must satisfy, a user's own as well.
+
+    Raises:
+        ValueError: a part that is no int64 index list, a client without data, a sample outside [0, n) or held twice.
+    """
+    for client, part in enumerate(parts):
+        if part.dtype != torch.int64 or part.dim() != 1:
+            raise ValueError(f"client {client}'s samples are {part.dtype} {tuple(part.shape)}, but must be int64 [n]")
+        if len(part) == 0:
+            raise ValueError(
+                f"client {client} would hold no data: {num_samples} samples were dealt to {len(parts)} clients; "
+                "lower num_clients or choose a more even partition"
+            )
+    held = torch.cat(list(parts))
+    if int(held.min()) < 0 or int(held.max()) >= num_samples:
+        raise ValueError(
+            f"a client holds sample {int(held.min() if held.min() < 0 else held.max())}, but samples are 0 to "
+            f"{num_samples - 1}"
+        )
+    times = torch.bincount(held, minlength=num_samples)
+    if int(times.max()) > 1:
+        raise ValueError(f"sample {int(times.argmax())} is held {int(times.max())} times, but may be held once at most")
+
+
+def check_enough(num_samples: int, num_clients: int) -> None:
+    """Refuse a number of clients that leaves someone without a sample under any rule.
+
+    Raises:
+        ValueError: fewer than one client, or more clients than samples.
+    """
+    if num_clients < 1:
+        raise ValueError(f"num_clients is {num_clients}, but must be 1 or more")
+    if num_clients > num_samples:
+        raise ValueError(
+            f"client {num_samples} would hold no data: {num_clients} clients, but only {num_samples} training samples; "
+            f"lower num_clients to {num_samples} or less"
+        )
+
+
+def required_labels(labels: Tensor | None, partition: str) -> Tensor:
+    """The labels, for a rule that deals by class.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if labels is None:
+        raise ValueError(
+            f"partition={partition} deals samples by class, but this dataset has none (regression): take partition=iid"
+        )
+    return labels
+
+
+def required_count(argument: str, value: object) -> int:
+    """The value of an argument that counts something.
+
+    Raises:
+        ValueError: no whole number, or one below 1.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"partition.{argument} is {value!r}, but must be a whole number, 1 or more")
+    return value

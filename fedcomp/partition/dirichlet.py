@@ -1,0 +1,127 @@
+"""Dirichlet partitions: skewed class proportions, the more so the smaller alpha.
+
+"per_class": H. Yurochkin et al., "Bayesian nonparametric federated learning of neural networks", ICML 2019, with the
+balancing rule of Q. Li et al., "Federated learning on non-IID data silos", ICDE 2022, which FedMRN's official code
+copies (alpha 0.3; CIFAR-100: 0.2). "per_client": T.-M. H. Hsu, H. Qi, M. Brown, "Measuring the effects of non-identical
+data distribution for federated visual classification", 2019. Both papers write the name only, so say which one.
+Shape legend: n samples, N clients, C classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcomp.keys import Key
+from fedcomp.partition.contract import check_enough, required_count, required_labels
+
+
+@dataclass(frozen=True)
+class Dirichlet:
+    """Class proportions from a Dirichlet distribution; every sample is dealt.
+
+    Attributes:
+        alpha: concentration, above 0; large is IID.
+        variant: "per_class": of each class, client i gets the share p_i, p ~ Dir(alpha 1_N); sizes differ.
+            "per_client": client i draws samples by class with its own q_i ~ Dir(alpha C r), r the classes' shares of
+            the data, until it holds n / N (sizes differ by one at most). Samples are not replaced: where a class runs
+            out, its share of q_i goes to the classes left, in proportion to q_i, or, if it wants none of those, to
+            the samples left, as they come. Clients are served in random order; the last take what is left.
+        balance: for per_class: a client that holds n / N samples or more gets none of the classes still to be dealt.
+        min_size: samples that the smallest client must hold; otherwise everything is drawn again.
+        max_tries: draws before giving up.
+        seed: as in `Partition`. FedMRN fixes one partition for all its runs.
+    """
+
+    alpha: float = 0.3
+    variant: Literal["per_class", "per_client"] = "per_class"
+    balance: bool = True
+    min_size: int = 10
+    max_tries: int = 1000
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.alpha, (int, float)) or not 0 < self.alpha < float("inf"):
+            raise ValueError(f"partition.alpha is {self.alpha!r}, but must be a number above 0")
+        if self.variant not in ("per_class", "per_client"):
+            raise ValueError(f"partition.variant is {self.variant!r}, but must be per_class or per_client")
+        required_count("min_size", self.min_size)
+        required_count("max_tries", self.max_tries)
+
+    def split(self, labels: Tensor | None, num_samples: int, num_clients: int, key: Key) -> list[Tensor]:
+        """As `Partition.split`.
+
+        Raises:
+            ValueError: min_size is out of reach, for sure or in `max_tries` draws.
+        """
+        labels = required_labels(labels, "dirichlet")
+        check_enough(num_samples, num_clients)
+        if num_clients * self.min_size > num_samples:
+            raise ValueError(
+                f"partition.min_size is {self.min_size}, but {num_samples} samples over {num_clients} clients make "
+                f"{num_samples // num_clients} each; lower partition.min_size or num_clients"
+            )
+        random = np.random.default_rng(key.fold("proportions").seed)
+        class_sizes = labels.unique(return_counts=True)[1].numpy()
+        draw = self._per_class if self.variant == "per_class" else self._per_client
+        smallest = 0
+        for _ in range(self.max_tries):
+            counts_NC = draw(class_sizes, num_clients, random)
+            smallest = max(smallest, int(counts_NC.sum(1).min()))
+            if smallest >= self.min_size:
+                return _deal(labels, counts_NC, key.fold("samples"))
+        raise ValueError(
+            f"partition=dirichlet: in {self.max_tries} draws with alpha={self.alpha}, {num_clients} clients and "
+            f"{num_samples} samples, the smallest client held at most {smallest} samples, below "
+            f"partition.min_size={self.min_size}; raise partition.alpha, or lower partition.min_size or num_clients"
+        )
+
+    def _per_class(self, class_sizes: np.ndarray, num_clients: int, random: np.random.Generator) -> np.ndarray:
+        """[N, C] samples; or zeros where all shares of a class fell on full clients, which is drawn again."""
+        sizes = np.zeros(num_clients, np.int64)
+        counts_NC = np.zeros((num_clients, len(class_sizes)), np.int64)
+        for column, class_size in enumerate(class_sizes):
+            share = random.dirichlet(np.full(num_clients, self.alpha))
+            if self.balance:
+                share = share * (sizes * num_clients < class_sizes.sum())
+            upto = np.cumsum(share)
+            if not upto[-1] > 0:
+                return np.zeros_like(counts_NC)
+            cuts = np.floor(upto[:-1] / upto[-1] * class_size).astype(np.int64)
+            counts_NC[:, column] = np.diff(cuts, prepend=0, append=class_size)
+            sizes += counts_NC[:, column]
+        return counts_NC
+
+    def _per_client(self, class_sizes: np.ndarray, num_clients: int, random: np.random.Generator) -> np.ndarray:
+        """[N, C] samples."""
+        num_samples, num_classes = int(class_sizes.sum()), len(class_sizes)
+        concentration = self.alpha * num_classes * class_sizes / num_samples
+        left = class_sizes.copy()
+        counts_NC = np.zeros((num_clients, num_classes), np.int64)
+        for turn, client in enumerate(random.permutation(num_clients)):
+            wanted = (turn + 1) * num_samples // num_clients - turn * num_samples // num_clients
+            share = random.dirichlet(concentration)
+            while wanted > 0:
+                open_share = share * (left > 0)
+                if not open_share.sum() > 0:
+                    open_share = left.astype(np.float64)  # of its classes none is left: as they come
+                drawn = np.minimum(random.multinomial(wanted, open_share / open_share.sum()), left)
+                counts_NC[client] += drawn
+                left -= drawn
+                wanted -= int(drawn.sum())
+        return counts_NC
+
+
+def _deal(labels: Tensor, counts_NC: np.ndarray, key: Key) -> list[Tensor]:
+    """Shuffle each class and hand out runs of the given lengths."""
+    generator = key.generator()
+    runs_CN = []
+    for label, counts in zip(labels.unique(), counts_NC.T):
+        samples = torch.nonzero(labels == label)[:, 0]
+        samples = samples[torch.randperm(len(samples), generator=generator)]
+        runs_CN.append(samples.split(counts.tolist()))
+    return [torch.cat(runs) for runs in zip(*runs_CN)]

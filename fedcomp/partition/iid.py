@@ -1,0 +1,28 @@
+"""Independent and identically distributed clients: shuffle all samples, cut into equal parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.keys import Key
+from fedcomp.partition.contract import check_enough
+
+
+@dataclass(frozen=True)
+class IID:
+    """A random permutation in N parts whose sizes differ by one sample at most.
+
+    Attributes:
+        seed: as in `Partition`.
+    """
+
+    seed: int | None = None
+
+    def split(self, labels: Tensor | None, num_samples: int, num_clients: int, key: Key) -> list[Tensor]:
+        """As `Partition.split`; works without labels."""
+        check_enough(num_samples, num_clients)
+        order = torch.randperm(num_samples, generator=key.generator())
+        return list(order.tensor_split(num_clients))

@@ -1,0 +1,1 @@
+"""Many runs -> a table with mean and deviation over seeds, and a figure."""

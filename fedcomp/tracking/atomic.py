@@ -1,0 +1,41 @@
+"""Files that are either the old one or the new one, never half of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """A hidden temporary file beside `path` to write to; renamed to `path` at the end, removed if anything raised.
+
+    Raises:
+        ValueError: the file cannot be written (one line: which, why, what to do).
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with explained(path):
+            yield temporary
+            os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace the content of `path` in one step. Raises ValueError as `atomic_path` does."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn an OSError while writing `path` into a ValueError of one line."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise ValueError(f"cannot write {path}: {reason}; free the place or choose another output folder") from error

@@ -1,0 +1,50 @@
+"""What a tracker is to the engine: a view beside the run's own record, never the record itself.
+
+The engine always writes `metrics.jsonl` and `status.json` (`tracking/record.py`, `tracking/status.py`); a tracker
+gets the same lines and may show them elsewhere. A run is complete without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+Metrics = Mapping[str, float | int]
+"""One evaluation: `round`, `test/...`, `train/loss`, cumulative `bits/...`, `bpp/...`, `seconds`, method metrics."""
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """Which run this is.
+
+    Attributes:
+        folder: where the run's files lie.
+        name: the experiment's name, the folder's grandparent.
+        config_hash: of everything in the config that changes results but the seed.
+        seed: of this run.
+        config: the resolved config as plain dicts, lists and scalars.
+    """
+
+    folder: Path
+    name: str
+    config_hash: str
+    seed: int
+    config: dict[str, Any]
+
+
+class Tracker(Protocol):
+    """Shows a run somewhere. The engine calls `start` once, `log` an evaluation, `finish` once, whatever happens."""
+
+    def start(self, run: RunInfo) -> None:
+        """Open the view; after a resume, continue the earlier one. Raises ValueError for settings that cannot work."""
+        ...
+
+    def log(self, record: Metrics) -> None:
+        """Show one evaluation. `record["round"]` is the x axis: after a resume, rounds may come a second time."""
+        ...
+
+    def finish(self, state: str, summary: Metrics) -> None:
+        """Close the view: `state` is finished, failed or interrupted; `summary` the last line (empty if none)."""
+        ...

@@ -1,0 +1,21 @@
+"""The default tracker: the run's record is enough."""
+
+from __future__ import annotations
+
+from fedcomp.tracking.contract import Metrics, RunInfo
+
+
+class Jsonl:
+    """Adds nothing: the engine writes `metrics.jsonl` and `status.json` itself, for every tracker.
+
+    This is the class to copy for a new tracker.
+    """
+
+    def start(self, run: RunInfo) -> None:
+        """Nothing to open."""
+
+    def log(self, record: Metrics) -> None:
+        """Nothing beside the line that is in `metrics.jsonl` already."""
+
+    def finish(self, state: str, summary: Metrics) -> None:
+        """Nothing to close."""

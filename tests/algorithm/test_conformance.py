@@ -1,0 +1,66 @@
+"""Every algorithm against the suite. A new method adds one line to CASES."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.client.adam import Adam
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.sign import Sign
+from fedcomp.compressor.topk import TopK
+from fedcomp.server.adam import Adam as ServerAdam
+from fedcomp.server.sgd import Sgd as ServerSgd
+from tests.conformance import world
+from tests.conformance.algorithm import CHECKS, AlgorithmCase, conforms
+
+SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
+DENSE, TOPK = Compressor(Dense()), Compressor(TopK(0.2, "index"), ErrorFeedback())
+SIGN = Compressor(Sign(), ErrorFeedback())
+
+
+def _dense(dim, stats, layers, cohort):
+    each = 32 * (dim + stats)
+    return {"uplink": cohort * each, "downlink": cohort * each, "broadcast": each}
+
+
+def _topk(dim, stats, layers, cohort):
+    kept = max(1, round(0.2 * dim))
+    uplink = kept * (32 + (dim - 1).bit_length()) + 32 * stats
+    return _dense(dim, stats, layers, cohort) | {"uplink": cohort * uplink}
+
+
+def _sign_both_ways(dim, stats, layers, cohort):
+    each = dim + 32 * len(layers) + 32 * stats
+    return {"uplink": cohort * each, "downlink": world.NUM_CLIENTS * each, "broadcast": each}
+
+
+CASES = [
+    AlgorithmCase("fedavg", FedAvg(SGD, STEP, DENSE, DENSE), _dense),
+    AlgorithmCase("fedavg-batch_norm", FedAvg(SGD, STEP, DENSE, DENSE), _dense, world.with_batch_norm),
+    AlgorithmCase("fedavg-topk", FedAvg(SGD, STEP, TOPK, DENSE), _topk),
+    AlgorithmCase("fedavg-rice", FedAvg(SGD, STEP, Compressor(TopK(0.3, "rice")), DENSE), None),
+    AlgorithmCase("fedavg-sign_both", FedAvg(SGD, STEP, SIGN, SIGN), _sign_both_ways, world.with_batch_norm),
+    AlgorithmCase("fedavg-full", FedAvg(SGD, STEP, SIGN, DENSE), None, participation=world.FULL),
+    AlgorithmCase(
+        "fedavg-adam",
+        FedAvg(Adam(lr=0.02, steps=5, replacement=True), ServerAdam(lr=0.05), DENSE, DENSE, "uniform"),
+        _dense,
+    ),
+    AlgorithmCase(
+        "fedavg-momentum",
+        FedAvg(Sgd(lr=0.05, momentum=0.5, epochs=2, batch_size=3), ServerSgd(0.7, 0.5), TOPK, DENSE),
+        _topk,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_algorithm(case: AlgorithmCase, check, tmp_path: Path) -> None:
+    conforms(case, check, tmp_path)

@@ -1,0 +1,144 @@
+"""Local solvers against torch.optim, one client at a time; the gradient hook; clipping; schedules."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from fedcomp.client import Batch, LocalSolver
+from fedcomp.client.adam import Adam
+from fedcomp.client.schedule import learning_rate_factor
+from fedcomp.client.sgd import Sgd
+from fedcomp.client.solver import clip
+from fedcomp.model.contract import Gradient
+
+STEPS = (6, 4, 4, 1)
+
+
+class Quadratics:
+    """Clients with losses 0.5 sum_j h_j (theta_j - c_ij)^2 + noise_s . theta; client i makes STEPS[i] steps."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.ids = torch.arange(4)
+        self.num_samples = torch.tensor(STEPS)
+        self.h = torch.rand(5, generator=generator, dtype=torch.float64) + 0.1
+        self.centre = torch.randn(4, 5, generator=generator, dtype=torch.float64)
+        self.noise = torch.randn(6, 5, generator=generator, dtype=torch.float64)
+
+    def batches(self, batching):
+        for step in range(max(STEPS)):
+            active = sum(step < steps for steps in STEPS)
+            yield self.centre[:active], torch.zeros(active, 1), None
+
+    def num_steps(self, batching):
+        return torch.tensor(STEPS)
+
+    def gradient(self, theta, batch: Batch, step: int) -> Gradient:
+        difference = theta - batch.x
+        loss = 0.5 * (self.h * difference.square()).sum(1)
+        return Gradient(self.h * difference + self.noise[step], loss, batch.stats)
+
+
+def _torch(optimizer_of, world: Quadratics, client: int) -> torch.Tensor:
+    theta = torch.zeros(5, dtype=torch.float64, requires_grad=True)
+    optimizer = optimizer_of([theta])
+    for step in range(STEPS[client]):
+        optimizer.zero_grad()
+        loss = 0.5 * (world.h * (theta - world.centre[client]).square()).sum() + world.noise[step] @ theta
+        loss.backward()
+        optimizer.step()
+    return theta.detach()
+
+
+CASES = [
+    (Sgd(lr=0.1), lambda p: torch.optim.SGD(p, lr=0.1)),
+    (
+        Sgd(lr=0.1, momentum=0.9, weight_decay=0.01),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01),
+    ),
+    (Adam(lr=0.05), lambda p: torch.optim.Adam(p, lr=0.05)),
+    (
+        Adam(lr=0.05, beta1=0.5, beta2=0.9, eps=1e-3, weight_decay=0.1),
+        lambda p: torch.optim.Adam(p, lr=0.05, betas=(0.5, 0.9), eps=1e-3, weight_decay=0.1),
+    ),
+]
+
+
+@pytest.mark.parametrize(("solver", "optimizer_of"), CASES, ids=["sgd", "momentum", "adam", "adam-options"])
+def test_equals_torch(solver: LocalSolver, optimizer_of) -> None:
+    world = Quadratics()
+    start = torch.zeros(4, 5, dtype=torch.float64)
+    result = solver.run(world, start, torch.zeros(4, 0), (0, 1))
+    for client in range(4):
+        assert torch.allclose(result.theta[client], _torch(optimizer_of, world, client), atol=1e-12)
+    assert not start.any()
+
+
+def test_loss_is_the_mean_over_a_clients_own_steps() -> None:
+    world = Quadratics()
+    result = Sgd(lr=1e-12).run(world, torch.zeros(4, 5, dtype=torch.float64), torch.zeros(4, 0), (0, 1))
+    assert torch.allclose(result.loss, 0.5 * (world.h * world.centre.square()).sum(1))
+
+
+def test_gradient_hook_changes_the_gradient() -> None:
+    world = Quadratics()
+    steps = []
+
+    def double(theta, batch, step):
+        steps.append((step, batch.num_rows))
+        plain = world.gradient(theta, batch, step)
+        return Gradient(2 * plain.grad, plain.loss, plain.stats)
+
+    start = torch.zeros(4, 5, dtype=torch.float64)
+    hooked = Sgd(lr=0.1).run(world, start, torch.zeros(4, 0), (0, 1), double)
+    assert torch.allclose(hooked.theta, Sgd(lr=0.2).run(world, start, torch.zeros(4, 0), (0, 1)).theta)
+    assert steps == [(0, 4), (1, 3), (2, 3), (3, 3), (4, 1), (5, 1)]
+
+
+def test_clip() -> None:
+    grad = torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
+    assert torch.allclose(clip(grad, 1.0), torch.tensor([[0.6, 0.8], [0.3, 0.4], [0.0, 0.0]]))
+
+
+def test_clipped_steps_are_no_longer_than_allowed() -> None:
+    world = Quadratics()
+    start = torch.full((4, 5), 100.0, dtype=torch.float64)
+    result = Sgd(lr=0.1, clip_norm=1.0).run(world, start, torch.zeros(4, 0), (0, 1))
+    assert torch.allclose((result.theta - start).norm(dim=1)[3], torch.tensor(0.1, dtype=torch.float64))
+
+
+def test_schedules() -> None:
+    factor = learning_rate_factor
+    assert [factor("constant", 0.1, r, 5) for r in (0, 4)] == [1, 1]
+    assert [factor("linear", 0.2, r, 5) for r in (0, 2, 4)] == pytest.approx([1, 0.6, 0.2])
+    assert [factor("cosine", 0.0, r, 5) for r in (0, 2, 4)] == pytest.approx([1, 0.5, 0])
+    assert factor("inverse_sqrt", 0, 3, 9) == 0.5
+    assert factor("exponential", 0.9, 3, 9) == pytest.approx(0.729)
+    assert math.isclose(factor("linear", 0.5, 0, 1), 1)
+
+
+def test_schedule_reaches_the_step() -> None:
+    world, start = Quadratics(), torch.zeros(4, 5, dtype=torch.float64)
+    late = Sgd(lr=0.1, schedule="inverse_sqrt").run(world, start, torch.zeros(4, 0), (3, 10))
+    assert torch.allclose(late.theta, Sgd(lr=0.05).run(world, start, torch.zeros(4, 0), (0, 10)).theta)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lr": 0}, "client.lr=0 must be a positive number"),
+        ({"lr": "fast"}, "client.lr=fast must be a positive number"),
+        ({"lr": 1, "batch_size": 0}, "client.batch_size=0 must be a whole number, 1 or more"),
+        ({"lr": 1, "steps": 2.5}, "client.steps=2.5 must be a whole number"),
+        ({"lr": 1, "clip_norm": -1}, "client.clip_norm=-1 must be a positive number"),
+        ({"lr": 1, "schedule": "step"}, "client.schedule=step must be one of constant, linear"),
+        ({"lr": 1, "lr_final": 2}, r"client.lr_final=2 must be in \[0, 1\]"),
+        ({"lr": 1, "momentum": 1}, r"client.momentum=1 must be in \[0, 1\)"),
+    ],
+)
+def test_options_are_checked(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        Sgd(**options)

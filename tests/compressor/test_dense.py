@@ -1,0 +1,22 @@
+"""Dense: rounding, clamping, and its check."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcomp.compressor.dense import Dense
+from fedcomp.keys import Key
+from fedcomp.wire import Common
+
+
+def test_half_precision_rounds_and_clamps() -> None:
+    x = torch.tensor([[1.0, 1e6, -1e6, 1 + 2**-12]])
+    known = Common(Key(), torch.arange(1), (4,))
+    codec = Dense("float16")
+    assert codec.decode(codec.encode(x, known, Key()), known).tolist() == [[1.0, 65504.0, -65504.0, 1.0]]
+
+
+def test_precision_is_checked() -> None:
+    with pytest.raises(ValueError, match="compressor.precision=int8 must be one of float32, float16, bfloat16"):
+        Dense("int8")

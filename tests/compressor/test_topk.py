@@ -1,0 +1,81 @@
+"""Top-k: residual, exactness on sparse vectors, and the choice of the position code."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcomp.compressor.topk import TopK
+from fedcomp.keys import Key
+from fedcomp.wire import Common
+
+CNN8 = 1_181_536
+
+
+def _round_trip(codec: TopK, x: torch.Tensor) -> torch.Tensor:
+    known = Common(Key(), torch.arange(x.shape[0]), (x.shape[1],))
+    return codec.decode(codec.encode(x, known, Key()), known)
+
+
+@pytest.mark.parametrize("positions", ["index", "bitmap", "rice"])
+def test_keeps_the_largest(positions: str) -> None:
+    x = torch.tensor([[0.1, -5.0, 2.0, 0.0, 3.0], [1.0, 1.5, -0.2, -9.0, 0.3]])
+    kept = _round_trip(TopK(0.4, positions), x)
+    assert torch.equal(kept, torch.tensor([[0.0, -5.0, 0, 0, 3.0], [0, 1.5, 0, -9.0, 0]]))
+
+
+def test_residual_is_that_of_the_smallest_entries() -> None:
+    x = torch.randn(4, 1000, generator=torch.Generator().manual_seed(0))
+    residual = (_round_trip(TopK(0.03), x) - x).square().sum(1)
+    smallest = x.abs().sort(1).values[:, :970].square().sum(1)
+    assert torch.allclose(residual, smallest)
+    assert (residual <= (1 - 0.03) * x.square().sum(1)).all()
+
+
+def test_sparse_vectors_and_full_fraction_are_exact() -> None:
+    x = torch.zeros(1, 200)
+    x[0, [3, 77, 199]] = torch.tensor([1.0, -2.0, 0.5])
+    assert torch.equal(_round_trip(TopK(0.015), x), x)
+    y = torch.randn(2, 33)
+    for positions in ("auto", "index", "bitmap", "rice"):
+        assert torch.equal(_round_trip(TopK(1.0, positions), y), y)
+
+
+def test_code_is_the_cheapest_for_k_and_dimension() -> None:
+    assert TopK(0.03).position_code(CNN8) == "rice"
+    assert TopK(0.5).position_code(1000) == "bitmap"
+    assert TopK(0.001).position_code(1000) == "index"
+
+
+def test_bits_of_the_specification() -> None:
+    # spec/update_compressors.md section 2: explicit indices 1.590 bits per parameter, bitmap 1.960 at 3 % of CNN8.
+    k = round(0.03 * CNN8)
+    assert k * (32 + 21) / CNN8 == pytest.approx(1.590, abs=5e-4)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(1, CNN8, generator=generator)
+    known = Common(Key(), torch.arange(1), (CNN8,))
+    bits = {code: int(TopK(0.03, code).encode(x, known, Key()).bits) for code in ("index", "bitmap", "rice")}
+    assert bits["index"] == k * 53
+    assert bits["bitmap"] == 32 * k + CNN8
+    # The bound of any position code is 1.154; Golomb-Rice comes within half a percent of it.
+    assert 1.154 < bits["rice"] / CNN8 < 1.160
+
+
+def test_rice_bits_are_those_of_the_gaps() -> None:
+    x = torch.zeros(1, 64)
+    x[0, [5, 6, 40]] = 1.0
+    payload = TopK(3 / 64, "rice").encode(x, Common(Key(), torch.arange(1), (64,)), Key())
+    r = payload.fields["gaps"].coding.parameter
+    assert payload.fields["gaps"].data.tolist() == [[5, 0, 33]]
+    assert payload.bits.tolist() == [96 + sum((gap >> r) + 1 + r for gap in (5, 0, 33))]
+
+
+@pytest.mark.parametrize("fraction", [0, -0.1, 1.01, "many", True])
+def test_fraction_is_checked(fraction) -> None:
+    with pytest.raises(ValueError, match=r"compressor.fraction=.* must be a number in \(0, 1\]"):
+        TopK(fraction)
+
+
+def test_position_code_is_checked() -> None:
+    with pytest.raises(ValueError, match="compressor.positions=huffman must be one of auto, index, bitmap, rice"):
+        TopK(0.1, "huffman")

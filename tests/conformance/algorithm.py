@@ -1,0 +1,185 @@
+"""What every algorithm must satisfy. Each check takes an `AlgorithmCase` and fails with an assertion."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedcomp.algorithm.contract import Algorithm
+from fedcomp.simulation.checkpoint import Checkpoint, load, save
+from fedcomp.simulation.loop import Simulation
+from fedcomp.state import flatten
+from fedcomp.wire import Ledger, WireLink
+from tests.conformance import world
+
+Bits = Callable[[int, int, tuple[int, ...], int], dict[str, int]]
+"""(dim, num_stats, layers, cohort size) -> bits of one round: uplink, downlink, broadcast."""
+
+
+@dataclass(frozen=True)
+class AlgorithmCase:
+    """An algorithm with what the suite must know to test it.
+
+    Attributes:
+        name: shown by pytest.
+        algorithm: with its options.
+        bits: closed form of a round's bits on every link; None where they depend on the data.
+        module: the network that it trains.
+        participation: who takes part; `world.FULL` for methods that need everybody.
+        tolerance: largest difference between chunk sizes, relative to the largest entry.
+    """
+
+    name: str
+    algorithm: Algorithm
+    bits: Bits | None
+    module: Any = world.mlp
+    participation: Any = world.SOME
+    tolerance: float = 1e-5
+
+    def simulation(self, **options: Any) -> Simulation:
+        """The world with a fresh copy of the algorithm, as after a restart: nothing that it kept on itself is left."""
+        return world.simulation(copy.deepcopy(self.algorithm), **{"module": self.module, "participation": self.participation} | options)
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two states are the same, bit for bit."""
+    left, right = flatten(one), flatten(other)
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+def check_wire(case: AlgorithmCase) -> None:
+    """Through real bytes: the same state bit for bit, and the same ledger."""
+    counted, packed = Ledger(), Ledger()
+    straight = world.run(case.simulation(), ledger=counted)
+    through = world.run(case.simulation(link=WireLink), ledger=packed)
+    assert equal(straight, through)
+    assert counted.counters() == packed.counters()
+
+
+def check_chunks(case: AlgorithmCase) -> None:
+    """Any chunk size gives the same state up to float rounding."""
+    whole = flatten(world.run(case.simulation()))
+    for chunk_size in (1, 2):
+        chunked = flatten(world.run(case.simulation(chunk_size=chunk_size)))
+        for name, tensor in whole.items():
+            bound = case.tolerance * max(float(tensor.abs().max()) if tensor.numel() else 0.0, 1e-3)
+            assert torch.allclose(chunked[name], tensor, rtol=0, atol=bound), name
+
+
+def check_resume(case: AlgorithmCase, folder: Path) -> None:
+    """Saved after two rounds and loaded into a fresh simulation: the same state bit for bit, and the same ledger."""
+    whole, first, second = Ledger(), Ledger(), Ledger()
+    unbroken = world.run(case.simulation(), ledger=whole)
+    half = world.run(case.simulation(), last=2, ledger=first)
+    save(folder / "checkpoint.pt", Checkpoint(2, half, first.counters(), 1.0), "hash")
+    fresh = case.simulation()
+    loaded = load(folder / "checkpoint.pt", fresh.init(), "hash")
+    second.restore(loaded.ledger)
+    assert equal(world.run(fresh, loaded.state, first=2, ledger=second), unbroken)
+    assert second.counters() == whole.counters()
+
+
+def check_repeat(case: AlgorithmCase) -> None:
+    """The same seed twice gives the same bits, whatever the global generator did meanwhile."""
+    torch.rand(3)
+    once = world.run(case.simulation())
+    torch.rand(5)
+    assert equal(once, world.run(case.simulation()))
+
+
+def check_learns(case: AlgorithmCase) -> None:
+    """The state changes, and ten rounds lower the test loss."""
+    sim = case.simulation(rounds=10)
+    before, after = sim.init(), world.run(sim)
+    assert not equal(before, after)
+    assert sim.evaluate(10, after)["test/loss"] < sim.evaluate(0, before)["test/loss"]
+
+
+def check_bits(case: AlgorithmCase) -> None:
+    """Every link's bits in every round are those of the closed form."""
+    if case.bits is None:
+        return
+    sim = case.simulation()
+    state = sim.init()
+    for index in range(3):
+        ledger = Ledger()
+        state, cohort, _ = sim.round(index, state, ledger)
+        wanted = case.bits(sim.model.dim, sim.model.num_stats, sim.model.layers, cohort.size)
+        counters = ledger.counters()
+        assert {link: counters[link] for link in wanted} == wanted
+
+
+def check_idle_rows(case: AlgorithmCase) -> None:
+    """Rows of state that belong to idle clients are untouched."""
+    sim = case.simulation()
+    state = world.run(sim, last=2)
+    new, cohort, _ = sim.round(2, state, Ledger())
+    idle = [client for client in range(world.NUM_CLIENTS) if client not in cohort.clients]
+    after = flatten(new)
+    for name, tensor in flatten(state).items():
+        if tensor.dim() == 2 and tensor.shape[0] == world.NUM_CLIENTS:
+            assert torch.equal(tensor[idle], after[name][idle]), name
+
+
+def check_pure(case: AlgorithmCase) -> None:
+    """A round leaves the state that it was given as it was."""
+    sim = case.simulation()
+    state = world.run(sim, last=1)
+    before = {name: tensor.clone() for name, tensor in flatten(state).items()}
+    sim.round(1, state, Ledger())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in flatten(state).items())
+
+
+def check_empty(case: AlgorithmCase) -> None:
+    """A round in which nobody takes part changes nothing and costs nothing."""
+    sim = case.simulation(participation=world.NOBODY)
+    ledger = Ledger()
+    state = world.run(sim, ledger=ledger)
+    assert equal(state, sim.init())
+    assert not any(ledger.counters().values())
+
+
+def check_one_client(case: AlgorithmCase) -> None:
+    """A world of one client with one sample."""
+    sim = case.simulation(participation=world.FULL, sizes=(1,))
+    state = world.run(sim)
+    assert all(torch.isfinite(tensor).all() for tensor in flatten(state).values())
+
+
+def check_zeros(case: AlgorithmCase) -> None:
+    """Inputs that are all zero make no NaN."""
+    sim = case.simulation(data=world.dataset(scale=0.0))
+    state = world.run(sim)
+    assert all(torch.isfinite(tensor).all() for tensor in flatten(state).values())
+    assert sim.evaluate(4, state)["test/loss"] >= 0
+
+
+CHECKS = (
+    check_wire,
+    check_chunks,
+    check_resume,
+    check_repeat,
+    check_learns,
+    check_bits,
+    check_idle_rows,
+    check_pure,
+    check_empty,
+    check_one_client,
+    check_zeros,
+)
+
+
+def conforms(case: AlgorithmCase, check: Callable[..., None], folder: Path) -> None:
+    """Run one check on one case."""
+    if check is check_resume:
+        check(case, folder)
+    elif check is check_empty and case.participation is world.FULL:
+        pytest.skip("this method needs every client, so no round is empty")
+    else:
+        check(case)

@@ -1,0 +1,193 @@
+"""What every codec must satisfy. Each check takes a `CodecCase` and fails with an assertion.
+
+Shape legend: M senders, D entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor import Codec
+from fedcomp.keys import Key
+from fedcomp.wire import Common, Ledger, Link, Payload, WireLink
+from fedcomp.wire.packing import layout
+
+LAYERS = ((33, 4, 10), (7,), (1,), (64, 64), (5, 3, 1, 1))
+"""Vectors of odd sizes: D = 47, 7, 1, 128, 10, none a multiple of 8 but one."""
+
+
+@dataclass(frozen=True)
+class CodecCase:
+    """A codec with what the suite must know to test it.
+
+    Attributes:
+        name: shown by pytest.
+        codec: the codec with its options.
+        bits: closed form of a row's bits for given layer sizes; None where they depend on the data.
+        keeps_zero: whether a zero vector is decoded to zero.
+        lossless: whether every vector is decoded to itself.
+        draws: repetitions of the unbiasedness test.
+    """
+
+    name: str
+    codec: Codec
+    bits: Callable[[tuple[int, ...]], int] | None
+    keeps_zero: bool = True
+    lossless: bool = False
+    draws: int = 4000
+
+
+def rows(num: int, layers: tuple[int, ...], seed: int = 0) -> Tensor:
+    """[M, D] vectors with entries of very different size."""
+    generator = torch.Generator().manual_seed(seed)
+    dim = sum(layers)
+    return torch.randn(num, dim, generator=generator) * torch.rand(num, dim, generator=generator).mul(3).exp()
+
+
+def common(num: int, layers: tuple[int, ...], *path: int | str) -> Common:
+    """What both ends know about a message of senders 3, 4, ..., whose numbers are not their places."""
+    return Common(Key(("test", *path)), torch.arange(3, 3 + num), layers)
+
+
+def encode(case: CodecCase, x: Tensor, known: Common) -> Payload:
+    return case.codec.encode(x, known, known.key.fold("sender"))
+
+
+def check_wire(case: CodecCase) -> None:
+    """Decoding what came out of real bytes gives the same floats, bit for bit."""
+    for layers in LAYERS:
+        known = common(3, layers)
+        payload = encode(case, rows(3, layers), known)
+        direct = case.codec.decode(Link(Ledger()).up(payload), known)
+        received = WireLink(Ledger()).up(payload)
+        assert torch.equal(case.codec.decode(received, known), direct)
+        assert torch.equal(received.bits, payload.bits)
+
+
+def check_layout(case: CodecCase) -> None:
+    """What the receiver knows beforehand does not depend on the data."""
+    for layers in LAYERS:
+        payloads = [encode(case, rows(3, layers, seed), common(3, layers)) for seed in range(6)]
+        assert all(layout(payload) == layout(payloads[0]) for payload in payloads)
+        assert all(payload.paper_bits == payloads[0].paper_bits for payload in payloads)
+
+
+def check_receiver(case: CodecCase) -> None:
+    """A receiver that never saw the sender decodes the same: it is rebuilt, and other messages come in between."""
+    for layers in LAYERS:
+        known = common(3, layers)
+        x = rows(3, layers)
+        payload = encode(case, x, known)
+        mine = case.codec.decode(payload, known)
+        encode(case, rows(3, layers, seed=5), known)
+        fresh = type(case.codec)(**{name: getattr(case.codec, name) for name in _options(case.codec)})
+        assert torch.equal(fresh.decode(payload, common(3, layers)), mine)
+
+
+def check_chunks(case: CodecCase) -> None:
+    """A row's message does not depend on which rows are encoded beside it."""
+    for layers in LAYERS:
+        known, x = common(4, layers), rows(4, layers)
+        whole = encode(case, x, known)
+        for first in (0, 1, 3):
+            part = Common(known.key, known.ids[first : first + 1], layers)
+            alone = encode(case, x[first : first + 1], part)
+            for name, field in alone.fields.items():
+                assert torch.equal(field.data[0], whole.fields[name].data[first])
+
+
+def check_bits(case: CodecCase) -> None:
+    """Bits follow the closed form, and the total is their sum."""
+    for layers in LAYERS:
+        payload = encode(case, rows(3, layers), common(3, layers))
+        assert int(payload.total_bits) == int(payload.bits.sum())
+        if case.bits is not None:
+            assert payload.bits.tolist() == [case.bits(layers)] * 3
+
+
+def check_zero(case: CodecCase) -> None:
+    """A zero vector makes no NaN, and zero where the codec keeps it."""
+    for layers in LAYERS:
+        known = common(2, layers)
+        decoded = case.codec.decode(encode(case, torch.zeros(2, sum(layers)), known), known)
+        assert torch.isfinite(decoded).all()
+        assert not case.keeps_zero or not decoded.any()
+
+
+def check_shapes(case: CodecCase) -> None:
+    """One sender and none, [M, D] float32 in and out, the input left as it was."""
+    for layers in LAYERS:
+        for num in (1, 0):
+            known, x = common(num, layers), rows(num, layers)
+            before = x.clone()
+            decoded = case.codec.decode(WireLink(Ledger()).up(encode(case, x, known)), known)
+            assert decoded.shape == x.shape
+            assert decoded.dtype == torch.float32
+            assert torch.equal(x, before)
+
+
+def check_loss(case: CodecCase) -> None:
+    """Lossless codecs are exact; the others are not, and decode no zero: neither identity nor zero passes for one."""
+    layers = LAYERS[0]
+    known, x = common(3, layers), rows(3, layers)
+    decoded = case.codec.decode(encode(case, x, known), known)
+    assert torch.equal(decoded, x) == case.lossless
+    assert (decoded.abs().sum(1) > 0).all()
+
+
+def check_contractive(case: CodecCase) -> None:
+    """E||C(x) - x||^2 < ||x||^2, if declared; mean over draws."""
+    if not case.codec.contractive:
+        return
+    layers = LAYERS[0]
+    x = rows(6, layers)
+    draws = [_decoded(case, x, layers, draw) for draw in range(50)]
+    error = torch.stack([(y - x).square().sum(1) for y in draws]).mean(0)
+    assert (error < x.square().sum(1)).all()
+
+
+def check_unbiased(case: CodecCase) -> None:
+    """|mean of C(x) - x| < 5 standard errors for every entry if declared; and beyond somewhere if not."""
+    layers = LAYERS[0]
+    x = rows(1, layers)
+    first = _decoded(case, x, layers, 0)
+    draws = torch.stack([_decoded(case, x, layers, draw)[0] for draw in range(_num_draws(case, first, x, layers))])
+    mean, deviation = draws.double().mean(0), draws.double().std(0)
+    error = 5 * deviation / len(draws) ** 0.5 + 1e-6 * x[0].abs().max()
+    within = (mean - x[0]).abs() <= error
+    assert within.all() if case.codec.unbiased else not within.all()
+
+
+CHECKS = (
+    check_wire,
+    check_layout,
+    check_receiver,
+    check_chunks,
+    check_bits,
+    check_zero,
+    check_shapes,
+    check_loss,
+    check_contractive,
+    check_unbiased,
+)
+
+
+def _decoded(case: CodecCase, x: Tensor, layers: tuple[int, ...], draw: int) -> Tensor:
+    known = common(x.shape[0], layers, "draw", draw)
+    return case.codec.decode(encode(case, x, known), known)
+
+
+def _num_draws(case: CodecCase, first: Tensor, x: Tensor, layers: tuple[int, ...]) -> int:
+    """A deterministic codec need not be drawn thousands of times."""
+    deterministic = all(torch.equal(_decoded(case, x, layers, draw), first) for draw in range(1, 4))
+    return 2 if deterministic else case.draws
+
+
+def _options(codec: Codec) -> list[str]:
+    import dataclasses
+
+    return [field.name for field in dataclasses.fields(codec) if field.init]  # type: ignore[arg-type]

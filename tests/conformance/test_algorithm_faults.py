@@ -1,0 +1,152 @@
+"""A planted fault in each property makes the algorithm suite fail."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.sign import Sign
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.wire import Field, Payload
+from fedcomp.wire.coding import Float
+from tests.conformance import algorithm as suite
+from tests.conformance.algorithm import AlgorithmCase
+
+DENSE, SIGN = Compressor(Dense()), Compressor(Sign(), ErrorFeedback())
+PARTS = (Sgd(lr=0.1, batch_size=4), ServerSgd(), SIGN, DENSE)
+
+
+@dataclass(frozen=True)
+class KeepsOnSelf(FedAvg):
+    """Remembers the last model on itself, where no checkpoint sees it."""
+
+    last: list = field(default_factory=list)
+
+    def round(self, state, cohort, ctx):
+        new, metrics = super().round(state, cohort, ctx)
+        step = self.last[-1] if ctx.round and self.last else torch.zeros_like(new.theta)
+        self.last.append(new.theta - state.theta)
+        return replace(new, theta=new.theta + 0.5 * step), metrics
+
+
+@dataclass(frozen=True)
+class GlobalNoise(FedAvg):
+    """Draws from the global generator."""
+
+    def round(self, state, cohort, ctx):
+        new, metrics = super().round(state, cohort, ctx)
+        return replace(new, theta=new.theta + 1e-3 * torch.randn_like(new.theta)), metrics
+
+
+@dataclass(frozen=True)
+class ChunkNoise(FedAvg):
+    """Draws in the order in which clients are trained."""
+
+    def round(self, state, cohort, ctx):
+        generator = ctx.key.generator()
+
+        def work(data, theta):
+            return theta + 0.1 * torch.randn(theta.shape, generator=generator)
+
+        noisy = ctx.clients.run(work, cohort, state.theta.expand(cohort.size, -1))
+        new, metrics = super().round(state, cohort, ctx)
+        return replace(new, theta=new.theta + (noisy - state.theta).mean(0)), metrics
+
+
+@dataclass(frozen=True)
+class DecaysAll(FedAvg):
+    """Lets the memories of idle clients fade."""
+
+    def round(self, state, cohort, ctx):
+        new, metrics = super().round(state, cohort, ctx)
+        return replace(new, uplink=replace(new.uplink, sender=new.uplink.sender * 0.9)), metrics
+
+
+@dataclass(frozen=True)
+class InPlace(FedAvg):
+    """Writes into the state that it was given."""
+
+    def round(self, state, cohort, ctx):
+        state.theta.mul_(0.9)
+        return super().round(state, cohort, ctx)
+
+
+@dataclass(frozen=True)
+class FreeRide(FedAvg):
+    """Sends the model once more without counting it."""
+
+    def round(self, state, cohort, ctx):
+        ctx.link.broadcast(Payload({"more": Field(state.theta[None], Float())}), cohort.size)
+        return super().round(state, cohort, ctx)
+
+
+@dataclass(frozen=True)
+class Cheats(Sign):
+    """A codec whose receiver reads what the sender kept."""
+
+    kept: dict = field(default_factory=dict)
+
+    def encode(self, x, common, coin):
+        payload = super().encode(x, common, coin)
+        self.kept[id(payload)] = x
+        return payload
+
+    def decode(self, payload, common):
+        return self.kept.get(id(payload), super().decode(payload, common))
+
+
+@dataclass(frozen=True)
+class NeverLearns(FedAvg):
+    """Returns its state."""
+
+    def round(self, state, cohort, ctx):
+        _, metrics = super().round(state, cohort, ctx)
+        return state, metrics
+
+
+@dataclass(frozen=True)
+class DividesByNorm(FedAvg):
+    """Normalises the step."""
+
+    def round(self, state, cohort, ctx):
+        new, metrics = super().round(state, cohort, ctx)
+        step = new.theta - state.theta
+        return replace(new, theta=state.theta + step / (step[:20].norm())), metrics
+
+
+def _bits(dim, stats, layers, cohort):
+    uplink = dim + 32 * len(layers)
+    return {"uplink": cohort * uplink, "downlink": cohort * 32 * dim, "broadcast": 32 * dim}
+
+
+FAULTS = [
+    (suite.check_resume, KeepsOnSelf(*PARTS)),
+    (suite.check_repeat, GlobalNoise(*PARTS)),
+    (suite.check_chunks, ChunkNoise(*PARTS)),
+    (suite.check_idle_rows, DecaysAll(*PARTS)),
+    (suite.check_pure, InPlace(*PARTS)),
+    (suite.check_bits, FreeRide(*PARTS)),
+    (suite.check_wire, FedAvg(*PARTS[:2], Compressor(Cheats()), DENSE)),
+    (suite.check_learns, NeverLearns(*PARTS)),
+    (suite.check_zeros, DividesByNorm(*PARTS)),
+]
+
+
+@pytest.mark.parametrize(("check", "algorithm"), FAULTS, ids=[type(fault[1]).__name__ for fault in FAULTS])
+def test_fault_is_found(check, algorithm, tmp_path: Path) -> None:
+    case = AlgorithmCase("faulty", algorithm, _bits)
+    with pytest.raises(AssertionError):
+        suite.conforms(case, check, tmp_path)
+
+
+@pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
+def test_sound_algorithm_passes(check, tmp_path: Path) -> None:
+    suite.conforms(AlgorithmCase("sound", FedAvg(*PARTS), _bits), check, tmp_path)

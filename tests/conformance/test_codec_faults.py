@@ -1,0 +1,138 @@
+"""A planted fault in each property makes the codec suite fail: the suite is tested, not only used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.sign import Sign
+from fedcomp.compressor.topk import TopK
+from fedcomp.wire import Field, Payload
+from fedcomp.wire.coding import Float, Unsigned
+from tests.conformance import codec as suite
+from tests.conformance.codec import CodecCase
+
+
+@dataclass(frozen=True)
+class Smuggles(Dense):
+    """Hands the vector to the receiver beside the payload."""
+
+    beside: list = field(default_factory=list)
+
+    def encode(self, x, common, coin):
+        self.beside[:] = [x]
+        return super().encode(x, common, coin)
+
+    def decode(self, payload, common):
+        return self.beside[0]
+
+
+@dataclass(frozen=True)
+class TooWide(Dense):
+    """Declares 8 bits for codes that need more."""
+
+    def encode(self, x, common, coin):
+        return Payload({"codes": Field(torch.full_like(x, 300, dtype=torch.int64), Unsigned(8))})
+
+    def decode(self, payload, common):
+        return payload.fields["codes"].data.float()
+
+
+@dataclass(frozen=True)
+class HalfDeclared(Dense):
+    """Sends float32 but declares float16."""
+
+    def encode(self, x, common, coin):
+        return Payload({"values": Field(x, Float(torch.float16))})
+
+
+@dataclass(frozen=True)
+class Peeks(TopK):
+    """Chooses the form of its message from the data without saying so."""
+
+    def encode(self, x, common, coin):
+        form = "index" if x[0, 0] > 0 else "bitmap"
+        return replace(TopK(self.fraction, form)).encode(x, common, coin)
+
+
+@dataclass(frozen=True)
+class Neighbours(Sign):
+    """Scales each row by what the others hold."""
+
+    def encode(self, x, common, coin):
+        return super().encode(x / x.abs().mean(), common, coin)
+
+
+@dataclass(frozen=True)
+class DividesByNorm(Dense):
+    """Makes NaN of a zero vector."""
+
+    def encode(self, x, common, coin):
+        return super().encode(x / x.norm(dim=1, keepdim=True), common, coin)
+
+
+@dataclass(frozen=True)
+class Shrinks(Dense):
+    """Declared unbiased, but sends 99 %."""
+
+    def decode(self, payload, common):
+        return 0.99 * super().decode(payload, common)
+
+
+@dataclass(frozen=True)
+class Overshoots(Sign):
+    """Declared contractive, but four times too long."""
+
+    def decode(self, payload, common):
+        return 4 * super().decode(payload, common)
+
+
+@dataclass(frozen=True)
+class WritesInput(Dense):
+    """Changes the sender's vector."""
+
+    def encode(self, x, common, coin):
+        return super().encode(x.mul_(2), common, coin)
+
+
+@dataclass(frozen=True)
+class Zero(Sign):
+    """Sends bits, decodes nothing."""
+
+    def decode(self, payload, common):
+        return torch.zeros_like(super().decode(payload, common))
+
+
+def _dense_bits(layers):
+    return 32 * sum(layers)
+
+
+FAULTS = [
+    (suite.check_wire, CodecCase("too wide", TooWide(), None)),
+    (suite.check_wire, CodecCase("half declared", HalfDeclared(), None)),
+    (suite.check_receiver, CodecCase("smuggles", Smuggles(), None)),
+    (suite.check_layout, CodecCase("peeks", Peeks(0.2), None)),
+    (suite.check_chunks, CodecCase("neighbours", Neighbours(), None)),
+    (suite.check_bits, CodecCase("free scales", Sign(), lambda layers: sum(layers))),
+    (suite.check_zero, CodecCase("divides by norm", DividesByNorm(), None)),
+    (suite.check_zero, CodecCase("fixed sign", Sign("fixed"), None, keeps_zero=True)),
+    (suite.check_shapes, CodecCase("writes its input", WritesInput(), None)),
+    (suite.check_loss, CodecCase("zero", Zero(), None)),
+    (suite.check_loss, CodecCase("identity posing as sign", Dense(), _dense_bits, lossless=False)),
+    (suite.check_contractive, CodecCase("overshoots", Overshoots(), None)),
+    (suite.check_unbiased, CodecCase("shrinks", Shrinks(), None)),
+]
+
+
+@pytest.mark.parametrize(("check", "case"), FAULTS, ids=lambda value: getattr(value, "name", None))
+def test_fault_is_found(check, case) -> None:
+    with pytest.raises((AssertionError, RuntimeError)):
+        check(case)
+
+
+def test_sound_codecs_pass_the_checks_used_above() -> None:
+    for check in suite.CHECKS:
+        check(CodecCase("dense", Dense(), _dense_bits, lossless=True))

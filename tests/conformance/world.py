@@ -1,0 +1,79 @@
+"""A small world for algorithm tests: clients with unequal, odd numbers of samples, with and without BatchNorm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedcomp.algorithm.contract import Algorithm
+from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.keys import Key
+from fedcomp.model.build import build
+from fedcomp.participation.bernoulli import Bernoulli
+from fedcomp.participation.contract import Participation
+from fedcomp.participation.full import Full
+from fedcomp.participation.uniform import Uniform
+from fedcomp.simulation.local import Shards
+from fedcomp.simulation.loop import Simulation
+from fedcomp.wire import Ledger, Link
+
+SIZES = (7, 12, 1, 9, 20, 5, 8)
+NUM_CLIENTS = len(SIZES)
+NUM_FEATURES, NUM_CLASSES = 5, 3
+FULL, SOME, NOBODY = Full(), Uniform(num_participants=3), Bernoulli(probability=1e-9)
+
+
+def dataset(seed: int = 0, scale: float = 1.0) -> Dataset:
+    """Three noisy classes in five dimensions."""
+    generator = torch.Generator().manual_seed(seed)
+    num = sum(SIZES) + 40
+    y = torch.randint(0, NUM_CLASSES, (num,), generator=generator)
+    centres = torch.randn(NUM_CLASSES, NUM_FEATURES, generator=generator) * 2
+    x = scale * (centres[y] + torch.randn(num, NUM_FEATURES, generator=generator))
+    train, test = Samples(x[:-40], y[:-40]), Samples(x[-40:], y[-40:])
+    return Dataset("toy", train, test, "classification", NUM_CLASSES)
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(NUM_FEATURES, 4), nn.ReLU(), nn.Linear(4, NUM_CLASSES))
+
+
+def with_batch_norm() -> nn.Module:
+    return nn.Sequential(nn.Linear(NUM_FEATURES, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, NUM_CLASSES))
+
+
+def simulation(
+    algorithm: Algorithm,
+    module: Any = mlp,
+    participation: Participation = SOME,
+    chunk_size: int = 100,
+    link: type[Link] = Link,
+    rounds: int = 4,
+    data: Dataset | None = None,
+    sizes: tuple[int, ...] = SIZES,
+) -> Simulation:
+    """The algorithm in this world."""
+    key = Key(("run", 0))
+    data = data or dataset()
+    ends = torch.tensor(sizes).cumsum(0).tolist()
+    parts = [torch.arange(end - size, end) for size, end in zip(sizes, ends)]
+    model = build(module, key.fold("model"), (NUM_FEATURES,), NUM_CLASSES, "classification")
+    shards = Shards.of(parts, torch.device("cpu"))
+    return Simulation(algorithm, data, shards, model, participation, key, rounds, chunk_size, link)
+
+
+def run(sim: Simulation, state: Any = None, first: int = 0, last: int | None = None, ledger: Ledger | None = None) -> Any:
+    """Rounds `first` to `last` (exclusive); returns the state."""
+    ledger = ledger if ledger is not None else Ledger()
+    state = sim.init() if state is None else state
+    for index in range(first, sim.rounds if last is None else last):
+        state, _, _ = sim.round(index, state, ledger)
+    return state
+
+
+def variant(sim: Simulation, **changes: Any) -> Simulation:
+    """The same simulation with some parts replaced."""
+    return replace(sim, **changes)

@@ -1,0 +1,82 @@
+"""Each way in which a dataset can be unusable has its own line."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedcomp.dataset.check import check
+from fedcomp.dataset.contract import Dataset, Samples
+
+CLASSES = Dataset(
+    name="mine",
+    train=Samples(torch.zeros(4, 3), torch.tensor([0, 1, 1, 0])),
+    test=Samples(torch.zeros(2, 3), torch.tensor([0, 1])),
+    task="classification",
+    num_outputs=2,
+)
+NUMBERS = replace(
+    CLASSES,
+    task="regression",
+    num_outputs=1,
+    train=Samples(torch.zeros(4, 3), torch.zeros(4, 1)),
+    test=Samples(torch.zeros(2, 3), torch.zeros(2, 1)),
+)
+IMAGES = replace(
+    CLASSES,
+    train=Samples(torch.zeros(4, 5, 6, 3, dtype=torch.uint8), torch.tensor([0, 1, 1, 0])),
+    test=Samples(torch.zeros(2, 5, 6, 3, dtype=torch.uint8), torch.tensor([0, 1])),
+    crop_padding=2,
+    flip=True,
+)
+
+
+def with_nan(x: torch.Tensor, *place: int) -> torch.Tensor:
+    x = x.clone()
+    x[place] = float("nan")
+    return x
+
+
+@pytest.mark.parametrize("dataset", [CLASSES, NUMBERS, IMAGES, replace(IMAGES, mean=torch.ones(3), std=torch.ones(3))])
+def test_good_datasets_pass(dataset):
+    check(dataset)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "line"),
+    [
+        (replace(CLASSES, task="ranking"), r"dataset=mine: task is 'ranking', but must be one of classification, regr"),
+        (replace(CLASSES, test=Samples(torch.zeros(0, 3), torch.zeros(0).long())), r"mine: test has no samples"),
+        (replace(CLASSES, train=Samples(torch.zeros(4, 3), torch.zeros(3).long())), r"train has 4 inputs x, but 3 lab"),
+        (replace(CLASSES, train=Samples(torch.zeros(4), torch.zeros(4).long())), r"train.x is torch.float32 \(4,\)"),
+        (
+            replace(CLASSES, train=Samples(torch.zeros(4, 3).double(), torch.zeros(4).long())),
+            r"train.x is torch.float64",
+        ),
+        (
+            replace(CLASSES, train=Samples(torch.zeros(4, 2), torch.zeros(4).long())),
+            r"sample is .* \(2,\), but .* \(3,\)",
+        ),
+        (replace(CLASSES, train=Samples(torch.zeros(4, 3), torch.zeros(4))), r"classification needs int64"),
+        (replace(CLASSES, num_outputs=1), r"train.y is 1 at sample 1, but classes are 0 to 0"),
+        (replace(CLASSES, test=Samples(torch.zeros(2, 3), torch.tensor([0, -1]))), r"test.y is -1 at sample 1"),
+        (replace(NUMBERS, num_outputs=2), r"regression needs float32 \[n, 2\]"),
+        (
+            replace(CLASSES, train=Samples(with_nan(torch.zeros(4, 3), 2, 1), CLASSES.train.y)),
+            r"dataset=mine: train.x is nan at sample 2, entry 1; every value must be finite",
+        ),
+        (
+            replace(NUMBERS, test=Samples(torch.zeros(2, 3), torch.tensor([[0.0], [-float("inf")]]))),
+            r"dataset=mine: test.y is -inf at sample 1, entry 0",
+        ),
+        (replace(CLASSES, mean=torch.zeros(2)), r"mean has shape \(2,\), but needs 1 entry, or 3"),
+        (replace(CLASSES, std=torch.tensor([1.0, 0.0, 1.0])), r"std is \[1.0, 0.0, 1.0\]; every entry must be above 0"),
+        (replace(CLASSES, mean=torch.tensor([float("nan")])), r"mean is \[nan\]; every entry must be finite"),
+        (replace(CLASSES, flip=True), r"crop_padding and flip are for images"),
+        (replace(IMAGES, crop_padding=-1), r"crop_padding is -1, but must be 0"),
+    ],
+)
+def test_bad_datasets_are_refused_in_one_line(dataset, line):
+    with pytest.raises(ValueError, match=line) as error:
+        check(dataset)
+    assert "\n" not in str(error.value)

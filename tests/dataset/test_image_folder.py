@@ -1,0 +1,122 @@
+"""Images in folders: exact pixels, the cache, and every error."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedcomp.dataset import image_folder
+from fedcomp.dataset.check import check
+
+CACHE = ".fedcomp_as_is.npz"
+
+
+def write_image(path, height=4, width=5, value=0):
+    pixels = (np.arange(height * width * 3).reshape(height, width, 3) + value).astype(np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    return pixels
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for split in ("train", "test"):
+        for place, name in enumerate(("cat/b.png", "cat/a.png", "dog/a.png")):
+            write_image(tmp_path / split / name, value=10 * place)
+    return tmp_path
+
+
+def test_classes_and_pixels(folder):
+    dataset = image_folder.load(str(folder))
+    check(dataset)
+    assert dataset.class_names == ("cat", "dog")
+    assert dataset.train.y.tolist() == [0, 0, 1]
+    assert dataset.input_shape == (3, 4, 5)
+    expected = [np.asarray(Image.open(folder / "train" / name)) for name in ("cat/a.png", "cat/b.png", "dog/a.png")]
+    assert torch.equal(dataset.train.x, torch.from_numpy(np.stack(expected)))
+
+
+def test_the_cache_gives_the_same_and_is_not_decoded_again(folder, monkeypatch):
+    first = image_folder.load(str(folder))
+    assert (folder / "train" / CACHE).exists()
+    monkeypatch.setattr(image_folder, "_decode", None)
+    again = image_folder.load(str(folder))
+    assert torch.equal(first.train.x, again.train.x)
+    assert [entry.name for entry in (folder / "train").iterdir() if entry.name.startswith(CACHE)] == [CACHE]
+
+
+def test_a_changed_file_is_seen(folder):
+    image_folder.load(str(folder))
+    path = folder / "train" / "dog" / "a.png"
+    pixels = write_image(path, value=77)
+    os.utime(path, ns=(1, 1))
+    assert torch.equal(image_folder.load(str(folder)).train.x[2], torch.from_numpy(pixels))
+
+
+def test_a_broken_cache_is_made_anew(folder):
+    first = image_folder.load(str(folder))
+    store = folder / "train" / CACHE
+    store.write_bytes(store.read_bytes()[:-200])
+    assert torch.equal(image_folder.load(str(folder)).train.x, first.train.x)
+
+
+def test_without_cache_nothing_is_written(folder):
+    image_folder.load(str(folder), cache=False)
+    assert not (folder / "train" / CACHE).exists()
+
+
+def test_a_folder_that_cannot_be_written(folder, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    assert len(image_folder.load(str(folder)).train) == 3
+    assert sorted(entry.name for entry in (folder / "train").iterdir()) == ["cat", "dog"]
+
+
+def test_other_names_and_sizes(folder):
+    (folder / "test").rename(folder / "held")
+    write_image(folder / "train" / "dog" / "b.png", 6, 6)
+    dataset = image_folder.load(str(folder.parent), folder=folder.name, test="held", size=8, name="pets")
+    check(dataset)
+    assert (dataset.name, tuple(dataset.train.x.shape)) == ("pets", (4, 8, 8, 3))
+
+
+def test_sizes_that_differ(folder):
+    write_image(folder / "train" / "dog" / "b.png", 6, 6)
+    with pytest.raises(ValueError, match=r"b.png is 6x6, but .*a.png is 4x5: .* set dataset.size to resize them"):
+        image_folder.load(str(folder))
+
+
+def test_splits_that_differ(folder):
+    for name in ("cat/b.png", "cat/a.png", "dog/a.png"):
+        write_image(folder / "test" / name, 6, 6)
+    with pytest.raises(ValueError, match=r"images of 'train' are 4x5, of 'test' 6x6; set dataset.size"):
+        image_folder.load(str(folder))
+    write_image(folder / "test" / "fox" / "a.png", 6, 6)
+    with pytest.raises(ValueError, match=r"must hold the same class folders, but differ in: fox"):
+        image_folder.load(str(folder))
+
+
+def test_an_image_that_is_none(folder):
+    (folder / "train" / "cat" / "c.png").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match=r"image .*c.png cannot be read .*: repair or delete it"):
+        image_folder.load(str(folder))
+
+
+def test_missing_folders(tmp_path):
+    with pytest.raises(ValueError, match=r"no images in /.*/train .*put them there as CLASS/NAME.jpg") as error:
+        image_folder.load(str(tmp_path))
+    assert "\n" not in str(error.value)
+    (tmp_path / "train" / "cat").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"no images in /.*/train \(Found no valid file") as error:
+        image_folder.load(str(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("size", [0, "big", 2.5])
+def test_a_size_that_is_none(folder, size):
+    with pytest.raises(ValueError, match=r"dataset.size is .*, but must be 1 or more"):
+        image_folder.load(str(folder), size=size)

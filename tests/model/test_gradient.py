@@ -1,0 +1,220 @@
+"""Every stacked form against the plain module: gradients, losses, running statistics, outputs, in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from fedcomp.keys import Key
+from fedcomp.model.build import build
+from fedcomp.model.cnn import cnn4, cnn6, lenet5
+from fedcomp.model.cnn_bn import cnn4_bn, cnn8_bn
+from fedcomp.model.flat import draw
+from fedcomp.model.functional import Functional
+from fedcomp.model.linear import linear, logistic
+from fedcomp.model.loss import loss_of
+from fedcomp.model.mlp import mlp
+from fedcomp.model.mlp_backward import Perceptron
+from fedcomp.model.stacked import Stacked
+from tests.model.twin import assert_close, batch, plain_gradient, plain_outputs, rows
+
+IMAGE = (2, 9, 7)
+KEY = Key(("test", "model"))
+
+
+def chain(*layers: nn.Module) -> nn.Module:
+    return nn.Sequential(*layers)
+
+
+# name: (module, shape of one sample, outputs); each is small, and together they hold every known layer.
+LAYERS = {
+    "conv": (lambda: chain(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(105, 4)), IMAGE, 4),
+    "conv strided dilated padded": (
+        lambda: chain(nn.Conv2d(2, 3, (3, 2), (2, 1), (1, 2), (1, 2)), nn.Tanh(), nn.Flatten(), nn.Linear(135, 4)),
+        IMAGE,
+        4,
+    ),
+    "conv padding same, no bias": (
+        lambda: chain(nn.Conv2d(2, 3, 3, padding="same", bias=False), nn.Flatten(), nn.Linear(189, 4)),
+        IMAGE,
+        4,
+    ),
+    "conv groups": (lambda: chain(nn.Conv2d(2, 4, 3, groups=2), nn.GELU(), nn.Flatten(), nn.Linear(140, 4)), IMAGE, 4),
+    "one channel in and out": (
+        lambda: chain(nn.Conv2d(1, 1, 3), nn.ReLU(), nn.Flatten(), nn.Linear(35, 4)),
+        (1, 9, 7),
+        4,
+    ),
+    "relu before max-pool": (
+        lambda: chain(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 4)),
+        IMAGE,
+        4,
+    ),
+    "max-pool with padding and stride": (
+        lambda: chain(
+            nn.MaxPool2d(3, 2, padding=1, ceil_mode=True), nn.Conv2d(2, 3, 2), nn.Flatten(), nn.Linear(36, 4)
+        ),
+        IMAGE,
+        4,
+    ),
+    "average pool": (
+        lambda: chain(nn.Conv2d(2, 3, 3), nn.AvgPool2d(2), nn.Sigmoid(), nn.Flatten(), nn.Linear(18, 4)),
+        IMAGE,
+        4,
+    ),
+    "adaptive average pool": (
+        lambda: chain(nn.Conv2d(2, 4, 3), nn.LeakyReLU(0.1), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        IMAGE,
+        4,
+    ),
+    "batch norm 2d": (
+        lambda: chain(
+            nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 4)
+        ),
+        IMAGE,
+        4,
+    ),
+    "batch norm 2d first, not affine": (
+        lambda: chain(nn.BatchNorm2d(2, affine=False, momentum=0.3), nn.Flatten(), nn.Linear(126, 4)),
+        IMAGE,
+        4,
+    ),
+    "batch norm 1d": (lambda: chain(nn.Linear(5, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 4)), (5,), 4),
+    "nested, identity, dropout of 0": (
+        lambda: chain(chain(nn.Identity(), nn.Linear(5, 6), nn.Tanh()), nn.Dropout(0.0), chain(nn.Linear(6, 4))),
+        (5,),
+        4,
+    ),
+    "activation on the input": (lambda: chain(nn.ReLU(), nn.Linear(5, 4), nn.Tanh(), nn.ReLU()), (5,), 4),
+    "relu after a flattened tanh": (
+        lambda: chain(nn.Conv2d(2, 3, 3), nn.Tanh(), nn.Flatten(), nn.ReLU(), nn.Linear(105, 4)),
+        IMAGE,
+        4,
+    ),
+}
+MODELS = {
+    "lenet5": (lambda: lenet5((1, 28, 28), 10), (1, 28, 28), 10),
+    "cnn4": (lambda: cnn4((1, 8, 8), 10), (1, 8, 8), 10),
+    "cnn6": (lambda: cnn6((3, 8, 8), 10), (3, 8, 8), 10),
+    "cnn4_bn": (lambda: cnn4_bn((1, 28, 28), 10), (1, 28, 28), 10),
+    "cnn8_bn": (lambda: cnn8_bn((3, 32, 32), 10), (3, 32, 32), 10),
+}
+PERCEPTRONS = {
+    "mlp": (lambda: mlp((6,), 4), (6,), 4),
+    "mlp deep": (lambda: mlp((6,), 4, hidden=(5, 7, 3)), (6,), 4),
+    "mlp without bias": (lambda: mlp((6,), 4, hidden=(5,), bias=False), (6,), 4),
+    "mlp, relu on logits": (lambda: mlp((6,), 4, hidden=(9,), relu_on_logits=True), (6,), 4),
+    "mlp on images": (lambda: mlp(IMAGE, 4, hidden=(5,)), IMAGE, 4),
+    "no relu between": (lambda: chain(nn.Linear(6, 5), nn.Linear(5, 4)), (6,), 4),
+    "linear": (lambda: linear((6,), 4, bias=False), (6,), 4),
+    "logistic": (lambda: logistic((6,), 4, "classification"), (6,), 4),
+    "one output": (lambda: linear((6,), 1), (6,), 1),
+}
+STACKED = LAYERS | MODELS
+ALL = STACKED | PERCEPTRONS
+
+# name: (clients, batch, real samples of each client or None)
+COHORTS = {
+    "one client": (1, 3, None),
+    "three clients, odd batch": (3, 5, None),
+    "ragged, one client empty": (3, 5, (5, 0, 3)),
+    "one ragged client": (1, 5, (2,)),
+    "one empty client": (1, 3, (0,)),
+}
+
+
+def mask(num_clients: int, size: int, real: tuple[int, ...] | None) -> torch.Tensor | None:
+    """Weights whose real samples are not the first ones: the last `real[i]` places of client i."""
+    if real is None:
+        return None
+    return torch.stack([(torch.arange(size) >= size - count).float() for count in real])
+
+
+def check(model, loss, num_clients, size, real, shape, num_outputs, task) -> None:
+    generator = torch.Generator().manual_seed(7)
+    theta, stats = rows(model, num_clients, generator)
+    x, y = batch(num_clients, size, shape, num_outputs, task, generator)
+    weight = mask(num_clients, size, real)
+    before = [part.clone() for part in (theta, stats, x, y)]
+    got = model.gradient(theta, stats, x, y, weight)
+    expected = plain_gradient(model.module, loss, theta, stats, x, y, weight)
+    assert_close(got.grad, expected.grad)
+    assert_close(got.loss, expected.loss)
+    assert_close(got.stats, expected.stats)
+    assert got.grad.dtype == got.loss.dtype == torch.float64
+    assert not got.grad.requires_grad
+    assert not got.loss.requires_grad
+    assert not got.stats.requires_grad
+    for part, kept in zip((theta, stats, x, y), before):
+        assert torch.equal(part, kept), "an argument was overwritten"
+    if real is not None:
+        for client, count in enumerate(real):
+            if count == 0:
+                assert not got.grad[client].any()
+                assert got.loss[client] == 0
+    assert_close(model.outputs(theta[0], stats[0], x[0]), plain_outputs(model.module, theta[0], stats[0], x[0]))
+
+
+@pytest.mark.parametrize("cohort", COHORTS)
+@pytest.mark.parametrize("name", ALL)
+def test_stacked_equals_the_module(name, cohort):
+    make, shape, num_outputs = ALL[name]
+    model = Stacked(draw(make, KEY), loss_of("classification"))
+    check(model, model.loss, *COHORTS[cohort], shape, num_outputs, "classification")
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("cohort", COHORTS)
+@pytest.mark.parametrize("name", PERCEPTRONS)
+def test_hand_written_backward_equals_the_module(name, cohort, task):
+    make, shape, num_outputs = PERCEPTRONS[name]
+    model = Perceptron(draw(make, KEY), loss_of(task))
+    check(model, model.loss, *COHORTS[cohort], shape, num_outputs, task)
+
+
+@pytest.mark.parametrize("cohort", COHORTS)
+@pytest.mark.parametrize("name", [*LAYERS, "mlp deep"])
+def test_fallback_equals_the_module(name, cohort):
+    make, shape, num_outputs = ALL[name]
+    model = Functional(draw(make, KEY), loss_of("classification"))
+    check(model, model.loss, *COHORTS[cohort], shape, num_outputs, "classification")
+
+
+def test_squared_error_through_stacked_layers():
+    make, shape, num_outputs = LAYERS["batch norm 1d"]
+    model = Stacked(draw(make, KEY), loss_of("regression"))
+    check(model, model.loss, 3, 5, (5, 0, 3), shape, num_outputs, "regression")
+
+
+def test_one_real_sample_in_batch_norm_counts_as_variance_zero():
+    model = Stacked(chain(nn.BatchNorm1d(3), nn.Linear(3, 2)), loss_of("classification"))
+    generator = torch.Generator().manual_seed(0)
+    theta, stats = rows(model, 2, generator)
+    x, y = batch(2, 4, (3,), 2, "classification", generator)
+    got = model.gradient(theta, stats, x, y, mask(2, 4, (1, 4)))
+    assert got.grad.isfinite().all()
+    torch.testing.assert_close(got.stats[0, :3], 0.9 * stats[0, :3] + 0.1 * x[0, 3])
+    torch.testing.assert_close(got.stats[0, 3:], 0.9 * stats[0, 3:])
+
+
+def test_build_chooses_the_fastest_form():
+    def chosen(make, shape, num_outputs):
+        return type(build(make, KEY, shape, num_outputs, "classification"))
+
+    assert all(chosen(*case) is Perceptron for case in PERCEPTRONS.values())
+    assert all(chosen(*case) is Stacked for case in STACKED.values())
+
+
+def test_rows_that_are_views_of_a_wider_tensor():
+    model = Perceptron(mlp((6,), 4, hidden=(5,)), loss_of("classification"))
+    generator = torch.Generator().manual_seed(3)
+    theta, stats = rows(model, 3, generator)
+    x, y = batch(3, 4, (6,), 4, "classification", generator)
+    wide = torch.zeros(6, model.dim + 3, dtype=torch.float64)
+    wide[::2, 2:-1] = theta
+    expected = model.gradient(theta, stats, x, y).grad
+    assert_close(model.gradient(wide[::2, 2:-1], stats, x, y).grad, expected)
+    assert_close(model.gradient(theta.t().contiguous().t(), stats, x, y).grad, expected)
+    same = theta[:1].expand(3, -1)
+    assert_close(model.gradient(same, stats, x, y).grad, model.gradient(same.contiguous(), stats, x, y).grad)

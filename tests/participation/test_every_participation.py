@@ -1,0 +1,82 @@
+"""What each participation promises: a sorted cohort from the key alone, whose weights aggregate without bias."""
+
+import pytest
+import torch
+
+from fedcomp.keys import Key
+from fedcomp.participation.bernoulli import Bernoulli
+from fedcomp.participation.full import Full
+from fedcomp.participation.uniform import Uniform
+
+NUM_CLIENTS = 7
+PARTICIPATIONS = [
+    Full(),
+    Uniform(3),
+    Uniform(NUM_CLIENTS),
+    Bernoulli(0.5),
+    Bernoulli(1.0),
+    Bernoulli([0.9, 0.2, 0.5, 1.0, 0.3, 0.4, 0.1]),
+    Bernoulli({"low": 0.3, "high": 1.0, "seed": 0}),
+]
+EQUAL = torch.ones(NUM_CLIENTS, dtype=torch.float64)
+UNEQUAL = torch.tensor([5.0, 1, 2, 9, 3, 4, 8], dtype=torch.float64)
+ROUNDS = 4000
+
+
+def aggregates(participation, importance, change=None):
+    """[rounds, N]: what each client's unit vector weighs in the aggregate, zero where it is absent."""
+    rows = torch.zeros(ROUNDS, NUM_CLIENTS, dtype=torch.float64)
+    for number in range(ROUNDS):
+        cohort = participation.sample(Key(("round", number)), importance)
+        weight = cohort.weight.double() if change is None else change(cohort)
+        rows[number, cohort.ids] = weight
+    return rows
+
+
+def standard_scores(rows, expected):
+    """How many standard errors the mean weight of each client lies from what it must be."""
+    error = rows.std(0) / ROUNDS**0.5 + 1e-7  # weights are float32
+    return (rows.mean(0) - expected).abs() / error
+
+
+@pytest.mark.parametrize("participation", PARTICIPATIONS, ids=str)
+def test_a_cohort_is_sorted_distinct_and_follows_from_its_key(participation):
+    participation.check(NUM_CLIENTS)
+    cohorts = [participation.sample(Key(("round", number)), UNEQUAL) for number in range(50)]
+    again = [participation.sample(Key(("round", number)), UNEQUAL) for number in reversed(range(50))][::-1]
+    for cohort, same in zip(cohorts, again):
+        assert cohort.ids.tolist() == list(cohort.clients) == sorted(set(cohort.clients))
+        assert all(0 <= client < NUM_CLIENTS for client in cohort.clients)
+        assert (cohort.ids.dtype, cohort.weight.dtype) == (torch.int64, torch.float32)
+        assert tuple(cohort.weight.shape) == (cohort.size,)
+        assert cohort.clients == same.clients
+        assert torch.equal(cohort.weight, same.weight)
+
+
+@pytest.mark.parametrize(
+    ("participation", "importance"),
+    # Uniform(3) averages those present, which is biased when clients count unequally; see Uniform.
+    [(rule, EQUAL) for rule in PARTICIPATIONS] + [(rule, UNEQUAL) for rule in PARTICIPATIONS if rule != Uniform(3)],
+    ids=str,
+)
+def test_the_expected_weight_is_the_share_of_importance(participation, importance):
+    assert float(standard_scores(aggregates(participation, importance), importance / importance.sum()).max()) < 5
+
+
+@pytest.mark.parametrize("participation", PARTICIPATIONS, ids=str)
+def test_inclusion_is_how_often_a_client_is_there(participation):
+    expected = participation.inclusion(NUM_CLIENTS)
+    present = (aggregates(participation, EQUAL) > 0).double()
+    assert float(standard_scores(present, expected).max()) < 5
+
+
+@pytest.mark.parametrize("participation", PARTICIPATIONS[3:4] + PARTICIPATIONS[5:], ids=str)
+def test_wrong_weights_would_be_seen(participation):
+    """The weights of an average over those present, instead of 1/(N p_i), fail the test of unbiasedness."""
+    if participation.inclusion(NUM_CLIENTS).unique().numel() > 1:
+        average = aggregates(
+            participation, EQUAL, lambda cohort: torch.ones(cohort.size).double() / max(cohort.size, 1)
+        )
+    else:  # equal probabilities: forgetting 1/p alone
+        average = aggregates(participation, EQUAL, lambda cohort: torch.ones(cohort.size).double() / NUM_CLIENTS)
+    assert float(standard_scores(average, EQUAL / NUM_CLIENTS).max()) > 10

@@ -1,0 +1,124 @@
+"""Moments of the Dirichlet shares, the balancing rule, sizes, and how it gives up."""
+
+import pytest
+import torch
+
+from fedcomp.keys import Key
+from fedcomp.partition.dirichlet import Dirichlet
+from fedcomp.partition.summary import label_counts, labels_held, sizes
+
+LABELS = torch.arange(10_000) % 10
+NUM_CLIENTS = 5
+
+
+def shares(partition, num_clients=NUM_CLIENTS, num_seeds=100, labels=LABELS):
+    """[seeds, N, C] counts."""
+    parts = [partition.split(labels, len(labels), num_clients, Key((seed,))) for seed in range(num_seeds)]
+    return torch.stack([label_counts(part, labels, 10) for part in parts]).double()
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1.0, 10.0])
+def test_per_class_shares_have_the_moments_of_a_dirichlet(alpha):
+    """p ~ Dir(alpha 1_N): E p = 1/N, Var p = (1/N)(1 - 1/N) / (N alpha + 1); 1000 class vectors, 5 standard errors."""
+    share = shares(Dirichlet(alpha, balance=False, min_size=1, max_tries=1)) if alpha > 0.5 else _any_size(alpha)
+    mean, variance = 1 / NUM_CLIENTS, (1 / NUM_CLIENTS) * (1 - 1 / NUM_CLIENTS) / (NUM_CLIENTS * alpha + 1)
+    by_client = share.transpose(1, 2).reshape(-1, NUM_CLIENTS) / 1000
+    standard_error = (variance / len(by_client)) ** 0.5
+    assert (by_client.mean(0) - mean).abs().max() < 5 * standard_error
+    squares = (by_client - mean) ** 2
+    error_of_square = squares.std(0) / len(by_client) ** 0.5
+    assert ((squares.mean(0) - variance).abs() < 5 * error_of_square + 1e-3 * variance).all()
+
+
+def _any_size(alpha):
+    """Counts without the redraw of empty clients, which would condition the moments."""
+    import numpy as np
+
+    partition, random = Dirichlet(alpha, balance=False), np.random.default_rng(0)
+    return torch.stack(
+        [torch.from_numpy(partition._per_class(np.full(10, 1000), NUM_CLIENTS, random)) for _ in range(100)]
+    ).double()
+
+
+def test_per_client_shares_have_the_moments_of_a_dirichlet():
+    """With far more samples than are taken, q_i ~ Dir(alpha 1_C): one client of the first served is unconditioned."""
+    import numpy as np
+
+    alpha, num_classes, taken = 0.5, 10, 2000
+    partition, random = Dirichlet(alpha, "per_client"), np.random.default_rng(0)
+    counts = [partition._per_client(np.full(10, 10 * taken), 100, random) for _ in range(10)]
+    share = torch.from_numpy(np.concatenate(counts)).double() / taken  # the average over clients is exact
+    mean = 1 / num_classes
+    torch.testing.assert_close(share.mean(0), torch.full((10,), mean, dtype=torch.float64))
+    variance = mean * (1 - mean) / (num_classes * alpha + 1) + mean / taken
+    assert float(share.var(0).mean()) == pytest.approx(variance, rel=0.15)  # depletion pulls the last clients in
+
+
+def test_per_client_parts_are_of_equal_size():
+    for labels, num_clients in ((LABELS, 7), (LABELS[:1603], 20)):
+        parts = Dirichlet(0.1, "per_client").split(labels, len(labels), num_clients, Key((0,)))
+        assert int(sizes(parts).max() - sizes(parts).min()) <= 1
+
+
+def test_balance_keeps_clients_that_hold_their_share_out_of_later_classes():
+    """A client passes n/N with one class at most, so it never holds more than n/N plus that class."""
+    for seed in range(20):
+        parts = Dirichlet(0.3).split(LABELS, 10_000, 20, Key((seed,)))
+        counts = label_counts(parts, LABELS, 10)
+        before = counts.cumsum(1) - counts
+        assert bool((counts[before >= 500] == 0).all())
+    free = label_counts(Dirichlet(0.3, balance=False).split(LABELS, 10_000, 20, Key((0,))), LABELS, 10)
+    assert bool((free[(free.cumsum(1) - free) >= 500] > 0).any())
+
+
+def test_small_alpha_means_few_labels():
+    few, many = (
+        label_counts(Dirichlet(alpha, min_size=1).split(LABELS, 10_000, 20, Key((0,))), LABELS, 10)
+        for alpha in (0.05, 100.0)
+    )
+    assert float(labels_held(few).double().mean()) < 6
+    assert bool((labels_held(many) == 10).all())
+
+
+def test_sizes_are_like_those_of_the_papers_code():
+    """FedMRN on Fashion-MNIST, alpha 0.3, 100 clients: smallest 133, median 610, largest 1744 samples."""
+    labels = torch.arange(60_000) % 10
+    found = torch.stack([sizes(Dirichlet(0.3).split(labels, 60_000, 100, Key((s,)))) for s in range(5)]).double()
+    assert 50 < float(found.min(1).values.mean()) < 250
+    assert 560 < float(found.median(1).values.mean()) < 660
+    assert 1200 < float(found.max(1).values.mean()) < 2000
+
+
+def test_min_size_is_kept():
+    for seed in range(10):
+        parts = Dirichlet(0.1, min_size=20).split(LABELS[:1600], 1600, 20, Key((seed,)))
+        assert int(sizes(parts).min()) >= 20
+
+
+def test_giving_up_says_what_to_change():
+    line = r"in 3 draws with alpha=0.01, 50 clients and 1000 samples, .* at most \d samples, below .*min_size=10; raise"
+    with pytest.raises(ValueError, match=line):
+        Dirichlet(0.01, max_tries=3).split(LABELS[:1000], 1000, 50, Key((0,)))
+
+
+def test_a_min_size_that_no_draw_can_reach():
+    with pytest.raises(ValueError, match=r"min_size is 10, but 1600 samples over 200 clients make 8 each; lower"):
+        Dirichlet().split(LABELS[:1600], 1600, 200, Key((0,)))
+
+
+@pytest.mark.parametrize("alpha", [0, -1.0, "much", float("nan"), float("inf")])
+def test_alpha_out_of_range(alpha):
+    with pytest.raises(ValueError, match=r"partition.alpha is .*, but must be a number above 0"):
+        Dirichlet(alpha)
+
+
+@pytest.mark.parametrize("options", [{"variant": "both"}, {"min_size": 0}, {"max_tries": 0.5}])
+def test_other_options_out_of_range(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=rf"partition.{name} is .*, but must be"):
+        Dirichlet(**options)
+
+
+def test_an_alpha_so_small_that_shares_vanish():
+    parts = Dirichlet(1e-5, "per_client").split(LABELS, 10_000, 20, Key((0,)))
+    assert sizes(parts).tolist() == [500] * 20

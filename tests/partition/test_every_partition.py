@@ -1,0 +1,95 @@
+"""What each partition promises: every sample to exactly one client, from the key alone."""
+
+import pytest
+import torch
+
+from fedcomp.keys import Key
+from fedcomp.partition.contract import check_parts
+from fedcomp.partition.dirichlet import Dirichlet
+from fedcomp.partition.iid import IID
+from fedcomp.partition.labels import Labels
+from fedcomp.partition.shards import Shards
+
+PARTITIONS = [
+    IID(),
+    Shards(2),
+    Shards(1),
+    Labels(3),
+    Labels(3, "random"),
+    Labels(1, "random"),
+    Dirichlet(0.3),
+    Dirichlet(0.3, balance=False, min_size=1),
+    Dirichlet(0.3, "per_client"),
+    Dirichlet(0.001, "per_client"),
+    Dirichlet(100.0),
+]
+BY_CLASS = [partition for partition in PARTITIONS if not isinstance(partition, IID)]
+LABELS = torch.randint(10, (1603,), generator=Key(("labels",)).generator())  # unsorted, unequal classes, odd size
+KEY = Key(("partition", 7))
+
+
+@pytest.mark.parametrize("num_clients", [20, 13])
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_every_sample_goes_to_exactly_one_client(partition, num_clients):
+    parts = partition.split(LABELS, len(LABELS), num_clients, KEY)
+    check_parts(parts, len(LABELS))
+    assert len(parts) == num_clients
+    assert torch.equal(torch.cat(parts).sort().values, torch.arange(len(LABELS)))
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_the_key_decides(partition):
+    def split(key):
+        return partition.split(LABELS, len(LABELS), 20, key)
+
+    torch.manual_seed(1)
+    first = split(KEY)
+    torch.manual_seed(2)
+    assert all(torch.equal(*pair) for pair in zip(first, split(KEY)))
+    assert not all(torch.equal(*pair) for pair in zip(first, split(Key(("partition", 8)))))
+
+
+@pytest.mark.parametrize("partition", [IID(), Shards(10), Labels(10), Dirichlet(), Dirichlet(variant="per_client")])
+def test_one_client_holds_everything(partition):
+    (part,) = partition.split(LABELS, len(LABELS), 1, KEY)
+    assert len(part) == len(LABELS)
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_more_clients_than_samples(partition):
+    line = r"client 5 would hold no data: 6 clients, but only 5 training samples; lower num_clients to 5"
+    with pytest.raises(ValueError, match=line):
+        partition.split(torch.arange(5), 5, 6, KEY)
+
+
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_no_clients(partition):
+    with pytest.raises(ValueError, match=r"num_clients is 0, but must be 1 or more"):
+        partition.split(LABELS, len(LABELS), 0, KEY)
+
+
+@pytest.mark.parametrize("partition", BY_CLASS, ids=str)
+def test_rules_by_class_refuse_regression(partition):
+    with pytest.raises(
+        ValueError, match=r"partition=\w+ deals samples by class, .* \(regression\): take partition=iid"
+    ):
+        partition.split(None, 100, 10, KEY)
+
+
+@pytest.mark.parametrize(
+    ("parts", "line"),
+    [
+        ([torch.arange(3), torch.arange(0)], r"client 1 would hold no data: 5 samples were dealt to 2 clients; lower"),
+        ([torch.arange(3), torch.arange(2, 5)], r"sample 2 is held 2 times, but may be held once"),
+        ([torch.arange(3), torch.arange(3, 6)], r"a client holds sample 5, but samples are 0 to 4"),
+        ([torch.arange(3), torch.arange(-1, 0)], r"a client holds sample -1"),
+        ([torch.arange(3).float()], r"client 0's samples are torch.float32"),
+    ],
+)
+def test_check_parts_refuses(parts, line):
+    with pytest.raises(ValueError, match=line):
+        check_parts(parts, 5)
+
+
+def test_check_parts_allows_samples_that_nobody_holds():
+    check_parts([torch.tensor([4]), torch.tensor([0, 2])], 5)

@@ -1,0 +1,59 @@
+"""Keys: known answers, independence of order and place, uniformity with its standard error."""
+
+from __future__ import annotations
+
+import torch
+
+from fedcomp.keys import Key
+from fedcomp.philox import philox4x32
+
+# From the reference implementation's kat_vectors file (Random123): philox 4x32, 10 rounds.
+ONES = 0xFFFFFFFF
+PI = ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0))
+
+
+def _words(key, counter):
+    return [int(word) for word in philox4x32(key, torch.tensor(counter).view(4, 1))[:, 0]]
+
+
+def test_philox_known_answers() -> None:
+    assert _words((0, 0), [0] * 4) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    assert _words((ONES, ONES), [ONES] * 4) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
+    assert _words(PI[1], list(PI[0])) == [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
+
+
+def test_words_follow_the_name_alone() -> None:
+    key = Key(("run", 0)).fold("mask", 3)
+    words = key.words(torch.tensor([5, 2, 9]), 7)
+    assert torch.equal(words, Key(("run", 0, "mask", 3)).words(torch.tensor([5, 2, 9]), 7))
+    assert torch.equal(words[1:2], key.words(torch.tensor([2]), 7))
+    assert torch.equal(words[:, :3], key.words(torch.tensor([5, 2, 9]), 3))
+    for other in (Key(("run", 1, "mask", 3)), key.fold(0), Key(("run", 0, "mask", "3"))):
+        assert not torch.equal(words, other.words(torch.tensor([5, 2, 9]), 7))
+
+
+def test_clients_beyond_32_bits_differ() -> None:
+    words = Key(("a",)).words(torch.tensor([7, 7 + (1 << 32)]), 4)
+    assert not torch.equal(words[0], words[1])
+
+
+def test_uniform_has_the_right_mean_and_no_correlation_between_rows() -> None:
+    num = 100_000
+    draws = Key(("u",)).uniform(torch.arange(2), num).double() - 0.5
+    error = (1 / 12 / num) ** 0.5
+    assert (draws.mean(1).abs() < 5 * error).all()
+    assert abs(float((draws[0] * draws[1]).mean())) < 5 / 12 / num**0.5
+    assert abs(float((draws[0, 1:] * draws[0, :-1]).mean())) < 5 / 12 / num**0.5
+    assert abs(float(draws.var()) - 1 / 12) < 5e-4
+    assert float(draws.min()) >= -0.5
+    assert float(draws.max()) < 0.5
+
+
+def test_no_draws_and_no_rows() -> None:
+    assert Key().words(torch.arange(3), 0).shape == (3, 0)
+    assert Key().words(torch.arange(0), 5).shape == (0, 5)
+
+
+def test_generator_is_the_same_each_time() -> None:
+    one, two = (torch.rand(3, generator=Key(("g",)).generator()) for _ in range(2))
+    assert torch.equal(one, two)

@@ -1,0 +1,73 @@
+"""Pictures: written whole, not blank, for the shapes that occur."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcomp.tracking.plots import plot_curve, plot_partition
+
+LINES = [
+    {
+        "round": r,
+        "test/accuracy": 0.1 + 0.04 * r,
+        "test/loss": 2.0 / (r + 1),
+        "bits/uplink": 10 * r,
+        "bits/total": 90 * r,
+    }
+    for r in range(20)
+]
+
+
+def assert_drawn(path: Path) -> None:
+    """The picture is there, alone, and holds something."""
+    from matplotlib.image import imread
+
+    assert list(path.parent.iterdir()) == [path]
+    assert imread(path).std() > 0.02
+
+
+def test_curve_of_accuracy(tmp_path: Path) -> None:
+    plot_curve(LINES, tmp_path / "curve.png", "sign on MNIST", 61_706)
+    assert_drawn(tmp_path / "curve.png")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [{**line, "test/loss": math.nan if line["round"] > 3 else 1.0} for line in LINES],
+        [{**line, "test/loss": math.nan} for line in LINES],
+        [{**line, "bits/uplink": 0, "bits/total": 0} for line in LINES],
+        LINES[:1],
+        LINES[1:2],
+    ],
+    ids=["diverged", "all NaN", "no bits", "round 0 only", "one line"],
+)
+def test_curve_of_loss_in_odd_cases(tmp_path: Path, lines: list[dict[str, float]]) -> None:
+    lines = [{key: value for key, value in line.items() if key != "test/accuracy"} for line in lines]
+    plot_curve(lines, tmp_path / "curve.png", "", 1)
+    assert_drawn(tmp_path / "curve.png")
+
+
+def test_curve_without_evaluations_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no evaluation to draw"):
+        plot_curve([{"round": 0}], tmp_path / "curve.png", "", 1)
+
+
+@pytest.mark.parametrize("shape", [(10, 10), (100, 100), (100, 10), (1, 2), (10, 1), (300, 1)])
+def test_partition(tmp_path: Path, shape: tuple[int, int]) -> None:
+    counts = np.random.default_rng(0).integers(0, 400, shape)
+    counts[0] = 0
+    plot_partition(counts, tmp_path / "partition.png", [f"class {c}" for c in range(shape[1])], "Dirichlet(0.1)")
+    assert_drawn(tmp_path / "partition.png")
+
+
+def test_partition_errors(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="2 class names for 3 classes"):
+        plot_partition(np.ones((4, 3)), tmp_path / "p.png", ["a", "b"], "")
+    with pytest.raises(ValueError, match=r"shape \(3,\)"):
+        plot_partition(np.ones(3), tmp_path / "p.png", [], "")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="cannot write"):
+        plot_partition(np.ones((4, 3)), tmp_path / "file" / "p.png", [], "")

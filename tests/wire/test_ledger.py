@@ -1,0 +1,74 @@
+"""What is counted on which link, and how it is reported."""
+
+from __future__ import annotations
+
+import torch
+
+from fedcomp.wire import Field, Ledger, Link, Payload
+from fedcomp.wire.coding import Float, Rice
+
+
+def _floats(rows: int, num: int, paper: int | None = None) -> Payload:
+    return Payload({"values": Field(torch.zeros(rows, num), Float())}, paper)
+
+
+def test_links() -> None:
+    ledger = Ledger()
+    link = Link(ledger)
+    link.up(_floats(3, 2))
+    link.unicast(_floats(3, 1))
+    link.broadcast(_floats(1, 4), 3)
+    counters = ledger.counters()
+    assert counters["uplink"] == 192
+    assert counters["downlink"] == 96 + 3 * 128
+    assert counters["broadcast"] == 96 + 128
+
+
+def test_bits_per_parameter_is_per_client_and_round() -> None:
+    ledger = Ledger()
+    for size in (2, 0, 4):
+        ledger.add_round(size)
+        if size:
+            Link(ledger).up(_floats(size, 10))
+    line = ledger.record(10)
+    assert line["bits/uplink"] == 6 * 320
+    assert line["bpp/uplink"] == 32.0
+    assert line["bpp/total"] == 32.0
+    assert not any(name.startswith("paper/") for name in line)
+
+
+def test_paper_count_stands_beside() -> None:
+    ledger = Ledger()
+    ledger.add_round(2)
+    Link(ledger).up(_floats(2, 10, paper=100))
+    line = ledger.record(10)
+    assert line["bits/uplink"] == 640
+    assert line["paper/bits/uplink"] == 200
+    assert line["paper/bpp/uplink"] == 10.0
+
+
+def test_counts_that_depend_on_data_are_read_late_and_exactly() -> None:
+    ledger = Ledger()
+    payload = Payload({"gaps": Field(torch.tensor([[8, 0], [1, 1]]), Rice(1))})
+    for _ in range(3):
+        Link(ledger).broadcast(payload, 5)
+    assert isinstance(payload.total_bits, torch.Tensor)
+    assert ledger.counters()["downlink"] == 3 * 5 * (6 + 2 + 2 + 2)
+    assert ledger.counters()["downlink"] == 180
+
+
+def test_restore_continues() -> None:
+    ledger, other = Ledger(), Ledger()
+    ledger.add_round(1)
+    Link(ledger).up(_floats(1, 3))
+    other.restore(ledger.counters())
+    Link(other).up(_floats(1, 3))
+    assert other.counters()["uplink"] == 192
+    assert other.client_rounds == 1
+
+
+def test_large_counts_stay_exact() -> None:
+    ledger = Ledger()
+    ledger.add("uplink", 2**62, 2**62)
+    ledger.add("uplink", 2**62, 2**62)
+    assert ledger.counters()["uplink"] == 2**63

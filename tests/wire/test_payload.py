@@ -1,0 +1,61 @@
+"""Bits follow from the fields; ragged rows pay for their count."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcomp.wire import Field, Ledger, Link, Payload, WireLink
+from fedcomp.wire.coding import Float, Rice, Unsigned
+from fedcomp.wire.packing import layout, pack, unpack
+
+
+def _payload() -> Payload:
+    return Payload(
+        {
+            "values": Field(torch.tensor([[1.5, -2.0], [0.0, 3.0]]), Float()),
+            "codes": Field(torch.tensor([[3, 1, 0], [2, 2, 1]]), Unsigned(2)),
+            "gaps": Field(torch.tensor([[0, 5], [9, 1]]), Rice(2)),
+        }
+    )
+
+
+def test_bits_are_the_sum_of_the_fields() -> None:
+    # gaps: (0>>2)+3 + (5>>2)+3 = 7 and (9>>2)+3 + 3 = 8.
+    assert _payload().bits.tolist() == [64 + 6 + 7, 64 + 6 + 8]
+    assert int(_payload().total_bits) == 155
+
+
+def test_static_fields_need_no_tensor() -> None:
+    payload = Payload({"values": Field(torch.zeros(3, 5), Float())})
+    assert payload.total_bits == 480
+    assert isinstance(payload.total_bits, int)
+
+
+def test_packing_round_trip_and_byte_padding() -> None:
+    payload = _payload()
+    messages = [pack(payload, row) for row in range(2)]
+    assert [len(message) for message in messages] == [10, 10]
+    back = unpack(messages, layout(payload), torch.device("cpu"))
+    for name, field in payload.fields.items():
+        assert torch.equal(back.fields[name].data, field.data)
+
+
+def test_ragged_rows_send_their_count() -> None:
+    data = torch.tensor([[7, 8, 0, 0], [1, 2, 3, 4], [0, 0, 0, 0]])
+    payload = Payload({"codes": Field(data, Unsigned(4), count=torch.tensor([2, 4, 0]))})
+    assert payload.bits.tolist() == [3 + 8, 3 + 16, 3]
+    received = WireLink(Ledger()).up(payload)
+    assert torch.equal(received.fields["codes"].data, data)
+    assert received.fields["codes"].count.tolist() == [2, 4, 0]
+
+
+def test_a_false_width_is_caught_by_the_wire() -> None:
+    class Liar(Unsigned):
+        def write(self, row):
+            return Unsigned(self.width + 2).write(row)
+
+    lying = Payload({"codes": Field(torch.tensor([[1, 2, 3, 4]]), Liar(3))})
+    assert Link(Ledger()).up(lying) is lying
+    with pytest.raises(AssertionError, match="declares 12"):
+        WireLink(Ledger()).up(lying)
