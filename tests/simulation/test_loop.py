@@ -1,0 +1,130 @@
+"""The engine's own promises: FedAvg equals averaging by hand, weights, evaluation, divergence, memory."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from fedcomp.algorithm.contract import Models
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.client.sgd import Sgd
+from fedcomp.cohort import Cohort
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.topk import TopK
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.evaluation import evaluate
+from fedcomp.simulation.memory import check_memory, state_bytes
+from fedcomp.simulation.watch import Diverged, LossWatch
+from fedcomp.wire import Ledger
+from tests.conformance import world
+
+DENSE = Compressor(Dense())
+FULL_BATCH = Sgd(lr=0.1, batch_size=1000)
+
+
+def _set(module: torch.nn.Module, theta: torch.Tensor) -> None:
+    torch.nn.utils.vector_to_parameters(theta.clone(), module.parameters())
+
+
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
+def test_fedavg_is_the_weighted_mean_of_plain_training(weights: str) -> None:
+    sim = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE, weights), participation=world.FULL)
+    start = sim.init()
+    after, _, metrics = sim.round(0, start, Ledger())
+
+    module, total, ends = world.mlp(), torch.zeros_like(start.theta), torch.tensor(world.SIZES).cumsum(0).tolist()
+    losses = []
+    for size, end in zip(world.SIZES, ends):
+        _set(module, start.theta)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        x, y = sim.dataset.train.x[end - size : end], sim.dataset.train.y[end - size : end]
+        loss = torch.nn.functional.cross_entropy(module(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        share = size / sum(world.SIZES) if weights == "samples" else 1 / len(world.SIZES)
+        total += share * torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+    assert torch.allclose(after.theta, total, atol=1e-6)
+    assert metrics["train/loss"].tolist() == pytest.approx(losses, rel=1e-5)
+
+
+def test_one_full_batch_step_of_all_is_a_central_gradient_step() -> None:
+    sim = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE), participation=world.FULL)
+    start = sim.init()
+    after, _, _ = sim.round(0, start, Ledger())
+    module = world.mlp()
+    _set(module, start.theta)
+    held = sum(world.SIZES)
+    torch.nn.functional.cross_entropy(module(sim.dataset.train.x[:held]), sim.dataset.train.y[:held]).backward()
+    gradient = torch.cat([p.grad.flatten() for p in module.parameters()])  # type: ignore[union-attr]
+    assert torch.allclose(after.theta, start.theta - 0.1 * gradient, atol=1e-6)
+
+
+def test_lossless_downlink_of_updates_is_fedavg() -> None:
+    model = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE), participation=world.FULL)
+    update = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE, sends="update"), participation=world.FULL)
+    assert torch.equal(world.run(model).theta, world.run(update).theta)
+
+
+def test_batch_norm_statistics_are_averaged_by_weight() -> None:
+    sim = world.simulation(
+        FedAvg(Sgd(lr=1e-9, batch_size=1000), ServerSgd(), DENSE, DENSE), world.with_batch_norm, world.FULL
+    )
+    start = sim.init()
+    after, cohort, _ = sim.round(0, start, Ledger())
+    module = world.with_batch_norm()
+    ends, rows = torch.tensor(world.SIZES).cumsum(0).tolist(), []
+    for size, end in zip(world.SIZES, ends):
+        if size == 1:
+            continue
+        _set(module, start.theta)
+        module[1].reset_running_stats()  # type: ignore[operator]
+        module.train()(sim.dataset.train.x[end - size : end])
+        rows.append((size, torch.cat([module[1].running_mean, module[1].running_var])))  # type: ignore[list-item]
+    # The client with one sample has no batch variance; all others are checked against torch with its share left over.
+    rest = after.stats - sum(size / sum(world.SIZES) * row for size, row in rows)
+    assert math.isclose(float(cohort.weight.sum()), 1, abs_tol=1e-6)
+    alone = rest * sum(world.SIZES)
+    assert torch.isfinite(alone).all()
+    assert (after.stats != start.stats).all()
+
+
+def test_evaluation_averages_over_models() -> None:
+    sim = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE))
+    first, second = sim.init().theta, world.run(sim).theta
+    stats = torch.zeros(2, 0)
+    both = evaluate({"test": Models(torch.stack([first, second]), stats)}, sim.model, sim.dataset)
+    single = [evaluate({"x": Models(theta[None], stats[:1])}, sim.model, sim.dataset) for theta in (first, second)]
+    assert both["test/loss"] == pytest.approx(sum(line["x/loss"] for line in single) / 2)
+    module = world.mlp()
+    _set(module, second)
+    outputs = module(sim.dataset.test.x)
+    assert single[1]["x/accuracy"] == (outputs.argmax(1) == sim.dataset.test.y).double().mean().item()
+    assert single[1]["x/loss"] == pytest.approx(
+        torch.nn.functional.cross_entropy(outputs, sim.dataset.test.y).item(), rel=1e-6
+    )
+
+
+def test_watch_names_round_client_and_remedy() -> None:
+    watch = LossWatch()
+    cohort = Cohort.of([2, 5, 7], torch.ones(3))
+    watch.see(3, cohort, torch.tensor([1.0, 1e38, 3e38]))
+    assert watch.mean() is not None
+    with pytest.raises(Diverged, match="round 4: the loss of client 5 and 1 more is nan; lower client.lr"):
+        watch.see(4, cohort, torch.tensor([1.0, float("nan"), float("inf")]))
+
+
+def test_state_bytes_are_counted_without_allocating() -> None:
+    algorithm = FedAvg(FULL_BATCH, ServerSgd(), Compressor(TopK(0.1), ErrorFeedback()), DENSE)
+    sim = world.simulation(algorithm)
+    parts = state_bytes(algorithm, sim.model, 10**9)
+    assert parts["uplink.sender"] == 4 * 10**9 * sim.model.dim
+    assert parts["theta"] == 4 * sim.model.dim
+    with pytest.raises(ValueError, match=r"the run needs about .* GiB on cpu .*most of it uplink.sender"):
+        check_memory(algorithm, sim.model, sim.dataset, 10**9, 3, torch.device("cpu"))
+    check_memory(algorithm, sim.model, sim.dataset, 10, 3, torch.device("cpu"))

@@ -1,0 +1,72 @@
+"""Inside a round nothing is read back from the device: no `.item()` and its kin, counted on a CPU stand-in."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.sign import Sign
+from fedcomp.compressor.topk import TopK
+from fedcomp.server.adam import Adam
+from fedcomp.wire import Ledger
+from tests.conformance import world
+
+READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::unique", "aten::masked_select", "aten::is_nonzero")
+"""What makes the host wait for a GPU: reads of values, and shapes that depend on them."""
+
+
+class Counter(TorchDispatchMode):
+    """Counts operations that read from the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[str] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function._schema.name
+        if name in READS:
+            self.reads.append(name)
+        return function(*args, **(kwargs or {}))
+
+
+UPLINKS = [Dense(), Sign(), TopK(0.2, "index"), TopK(0.2, "bitmap"), TopK(0.2, "rice")]
+
+
+@pytest.mark.parametrize("codec", UPLINKS, ids=str)
+@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
+def test_a_round_reads_nothing(codec, module) -> None:
+    uplink = Compressor(codec, ErrorFeedback())
+    algorithm = FedAvg(Sgd(lr=0.1, momentum=0.9, clip_norm=1.0), Adam(), uplink, Compressor(Sign()))
+    sim = world.simulation(algorithm, module, chunk_size=2)
+    importance = torch.ones(world.NUM_CLIENTS, dtype=torch.float64)
+    cohort = world.FULL.sample(sim.key, importance)  # the host draws the cohort before the round
+    fixed = world.variant(sim, participation=_Fixed(cohort))
+    state, ledger = fixed.init(), Ledger()
+    with Counter() as counter:
+        for index in range(2):
+            state, _, _ = fixed.round(index, state, ledger)
+    assert counter.reads == []
+    with counter:
+        ledger.counters()
+    assert len(counter.reads) == (1 if "rice" in str(codec) else 0)
+
+
+def test_the_counter_counts() -> None:
+    with Counter() as counter:
+        float(torch.ones(2).sum())
+        torch.ones(2).nonzero()
+    assert counter.reads == ["aten::_local_scalar_dense", "aten::nonzero"]
+
+
+class _Fixed:
+    def __init__(self, cohort) -> None:
+        self._cohort = cohort
+
+    def sample(self, key, importance):
+        return self._cohort
