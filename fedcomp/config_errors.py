@@ -11,7 +11,9 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'")
-UNKNOWN_CHOICE = re.compile(r"Could not find '([^']+)'\s+Available options in '([^']+)':\s+(.*?)\s*(?:Config search|$)", re.S)
+UNKNOWN_CHOICE = re.compile(
+    r"Could not find '([^']+)'\s+Available options in '([^']+)':\s+(.*?)\s*(?:Config search|$)", re.S
+)
 UNKNOWN_GROUP = re.compile(r"Could not override '([^']+)'\.\s+(?:No match|Did you mean)", re.S)
 
 
@@ -24,7 +26,9 @@ def one_line(error: Exception, conf: Path) -> str:
         return f"{group}={wanted.removeprefix(group + '/')} is unknown{_near(wanted.split('/')[-1], options)}"
     key = UNKNOWN_KEY.search(text)
     cause = error.__cause__
-    if key and ("is not in struct" in f"{text} {cause}" or "not in '" in f"{text} {cause}" or UNKNOWN_GROUP.search(text)):
+    if key and (
+        "is not in struct" in f"{text} {cause}" or "not in '" in f"{text} {cause}" or UNKNOWN_GROUP.search(text)
+    ):
         name = key.group(1).split("@")[-1]
         return f"there is no option '{name}'{_near(name.split('.')[-1], _siblings(name, conf))}"
     parts = [text] if cause is None or str(cause) in text else [text, str(cause)]

@@ -13,20 +13,22 @@ from typing import Any
 
 from fedcomp.tracking.atomic import explained
 
-WITHOUT_EFFECT = {
-    "name",
-    "label",
-    "seed",
-    "output_root",
-    "overwrite",
-    "checkpoint_every",
-    "threads",
-    "quiet",
-    "verbose",
-    "tracker",
-    "dataset.root",
-    "dataset.download",
-}
+WITHOUT_EFFECT = frozenset(
+    {
+        "name",
+        "label",
+        "seed",
+        "output_root",
+        "overwrite",
+        "checkpoint_every",
+        "threads",
+        "quiet",
+        "verbose",
+        "tracker",
+        "dataset.root",
+        "dataset.download",
+    }
+)
 """Keys that change no number of the run (the seed has its own folder) and so are left out of the hash."""
 
 CONFIG, CHECKPOINT, LOG, CURVE, PARTITION = "config.yaml", "checkpoint.pt", "run.log", "curve.png", "partition.png"

@@ -52,7 +52,9 @@ def _children(state: Any, path: str) -> list[tuple[str, Any]]:
 def _rebuild(state: Any, leaf: Callable[[str, Tensor], Tensor], path: str) -> Any:
     if isinstance(state, Tensor):
         return leaf(path, state)
-    rebuilt = {name: _rebuild(value, leaf, f"{path}.{name}" if path else name) for name, value in _children(state, path)}
+    rebuilt = {
+        name: _rebuild(value, leaf, f"{path}.{name}" if path else name) for name, value in _children(state, path)
+    }
     return tuple(rebuilt.values()) if isinstance(state, tuple) else dataclasses.replace(state, **rebuilt)
 
 

@@ -181,5 +181,5 @@ def test_a_folder_in_use_is_refused(fedcomp, tmp_path: Path, capsys) -> None:
 def test_help_teaches(fedcomp, capsys) -> None:
     assert fedcomp("--help", "output_root=x") == 0
     shown = capsys.readouterr().out
-    for words in ("compressor: dense, sign, topk", "fedcomp -m compressor=dense,topk,sign", "install=bash", "rounds: 100"):
+    for words in ("compressor: dense, sign, topk", "fedcomp -m compressor=dense,topk,sign", "install=bash", "lr: 0.1"):
         assert words in shown

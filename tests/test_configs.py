@@ -74,9 +74,7 @@ def test_yaml_is_named_after_its_file() -> None:
 
 def test_hash_ignores_what_changes_no_number() -> None:
     plain = plain_config(_compose(), CPU)
-    same = plain_config(
-        _compose("seed=3", "output_root=/x", "overwrite=true", "quiet=true", "label=a", "name=b"), CPU
-    )
+    same = plain_config(_compose("seed=3", "output_root=/x", "overwrite=true", "quiet=true", "label=a", "name=b"), CPU)
     assert config_hash(plain) == config_hash(same)
     for override in ("rounds=7", "client.lr=0.2", "compressor=sign", "wire=packed", "participation=bernoulli"):
         assert config_hash(plain_config(_compose(override), CPU)) != config_hash(plain)

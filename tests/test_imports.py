@@ -15,7 +15,7 @@ ALLOWED = {
     "partition": CORE,
     "participation": CORE,
     "tracking": set(),
-    "report": {"tracking"},
+    "report": {"tracking", "run_folder"},
     "server": CORE,
     "client": CORE | {"model"},
     "compressor": CORE | {"wire"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from fedcomp.keys import Key
-from fedcomp.philox import philox4x32
+from fedcomp.philox import philox4x32, philox_torch
 
 # From the reference implementation's kat_vectors file (Random123): philox 4x32, 10 rounds.
 ONES = 0xFFFFFFFF
@@ -20,6 +20,12 @@ def test_philox_known_answers() -> None:
     assert _words((0, 0), [0] * 4) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     assert _words((ONES, ONES), [ONES] * 4) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
     assert _words(PI[1], list(PI[0])) == [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1]
+
+
+def test_both_implementations_agree() -> None:
+    counter = torch.randint(0, 1 << 32, (4, 3, 7), generator=torch.Generator().manual_seed(0))
+    key = (0x12345678, 0x9ABCDEF0)
+    assert torch.equal(philox4x32(key, counter), philox_torch(key, counter))
 
 
 def test_words_follow_the_name_alone() -> None:

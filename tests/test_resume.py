@@ -15,7 +15,7 @@ import torch
 from fedcomp.tracking.record import read_lines
 from fedcomp.tracking.status import read_status
 
-# BatchNorm, momentum on both sides, error feedback on both links, ragged clients, random activation: all state there is.
+# Adam on the server, error feedback on both links, ragged clients, random activation: all state there is.
 COMMAND = [
     sys.executable,
     "-m",

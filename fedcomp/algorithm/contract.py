@@ -40,8 +40,10 @@ class Clients(Protocol):
         num_clients: N. layers: sizes of the parameter tensors, sum D.
     """
 
-    num_clients: int
-    layers: tuple[int, ...]
+    @property
+    def num_clients(self) -> int: ...
+    @property
+    def layers(self) -> tuple[int, ...]: ...
 
     def run(self, work: Callable[..., Rows], cohort: Cohort, *rows: Tensor) -> Rows:
         """`work(data, *rows)` for the cohort, in chunks of clients.
@@ -112,5 +114,3 @@ class Algorithm(Protocol):
     def deployed(self, state: Any, key: Key) -> Mapping[str, Models]:
         """The models that the state stands for, by the name under which they are logged; "test" is the main one."""
         ...
-
-

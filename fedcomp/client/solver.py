@@ -91,16 +91,19 @@ class LocalSolver(ABC):
         theta, stats = theta.clone(memory_format=torch.contiguous_format), stats.clone()
         slots = self.init(theta)
         lr = self.lr * learning_rate_factor(self.schedule, self.lr_final, *progress)
-        total_loss = theta.new_zeros(theta.shape[0])
+        loss = theta.new_zeros(theta.shape[0])
+        working, memory, current, total = theta, slots, stats, loss
         for step, (x, y, weight) in enumerate(data.batches(self.batching)):
-            rows = slice(0, x.shape[0])
-            gradient = grad_fn(theta[rows], Batch(x, y, weight, stats[rows]), step)
+            if x.shape[0] < working.shape[0]:  # those who are done are the last rows
+                working, current, total = theta[: x.shape[0]], stats[: x.shape[0]], loss[: x.shape[0]]
+                memory = tuple(slot[: x.shape[0]] for slot in slots)
+            gradient = grad_fn(working, Batch(x, y, weight, current), step)
             grad = gradient.grad if self.clip_norm is None else clip(gradient.grad, self.clip_norm)
-            self.update(theta[rows], grad, tuple(slot[rows] for slot in slots), step, lr)
-            total_loss[rows] += gradient.loss
+            self.update(working, grad, memory, step, lr)
+            total += gradient.loss
             if stats.shape[1]:
-                stats[rows] = gradient.stats
-        return LocalResult(theta, stats, total_loss / data.num_steps(self.batching).clamp(min=1))
+                current.copy_(gradient.stats)
+        return LocalResult(theta, stats, loss / data.num_steps(self.batching).clamp(min=1))
 
 
 def clip(grad: Tensor, max_norm: float) -> Tensor:

@@ -8,13 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcomp.report.runs import Run
+from fedcomp.run_folder import WITHOUT_EFFECT
 
-NOT_RESULTS = frozenset(
-    (
-        *("seed", "name", "label", "output_root", "overwrite", "checkpoint_every", "quiet", "verbose", "tracker"),
-        *("device", "threads", "chunk_size", "wire", "dataset.root", "dataset.download"),
-    )
-)
+NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire"}
 """Config keys, folders included, that say where, when or how visibly a run happens, not what it computes."""
 
 ARROWS = {"compressor": "↑", "downlink": "↓"}

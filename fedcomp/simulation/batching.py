@@ -22,12 +22,18 @@ class Plan:
     """The steps of a round.
 
     Attributes:
-        position: [S, M, B] int64 places in a client's own list of samples; arbitrary but valid where no sample is taken.
+        position: [S, M, B] int64 places in a client's own list of samples; 0 where no sample is taken.
         counts: [S, M] samples really taken (0 after a client's last step), known to the host.
     """
 
     position: Tensor
     counts: np.ndarray
+
+    def shapes(self) -> list[tuple[int, int, bool]]:
+        """For each step: clients still at work, samples of the largest batch, whether batches differ in size."""
+        active, longest = (self.counts > 0).sum(1), self.counts.max(1)
+        ragged = ((self.counts > 0) & (self.counts < longest[:, None])).any(1)
+        return list(zip(active.tolist(), longest.tolist(), ragged.tolist(), strict=True))
 
 
 def num_steps(sizes: np.ndarray, batching: Batching) -> np.ndarray:
@@ -62,7 +68,8 @@ def plan(ids: Tensor, sizes: np.ndarray, batching: Batching, key: Key) -> Plan:
     start = torch.from_numpy(place).to(ids.device, non_blocking=True)
     index = (start[:, :, None] + torch.arange(batch, device=ids.device)).clamp_(max=flat.shape[1] - 1)  # [S, M, B]
     position = flat.gather(1, index.transpose(0, 1).flatten(1)).view(len(sizes), len(step), batch)
-    return Plan(position.transpose(0, 1), counts)
+    held = torch.from_numpy(sizes).to(ids.device, non_blocking=True)
+    return Plan(position.masked_fill_(position >= held[:, None, None], 0).transpose(0, 1), counts)
 
 
 def _shuffled(ids: Tensor, sizes: np.ndarray, key: Key) -> Tensor:

@@ -82,4 +82,6 @@ def _map(function: Callable[..., Tensor], *trees: Any) -> Any:
     if isinstance(head, tuple):
         return tuple(_map(function, *parts) for parts in zip(*trees, strict=True))
     names = [field.name for field in dataclasses.fields(head)]
-    return dataclasses.replace(head, **{name: _map(function, *[getattr(tree, name) for tree in trees]) for name in names})
+    return dataclasses.replace(
+        head, **{name: _map(function, *[getattr(tree, name) for tree in trees]) for name in names}
+    )

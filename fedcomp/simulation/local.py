@@ -17,7 +17,7 @@ from fedcomp.dataset.augment import crop_and_flip
 from fedcomp.dataset.contract import Dataset
 from fedcomp.keys import Key
 from fedcomp.model.contract import Gradient, Model
-from fedcomp.simulation.batching import Plan, num_steps, plan
+from fedcomp.simulation.batching import num_steps, plan
 
 GATHER_BYTES = 1 << 20
 
@@ -81,10 +81,14 @@ class ChunkData:
         num_steps, num_rows, batch = index.shape
         sample_bytes = self.dataset.train.x[0].numel() * 4
         window = max(1, GATHER_BYTES // (num_rows * batch * sample_bytes))
+        shapes = steps.shapes()
         for first in range(0, num_steps, window):
             xs, ys = self._gather(index[first : first + window], first)
-            for offset in range(xs.shape[0]):
-                yield _cut(xs[offset], ys[offset], steps, first + offset)
+            for offset, (active, longest, ragged) in enumerate(shapes[first : first + window]):
+                x, y = xs[offset], ys[offset]
+                if (active, longest) != (num_rows, batch):
+                    x, y = x[:active, :longest], y[:active, :longest]
+                yield x, y, _real(steps.counts[first + offset, :active], x) if ragged else None
 
     def _gather(self, index: Tensor, first: int) -> tuple[Tensor, Tensor]:
         flat = index.reshape(-1)
@@ -105,15 +109,7 @@ class ChunkData:
         return crop_and_flip(raw, torch.stack(draws), self.dataset.crop_padding, self.dataset.flip)
 
 
-def _cut(x: Tensor, y: Tensor, steps: Plan, step: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Only the clients still at work, and only real samples where all take equally many."""
-    counts = steps.counts[step]
-    active = int(np.count_nonzero(counts))
-    counts = counts[:active]
-    longest = int(counts.max())
-    x, y = x[:active, :longest], y[:active, :longest]
-    if (counts == longest).all():
-        return x, y, None
+def _real(counts: np.ndarray, x: Tensor) -> Tensor:
+    """[A, B] of 0 and 1: the places of x that hold a sample, given how many each client takes."""
     held = torch.from_numpy(counts).to(x.device, non_blocking=True)
-    weight = (torch.arange(longest, device=x.device) < held[:, None]).to(torch.float32)
-    return x, y, weight
+    return (torch.arange(x.shape[1], device=x.device) < held[:, None]).to(torch.float32)

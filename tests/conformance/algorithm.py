@@ -44,7 +44,9 @@ class AlgorithmCase:
 
     def simulation(self, **options: Any) -> Simulation:
         """The world with a fresh copy of the algorithm, as after a restart: nothing that it kept on itself is left."""
-        return world.simulation(copy.deepcopy(self.algorithm), **{"module": self.module, "participation": self.participation} | options)
+        return world.simulation(
+            copy.deepcopy(self.algorithm), **{"module": self.module, "participation": self.participation} | options
+        )
 
 
 def equal(one: Any, other: Any) -> bool:

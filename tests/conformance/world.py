@@ -65,7 +65,9 @@ def simulation(
     return Simulation(algorithm, data, shards, model, participation, key, rounds, chunk_size, link)
 
 
-def run(sim: Simulation, state: Any = None, first: int = 0, last: int | None = None, ledger: Ledger | None = None) -> Any:
+def run(
+    sim: Simulation, state: Any = None, first: int = 0, last: int | None = None, ledger: Ledger | None = None
+) -> Any:
     """Rounds `first` to `last` (exclusive); returns the state."""
     ledger = ledger if ledger is not None else Ledger()
     state = sim.init() if state is None else state

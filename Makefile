@@ -1,0 +1,39 @@
+# fedcomp: `make` lists what there is. Everything runs in .venv, made on first use with the versions in constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+.PHONY: help setup run test slow check bench clean
+.DEFAULT_GOAL := help
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+setup: $(READY)  ## make .venv with fedcomp and its tools
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+run: $(READY)  ## compare methods on the 8x8 digits: a table and a picture, in about a minute
+	$(RUN) scripts/quickstart.py
+
+test: $(READY)  ## fast tests
+	$(RUN) -m pytest
+
+slow: $(READY)  ## tests that take minutes or real data (see DATA in README.md)
+	$(RUN) -m pytest -m slow
+
+check: $(READY)  ## lint, format and types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+bench: $(READY)  ## speed against a plain loop over clients, as ratios
+	$(RUN) scripts/bench.py
+
+clean:  ## remove .venv and caches; outputs/ stays
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

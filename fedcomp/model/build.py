@@ -1,0 +1,92 @@
+"""From a module, or what makes one, to the fastest model that computes the same."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from fedcomp.keys import Key
+from fedcomp.model.contract import Model
+from fedcomp.model.flat import Flat, draw, reset
+from fedcomp.model.functional import Functional, refuse_dropout
+from fedcomp.model.loss import loss_of
+from fedcomp.model.mlp_backward import Perceptron, dense_layers
+from fedcomp.model.stacked import Stacked
+from fedcomp.model.translate import translate
+
+Factory = Callable[..., nn.Module]
+
+
+def build(factory: Factory | nn.Module, key: Key, input_shape: tuple[int, ...], num_outputs: int, task: str) -> Model:
+    """The model of a run.
+
+    Args:
+        factory: makes the module (a function, a class, a partial of one), given those of `input_shape`, `num_outputs`
+            and `task` that its signature names and that are not bound already; or a ready module, whose weights are
+            drawn anew by its parts' `reset_parameters()`. To keep pretrained weights, give a function that loads them.
+        key: draws the first weights of `model.module`; `model.init(key)` draws the same.
+        input_shape: of one sample, (F,) or (C, H, W).
+        num_outputs: classes or regression targets.
+        task: "classification" or "regression".
+    Returns:
+        `Perceptron` for Flatten, Linear and ReLU, `Stacked` for other chains of known layers, else `Functional`.
+    Raises:
+        ValueError: the module does not take such inputs or give such outputs, draws random numbers in training, or
+            cannot be initialised from a key.
+    """
+    loss = loss_of(task)
+    if isinstance(factory, nn.Module):
+        ready = factory
+        name, make = type(ready).__name__, lambda: reset(ready)
+    else:
+        name = getattr(getattr(factory, "func", factory), "__name__", type(factory).__name__)
+        given = {"input_shape": tuple(input_shape), "num_outputs": num_outputs, "task": task}
+        make = functools.partial(factory, **_named(factory, given))
+    module = draw(make, key)
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"model {name} made a {type(module).__name__}; it must make a torch.nn.Module")
+    if next(module.parameters(), None) is None:
+        raise ValueError(f"model {name} has no parameters; there is nothing to train")
+    refuse_dropout(module)
+    _check_shapes(module, name, tuple(input_shape), num_outputs)
+    chain = translate(module, images=len(input_shape) == 3) if len(input_shape) in (1, 3) else None
+    if chain is None:
+        return Functional(module, loss, make)
+    if dense_layers(Flat(module), chain) is not None:
+        return Perceptron(module, loss, make)
+    return Stacked(module, loss, make)
+
+
+def _named(factory: Factory, given: dict[str, object]) -> dict[str, object]:
+    """Those of `given` that the factory's signature names and no partial has bound."""
+    bound = factory.keywords if isinstance(factory, functools.partial) else {}
+    try:
+        accepted = inspect.signature(factory).parameters
+    except ValueError:  # a builtin without a signature
+        return {}
+    return {name: value for name, value in given.items() if name in accepted and name not in bound}
+
+
+def _check_shapes(module: nn.Module, name: str, input_shape: tuple[int, ...], num_outputs: int) -> None:
+    """ValueError unless two samples of `input_shape` give [2, num_outputs]."""
+    module.eval()
+    try:
+        with torch.no_grad():
+            got = tuple(module(torch.zeros(2, *input_shape)).shape)
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ValueError(
+            f"model {name} does not take inputs of shape {input_shape}, as the dataset gives them ({reason}); choose "
+            f"another model or its sizes"
+        ) from error
+    finally:
+        module.train()
+    if got != (2, num_outputs):
+        raise ValueError(
+            f"model {name} gives outputs of shape {got[1:]}, the dataset needs ({num_outputs},); set its number of "
+            f"outputs to {num_outputs}"
+        )

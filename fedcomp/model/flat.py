@@ -1,0 +1,89 @@
+"""A module's parameters and running statistics as flat vectors, and its first weights from a key.
+
+Shape legend: M clients, D parameters, C running statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from fedcomp.keys import Key
+
+Make = Callable[[], nn.Module]
+
+
+class Flat:
+    """How one module lies in a row: parameters in the order of `parameters()`, float buffers in that of `buffers()`.
+
+    Attributes:
+        module: the plain twin, on the CPU.
+        dim: D. num_stats: C.
+        layers: size of each parameter tensor.
+        shapes, stat_shapes: shape of each parameter tensor and of each float buffer.
+    """
+
+    def __init__(self, module: nn.Module, make: Make | None = None) -> None:
+        """`make` returns a freshly initialised module of the same shapes; None: `module` is reset in place."""
+        frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
+        if frozen:
+            raise ValueError(
+                f"parameter {frozen[0]!r} has requires_grad=False; every parameter of a client's model is trained: "
+                f"register it as a buffer instead"
+            )
+        self.module = module
+        self.make: Make = make if make is not None else lambda: reset(module)
+        self.shapes = tuple(parameter.shape for parameter in module.parameters())
+        self.layers = tuple(shape.numel() for shape in self.shapes)
+        self.dim = sum(self.layers)
+        self.stat_shapes = tuple(buffer.shape for buffer in _float_buffers(module).values())
+        self.stat_sizes = tuple(shape.numel() for shape in self.stat_shapes)
+        self.num_stats = sum(self.stat_sizes)
+
+    def init(self, key: Key) -> tuple[Tensor, Tensor]:
+        """First parameters [D] and statistics [C], float32, by the module's own initialisation drawn from `key`."""
+        return flatten(draw(self.make, key))
+
+    def parameters(self, theta: Tensor) -> list[Tensor]:
+        """Views [M, *shape] of the rows [M, D], one a parameter tensor."""
+        return [part.unflatten(1, shape) for part, shape in zip(theta.split(self.layers, 1), self.shapes)]
+
+    def statistics(self, stats: Tensor) -> list[Tensor]:
+        """Views [M, *shape] of the rows [M, C], one a float buffer."""
+        return [
+            part.unflatten(1, shape) if shape else part[:, 0]
+            for part, shape in zip(stats.split(self.stat_sizes, 1), self.stat_shapes)
+        ]
+
+
+def flatten(module: nn.Module) -> tuple[Tensor, Tensor]:
+    """A module's parameters [D] and float buffers [C] as new float32 vectors."""
+    parameters = [parameter.detach().flatten().float() for parameter in module.parameters()]
+    buffers = [buffer.detach().flatten().float() for buffer in _float_buffers(module).values()]
+    return torch.cat([torch.empty(0), *parameters]), torch.cat([torch.empty(0), *buffers])
+
+
+def draw(make: Make, key: Key) -> nn.Module:
+    """`make()` with every random draw taken from `key`; torch's global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.set_rng_state(key.generator().get_state())
+        return make()
+
+
+def reset(module: nn.Module) -> nn.Module:
+    """Draw a ready module's weights anew by each part's own `reset_parameters()`; ValueError where a part has none."""
+    for name, part in module.named_modules():
+        if hasattr(part, "reset_parameters"):
+            part.reset_parameters()
+        elif next(part.parameters(recurse=False), None) is not None:
+            raise ValueError(
+                f"part {name or 'top'!r} ({type(part).__name__}) has parameters but no reset_parameters(), so its "
+                f"first weights cannot be drawn from the run's key: give the class, not an instance (`_partial_: true`)"
+            )
+    return module
+
+
+def _float_buffers(module: nn.Module) -> dict[str, Tensor]:
+    return {name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}

@@ -1,0 +1,108 @@
+"""Any `nn.Module` over rows of parameters, by `torch.func`: the fallback, slower than stacked layers.
+
+Shape legend: M clients, D parameters, C running statistics, B batch, O outputs.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from fedcomp.model.contract import Gradient
+from fedcomp.model.flat import Flat, Make
+from fedcomp.model.loss import Loss
+
+
+class Functional(Flat):
+    """A model run as the module itself, one client after another, or all at once by `vmap` where that pays."""
+
+    def __init__(self, module: nn.Module, loss: Loss, make: Make | None = None) -> None:
+        """ValueError if `module` draws random numbers while training (Dropout with p > 0)."""
+        super().__init__(module, make)
+        refuse_dropout(module)
+        self.loss = loss
+        self.names = [name for name, _ in module.named_parameters()]
+        self.stat_names = [name for name, buffer in module.named_buffers() if buffer.is_floating_point()]
+        self.has_convolution = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
+        self.vmap_refused = False
+        self._own = threading.local()
+
+    def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
+        """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`.
+
+        With a `weight`, clients run one after another on their real samples only, so that whatever the module
+        computes over its batch stays exact.
+        """
+        theta = theta.detach()
+        stats, x = stats.to(theta.dtype), x.to(theta.dtype)
+        self._worker().train()
+        # vmap turns convolutions into grouped ones in the slow layout, which only a GPU's launches make up for.
+        batched = theta.shape[0] > 1 and not (self.has_convolution and theta.device.type == "cpu")
+        if batched and weight is None and not self.vmap_refused:
+            try:
+                grad, (loss, new) = vmap(grad_and_value(self._loss, has_aux=True))(theta, stats, x, y)
+            except RuntimeError:  # a module that vmap cannot run: data-dependent control flow, an unsupported operation
+                self.vmap_refused = True
+            else:
+                return Gradient(grad, loss, new)
+        return self._looped(theta, stats, x, y, weight)
+
+    @torch.no_grad()
+    def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
+        """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
+        self._worker().eval()
+        return self._call(theta, stats.to(theta.dtype), x.to(theta.dtype))[0]
+
+    def _worker(self) -> nn.Module:
+        """This thread's own copy of the module: a functional call puts the rows into it while it runs."""
+        if not hasattr(self._own, "module"):
+            self._own.module = copy.deepcopy(self.module)
+        return self._own.module
+
+    def _looped(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> Gradient:
+        grads, losses, news = [], [], []
+        for client in range(theta.shape[0]):
+            real = slice(None) if weight is None else weight[client] > 0
+            x_B, y_B = x[client][real], y[client][real]
+            if len(y_B) == 0:
+                grads.append(torch.zeros_like(theta[client]))
+                losses.append(theta.new_zeros(()))
+                news.append(stats[client])
+                continue
+            leaf = theta[client].detach().requires_grad_()
+            with torch.enable_grad():
+                loss, new = self._loss(leaf, stats[client], x_B, y_B)
+                grads.append(torch.autograd.grad(loss, leaf)[0])
+            losses.append(loss.detach())
+            news.append(new.detach())
+        return Gradient(torch.stack(grads), torch.stack(losses), torch.stack(news))
+
+    def _loss(self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean loss of one client, and its statistics afterwards."""
+        outputs, stats = self._call(theta_D, stats_C, x_B)
+        return self.loss(outputs[None], y_B[None]).mean(), stats
+
+    def _call(self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs [B, O] and statistics [C] of the module called with one client's parameters and buffers."""
+        parameters = dict(zip(self.names, (part[0] for part in self.parameters(theta_D[None]))))
+        # Clones: BatchNorm updates its buffers in place.
+        floats = dict(zip(self.stat_names, (part[0].clone() for part in self.statistics(stats_C[None]))))
+        module = self._worker()
+        others = {name: buffer.to(x_B.device, copy=True) for name, buffer in module.named_buffers()}
+        outputs = functional_call(module, parameters | others | floats, (x_B,))
+        new = torch.cat([part.flatten() for part in floats.values()]) if floats else stats_C
+        return outputs, new
+
+
+def refuse_dropout(module: nn.Module) -> None:
+    """ValueError if `module` has a Dropout with p > 0."""
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+            raise ValueError(
+                f"part {name or 'top'!r} is {type(part).__name__} with p={part.p}: its draws cannot be named by client "
+                f"and step, so a run could not be repeated; set p=0 or leave it out"
+            )

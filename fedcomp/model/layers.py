@@ -1,0 +1,117 @@
+"""Layers of M clients at once.
+
+Images travel as (B, M*C, H, W), channels last in memory, one block of C channels a client; features as (M, B, F).
+
+Shape legend: M clients, B batch, C channels, H height, W width, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+
+@dataclass
+class Pass:
+    """What a forward pass carries besides the activations.
+
+    Attributes:
+        parameters: [M, *shape] views, one a parameter tensor.
+        statistics: [M, C] running statistics, one a buffer; layers replace their entries while training.
+        weight: [M, B] of 0 and 1 marking real samples; None: all are.
+        training: batch statistics (True) or running ones (False).
+    """
+
+    parameters: list[Tensor]
+    statistics: list[Tensor]
+    weight: Tensor | None
+    training: bool
+
+    @property
+    def num_clients(self) -> int:
+        """M."""
+        return self.parameters[0].shape[0]
+
+
+class Layer(Protocol):
+    """One step of the chain."""
+
+    def __call__(self, x: Tensor, state: Pass) -> Tensor:
+        """Outputs from inputs, images or features as the module docstring says."""
+        ...
+
+
+@dataclass(frozen=True)
+class Linear:
+    """x W^T + b of each client, features to features. `weight`, `bias`: places in `Pass.parameters`."""
+
+    weight: int
+    bias: int | None
+
+    def __call__(self, x: Tensor, state: Pass) -> Tensor:
+        transposed = state.parameters[self.weight].mT
+        if self.bias is None:
+            return torch.bmm(x, transposed)
+        return torch.baddbmm(state.parameters[self.bias].unsqueeze(1), x, transposed)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of each client: one grouped convolution over the clients' blocks of channels."""
+
+    weight: int
+    bias: int | None
+    stride: tuple[int, ...]
+    padding: tuple[int, ...] | str
+    dilation: tuple[int, ...]
+    groups: int
+
+    def __call__(self, x: Tensor, state: Pass) -> Tensor:
+        weight = state.parameters[self.weight].flatten(0, 1)
+        bias = None if self.bias is None else state.parameters[self.bias].flatten()
+        groups = state.num_clients * self.groups
+        y = functional.conv2d(x, weight, bias, self.stride, self.padding, self.dilation, groups)
+        return y.contiguous(memory_format=torch.channels_last)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pooling of images that treats channels alike, so clients too: `function(x, **options)`."""
+
+    function: Callable[..., Tensor]
+    options: dict[str, Any]
+
+    def __call__(self, x: Tensor, state: Pass) -> Tensor:
+        return self.function(x, **self.options)
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An elementwise function."""
+
+    function: Callable[[Tensor], Tensor]
+
+    def __call__(self, x: Tensor, state: Pass) -> Tensor:
+        return self.function(x)
+
+
+@dataclass(frozen=True)
+class Flatten:
+    """Images (B, M*C, H, W) to features (M, B, C*H*W), in the order of a plain `nn.Flatten`."""
+
+    def __call__(self, x: Tensor, state: Pass) -> Tensor:
+        if x.dim() == 3:
+            return x
+        return x.unflatten(1, (state.num_clients, -1)).transpose(0, 1).flatten(2)
+
+
+def stack_images(x: Tensor) -> Tensor:
+    """[M, B, C, H, W] to (B, M*C, H, W), channels last in memory; free for one client whose images already are."""
+    num_clients, batch, channels, height, width = x.shape
+    stacked = x.permute(1, 3, 4, 0, 2).reshape(batch, height, width, num_clients * channels)
+    return stacked.permute(0, 3, 1, 2)

@@ -1,0 +1,20 @@
+"""Linear models: least squares for regression, softmax regression for classification."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from torch import nn
+
+
+def linear(input_shape: Sequence[int], num_outputs: int, bias: bool = True) -> nn.Sequential:
+    """x W^T + b over all of a sample's values; with cross-entropy this is softmax regression."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), num_outputs, bias=bias))
+
+
+def logistic(input_shape: Sequence[int], num_outputs: int, task: str, bias: bool = True) -> nn.Sequential:
+    """Softmax regression: `linear` for classification; ValueError for any other task."""
+    if task != "classification":
+        raise ValueError(f"model=logistic is for classification, the dataset's task is {task}; choose model=linear")
+    return linear(input_shape, num_outputs, bias)

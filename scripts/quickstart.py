@@ -1,0 +1,51 @@
+#!/usr/bin/env python
+"""What `make run` does: several methods on the 8x8 digits over three seeds, then a table and a picture.
+
+Each line below is a `fedcomp` command; finished runs are not run again.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+
+from fedcomp import schema
+from fedcomp.cli import CONF
+from fedcomp.report.__main__ import main as report
+
+METHODS = {
+    "FedAvg, 32 bits": "compressor=dense",
+    "FedAvg, 16 bits both ways": "compressor=dense compressor.precision=float16 downlink.precision=float16",
+    "top 3 %": "compressor=topk compressor.fraction=0.03",
+    "top 3 %, error feedback": "compressor=topk compressor.fraction=0.03 compressor.feedback=error",
+    "sign up": "compressor=sign",
+    "sign up and down, error feedback": (
+        "compressor=sign compressor@downlink=sign compressor.feedback=error downlink.feedback=error"
+    ),
+}
+SEEDS = (0, 1, 2)
+
+
+def main() -> None:
+    """Run the grid and print the report."""
+    from fedcomp.train import train
+
+    began = time.perf_counter()
+    schema.register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        for label, overrides in METHODS.items():
+            print(f"fedcomp experiment=quickstart {overrides} seed=0,1,2 -m", flush=True)
+            for seed in SEEDS:
+                options = ["experiment=quickstart", "quiet=true", f"label='{label}'", f"seed={seed}"]
+                train(compose("train", overrides=[*options, *overrides.split()]))
+    folder = Path("outputs") / "quickstart"
+    status = report([str(folder)])
+    print(f"\nThe picture: {folder / 'report' / 'curves.png'}   ({time.perf_counter() - began:.0f} s)")
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
