@@ -81,7 +81,7 @@ class Perceptron(Flat):
             if place > 0:
                 g = torch.bmm(g_transposed.mT, weights)
                 if self.denses[place - 1].relu:
-                    g = torch.ops.aten.threshold_backward.default(g, values[place] + 1, 0)
+                    g = torch.ops.aten.threshold_backward.default(g, values[place], 0)
                 g_transposed = g.mT
         parts.reverse()
         return Gradient(torch.cat(parts, 1), loss, stats)
