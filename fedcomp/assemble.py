@@ -24,6 +24,7 @@ from fedcomp.partition.contract import check_enough, check_parts
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.memory import check_memory
+from fedcomp.simulation.workers import Workers, num_cores
 from fedcomp.wire import Link, WireLink
 
 
@@ -67,6 +68,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         chunk_size=at_once,
         link=WireLink if config.wire is schema.Wire.packed else Link,
         device=device,
+        workers=Workers(1 if device.type == "cuda" else config.threads or num_cores()),
     )
     return simulation, parts
 

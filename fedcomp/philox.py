@@ -2,7 +2,8 @@
 
 J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 A pure function of (key, counter): no state, the same words on every device and for every chunk size. On a CPU it runs
-in numpy, whose calls cost a third of torch's on the small arrays of a round; elsewhere in torch, bit for bit the same.
+in numpy, whose calls cost a third of torch's on the small arrays of a round; elsewhere in torch, bit for bit the same
+(`keys.py` chooses).
 """
 
 from __future__ import annotations
@@ -17,22 +18,15 @@ WEYL = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 
 
-def philox4x32(key: tuple[int, int], counter: Tensor) -> Tensor:
+def philox_numpy(key: tuple[int, int], counter: np.ndarray) -> np.ndarray:
     """Encrypt counters: out = Philox4x32-10(key, counter).
 
     Args:
         key: two 32-bit words.
-        counter: [4, ...] int64, each entry a 32-bit word.
+        counter: [4, ...] uint64, each entry a 32-bit word.
     Returns:
-        [4, ...] int64 words, uniform on [0, 2^32), on the counter's device.
+        [4, ...] uint64 words, uniform on [0, 2^32).
     """
-    if counter.device.type == "cpu":
-        return torch.from_numpy(philox_numpy(key, counter.numpy().view(np.uint64)).view(np.int64))
-    return philox_torch(key, counter)
-
-
-def philox_numpy(key: tuple[int, int], counter: np.ndarray) -> np.ndarray:
-    """The same on uint64 arrays."""
     ones = (1,) * (counter.ndim - 1)
     factors = np.array(MULTIPLIERS, np.uint64).reshape(2, *ones)
     keys = np.array([_round_key(key, step) for step in range(ROUNDS)], np.uint64).reshape(ROUNDS, 2, *ones)
@@ -46,7 +40,7 @@ def philox_numpy(key: tuple[int, int], counter: np.ndarray) -> np.ndarray:
 
 
 def philox_torch(key: tuple[int, int], counter: Tensor) -> Tensor:
-    """The same on int64 tensors: products wrap around, and both halves are masked out of the wrapped value."""
+    """The same on int64 tensors of any device: products wrap around, and both halves are masked out."""
     ones = (1,) * (counter.dim() - 1)
     factors = counter.new_tensor(MULTIPLIERS).view(2, *ones)
     keys = counter.new_tensor([_round_key(key, step) for step in range(ROUNDS)]).view(ROUNDS, 2, *ones)

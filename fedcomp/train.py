@@ -15,6 +15,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.partition.summary import label_counts
 from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, config_hash, owned, run_folder
 from fedcomp.session import Session, finished
+from fedcomp.simulation.malloc import keep_freed_memory
 from fedcomp.tracking.atomic import write_atomically
 from fedcomp.tracking.contract import RunInfo
 from fedcomp.tracking.partition_plot import plot_partition
@@ -44,8 +45,9 @@ def train(config: DictConfig) -> list[Line]:
             progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
             progress.note(f"record and pictures in {folder}")
             return done
-        if config.threads:
-            torch.set_num_threads(config.threads)
+        if device.type == "cpu":
+            torch.set_num_threads(1)  # threads share chunks of clients instead: simulation/workers.py
+            keep_freed_memory()
         simulation, parts = assemble(config, device)
         write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
         _draw_partition(simulation.dataset, parts, config, folder)
@@ -73,7 +75,9 @@ def _draw_partition(dataset: Dataset, parts: list[torch.Tensor], config: DictCon
     classes = dataset.num_outputs if dataset.task == "classification" else 1
     labels = dataset.train.y.cpu() if classes > 1 else torch.zeros(len(dataset.train), dtype=torch.int64)
     counts = label_counts(parts, labels, classes).numpy()
-    plot_partition(counts, folder / PARTITION, dataset.class_names, f"{dataset.name}, {config.num_clients} clients")
+    rule = config.partition._target_.split(".")[-2]
+    title = f"{dataset.name}, {rule}, {config.num_clients} clients"
+    plot_partition(counts, folder / PARTITION, dataset.class_names, title)
 
 
 class _log_file:

@@ -1,9 +1,10 @@
 #!/usr/bin/env python
 """`make bench`: whole rounds of fedcomp against the plain loop of `naive_loop.py`, as ratios, in one run.
 
-Both sides train the same clients on the same data with the same batch size, steps and learning rate, in turn, A B A B;
-the table shows the median of the ratios pair by pair. fedcomp's side is the complete round: drawing batches, messages,
-ledger, server step. Peak memory is that of a process of its own for each side.
+Both sides train the same number of clients on the same data with the same batch size, steps and learning rate, each in
+a process of its own, in turn: A B C A B C. The ratio is the median over turns. fedcomp's side is the complete round,
+with drawing batches, messages, ledger and server step; the rival is as everybody writes it, torch's defaults included.
+"to malloc" is the ratio to a rival that is given fedcomp's setting of malloc; MiB are peaks of the whole process.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.keys import Key
 from fedcomp.model.build import build
-from fedcomp.model.chunking import chunk_size, num_threads
+from fedcomp.model.chunking import chunk_size
 from fedcomp.model.cnn import cnn4, lenet5
 from fedcomp.model.cnn_bn import cnn4_bn
 from fedcomp.model.mlp import mlp
@@ -38,7 +39,8 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.malloc import keep_freed_memory
-from fedcomp.wire import Ledger
+from fedcomp.simulation.workers import Workers, num_cores
+from fedcomp.wire import Ledger, Link
 from scripts.naive_loop import naive_round
 
 
@@ -62,7 +64,7 @@ class Job:
 
 
 JOBS = {
-    "J1": Job("MLP 64-32-10, 20 clients, batch 10, 8 steps", mlp, (64,), 20, 10, 8, 40, rounds=5),
+    "J1": Job("MLP 64-32-10, 20 clients, batch 10, 8 steps", mlp, (64,), 20, 10, 8, 40, rounds=20),
     "J2": Job("LeNet-5, 10 clients, batch 64, 10 steps", lenet5, (1, 28, 28), 10, 64, 10, 2),
     "J4": Job("CNN4 with BatchNorm, 10 clients, batch 64, 3 steps", cnn4_bn, (3, 32, 32), 10, 64, 3, 1.5),
     "J3": Job("4CNN (1,933,258), 10 clients, batch 128, 3 steps", cnn4, (1, 28, 28), 10, 128, 3, 1.2),
@@ -83,8 +85,8 @@ def fedcomp_side(job: Job) -> Callable[[], None]:
         Sgd(lr=LR, batch_size=job.batch, steps=job.steps), ServerSgd(), Compressor(Dense()), Compressor(Dense())
     )
     at_once = chunk_size(model, cpu, job.shape, job.batch)
-    torch.set_num_threads(num_threads(model, cpu, job.shape, job.batch, job.clients))
-    simulation = Simulation(algorithm, dataset, Shards.of(parts, cpu), model, Full(), key, 1, at_once)
+    shards, workers = Shards.of(parts, cpu), Workers(num_cores())
+    simulation = Simulation(algorithm, dataset, shards, model, Full(), key, 1, at_once, Link, cpu, workers)
     state, ledger, index = simulation.init(), Ledger(), 0
 
     def run() -> None:
@@ -110,38 +112,56 @@ def naive_side(job: Job) -> Callable[[], None]:
     return run
 
 
-SIDES = {"fedcomp": fedcomp_side, "naive": naive_side}
+def serve(name: str, side: str) -> None:
+    """Time a measurement for every line on standard input; at its end print the peak resident MiB."""
+    if side == "naive":
+        run = naive_side(JOBS[name])
+    else:
+        keep_freed_memory()
+        if side == "fedcomp":
+            torch.set_num_threads(1)  # as `train` does: threads share chunks instead
+        run = naive_side(JOBS[name]) if side == "naive+malloc" else fedcomp_side(JOBS[name])
+    for _ in sys.stdin:
+        began = time.perf_counter()
+        run()
+        print((time.perf_counter() - began) / JOBS[name].rounds, flush=True)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def compare(name: str, repeats: int) -> None:
     """Print one row of the table."""
     job = JOBS[name]
-    all_cores = torch.get_num_threads()
-    ours, theirs = fedcomp_side(job), naive_side(job)
-    our_threads = torch.get_num_threads()
-    seconds: dict[str, list[float]] = {"fedcomp": [], "naive": []}
+    served = {side: _start(name, side) for side in ("naive", "naive+malloc", "fedcomp")}
+    seconds: dict[str, list[float]] = {side: [] for side in served}
     for turn in range(repeats + 1):
-        for side, run, threads in (("naive", theirs, all_cores), ("fedcomp", ours, our_threads)):
-            torch.set_num_threads(threads)
-            began = time.perf_counter()
-            run()
+        for side, process in served.items():
+            taken = _ask(process)
             if turn:  # the first turn warms up
-                seconds[side].append((time.perf_counter() - began) / job.rounds)
-    torch.set_num_threads(all_cores)
-    ratio = statistics.median(slow / fast for slow, fast in zip(seconds["naive"], seconds["fedcomp"]))
-    medians = {side: 1e3 * statistics.median(values) for side, values in seconds.items()}
-    peak = {side: _peak(name, side) for side in SIDES}
+                seconds[side].append(taken)
+    peak = {side: float(process.communicate()[0]) for side, process in served.items()}
+    ratio, against_malloc = (
+        statistics.median(slow / fast for slow, fast in zip(seconds[rival], seconds["fedcomp"]))
+        for rival in ("naive", "naive+malloc")
+    )
+    median = {side: 1e3 * statistics.median(values) for side, values in seconds.items()}
     print(
-        f"{name}  {job.what:52s} {medians['naive']:9.1f} {medians['fedcomp']:9.1f} {ratio:7.1f} {job.goal:6.1f}"
-        f" {peak['naive']:9.0f} {peak['fedcomp']:9.0f}",
+        f"{name}  {job.what:52s} {median['naive']:8.1f} {median['fedcomp']:8.1f} {ratio:6.1f} {job.goal:5.1f} "
+        f"{against_malloc:9.1f} {peak['naive']:9.0f} {peak['fedcomp']:8.0f}",
         flush=True,
     )
 
 
-def _peak(name: str, side: str) -> float:
-    """Peak resident MiB of a process that runs two rounds of one side."""
-    command = [sys.executable, __file__, "--peak", name, side]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def _start(name: str, side: str) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, "--serve", name, side]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _ask(process: subprocess.Popen[str]) -> float:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return float(process.stdout.readline())
 
 
 def _data(job: Job) -> tuple[torch.Tensor, torch.Tensor]:
@@ -151,22 +171,18 @@ def _data(job: Job) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def main() -> None:
-    """Print the table, or with --peak the memory of one side."""
+    """Print the table, or serve one side of it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jobs", nargs="*", default=list(JOBS), help="J1 J2 J4 J3; all by default")
-    parser.add_argument("--repeats", type=int, default=7, help="pairs of measurements a job")
-    parser.add_argument("--peak", nargs=2, metavar=("JOB", "SIDE"), help=argparse.SUPPRESS)
+    parser.add_argument("--repeats", type=int, default=9, help="measurements of each side of a job")
+    parser.add_argument("--serve", nargs=2, metavar=("JOB", "SIDE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    keep_freed_memory()
-    if options.peak:
-        name, side = options.peak
-        run = SIDES[side](JOBS[name])
-        run()
-        run()
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    if options.serve:
+        serve(*options.serve)
         return
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, median of {options.repeats} pairs")
-    print(f"{'':4s}{'a round of':52s} {'naive ms':>9s} {'ours ms':>9s} {'ratio':>7s} {'goal':>6s} {'naive MiB':>9s} {'ours MiB':>9s}")
+    print(f"torch {torch.__version__}, {num_cores()} cores, medians of {options.repeats} interleaved measurements")
+    titles = ("naive ms", "ours ms", "ratio", "goal", "to malloc", "naive MiB", "ours MiB")
+    print(f"    {'a round of':52s} {' '.join(titles)}")
     for name in options.jobs:
         compare(name, options.repeats)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from fedcomp.keys import Key
-from fedcomp.philox import philox4x32, philox_torch
+from fedcomp.philox import philox_numpy, philox_torch
 
 # From the reference implementation's kat_vectors file (Random123): philox 4x32, 10 rounds.
 ONES = 0xFFFFFFFF
@@ -13,7 +14,9 @@ PI = ((0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344), (0xA4093822, 0x299F31D0)
 
 
 def _words(key, counter):
-    return [int(word) for word in philox4x32(key, torch.tensor(counter).view(4, 1))[:, 0]]
+    numpy = [int(word) for word in philox_numpy(key, np.array(counter, np.uint64).reshape(4, 1))[:, 0]]
+    assert numpy == [int(word) for word in philox_torch(key, torch.tensor(counter).view(4, 1))[:, 0]]
+    return numpy
 
 
 def test_philox_known_answers() -> None:
@@ -25,7 +28,30 @@ def test_philox_known_answers() -> None:
 def test_both_implementations_agree() -> None:
     counter = torch.randint(0, 1 << 32, (4, 3, 7), generator=torch.Generator().manual_seed(0))
     key = (0x12345678, 0x9ABCDEF0)
-    assert torch.equal(philox4x32(key, counter), philox_torch(key, counter))
+    expected = philox_numpy(key, counter.numpy().view(np.uint64)).view(np.int64)
+    assert torch.equal(philox_torch(key, counter), torch.from_numpy(expected))
+
+
+def test_both_ways_to_words_agree(monkeypatch) -> None:
+    ids = torch.tensor([3, 0, (1 << 33) + 5])
+    fast = Key(("w",)).words(ids, 9)
+    monkeypatch.setattr("fedcomp.keys._words_numpy", None)
+
+    class Elsewhere:
+        """CPU ids that say they live on another device."""
+
+        device = torch.device("meta")
+        shape = ids.shape
+        new_zeros = ids.new_zeros
+
+        def __and__(self, other):
+            return ids & other
+
+        def __rshift__(self, other):
+            return ids >> other
+
+    monkeypatch.setattr("torch.arange", lambda num, device=None: torch.tensor(range(num)))
+    assert torch.equal(Key(("w",)).words(Elsewhere(), 9), fast)  # type: ignore[arg-type]
 
 
 def test_words_follow_the_name_alone() -> None:

@@ -43,7 +43,9 @@ def test_commands_compose() -> None:
     from fedcomp import schema
     from fedcomp.cli import CONF
 
-    commands = [line.split("#")[0].split()[1:] for line in README.splitlines() if re.match(r"fedcomp +[a-z]+[@=]", line)]
+    commands = [
+        line.split("#")[0].split()[1:] for line in README.splitlines() if re.match(r"fedcomp +[a-z]+[@=]", line)
+    ]
     assert len(commands) >= 4
     schema.register()
     GlobalHydra.instance().clear()

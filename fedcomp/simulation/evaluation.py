@@ -8,33 +8,39 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Models
-from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import Model
 from fedcomp.model.loss import loss_of
+from fedcomp.simulation.workers import Workers
 
 BATCH = 1024
 
 
-def evaluate(deployed: Mapping[str, Models], model: Model, dataset: Dataset) -> dict[str, float]:
-    """`<name>/loss` and, for classification, `<name>/accuracy` on the test set, averaged over the K models of a name."""
+def evaluate(
+    deployed: Mapping[str, Models], model: Model, dataset: Dataset, workers: Workers | None = None
+) -> dict[str, float]:
+    """`<name>/loss` and, for classification, `<name>/accuracy` on the test set, means over the K models of a name."""
+    workers = workers or Workers()
     record = {}
     for name, models in deployed.items():
-        sums = torch.stack([_sums(theta, stats, model, dataset) for theta, stats in zip(models.theta, models.stats)])
-        loss, correct = (sums.mean(0) / len(dataset.test)).tolist()
+        sums = [_sums(theta, stats, model, dataset, workers) for theta, stats in zip(models.theta, models.stats)]
+        loss, correct = (torch.stack(sums).mean(0) / len(dataset.test)).tolist()
         record[f"{name}/loss"] = loss
         if dataset.task == "classification":
             record[f"{name}/accuracy"] = correct
     return record
 
 
-def _sums(theta: Tensor, stats: Tensor, model: Model, dataset: Dataset) -> Tensor:
+def _sums(theta: Tensor, stats: Tensor, model: Model, dataset: Dataset, workers: Workers) -> Tensor:
     """[2] float64: summed loss and number of correct predictions of one model."""
-    total = torch.zeros(2, dtype=torch.float64, device=theta.device)
     test, loss = dataset.test, loss_of(dataset.task)
-    for first in range(0, len(test), BATCH):
-        part = Samples(test.x[first : first + BATCH], test.y[first : first + BATCH])
-        outputs = model.outputs(theta, stats, dataset.normalise(part.x))
-        total[0] += loss(outputs[None], part.y[None]).sum(dtype=torch.float64)
-        if dataset.task == "classification":
-            total[1] += (outputs.argmax(-1) == part.y).sum()
-    return total
+
+    def part(first: int) -> Tensor:
+        x, y = test.x[first : first + BATCH], test.y[first : first + BATCH]
+        outputs = model.outputs(theta, stats, dataset.normalise(x))
+        total = loss(outputs[None], y[None]).sum(dtype=torch.float64)
+        classified = dataset.task == "classification"
+        correct = (outputs.argmax(-1) == y).sum() if classified else torch.zeros_like(total)
+        return torch.stack((total, correct.to(torch.float64)))
+
+    return torch.stack(list(workers.map(part, range(0, len(test), BATCH)))).sum(0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.keys import Key
 from fedcomp.model.contract import Model
 from fedcomp.simulation.local import ChunkData, Shards
+from fedcomp.simulation.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Executor:
     Attributes:
         dataset, shards, model: who trains what on which samples.
         key: names the round's draws.
-        chunk_size: clients trained at once; at least 1.
+        chunk_size: clients trained at once; at least 1. workers: threads that share the chunks.
     """
 
     dataset: Dataset
@@ -36,6 +37,7 @@ class Executor:
     model: Model
     key: Key
     chunk_size: int
+    workers: Workers = field(default_factory=Workers)
 
     @property
     def num_clients(self) -> int:
@@ -54,12 +56,15 @@ class Executor:
         in_order = bool((places[1:] > places[:-1]).all())
         if in_order and len(places) <= self.chunk_size:
             return work(self._data(cohort.ids, sizes), *rows)
-        results: Any = None
-        for first in range(0, len(places), self.chunk_size):
-            chosen = places[first : first + self.chunk_size]
+        chunks = [places[first : first + self.chunk_size] for first in range(0, len(places), self.chunk_size)]
+
+        def work_on(chosen: np.ndarray) -> tuple[Tensor, Any]:
             where = torch.from_numpy(chosen).to(cohort.ids.device, non_blocking=True)
             data = self._data(cohort.ids.index_select(0, where), sizes[chosen])
-            part = work(data, *[_take(tensor, where) for tensor in rows])
+            return where, work(data, *[_take(tensor, where) for tensor in rows])
+
+        results: Any = None
+        for where, part in self.workers.map(work_on, chunks):
             if results is None:
                 results = _map(lambda tensor: tensor.new_empty(len(places), *tensor.shape[1:]), part)
             _map(lambda whole, tensor, at=where: whole.index_copy_(0, at, tensor), results, part)

@@ -84,8 +84,8 @@ class ChunkData:
         shapes = steps.shapes()
         for first in range(0, num_steps, window):
             xs, ys = self._gather(index[first : first + window], first)
-            for offset, (active, longest, ragged) in enumerate(shapes[first : first + window]):
-                x, y = xs[offset], ys[offset]
+            for offset, (x, y) in enumerate(zip(xs.unbind(), ys.unbind(), strict=True)):
+                active, longest, ragged = shapes[first + offset]
                 if (active, longest) != (num_rows, batch):
                     x, y = x[:active, :longest], y[:active, :longest]
                 yield x, y, _real(steps.counts[first + offset, :active], x) if ragged else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,7 +17,10 @@ from fedcomp.participation.contract import Participation
 from fedcomp.simulation.evaluation import evaluate
 from fedcomp.simulation.executor import Executor
 from fedcomp.simulation.local import Shards
+from fedcomp.simulation.workers import Workers
 from fedcomp.wire import Ledger, Link
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Simulation:
         rounds: how many there are.
         chunk_size: clients trained at once.
         link: `Link` or its honest twin `WireLink`.
-        device: where everything happens.
+        device: where everything happens. workers: threads that share chunks and test batches.
     """
 
     algorithm: Algorithm
@@ -42,7 +45,8 @@ class Simulation:
     rounds: int
     chunk_size: int
     link: type[Link] = Link
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
+    workers: Workers = field(default_factory=Workers)
 
     def init(self) -> Any:
         """The algorithm's first state, from the model's first parameters."""
@@ -56,7 +60,7 @@ class Simulation:
         ledger.add_round(cohort.size)
         if not cohort.size:
             return state, cohort, {}
-        clients = Executor(self.dataset, self.shards, self.model, key.fold("client"), self.chunk_size)
+        clients = Executor(self.dataset, self.shards, self.model, key.fold("client"), self.chunk_size, self.workers)
         context = Context(index, self.rounds, key.fold("message"), self.link(ledger), clients)
         state, metrics = self.algorithm.round(state, cohort, context)
         return state, cohort, metrics
@@ -64,7 +68,7 @@ class Simulation:
     def evaluate(self, index: int, state: Any) -> dict[str, float]:
         """Test metrics of the deployed models after `index` rounds."""
         deployed = self.algorithm.deployed(state, self.key.fold("deployed", index))
-        return evaluate(deployed, self.model, self.dataset)
+        return evaluate(deployed, self.model, self.dataset, self.workers)
 
     def _importance(self) -> Tensor:
         sizes = torch.from_numpy(self.shards.sizes).to(torch.float64)

@@ -39,8 +39,8 @@ def check_memory(
     if needed > free:
         raise ValueError(
             f"the run needs about {needed / GIB:.1f} GiB on {device.type} but {free / GIB:.1f} GiB are free: "
-            f"state {state / GIB:.2f} GiB (most of it {largest}), cohort of {largest_cohort} x {model.dim:,} parameters "
-            f"{cohort / GIB:.2f} GiB; take fewer clients a round, a smaller model, or a method without client memories"
+            f"state {state / GIB:.2f} GiB (most of it {largest}), cohort of {largest_cohort} x {model.dim:,} parameters"
+            f" {cohort / GIB:.2f} GiB; take fewer clients a round, a smaller model, or a method without client memories"
         )
 
 

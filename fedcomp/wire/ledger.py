@@ -22,7 +22,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.client_rounds = 0
-        self._fixed = {name: 0 for name in _names()}
+        self._fixed = dict.fromkeys(_names(), 0)
         self._varying: dict[str, Tensor] = {}
 
     def add(self, link: str, bits: int | Tensor, paper_bits: int | Tensor) -> None:

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from fedcomp.keys import Key
-from fedcomp.model.allocator import keep_freed_memory
 from fedcomp.model.build import build
 from fedcomp.model.chunking import CACHE_BYTES, chunk_size, client_bytes, num_activations
 from fedcomp.model.cnn import lenet5
 from fedcomp.model.functional import Functional
 from fedcomp.model.mlp import mlp
+from fedcomp.simulation.malloc import keep_freed_memory
 from tests.model.twin import assert_close, batch, rows
 
 CPU = torch.device("cpu")
