@@ -1,0 +1,108 @@
+"""What takes minutes or real data: `make slow`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from fedcomp.tracking.record import read_lines
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()
+
+pytestmark = pytest.mark.slow
+
+
+def _record(root: Path):
+    (found,) = root.rglob("metrics.jsonl")
+    return read_lines(found)
+
+
+@pytest.mark.skipif(not (DATA / "MNIST" / "raw").is_dir(), reason=f"real MNIST is not in {DATA}")
+def test_lenet_learns_mnist_past_95_percent(fedcomp, tmp_path: Path) -> None:
+    assert fedcomp("dataset=mnist", "model=lenet5", "rounds=20", "eval_every=5", f"dataset.root={DATA}") == 0
+    assert _record(tmp_path)[-1]["test/accuracy"] > 0.95
+
+
+@pytest.mark.skipif(not (DATA / "cifar10-jpeg").is_dir(), reason=f"CIFAR-10 (JPEG) is not in {DATA}")
+def test_batch_norm_network_learns_cifar10_jpeg(fedcomp, tmp_path: Path) -> None:
+    options = ("num_clients=10", "participation=uniform", "participation.num_participants=2", "client.batch_size=64")
+    data = ("dataset=cifar10_jpeg", f"dataset.root={DATA}", "dataset.crop_padding=4", "dataset.flip=true")
+    assert fedcomp(*data, "model=cnn4_bn", "rounds=8", "eval_every=4", "client.lr=0.05", *options) == 0
+    lines = _record(tmp_path)
+    assert lines[-1]["test/accuracy"] > 0.3
+    stats = 2 * 480
+    dim = lines[-1]["bits/uplink"] / (32 * 8 * 2) - stats
+    assert dim == 399_136
+
+
+@pytest.mark.parametrize("compressor", ["dense", "topk", "sign"])
+def test_packed_wire_over_a_whole_default_run(fedcomp, tmp_path: Path, compressor: str) -> None:
+    records = []
+    for wire in ("counted", "packed"):
+        options = (
+            f"compressor={compressor}",
+            "compressor.feedback=error",
+            f"wire={wire}",
+            f"output_root={tmp_path / wire}",
+        )
+        assert fedcomp(*options, "partition=dirichlet", "partition.alpha=0.3") == 0
+        records.append([{**line, "seconds": 0} for line in _record(tmp_path / wire)])
+    assert records[0] == records[1]
+
+
+def test_threads_change_no_bit(fedcomp, tmp_path: Path) -> None:
+    import torch
+
+    states = []
+    for threads in (1, 2, 3):
+        root = tmp_path / str(threads)
+        options = ("dataset=digits", "model._target_=tests.test_slow.small_cnn", "rounds=3", "client.batch_size=20")
+        assert fedcomp(*options, f"threads={threads}", f"output_root={root}") == 0
+        (checkpoint,) = root.rglob("checkpoint.pt")
+        states.append(torch.load(checkpoint, weights_only=True)["state"])
+    for other in states[1:]:
+        assert all(torch.equal(tensor, other[name]) for name, tensor in states[0].items())
+
+
+def small_cnn():
+    """A convolutional network on flat digits, so that chunks of one client are shared by threads."""
+    from torch import nn
+
+    return nn.Sequential(nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10))
+
+
+def test_wheel_works_from_any_folder(tmp_path: Path) -> None:
+    """Installed from a wheel into an environment of its own (which sees this one's torch), run elsewhere."""
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    site = subprocess.run(
+        [str(python), "-c", "import site; print(site.getsitepackages()[0])"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    here = next(path for path in sys.path if path.endswith("site-packages"))
+    (Path(site) / "shared.pth").write_text(here + "\n")
+    install = ["-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", str(wheel)]
+    subprocess.run([str(python), *install], check=True)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for command in ([str(tmp_path / "env" / "bin" / "fedcomp")], [str(python), "-m", "fedcomp"]):
+        done = subprocess.run(
+            [*command, "rounds=2", f"name=r{len(command)}"], cwd=elsewhere, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+    assert len(list((elsewhere / "outputs").rglob("curve.png"))) == 2
+    shown = subprocess.run(
+        [str(python), "-c", "import fedcomp; print(fedcomp.__file__)"], capture_output=True, text=True
+    )
+    assert site in shown.stdout
