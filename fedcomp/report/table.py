@@ -76,14 +76,27 @@ def _best(key: str, pick: Callable[[list[float]], float]) -> Callable[[Run], flo
     return best
 
 
+def _paper(key: str) -> Callable[[Run], float | None]:
+    """The paper's count, where it is another than the true one."""
+
+    def counted(run: Run) -> float | None:
+        last = run.lines[-1]
+        return None if last.get(f"paper/{key}") == last.get(key) else last.get(f"paper/{key}")
+
+    return counted
+
+
 def _bits_columns(paper: bool) -> list[Column]:
-    prefix, suffix = ("paper/", " (paper)") if paper else ("", "")
-    ways = ("uplink", "downlink", "broadcast")
+    keys = {f"bpp/{way}": way for way in ("uplink", "downlink", "broadcast")} | {"bits/total": "total bits"}
+    prefix, suffix = ("paper_", " (paper)") if paper else ("", "")
     return [
-        Column(f"{way}{suffix}", f"{prefix}bpp/{way}".replace("/", "_"), _last(f"{prefix}bpp/{way}"), units.significant)
-        for way in ways
-    ] + [
-        Column(f"total bits{suffix}", f"{prefix}bits/total".replace("/", "_"), _last(f"{prefix}bits/total"), units.bits)
+        Column(
+            f"{title}{suffix}",
+            prefix + key.replace("/", "_"),
+            _paper(key) if paper else _last(key),
+            units.bits if key == "bits/total" else units.significant,
+        )
+        for key, title in keys.items()
     ]
 
 
