@@ -37,7 +37,11 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     key = Key(("run", config.seed))
     dataset: Dataset = build(config.dataset)
     check_dataset(dataset)
-    model = build_model(build(config.model), key.fold("model"), dataset.input_shape, dataset.num_outputs, dataset.task)
+    factory, sizes = build(config.model), (dataset.input_shape, dataset.num_outputs, dataset.task)
+    try:
+        model = build_model(factory, key.fold("model"), *sizes)
+    except TypeError as error:  # a user's factory that does not take its own config's options
+        raise _own_line(error, str(config.model.get("_target_"))) from error
 
     participation = build(config.participation)
     participation.check(config.num_clients)

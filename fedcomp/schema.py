@@ -28,6 +28,7 @@ class RunConfig:
     num_clients: int = 20
     eval_every: int = 1
     device: str = "auto"
+    tf32: bool = False
     threads: int | None = None
     chunk_size: int | None = None
     wire: Wire = Wire.counted

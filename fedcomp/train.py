@@ -48,6 +48,7 @@ def train(config: DictConfig) -> list[Line]:
         if device.type == "cpu":
             torch.set_num_threads(1)  # threads share chunks of clients instead: simulation/workers.py
             keep_freed_memory()
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.tf32
         simulation, parts = assemble(config, device)
         write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
         _draw_partition(simulation.dataset, parts, config, folder)

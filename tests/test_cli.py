@@ -89,6 +89,7 @@ WRONG = [
     (["name=a/b"], "name='a/b' must be a folder's name"),
     (["compressor=topk", "compressor.fraction=2"], "compressor.fraction=2 must be a number in (0, 1]"),
     (["compressor@downlink=topk", "downlink.fraction=2"], "downlink.fraction=2 must be a number in (0, 1]"),
+    (["+model.depth=3"], "cannot build fedcomp.model.mlp.mlp: TypeError"),
     (["client.lr=fast"], "client.lr=fast must be a positive number"),
     (["+client.speed=3"], "cannot build fedcomp.client.sgd.Sgd: TypeError"),
     (["participation=uniform", "participation.num_participants=21"], "participation.num_participants"),

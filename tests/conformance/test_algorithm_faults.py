@@ -15,6 +15,7 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.sign import Sign
 from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.loop import Simulation
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
 from tests.conformance import algorithm as suite
@@ -122,6 +123,16 @@ class DividesByNorm(FedAvg):
         return replace(new, theta=state.theta + step / (step[:20].norm())), metrics
 
 
+@dataclass(frozen=True)
+class SampleDeviation(FedAvg):
+    """Scales the step by the spread over clients, which one client does not have."""
+
+    def round(self, state, cohort, ctx):
+        new, metrics = super().round(state, cohort, ctx)
+        spread = metrics["train/loss"].std()
+        return replace(new, theta=new.theta + 0 * spread), metrics
+
+
 def _bits(dim, stats, layers, cohort):
     uplink = dim + 32 * len(layers)
     return {"uplink": cohort * uplink, "downlink": cohort * 32 * dim, "broadcast": 32 * dim}
@@ -137,6 +148,7 @@ FAULTS = [
     (suite.check_wire, FedAvg(*PARTS[:2], Compressor(Cheats()), DENSE)),
     (suite.check_learns, NeverLearns(*PARTS)),
     (suite.check_zeros, DividesByNorm(*PARTS)),
+    (suite.check_one_client, SampleDeviation(*PARTS)),
 ]
 
 
@@ -150,3 +162,28 @@ def test_fault_is_found(check, algorithm, tmp_path: Path) -> None:
 @pytest.mark.parametrize("check", suite.CHECKS, ids=lambda check: check.__name__)
 def test_sound_algorithm_passes(check, tmp_path: Path) -> None:
     suite.conforms(AlgorithmCase("sound", FedAvg(*PARTS), _bits), check, tmp_path)
+
+
+def test_an_engine_that_charges_empty_rounds_is_found(monkeypatch) -> None:
+    def charges(self, index, state, ledger):
+        ledger.add("downlink", 1, 1)
+        return original(self, index, state, ledger)
+
+    original = Simulation.round
+    monkeypatch.setattr(Simulation, "round", charges)
+    with pytest.raises(AssertionError):
+        suite.check_empty(AlgorithmCase("sound", FedAvg(*PARTS), _bits))
+
+
+def test_an_engine_that_trains_nobody_is_found(monkeypatch) -> None:
+    def nobody(self, index, state, ledger):
+        key = self.key.fold("round", index)
+        cohort = self.participation.sample(key.fold("participation"), self._importance())
+        if not cohort.size:
+            return replace(state, theta=state.theta * 0.9), cohort, {}
+        return original(self, index, state, ledger)
+
+    original = Simulation.round
+    monkeypatch.setattr(Simulation, "round", nobody)
+    with pytest.raises(AssertionError):
+        suite.check_empty(AlgorithmCase("sound", FedAvg(*PARTS), _bits))

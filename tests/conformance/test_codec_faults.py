@@ -106,6 +106,24 @@ class Zero(Sign):
         return torch.zeros_like(super().decode(payload, common))
 
 
+@dataclass(frozen=True)
+class DropsTail(Dense):
+    """Works in blocks of four and forgets what is left over."""
+
+    def decode(self, payload, common):
+        values = super().decode(payload, common)
+        return values[:, : values.shape[1] // 4 * 4]
+
+
+@dataclass(frozen=True)
+class NeedsSomebody(Dense):
+    """Cannot take an empty cohort."""
+
+    def encode(self, x, common, coin):
+        assert x.abs().amax() >= 0
+        return super().encode(x, common, coin)
+
+
 def _dense_bits(layers):
     return 32 * sum(layers)
 
@@ -120,6 +138,8 @@ FAULTS = [
     (suite.check_zero, CodecCase("divides by norm", DividesByNorm(), None)),
     (suite.check_zero, CodecCase("fixed sign", Sign("fixed"), None, keeps_zero=True)),
     (suite.check_shapes, CodecCase("writes its input", WritesInput(), None)),
+    (suite.check_shapes, CodecCase("drops its tail", DropsTail(), None)),
+    (suite.check_shapes, CodecCase("needs somebody", NeedsSomebody(), None)),
     (suite.check_loss, CodecCase("zero", Zero(), None)),
     (suite.check_loss, CodecCase("identity posing as sign", Dense(), _dense_bits, lossless=False)),
     (suite.check_contractive, CodecCase("overshoots", Overshoots(), None)),
@@ -129,7 +149,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("check", "case"), FAULTS, ids=lambda value: getattr(value, "name", None))
 def test_fault_is_found(check, case) -> None:
-    with pytest.raises((AssertionError, RuntimeError)):
+    with pytest.raises((AssertionError, RuntimeError, IndexError)):
         check(case)
 
 
