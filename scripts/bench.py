@@ -4,7 +4,8 @@
 Both sides train the same number of clients on the same data with the same batch size, steps and learning rate, each in
 a process of its own, in turn: A B C A B C. The ratio is the median over turns. fedcomp's side is the complete round,
 with drawing batches, messages, ledger and server step; the rival is as everybody writes it, torch's defaults included.
-"to malloc" is the ratio to a rival that is given fedcomp's setting of malloc; MiB are peaks of the whole process.
+"to malloc" is the ratio to a rival that is given fedcomp's setting of malloc; MiB are peaks of the whole
+process, faults are page faults a round.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def naive_side(job: Job) -> Callable[[], None]:
 
 
 def serve(name: str, side: str) -> None:
-    """Time a measurement for every line on standard input; at its end print the peak resident MiB."""
+    """Time a measurement for every line on standard input; at its end print peak MiB and page faults a round."""
     if side == "naive":
         run = naive_side(JOBS[name])
     else:
@@ -121,11 +122,16 @@ def serve(name: str, side: str) -> None:
         if side == "fedcomp":
             torch.set_num_threads(1)  # as `train` does: threads share chunks instead
         run = naive_side(JOBS[name]) if side == "naive+malloc" else fedcomp_side(JOBS[name])
+    turns, start = 0, 0
     for _ in sys.stdin:
         began = time.perf_counter()
         run()
         print((time.perf_counter() - began) / JOBS[name].rounds, flush=True)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        turns += 1
+        if turns == 1:
+            start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    print(usage.ru_maxrss / 1024, (usage.ru_minflt - start) / max(turns - 1, 1) / JOBS[name].rounds)
 
 
 def compare(name: str, repeats: int) -> None:
@@ -138,7 +144,8 @@ def compare(name: str, repeats: int) -> None:
             taken = _ask(process)
             if turn:  # the first turn warms up
                 seconds[side].append(taken)
-    peak = {side: float(process.communicate()[0]) for side, process in served.items()}
+    ends = {side: process.communicate()[0].split() for side, process in served.items()}
+    peak, faults = ({side: float(end[index]) for side, end in ends.items()} for index in (0, 1))
     ratio, against_malloc = (
         statistics.median(slow / fast for slow, fast in zip(seconds[rival], seconds["fedcomp"]))
         for rival in ("naive", "naive+malloc")
@@ -146,7 +153,8 @@ def compare(name: str, repeats: int) -> None:
     median = {side: 1e3 * statistics.median(values) for side, values in seconds.items()}
     print(
         f"{name:3s} {job.what:52s} {median['naive']:8.1f} {median['fedcomp']:8.1f} {ratio:6.1f} {job.goal:5.1f} "
-        f"{against_malloc:9.1f} {peak['naive']:9.0f} {peak['fedcomp']:8.0f}",
+        f"{against_malloc:9.1f} {peak['naive']:9.0f} {peak['fedcomp']:8.0f} "
+        f"{faults['naive']:12.0f} {faults['fedcomp']:11.0f}",
         flush=True,
     )
 
@@ -181,7 +189,17 @@ def main() -> None:
         serve(*options.serve)
         return
     print(f"torch {torch.__version__}, {num_cores()} cores, medians of {options.repeats} interleaved measurements")
-    titles = ("naive ms", "ours ms", "ratio", "goal", "to malloc", "naive MiB", "ours MiB")
+    titles = (
+        "naive ms",
+        "ours ms",
+        "ratio",
+        "goal",
+        "to malloc",
+        "naive MiB",
+        "ours MiB",
+        "naive faults",
+        "ours faults",
+    )
     print(f"    {'a round of':52s} {' '.join(titles)}")
     for name in options.jobs:
         compare(name, options.repeats)
