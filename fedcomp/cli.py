@@ -32,6 +32,10 @@ def _entry(config: DictConfig) -> None:
     from fedcomp.session import Interrupted
     from fedcomp.train import train
 
+    hydra_config = HydraConfig.get()
+    grid = hydra_config.mode == RunMode.MULTIRUN
+    if grid and not config.quiet:
+        _say(f"run {hydra_config.job.num} of the grid: {hydra_config.job.override_dirname or 'defaults'}")
     try:
         train(config)
     except Interrupted as interruption:
@@ -39,7 +43,7 @@ def _entry(config: DictConfig) -> None:
         raise SystemExit(128 + interruption.signal) from interruption
     except (ValueError, MemoryError) as error:
         _say(f"error: {error}")
-        if HydraConfig.get().mode == RunMode.RUN:
+        if not grid:
             raise SystemExit(1) from error
         raise RunFailed from error
 
@@ -56,6 +60,9 @@ def main() -> None:
         _entry()
     except RunFailed:
         raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        _say("interrupted before the first round")
+        raise SystemExit(130) from None
     except (HydraException, OmegaConfBaseException) as error:
         _say(f"error: {one_line(error, CONF)}")
         raise SystemExit(2) from None

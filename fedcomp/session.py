@@ -29,12 +29,13 @@ class Interrupted(Exception):
     """The run was asked to stop by a signal, and has saved its state.
 
     Attributes:
-        signal: its number.
+        signal: its number. round: rounds completed and saved; None if it stopped at once.
     """
 
-    def __init__(self, signal_number: int, message: str) -> None:
+    def __init__(self, signal_number: int, message: str, round: int | None = None) -> None:
         super().__init__(message)
         self.signal = signal_number
+        self.round = round
 
 
 @dataclass
@@ -91,13 +92,14 @@ class Session:
         record.truncate_after(start.round if start.round else -1)
         state: State = "failed"
         error: str | None = None
+        saved: int | None = None
         self.tracker.start(self.info)
         try:
             with StopRequest() as stop, self.progress:
                 self._rounds(start, record, stop)
             state = "finished"
         except Interrupted as interruption:
-            state, error = "interrupted", str(interruption)
+            state, error, saved = "interrupted", str(interruption), interruption.round
             raise
         except KeyboardInterrupt as interruption:
             state, error = "interrupted", "stopped at once; the last checkpoint holds"
@@ -108,7 +110,7 @@ class Session:
         finally:
             lines = read_lines(record.path)
             done = int(lines[-1]["round"]) if lines else 0
-            write_status(self.folder, Status(state, done, error))
+            write_status(self.folder, Status(state, done if saved is None else saved, error))
             self._draw(lines)
             self.tracker.finish(state, lines[-1] if lines else {})
         return lines
@@ -154,7 +156,8 @@ class Session:
                 saved = time.perf_counter()
             if stop.number is not None and done < simulation.rounds:
                 save(done)
-                raise Interrupted(stop.number, f"interrupted after round {done} of {simulation.rounds}, state saved")
+                message = f"interrupted after round {done} of {simulation.rounds}, state saved"
+                raise Interrupted(stop.number, message, done)
             self.progress.advance(done)
 
     def _due(self, done: int, saved: float) -> bool:

@@ -109,5 +109,6 @@ def test_a_signal_saves_and_says_so(tmp_path: Path, unbroken, number, code) -> N
     status = read_status(_folder(tmp_path))
     assert status is not None
     assert status.state == "interrupted"
+    assert f"interrupted after round {status.round} of 60" in shown
     assert _start(tmp_path).wait(timeout=120) == 0
     _assert_equal(tmp_path, unbroken)
