@@ -57,6 +57,24 @@ def test_a_round_reads_nothing(codec, module) -> None:
     assert len(counter.reads) == (1 if "rice" in str(codec) else 0)
 
 
+@pytest.mark.parametrize("codec", UPLINKS, ids=str)
+@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
+def test_a_round_makes_its_tensors_on_the_runs_device(codec, module) -> None:
+    """With another default device, a tensor made without naming the run's device would meet the others and fail."""
+    uplink = Compressor(codec, ErrorFeedback())
+    algorithm = FedAvg(Sgd(lr=0.1, momentum=0.9, clip_norm=1.0), Adam(), uplink, Compressor(Sign()))
+    sim = world.simulation(algorithm, module, chunk_size=2)
+    cohort = world.FULL.sample(sim.key, torch.ones(world.NUM_CLIENTS, dtype=torch.float64))
+    fixed = world.variant(sim, participation=_Fixed(cohort))
+    state, ledger = fixed.init(), Ledger()
+    expected, _, _ = fixed.round(0, state, Ledger())
+    with torch.device("meta"):
+        after, _, _ = fixed.round(0, state, ledger)
+        metrics = fixed.evaluate(1, after)
+    assert torch.equal(after.theta, expected.theta)
+    assert metrics["test/loss"] > 0
+
+
 def test_the_counter_counts() -> None:
     with Counter() as counter:
         float(torch.ones(2).sum())
