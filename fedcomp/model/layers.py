@@ -72,7 +72,7 @@ class Convolution:
     groups: int
 
     def __call__(self, x: Tensor, state: Pass) -> Tensor:
-        weight = state.parameters[self.weight].flatten(0, 1)
+        weight = state.parameters[self.weight].flatten(0, 1).contiguous(memory_format=torch.channels_last)
         bias = None if self.bias is None else state.parameters[self.bias].flatten()
         groups = state.num_clients * self.groups
         y = functional.conv2d(x, weight, bias, self.stride, self.padding, self.dilation, groups)
@@ -114,4 +114,8 @@ def stack_images(x: Tensor) -> Tensor:
     """[M, B, C, H, W] to (B, M*C, H, W), channels last in memory; free for one client whose images already are."""
     num_clients, batch, channels, height, width = x.shape
     stacked = x.permute(1, 3, 4, 0, 2).reshape(batch, height, width, num_clients * channels)
-    return stacked.permute(0, 3, 1, 2)
+    stacked = stacked.permute(0, 3, 1, 2)
+    if stacked.shape[1] > 1:
+        return stacked
+    # With one channel both layouts hold the same numbers in the same places; strides tell convolutions which is meant.
+    return stacked.as_strided(stacked.shape, (height * width, 1, width, 1), stacked.storage_offset())
