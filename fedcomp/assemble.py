@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
@@ -85,7 +86,7 @@ def build(node: Any) -> Any:
     """
     try:
         return instantiate(node, _convert_="all")
-    except Exception as error:
+    except InstantiationException as error:
         raise _own_line(error, str(node.get("_target_"))) from error
 
 
