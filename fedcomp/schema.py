@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
+from omegaconf import MISSING, DictConfig
 
 
 class Wire(Enum):
@@ -55,7 +55,7 @@ def register() -> None:
     ConfigStore.instance().store(name="schema", node=RunConfig)
 
 
-def check(config: RunConfig) -> None:
+def check(config: RunConfig | DictConfig) -> None:
     """Raise ValueError for run-level values that no run can have."""
     for name in ("rounds", "num_clients", "eval_every"):
         _at_least_one(name, getattr(config, name))

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from fedcomp.algorithm.contract import Metrics
 from fedcomp.run_folder import CHECKPOINT, CURVE
 from fedcomp.simulation import checkpoint as checkpoints
 from fedcomp.simulation.checkpoint import Checkpoint
@@ -148,7 +149,7 @@ class Session:
                 watch.see(done, cohort, metrics["train/loss"])
             if done % self.eval_every == 0 or done == simulation.rounds:
                 watch.check()
-                log(done, _test(done, simulation, state) | _means(metrics, watch))
+                log(done, _test(done, simulation, state) | _means(metrics))
                 write_status(self.folder, Status("running", done))
             if self._due(done, saved):
                 watch.check()
@@ -194,7 +195,6 @@ def _test(done: int, simulation: Simulation, state: Any) -> dict[str, float]:
     return metrics
 
 
-def _means(metrics: Any, watch: LossWatch) -> dict[str, float]:
-    means = {name: float(value.mean()) for name, value in metrics.items() if name != "train/loss"}
-    loss = watch.mean()
-    return means if loss is None else {"train/loss": loss} | means
+def _means(metrics: Metrics) -> dict[str, float]:
+    """The round's own metrics, those with one value a client as their mean; none of a round without clients."""
+    return {name: float(value.mean()) for name, value in metrics.items()}

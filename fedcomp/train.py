@@ -32,7 +32,7 @@ def train(config: DictConfig) -> list[Line]:
         ValueError: something in the config cannot be; one line says what, what is allowed and what to do.
         Interrupted: a signal stopped the run; its state is saved.
     """
-    schema.check(config)  # type: ignore[arg-type]
+    schema.check(config)
     device = pick_device(config.device)
     plain = plain_config(config, device)
     folder = run_folder(plain)

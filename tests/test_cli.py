@@ -73,6 +73,7 @@ def test_empty_rounds_are_counted_and_cost_nothing(fedcomp, tmp_path: Path) -> N
     assert lines[-1]["round"] == 4
     assert lines[-1]["bits/total"] == 0
     assert lines[-1]["test/loss"] == lines[0]["test/loss"]
+    assert not any("train/loss" in line for line in lines)
 
 
 WRONG = [

@@ -15,7 +15,8 @@ import torch
 from fedcomp.tracking.record import read_lines
 from fedcomp.tracking.status import read_status
 
-# Adam on the server, error feedback on both links, ragged clients, random activation: all state there is.
+# Adam on the server, error feedback on both links, ragged clients, rounds without anybody: all
+# state there is.
 COMMAND = [
     sys.executable,
     "-m",
@@ -25,6 +26,7 @@ COMMAND = [
     "checkpoint_every=3",
     "partition=dirichlet",
     "participation=bernoulli",
+    "participation.probability=0.1",
     "compressor=topk",
     "compressor.feedback=error",
     "compressor@downlink=sign",

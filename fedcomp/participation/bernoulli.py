@@ -84,9 +84,9 @@ def _plain(given: object) -> float | tuple[float, ...] | Drawn:
                     "most 1; a client that never takes part cannot be weighted by 1/p"
                 )
         return tuple(float(probability) for probability in given)
-    if not _is_probability(given):
+    if not isinstance(given, (int, float)) or not _is_probability(given):
         raise ValueError(f"participation.probability is {given!r}, but must be {ALLOWED}")
-    return float(given)  # type: ignore[arg-type]
+    return float(given)
 
 
 def _is_probability(*ascending: object) -> bool:

@@ -83,7 +83,7 @@ def _folders(root: Path) -> Iterator[Path]:
 
 def _read_config(path: Path) -> dict[str, Any]:
     """The resolved config. Raises ValueError: missing or no YAML mapping."""
-    import yaml  # type: ignore[import-untyped]
+    import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is 10 times faster
     try:

@@ -19,11 +19,9 @@ class LossWatch:
 
     def __init__(self) -> None:
         self._unread: list[tuple[int, tuple[int, ...], Tensor]] = []
-        self._last: Tensor | None = None
 
     def see(self, round_index: int, cohort: Cohort, loss: Tensor) -> None:
         """Note the losses [M] of round `round_index` (1 is the first). Raises Diverged (on a CPU at once)."""
-        self._last = loss
         self._unread.append((round_index, cohort.clients, loss))
         if loss.device.type == "cpu":
             self.check()
@@ -40,7 +38,3 @@ class LossWatch:
             value = float(loss[bad[0]])
             others = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
             raise Diverged(f"round {round_index}: the loss of client {clients[bad[0]]}{others} is {value}; {REMEDY}")
-
-    def mean(self) -> float | None:
-        """Mean training loss of the last round seen; None before the first."""
-        return None if self._last is None else float(self._last.mean())

@@ -114,7 +114,6 @@ def test_watch_names_round_client_and_remedy() -> None:
     watch = LossWatch()
     cohort = Cohort.of([2, 5, 7], torch.ones(3))
     watch.see(3, cohort, torch.tensor([1.0, 1e38, 3e38]))
-    assert watch.mean() is not None
     with pytest.raises(Diverged, match="round 4: the loss of client 5 and 1 more is nan; lower client.lr"):
         watch.see(4, cohort, torch.tensor([1.0, float("nan"), float("inf")]))
 
