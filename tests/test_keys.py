@@ -50,7 +50,7 @@ def test_both_ways_to_words_agree(monkeypatch) -> None:
         def __rshift__(self, other):
             return ids >> other
 
-    monkeypatch.setattr("torch.arange", lambda num, device=None: torch.tensor(range(num)))
+    monkeypatch.setattr("torch.arange", lambda *bounds, device=None: torch.tensor(range(*bounds)))
     assert torch.equal(Key(("w",)).words(Elsewhere(), 9), fast)  # type: ignore[arg-type]
 
 

@@ -45,6 +45,10 @@ class Compressor:
     feedback: Feedback = field(default_factory=NoFeedback)
     estimator: Estimator = field(default_factory=WeightedSum)
 
+    def __post_init__(self) -> None:
+        self.estimator.check(self.codec)
+        self.feedback.check(self.codec)
+
     def init(self, num_senders: int, like: Tensor) -> Memory:
         """Empty memories for `num_senders` senders of vectors like `like` [D]."""
         return Memory(self.feedback.init(num_senders, like), self.estimator.init(num_senders, like))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -36,8 +36,38 @@ class Codec(Protocol):
         ...
 
 
+@runtime_checkable
+class Summing(Protocol):
+    """A codec that sums up messages without decoding each: for sparse messages, or those that one seed decodes."""
+
+    def weighted_sum(self, payload: Payload, common: Common, weight: Tensor) -> Tensor:
+        """[D] float32 `weight @ decode(payload, common)`, with weight [M]."""
+        ...
+
+
+@runtime_checkable
+class Sampling(Protocol):
+    """A codec that sends a random part of the entries as they are.
+
+    Each entry is sent with the same probability p, by every sender independently of the others, and whatever the
+    entries are. Estimators that decode jointly build on it.
+    """
+
+    def probability(self, dim: int) -> float:
+        """p for a vector of `dim` entries."""
+        ...
+
+    def sampled(self, payload: Payload, common: Common) -> tuple[Tensor, Tensor]:
+        """(values [M, n] float32, unscaled; their places [M, n] int64, ascending, and D beyond what a row sent)."""
+        ...
+
+
 class Feedback(Protocol):
     """What a sender remembers from message to message."""
+
+    def check(self, codec: Codec) -> None:
+        """Raise ValueError, with the reason, if the memory makes no sense for this codec."""
+        ...
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         """First memory, one row a sender ([N, D], or [N, 0] for none), on the device of `like` [D]."""
@@ -50,6 +80,10 @@ class Feedback(Protocol):
 
 class Estimator(Protocol):
     """How a receiver turns all messages of a round into one vector."""
+
+    def check(self, codec: Codec) -> None:
+        """Raise ValueError, with the reason, if the estimate makes no sense for this codec."""
+        ...
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         """First memory of the receiver, one row a sender or empty, on the device of `like` [D]."""

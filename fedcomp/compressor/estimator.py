@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.cohort import Cohort
-from fedcomp.compressor.contract import Codec
+from fedcomp.compressor.contract import Codec, Summing
 from fedcomp.wire import Common, Payload
 
 
@@ -15,12 +15,17 @@ from fedcomp.wire import Common, Payload
 class WeightedSum:
     """Decodes every message and sums them up with the cohort's weights; remembers nothing."""
 
+    def check(self, codec: Codec) -> None:
+        """It makes sense for all."""
+
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         return like.new_zeros(num_senders, 0)
 
     def estimate(
         self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: Common
     ) -> tuple[Tensor, Tensor]:
+        if isinstance(codec, Summing):
+            return codec.weighted_sum(payload, common, cohort.weight), memory
         return cohort.weight @ codec.decode(payload, common), memory
 
 

@@ -15,6 +15,9 @@ from fedcomp.wire import Common, Payload
 class NoFeedback:
     """Sends x as it is; remembers nothing."""
 
+    def check(self, codec: Codec) -> None:
+        """It makes sense for all."""
+
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         return like.new_zeros(num_senders, 0)
 
@@ -38,6 +41,15 @@ class ErrorFeedback:
     def __post_init__(self) -> None:
         if not 0 < self.decay <= 1:
             raise ValueError(f"feedback.decay={self.decay} must be in (0, 1]; 1 keeps the whole error")
+
+    def check(self, codec: Codec) -> None:
+        """Unbiased codecs that are not contractive make errors larger than x, and these would be added up forever."""
+        if codec.unbiased and not codec.contractive:
+            raise ValueError(
+                f"compressor.feedback=error makes no sense for {type(codec).__name__} as configured: it is unbiased, "
+                "and its error can be larger than what it sends, so that the memory would grow without end; use "
+                "feedback=none, or a biased setting of it that only shrinks"
+            )
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         return like.new_zeros(num_senders, like.shape[0])

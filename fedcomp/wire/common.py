@@ -15,17 +15,25 @@ class Common:
 
     Attributes:
         key: names the shared randomness of this message; fold client numbers in through `key.words(ids, n)`.
-        ids: [M] int64 senders.
+        ids: [M] int64 senders of the rows at hand.
         layers: sizes of the parameter tensors that the vector is made of, in order; they sum to D.
         side: [M, D] side information, such as a prior; None where there is none.
+        senders: [n] int64 everybody who sends this message in this round, ascending, for codecs in which one
+            sender's part depends on the others; None: `ids` are all.
     """
 
     key: Key
     ids: Tensor
     layers: tuple[int, ...]
     side: Tensor | None = None
+    senders: Tensor | None = None
 
     @property
     def dim(self) -> int:
         """D."""
         return sum(self.layers)
+
+    @property
+    def everybody(self) -> Tensor:
+        """[n] int64 all senders of this message."""
+        return self.ids if self.senders is None else self.senders
