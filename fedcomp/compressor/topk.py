@@ -21,7 +21,7 @@ from torch import Tensor
 from fedcomp.compressor.check import check_choice, check_fraction
 from fedcomp.keys import Key
 from fedcomp.wire import Common, Field, Payload
-from fedcomp.wire.coding import Float, Rice, Unsigned, bits_for
+from fedcomp.wire.coding import Ascending, Bitmap, Float, Rice, bits_for
 
 POSITIONS = ("auto", "index", "bitmap", "rice")
 
@@ -63,10 +63,10 @@ class TopK:
         index = x.abs().topk(k, dim=1, sorted=False).indices.sort(dim=1).values
         fields = {"values": Field(x.gather(1, index), Float())}
         if code == "index":
-            fields["index"] = Field(index, Unsigned(bits_for(common.dim)))
+            fields["index"] = Field(index, Ascending(common.dim))
         elif code == "bitmap":
             chosen = torch.zeros_like(x, dtype=torch.uint8).scatter_(1, index, 1)
-            fields["bitmap"] = Field(chosen, Unsigned(1))
+            fields["bitmap"] = Field(chosen, Bitmap(k))
         else:
             gaps = torch.diff(index, dim=1, prepend=torch.full_like(index[:, :1], -1)) - 1
             fields["gaps"] = Field(gaps, Rice.for_gaps(k, common.dim))
@@ -74,15 +74,22 @@ class TopK:
 
     def support(self, payload: Payload, common: Common) -> Tensor:
         """[M, k] places of the values sent, ascending."""
-        if "index" in payload.fields:
-            return payload.fields["index"].data
-        if "gaps" in payload.fields:
-            return (payload.fields["gaps"].data + 1).cumsum(1) - 1
-        # Places of a bitmap without asking the device how many there are: a stable sort puts the ones first, in order.
-        order = payload.fields["bitmap"].data.sort(dim=1, descending=True, stable=True).indices
-        return order[:, : self.num_sent(common.dim)]
+        return self._read(payload, common)[1]
 
     def decode(self, payload: Payload, common: Common) -> Tensor:
         """The values at their places, zero elsewhere."""
-        values = payload.fields["values"].data
-        return values.new_zeros(values.shape[0], common.dim).scatter_(1, self.support(payload, common), values)
+        values, support = self._read(payload, common)
+        return values.new_zeros(values.shape[0], common.dim).scatter_(1, support, values)
+
+    def _read(self, payload: Payload, common: Common) -> tuple[Tensor, Tensor]:
+        """(values, their places), both [M, k]."""
+        k, code = self.num_sent(common.dim), self.position_code(common.dim)
+        if code == "index":
+            values, index = payload.expect(values=k, index=k)
+            return values, index
+        if code == "rice":
+            values, gaps = payload.expect(values=k, gaps=k)
+            return values, (gaps + 1).cumsum(1) - 1
+        values, bitmap = payload.expect(values=k, bitmap=common.dim)
+        # Places of a bitmap without asking the device how many there are: a stable sort puts the ones first, in order.
+        return values, bitmap.sort(dim=1, descending=True, stable=True).indices[:, :k]
