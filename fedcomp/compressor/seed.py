@@ -18,6 +18,11 @@ def seed_field(choice: str, common: Common, coin: Key) -> dict[str, Field]:
     return {"seed": Field(coin.fold("seed").words(common.ids, 2), Unsigned(32))} if choice == "sent" else {}
 
 
+def seed_layout(choice: str) -> dict[str, int]:
+    """Name and number of entries of that field, for `Payload.expect`."""
+    return {"seed": 2} if choice == "sent" else {}
+
+
 def shared_source(payload: Payload, common: Common) -> tuple[Key, Tensor]:
     """(key, [M] numbers) for `key.words(numbers, n)` and the like: what names the draws that both ends make."""
     if "seed" not in payload.fields:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedcomp.compressor.amount import amount, check_amount, check_amount_fits
 from fedcomp.compressor.check import check_choice
-from fedcomp.compressor.places import POSITIONS, place_code, place_field, read_places, worst_bits
+from fedcomp.compressor.places import POSITIONS, place_code, place_field, place_layout, read_places, worst_bits
 from fedcomp.keys import Key
 from fedcomp.wire import Common, Field, Payload
 from fedcomp.wire.coding import Float
@@ -82,8 +82,9 @@ class TopK:
 
     def decode(self, payload: Payload, common: Common) -> Tensor:
         """The values at their places, zero elsewhere."""
-        values = payload.fields["values"].data
-        places = read_places(payload, self.num_sent(common.dim))
+        k, code = self.num_sent(common.dim), self.position_code(common.dim)
+        values, sent = payload.expect(values=k, **place_layout(code, k, common.dim))
+        places = read_places(code, sent, k)
         return values.new_zeros(values.shape[0], common.dim).scatter_(1, places, values)
 
     def _bits(self, k: int, dim: int) -> int:

@@ -6,7 +6,9 @@ import pytest
 
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.induced import Induced
+from fedcomp.compressor.permk import PermK
 from fedcomp.compressor.randk import RandK
+from fedcomp.compressor.random_mask import RandomMask
 from fedcomp.compressor.sign import Sign
 from fedcomp.compressor.topk import TopK
 from fedcomp.compressor.wangni import Wangni
@@ -32,6 +34,9 @@ CASES = [
         lambda layers: _kept(layers) * (32 + (sum(layers) - 1).bit_length()),
     ),
     CodecCase("randk-rice", RandK(0.2, places="rice"), None),
+    CodecCase("random_mask", RandomMask(0.3), None),
+    CodecCase("random_mask-unscaled", RandomMask(0.3, "none", "derived"), None),
+    CodecCase("permk", PermK(), None, draws=800, joint=True),
     CodecCase("wangni", Wangni(0.2), None),
     CodecCase("wangni-sign", Wangni(0.2, values="sign"), None),
     CodecCase("induced", Induced(0.2, positions="index"), None),
