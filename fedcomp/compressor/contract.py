@@ -37,6 +37,15 @@ class Codec(Protocol):
 
 
 @runtime_checkable
+class Sized(Protocol):
+    """A codec that cannot send vectors of every size."""
+
+    def check_dim(self, dim: int) -> None:
+        """Raise ValueError, before the first round, if vectors of `dim` entries cannot be sent."""
+        ...
+
+
+@runtime_checkable
 class Summing(Protocol):
     """A codec that sums up messages without decoding each: for sparse messages, or those that one seed decodes."""
 

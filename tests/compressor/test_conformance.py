@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.projection import Projection
 from fedcomp.compressor.sign import Sign
 from fedcomp.compressor.topk import TopK
 from tests.conformance.codec import CHECKS, CodecCase
@@ -20,6 +21,13 @@ CASES = [
     CodecCase("topk-bitmap", TopK(0.2, "bitmap"), lambda layers: 32 * _kept(layers) + sum(layers)),
     CodecCase("topk-rice", TopK(0.2, "rice"), None),
     CodecCase("topk-auto", TopK(0.2), None),
+    CodecCase("projection", Projection(), lambda layers: 96, draws=1000),
+    CodecCase("projection-gaussian", Projection("per_agent", "gaussian", 3), lambda layers: 160, draws=500),
+    CodecCase("projection-sphere", Projection("shared", "sphere", 2), lambda layers: 64, draws=500),
+    CodecCase("projection-shared", Projection("shared"), lambda layers: 32, draws=1000),
+    CodecCase(
+        "projection-subspace", Projection(directions="orthonormal", seed="derived"), lambda layers: 32, draws=500
+    ),
 ]
 
 
