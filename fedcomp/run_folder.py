@@ -25,6 +25,7 @@ WITHOUT_EFFECT = frozenset(
         "quiet",
         "verbose",
         "tracker",
+        "figures",
         "dataset.root",
         "dataset.download",
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -37,6 +37,7 @@ class RunConfig:
     checkpoint_every: int | None = None
     quiet: bool = False
     verbose: bool = False
+    figures: list[Any] = field(default_factory=list)
 
     algorithm: Any = MISSING
     client: Any = MISSING

@@ -52,7 +52,7 @@ class Induced:
         if self.k is not None and self.k < 2:
             raise ValueError(f"compressor.k={self.k} must be at least 2: half of it are the largest, half random")
 
-    def check(self, dim: int) -> None:
+    def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""
         check_amount_fits(self.k, dim)
 

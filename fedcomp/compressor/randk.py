@@ -64,7 +64,7 @@ class RandK:
         """Whether it is not scaled up."""
         return self.scale == "none"
 
-    def check(self, dim: int) -> None:
+    def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""
         check_amount_fits(self.k, dim)
 

@@ -50,7 +50,7 @@ class TopK:
         if self.match_bits is not None and self.k is not None:
             raise ValueError("compressor.k and compressor.match_bits both set the number of entries: give one of them")
 
-    def check(self, dim: int) -> None:
+    def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D, or if not even one entry keeps to the budget."""
         check_amount_fits(self.k, dim)
         if self.match_bits is not None and self._bits(1, dim) > self.match_bits * dim:

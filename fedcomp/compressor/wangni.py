@@ -48,7 +48,7 @@ class Wangni:
         check_amount(self.fraction, self.k)
         check_choice("compressor.values", self.values, VALUES)
 
-    def check(self, dim: int) -> None:
+    def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""
         check_amount_fits(self.k, dim)
 

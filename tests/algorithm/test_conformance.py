@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.fedscalar import FedScalar
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
@@ -22,6 +23,8 @@ from tests.conformance.algorithm import CHECKS, AlgorithmCase, conforms
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
 DENSE, TOPK = Compressor(Dense()), Compressor(TopK(0.2, "index"), ErrorFeedback())
 SIGN = Compressor(Sign(), ErrorFeedback())
+SLOW = Sgd(lr=0.01, batch_size=4)
+"""Projected on one direction, a step is about sqrt(D) times as long."""
 
 
 def _dense(dim, stats, layers, cohort):
@@ -40,6 +43,15 @@ def _sign_both_ways(dim, stats, layers, cohort):
     return {"uplink": cohort * each, "downlink": world.NUM_CLIENTS * each, "broadcast": each}
 
 
+def _shared_scalar(dim, stats, layers, cohort):
+    each = 32 * dim + 64 + 32 * stats
+    return {"uplink": cohort * (32 + 32 * stats), "downlink": cohort * each, "broadcast": each}
+
+
+def _scalar_each(dim, stats, layers, cohort):
+    return {"uplink": cohort * (64 + 3 * 32), "downlink": cohort * 32 * dim, "broadcast": 32 * dim}
+
+
 CASES = [
     AlgorithmCase("fedavg", FedAvg(SGD, STEP, DENSE, DENSE), _dense),
     AlgorithmCase("fedavg-batch_norm", FedAvg(SGD, STEP, DENSE, DENSE), _dense, world.with_batch_norm),
@@ -56,6 +68,16 @@ CASES = [
         "fedavg-momentum",
         FedAvg(Sgd(lr=0.05, momentum=0.5, epochs=2, batch_size=3), ServerSgd(0.7, 0.5), TOPK, DENSE),
         _topk,
+    ),
+    AlgorithmCase("fedscalar-shared", FedScalar(SLOW, num_projections=1), _shared_scalar, world.with_batch_norm),
+    AlgorithmCase("fedscalar-per_agent", FedScalar(SLOW, "per_agent", "gaussian", 3), _scalar_each),
+    AlgorithmCase("fedscalar-replay", FedScalar(SLOW, distribution="sphere", downlink="scalar"), None),
+    AlgorithmCase(
+        "fedscalar-replay-each",
+        FedScalar(SLOW, "per_agent", num_projections=4, directions="orthonormal", seed="derived", downlink="scalar"),
+        None,
+        world.with_batch_norm,
+        participation=world.FULL,
     ),
 ]
 

@@ -7,6 +7,7 @@ import pytest
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.induced import Induced
 from fedcomp.compressor.permk import PermK
+from fedcomp.compressor.projection import Projection
 from fedcomp.compressor.randk import RandK
 from fedcomp.compressor.random_mask import RandomMask
 from fedcomp.compressor.sign import Sign
@@ -41,6 +42,13 @@ CASES = [
     CodecCase("wangni-sign", Wangni(0.2, values="sign"), None),
     CodecCase("induced", Induced(0.2, positions="index"), None),
     CodecCase("induced-restricted", Induced(0.2, restricted=True, seed="derived"), None),
+    CodecCase("projection", Projection(), lambda layers: 96, draws=1000),
+    CodecCase("projection-gaussian", Projection("per_agent", "gaussian", 3), lambda layers: 160, draws=500),
+    CodecCase("projection-sphere", Projection("shared", "sphere", 2), lambda layers: 64, draws=500, joint=True),
+    CodecCase("projection-shared", Projection("shared"), lambda layers: 32, draws=1000, joint=True),
+    CodecCase(
+        "projection-subspace", Projection(directions="orthonormal", seed="derived"), lambda layers: 32, draws=500
+    ),
 ]
 
 
