@@ -52,7 +52,11 @@ class TernGrad:
         """t + 1 of each entry, and the scales."""
         sizes = block_sizes(self.granularity, common)
         if self.clip is not None:
-            x = torch.cat([self._clipped(part) for part in x.split(sizes, dim=1)], 1)
+            clipped = torch.empty_like(x)
+            for part, out in zip(x.split(sizes, dim=1), clipped.split(sizes, dim=1), strict=True):
+                bound = self.clip * _deviation(part)
+                torch.clamp(part, -bound, bound, out=out)
+            x = clipped
         scales = block_norms(x, sizes, float("inf"))
         trits = to_levels(x, scales, sizes, 1, coin.uniform(common.ids, common.dim))
         fields = {"trits": Field(trits, Digits(3)), "scales": Field(scales, Float())}
@@ -64,9 +68,9 @@ class TernGrad:
         trits, scales = payload.expect(trits=common.dim, scales=len(sizes))
         return from_levels(trits, scales, sizes, 1)
 
-    def _clipped(self, part: Tensor) -> Tensor:
-        """A block without its outliers; where all entries are equal, there are none."""
-        assert self.clip is not None
-        bound = self.clip * part.std(1, correction=0, keepdim=True)
-        bound = bound.masked_fill(bound == 0, float("inf"))
-        return part.clamp(-bound, bound)
+
+def _deviation(part: Tensor) -> Tensor:
+    """[M, 1] standard deviation of a block [M, d]; infinite where all entries are equal, since none is an outlier."""
+    mean = part.mean(1, keepdim=True)
+    deviation = torch.linalg.vector_norm(part - mean, dim=1, keepdim=True) * part.shape[1] ** -0.5
+    return deviation.masked_fill_(deviation <= 1e-6 * mean.abs(), float("inf"))

@@ -34,15 +34,15 @@ CASES = [
         draws=500,
     ),
     CodecCase("stochastic-sign-fixed", StochasticSign("fixed", 0.5), sum, keeps_zero=False, draws=500),
-    CodecCase("terngrad", TernGrad(), lambda layers: 8 * -(-sum(layers) // 5) + 32 * len(layers), draws=500),
-    CodecCase("terngrad-clip", TernGrad(1.0, "model"), lambda layers: 8 * -(-sum(layers) // 5) + 32, draws=500),
-    CodecCase("qsgd-auto", QSGD(), None, draws=500),
-    CodecCase("qsgd-fixed", QSGD(7, coding="fixed"), lambda layers: 4 * sum(layers) + 32 * len(layers), draws=500),
+    CodecCase("terngrad", TernGrad(), lambda layers: 8 * -(-sum(layers) // 5) + 32 * len(layers), draws=1500),
+    CodecCase("terngrad-clip", TernGrad(1.0, "model"), lambda layers: 8 * -(-sum(layers) // 5) + 32, draws=1500),
+    CodecCase("qsgd-auto", QSGD(), None, draws=1500),
+    CodecCase("qsgd-fixed", QSGD(7, coding="fixed"), lambda layers: 4 * sum(layers) + 32 * len(layers), draws=1500),
     CodecCase(
-        "qsgd-packed", QSGD(1, coding="packed"), lambda layers: 8 * -(-sum(layers) // 5) + 32 * len(layers), draws=500
+        "qsgd-packed", QSGD(1, coding="packed"), lambda layers: 8 * -(-sum(layers) // 5) + 32 * len(layers), draws=1500
     ),
-    CodecCase("qsgd-elias", QSGD(3, "model", "elias"), None, draws=500),
-    CodecCase("qsgd-wide", QSGD(300, coding="fixed"), lambda layers: 10 * sum(layers) + 32 * len(layers), draws=500),
+    CodecCase("qsgd-elias", QSGD(3, "model", "elias"), None, draws=1500),
+    CodecCase("qsgd-wide", QSGD(300, coding="fixed"), lambda layers: 10 * sum(layers) + 32 * len(layers), draws=1500),
 ]
 
 

@@ -38,9 +38,9 @@ def test_clipping_is_to_standard_deviations_and_scales_to_what_is_left() -> None
     assert torch.equal(decode_repeated(TernGrad(2.5), mild, (4,), 50), mild.expand(50, 4))
 
 
-def test_a_single_entry_has_no_outliers() -> None:
-    u = torch.tensor([3.0, -2.0])
-    assert torch.equal(decode_repeated(TernGrad(2.5), u, (1, 1), 50), u.expand(50, 2))
+def test_equal_entries_have_no_outliers() -> None:
+    u = torch.tensor([3.1, -2.7] + 10 * [0.1])
+    assert torch.equal(decode_repeated(TernGrad(2.5), u, (1, 1, 10), 50), u.expand(50, 12))
 
 
 def test_bits_of_the_specification() -> None:
