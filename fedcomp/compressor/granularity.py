@@ -5,6 +5,7 @@ Shape legend: M senders, D entries, L blocks.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from fedcomp.wire import Common
@@ -23,3 +24,8 @@ def multiply_(x: Tensor, factors: Tensor, sizes: list[int]) -> Tensor:
     for part, factor in zip(x.split(sizes, dim=1), factors.unbind(1), strict=True):
         part.mul_(factor[:, None])
     return x
+
+
+def block_norms(x: Tensor, sizes: list[int], order: float) -> Tensor:
+    """[M, L] p-norms of the blocks of x [M, D], p = `order`; infinity is the largest magnitude."""
+    return torch.stack([torch.linalg.vector_norm(part, order, dim=1) for part in x.split(sizes, dim=1)], 1)

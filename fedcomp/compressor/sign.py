@@ -62,7 +62,7 @@ class Sign:
         """a * sign, the scale of each tensor repeated over its entries."""
         if self.scale == "fixed":
             (signs,) = payload.expect(signs=common.dim)
-            return signs.to(torch.float32).mul_(2.0 * self.value).sub_(self.value)
+            return (signs - 0.5).mul_(2.0 * self.value)
         sizes = block_sizes(self.granularity, common)
         signs, scales = payload.expect(signs=common.dim, scales=len(sizes))
-        return multiply_(signs.to(torch.float32).mul_(2.0).sub_(1.0), scales, sizes)
+        return multiply_(signs - 0.5, 2.0 * scales, sizes)

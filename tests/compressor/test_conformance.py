@@ -10,7 +10,10 @@ from fedcomp.compressor.permk import PermK
 from fedcomp.compressor.projection import Projection
 from fedcomp.compressor.randk import RandK
 from fedcomp.compressor.random_mask import RandomMask
+from fedcomp.compressor.qsgd import QSGD
 from fedcomp.compressor.sign import Sign
+from fedcomp.compressor.stochastic_sign import StochasticSign
+from fedcomp.compressor.terngrad import TernGrad
 from fedcomp.compressor.topk import TopK
 from fedcomp.compressor.wangni import Wangni
 from tests.conformance.codec import CHECKS, CodecCase
@@ -49,6 +52,26 @@ CASES = [
     CodecCase(
         "projection-subspace", Projection(directions="orthonormal", seed="derived"), lambda layers: 32, draws=500
     ),
+    CodecCase("stochastic-sign-max", StochasticSign(), lambda layers: sum(layers) + 32 * len(layers), draws=500),
+    CodecCase(
+        "stochastic-sign-l2", StochasticSign("l2", granularity="model"), lambda layers: sum(layers) + 32, draws=500
+    ),
+    CodecCase(
+        "stochastic-sign-mean",
+        StochasticSign("mean_abs", factor=2.0),
+        lambda layers: sum(layers) + 32 * len(layers),
+        draws=500,
+    ),
+    CodecCase("stochastic-sign-fixed", StochasticSign("fixed", 0.5), sum, keeps_zero=False, draws=500),
+    CodecCase("terngrad", TernGrad(), lambda layers: 8 * -(-sum(layers) // 5) + 32 * len(layers), draws=1500),
+    CodecCase("terngrad-clip", TernGrad(1.0, "model"), lambda layers: 8 * -(-sum(layers) // 5) + 32, draws=1500),
+    CodecCase("qsgd-auto", QSGD(), None, draws=1500),
+    CodecCase("qsgd-fixed", QSGD(7, coding="fixed"), lambda layers: 4 * sum(layers) + 32 * len(layers), draws=1500),
+    CodecCase(
+        "qsgd-packed", QSGD(1, coding="packed"), lambda layers: 8 * -(-sum(layers) // 5) + 32 * len(layers), draws=1500
+    ),
+    CodecCase("qsgd-elias", QSGD(3, "model", "elias"), None, draws=1500),
+    CodecCase("qsgd-wide", QSGD(300, coding="fixed"), lambda layers: 10 * sum(layers) + 32 * len(layers), draws=1500),
 ]
 
 

@@ -9,7 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcomp.wire import WireError
-from fedcomp.wire.coding import Ascending, Bitmap, Coding, Digits, Elias, Float, Rice, RunLength, Shortest, Unsigned
+from fedcomp.wire.coding import (
+    Ascending,
+    Bitmap,
+    Coding,
+    Digits,
+    Elias,
+    Float,
+    Rice,
+    RunLength,
+    Shortest,
+    Unsigned,
+    run_length,
+)
 
 INTEGERS = {
     "unsigned1": (Unsigned(1), 0, 1, torch.uint8),
@@ -85,6 +97,17 @@ def test_sets_of_places(places: set[int]) -> None:
 def test_long_rows(coding: Coding, num: int) -> None:
     row = torch.randint(1, 11, (num,), generator=torch.Generator().manual_seed(num))
     _check(coding, row % 3 if coding == Digits(3) else row)
+
+
+@pytest.mark.parametrize("levels", [1, 9, 5000])
+@pytest.mark.parametrize("zeros", [0.0, 0.5, 0.99, 0.9999, 1.0])
+def test_compiled_counts_of_run_lengths_are_those_of_the_twin(levels: int, zeros: float, monkeypatch) -> None:
+    generator = torch.Generator().manual_seed(levels)
+    data = torch.randint(0, 2 * levels + 1, (2, 70_001), generator=generator, dtype=torch.int16)
+    data[torch.rand(2, 70_001, generator=generator) < zeros] = levels
+    compiled = RunLength(levels).bits(data)
+    monkeypatch.setattr(run_length, "COMPILED_FROM", 1 << 30)
+    assert torch.equal(compiled, RunLength(levels).bits(data))
 
 
 @pytest.mark.parametrize("levels", [1, 7])

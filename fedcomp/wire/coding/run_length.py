@@ -13,6 +13,9 @@ from fedcomp.wire.coding.elias import Elias, omega_bits
 from fedcomp.wire.coding.fixed import Unsigned
 from fedcomp.wire.errors import WireError
 
+COMPILED_FROM = 1 << 16
+"""Entries of a row from which a CPU counts its bits in compiled code: importing numba takes half a second."""
+
 
 @dataclass(frozen=True)
 class RunLength:
@@ -68,6 +71,10 @@ class RunLength:
         return np.diff(places, prepend=-1), signed
 
     def _row_bits(self, row: np.ndarray) -> int:
+        if row.size >= COMPILED_FROM:
+            from fedcomp.wire.coding import run_length_numba
+
+            return run_length_numba.row_bits(row, self.levels)
         gaps, signed = self._sparse(row)
         bits = int(omega_bits(torch.tensor(len(gaps) + 1))) + len(gaps)
         bits += int(omega_bits(torch.from_numpy(gaps)).sum(dtype=torch.int64))
