@@ -21,3 +21,9 @@ def check_positive(name: str, value: float, meaning: str) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 0 < value < float("inf"):
         raise ValueError(f"{name}={value} must be a positive number: {meaning}")
+
+
+def check_count(name: str, value: int) -> None:
+    """Raise ValueError unless `value` is a whole number of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name}={value} must be a whole number, 1 or more")

@@ -6,23 +6,14 @@ where neither can be written, each process compiles anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
-from numba import njit
 
+from fedcomp.compiled import compiled
 from fedcomp.wire.coding.elias import omega_bits
 
 _SHORT = omega_bits(torch.arange(1 << 12)).numpy().astype(np.int64)
 _BY_EXPONENT = omega_bits(torch.ones(53, dtype=torch.int64) << torch.arange(53)).numpy().astype(np.int64)
-
-
-def _compiled(function: Callable) -> Callable:
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # numba finds no folder that it can write
-        return njit(nogil=True)(function)
 
 
 def row_bits(row: np.ndarray, levels: int) -> int:
@@ -30,7 +21,7 @@ def row_bits(row: np.ndarray, levels: int) -> int:
     return int(_row_bits(row, levels, _SHORT, _BY_EXPONENT))
 
 
-@_compiled
+@compiled
 def _row_bits(row: np.ndarray, levels: int, short: np.ndarray, by_exponent: np.ndarray) -> int:
     bits, sent, last = 0, 0, -1
     for place in range(row.size):
@@ -45,7 +36,7 @@ def _row_bits(row: np.ndarray, levels: int, short: np.ndarray, by_exponent: np.n
     return bits + (short[sent + 1] if sent + 1 < short.size else _long(sent + 1, by_exponent))
 
 
-@_compiled
+@compiled
 def _long(number: int, by_exponent: np.ndarray) -> int:
     exponent = 0
     while number >> (exponent + 1):
