@@ -110,11 +110,11 @@ class Eden:
 
     def _layout(self, rotation: Rotation) -> dict[str, int]:
         """Names and numbers of entries of the fields, for `Payload.expect`."""
-        few = math.floor(self.bits)
-        many = sum(self._num_more(size) for size in rotation.pieces)
-        codes = {few + 1: many, few: sum(rotation.pieces) - many}
-        named = {f"codes{bits}": num for bits, num in codes.items() if bits and num}
-        return seed_layout(self.seed) | named | {"scales": len(rotation.pieces)}
+        few, dim = math.floor(self.bits), sum(rotation.pieces)
+        many = 0 if few == self.bits else sum(self._num_more(size) for size in rotation.pieces)
+        codes = {f"codes{few + 1}": many} if few != self.bits else {}
+        codes |= {f"codes{few}": dim - many} if few else {}
+        return seed_layout(self.seed) | codes | {"scales": len(rotation.pieces)}
 
     def _num_more(self, size: int) -> int:
         """Entries of a piece of `size` that take a bit more than the others."""

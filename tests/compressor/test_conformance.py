@@ -74,8 +74,8 @@ CASES = [
     ),
     CodecCase("qsgd-elias", QSGD(3, "model", "elias"), None, draws=1500),
     CodecCase("qsgd-wide", QSGD(300, coding="fixed"), lambda layers: 10 * sum(layers) + 32 * len(layers), draws=1500),
-    # One Hadamard rotation is not quite uniformly random: over 40,000 draws of this vector of 47 entries the mean is off
-    # by 0.037 max |x| for drive and half a bit of eden, 0.024 at 1.5 bits, 0.013 at 2, and 0.005 with two rotations.
+    # One Hadamard rotation is not quite uniformly random: over 40,000 draws of this vector of 47 entries the mean is
+    # off by 0.037 max |x| for drive and half a bit of eden, 0.024 at 1.5 bits, 0.013 at 2, 0.005 with two rotations.
     CodecCase("drive", Drive(), lambda layers: sum(layers) + 96),
     CodecCase("drive-unbiased", Drive("unbiased"), lambda layers: sum(layers) + 96, bias=0.05),
     CodecCase("drive-rotated-twice", Drive("unbiased", 2), lambda layers: sum(layers) + 96, bias=0.01),
