@@ -125,7 +125,7 @@ def test_watch_names_round_client_and_remedy() -> None:
 
 def test_update_that_is_not_finite_is_named_though_its_loss_is() -> None:
     sim = world.simulation(FedAvg(Sgd(lr=1e38, clip_norm=None, steps=1), ServerSgd(), DENSE, DENSE))
-    state, cohort, metrics = sim.round(0, sim.init(), Ledger())
+    _, cohort, metrics = sim.round(0, sim.init(), Ledger())
     assert torch.isfinite(metrics["train/loss"]).all()
     with pytest.raises(Diverged, match=rf"round 1: the update/norm of client {cohort.clients[0]} and 2 more is inf"):
         Watch().see(1, cohort, metrics)
