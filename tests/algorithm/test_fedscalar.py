@@ -32,7 +32,7 @@ class OneNumber(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scale = nn.Parameter(torch.tensor(0.5))
+        self.scale = nn.Parameter(torch.full((1,), 0.5))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x[..., : world.NUM_CLASSES] * self.scale
