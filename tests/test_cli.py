@@ -79,7 +79,10 @@ def test_empty_rounds_are_counted_and_cost_nothing(fedcomp, tmp_path: Path) -> N
 WRONG = [
     (["rouds=3"], "there is no option 'rouds'; did you mean 'rounds'?"),
     (["compressor=topk", "compressor.fractoin=0.1"], "no option 'compressor.fractoin'"),
-    (["compressor=topkk"], "compressor=topkk is unknown; did you mean 'topk'? (there are: dense, sign, topk)"),
+    (
+        ["compressor=topkk"],
+        "compressor=topkk is unknown; did you mean 'topk'? (there are: dense, projection, sign, topk)",
+    ),
     (["experiment=quickstat"], "experiment=quickstat is unknown; did you mean 'quickstart'?"),
     (["compresor=topk"], "there is no option 'compresor'; did you mean 'compressor'?"),
     (["rounds=many"], "Value 'many' of type 'str' could not be converted to Integer"),
@@ -183,5 +186,10 @@ def test_a_folder_in_use_is_refused(fedcomp, tmp_path: Path, capsys) -> None:
 def test_help_teaches(fedcomp, capsys) -> None:
     assert fedcomp("--help", "output_root=x") == 0
     shown = capsys.readouterr().out
-    for words in ("compressor: dense, sign, topk", "fedcomp -m compressor=dense,topk,sign", "install=bash", "lr: 0.1"):
+    for words in (
+        "compressor: dense, projection, sign, topk",
+        "fedcomp -m compressor=dense,topk,sign",
+        "install=bash",
+        "lr: 0.1",
+    ):
         assert words in shown
