@@ -13,6 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from fedcomp import schema
+from fedcomp.algorithm.contract import Algorithm
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.estimator import ESTIMATORS
 from fedcomp.compressor.feedback import FEEDBACKS
@@ -21,12 +22,16 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.keys import Key
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
+from fedcomp.model.contract import Learnt
 from fedcomp.partition.contract import check_enough, check_parts
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.memory import check_memory
 from fedcomp.simulation.workers import Workers, num_cores
 from fedcomp.wire import Link, WireLink
+
+NETWORK = "network"
+"""What models are that say nothing else by `kind`: they have gradients and outputs."""
 
 
 def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list[torch.Tensor]]:
@@ -40,7 +45,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     check_dataset(dataset)
     factory, sizes = build(config.model), (dataset.input_shape, dataset.num_outputs, dataset.task)
     try:
-        model = build_model(factory, key.fold("model"), *sizes)
+        model = build_model(factory, key.fold("model"), *sizes, dataset.inputs(dataset.train))
     except TypeError as error:  # a user's factory that does not take its own config's options
         raise _own_line(error, str(config.model.get("_target_"))) from error
 
@@ -58,6 +63,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     if isinstance(algorithm, functools.partial):
         wanted = inspect.signature(algorithm.func).parameters
         algorithm = algorithm(**{name: make() for name, make in offered.items() if name in wanted})
+    _check_learns(algorithm, model, config)
 
     expected = int(participation.inclusion(config.num_clients).sum().ceil())
     check_memory(algorithm, model, dataset, config.num_clients, expected, device)
@@ -118,6 +124,24 @@ def _own_line(error: Exception, target: str) -> ValueError:
         return ValueError(str(inner))
     reason = str(inner).strip().split("\n")[0]
     return ValueError(f"cannot build {target}: {type(inner).__name__}: {reason}")
+
+
+def _check_learns(algorithm: Algorithm, model: Learnt, config: DictConfig) -> None:
+    """An algorithm may say by `learns` which kind of model it is made for; without it, it trains networks.
+
+    Raises:
+        ValueError: the model is of another kind.
+    """
+    learns, kind = getattr(algorithm, "learns", NETWORK), getattr(model, "kind", NETWORK)
+    if learns != kind:
+        name, chosen = (_file_name(config[group]) for group in ("algorithm", "model"))
+        remedy = f"model={learns}" if learns != NETWORK else f"a network, or the algorithm that learns {chosen}"
+        raise ValueError(f"algorithm={name} learns a {learns}, not the {kind} of model={chosen}: take {remedy}")
+
+
+def _file_name(node: DictConfig) -> str:
+    """The file of what a node builds, which is its config's name."""
+    return str(node.get("_target_")).split(".")[-2:][0]
 
 
 def _split(config: DictConfig, dataset: Dataset) -> list[torch.Tensor]:

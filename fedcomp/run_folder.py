@@ -22,6 +22,8 @@ WITHOUT_EFFECT = frozenset(
         "overwrite",
         "checkpoint_every",
         "threads",
+        "pictures",
+        "figures",
         "quiet",
         "verbose",
         "tracker",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -35,6 +35,8 @@ class RunConfig:
     output_root: str = "outputs"
     overwrite: bool = False
     checkpoint_every: int | None = None
+    pictures: bool = True
+    figures: list[Any] = field(default_factory=list)
     quiet: bool = False
     verbose: bool = False
 

@@ -98,6 +98,7 @@ class Algorithm(Protocol):
 
     Attributes:
         weights: how much a client counts in `cohort.weight`: "samples" or "uniform".
+        learns: (left out by methods that train networks) the `kind` of `Measured` model that it is made for.
     """
 
     @property
