@@ -136,7 +136,9 @@ def _check_learns(algorithm: Algorithm, model: Learnt, config: DictConfig) -> No
     if learns != kind:
         name, chosen = (_file_name(config[group]) for group in ("algorithm", "model"))
         remedy = f"model={learns}" if learns != NETWORK else f"a network, or the algorithm that learns {chosen}"
-        raise ValueError(f"algorithm={name} learns a {learns}, not the {kind} of model={chosen}: take {remedy}")
+        raise ValueError(
+            f"algorithm={name} needs a model of kind {learns}, but model={chosen} is of kind {kind}: take {remedy}"
+        )
 
 
 def _file_name(node: DictConfig) -> str:

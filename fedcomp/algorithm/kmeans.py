@@ -43,7 +43,7 @@ class KMeansState:
     """What lives from round to round.
 
     Attributes:
-        theta: [K F] the centres. started: [1] bool, whether the first centres have been picked.
+        theta: [K F] the centres. started: [1] int64, 1 once the first centres have been picked.
         uplink, downlink: memories of the compressors, one row a client and one for the server.
     """
 
@@ -89,7 +89,7 @@ class KMeans:
 
     def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> KMeansState:
         """No centres yet, and empty memories."""
-        started = torch.zeros(1, dtype=torch.bool, device=theta.device)
+        started = torch.zeros(1, dtype=torch.int64, device=theta.device)
         return KMeansState(theta, started, self.uplink.init(num_clients, theta), self.downlink.init(1, theta))
 
     def round(self, state: KMeansState, cohort: Cohort, ctx: Context) -> tuple[KMeansState, Metrics]:
@@ -98,7 +98,7 @@ class KMeans:
         `vectors/correlation` is R2/R1 of what the clients have to send.
         """
         num_clusters = len(ctx.clients.layers)
-        first = ~state.started[0]
+        first = state.started[0] == 0
         old = torch.where(first, self._first_centres(first, num_clusters, cohort, ctx), state.theta)
         centres, downlink = at_start(self.downlink, old, state.downlink, cohort, ctx)
         local = ctx.clients.run(self._assign, cohort, centres.view(1, num_clusters, -1).expand(cohort.size, -1, -1))
