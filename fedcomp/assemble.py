@@ -67,7 +67,8 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
 
     expected = int(participation.inclusion(config.num_clients).sum().ceil())
     check_memory(algorithm, model, dataset, config.num_clients, expected, device)
-    at_once = config.chunk_size or chunk_size(model, device, dataset.input_shape, config.client.batch_size)
+    batch_size = getattr(algorithm, "batch_size", config.client.batch_size)
+    at_once = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size)
     simulation = Simulation(
         algorithm=algorithm,
         dataset=dataset.to(device),

@@ -104,6 +104,9 @@ WRONG = [
     (["device=abacus"], "device=abacus must be auto, cpu, cuda or cuda:<number>"),
     (["output_root=/dev/null/runs"], "cannot write /dev/null/runs"),
     (["algorithm.sends=model", "compressor@downlink=sign"], "algorithm.sends=model needs a dense downlink, not Sign"),
+    (["model=centres"], "algorithm=fedavg needs a model of kind network, but model=centres is of kind centres"),
+    (["algorithm=power_iteration", "model=mlp"], "take model=principal_direction"),
+    (["algorithm=mean_estimation", "dataset=digits"], "set num_clients=1600, or take partition=iid"),
     (["algorithm.weights=luck"], "algorithm.weights=luck must be samples or uniform"),
 ]
 

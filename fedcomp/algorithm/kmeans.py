@@ -146,14 +146,15 @@ class KMeans:
         """Each client's points by nearest centre, given rows of centres [M, K, F]."""
         sums, distance = torch.zeros_like(centres), centres.new_zeros(len(centres))
         counts = torch.zeros(centres.shape[:2], dtype=torch.int64, device=centres.device)
+        clusters = torch.arange(centres.shape[1], device=centres.device)
         for x, _, weight in data.samples(self.batch_size):
             points, active = x.flatten(2), len(x)
             distances = torch.cdist(points, centres[:active], compute_mode="use_mm_for_euclid_dist")
             nearest = distances.min(2)
-            mine = torch.nn.functional.one_hot(nearest.indices, centres.shape[1])  # [A, B, K]
+            mine = nearest.indices[:, :, None] == clusters  # [A, B, K]
             squares = nearest.values.square()
             if weight is not None:
-                mine, squares = mine * (weight[:, :, None] > 0), squares * weight
+                mine, squares = mine & (weight[:, :, None] > 0), squares * weight
             counts[:active] += mine.sum(1)
             sums[:active] += torch.bmm(mine.transpose(1, 2).to(points.dtype), points)
             distance[:active] += squares.sum(1)

@@ -82,7 +82,7 @@ CASES = [
         "power-lossy", PowerIteration(TOPK, SIGN, 4), _topk_up_sign_down, PrincipalDirection, metric="test/distance"
     ),
     AlgorithmCase("kmeans", KMeans(DENSE, DENSE, 4), None, THREE, metric="test/objective"),
-    AlgorithmCase("kmeans-lossy", KMeans(TOPK, SIGN, 4), None, THREE, metric="test/objective"),
+    AlgorithmCase("kmeans-lossy", KMeans(Compressor(TopK(0.6)), SIGN, 4), None, THREE, metric="test/objective"),
     AlgorithmCase("mean", MeanEstimation(DENSE), _up_only, MeanVector, world.FULL, metric="test/error"),
     AlgorithmCase("mean-topk", MeanEstimation(TOPK, "keep"), None, MeanVector, metric="test/error"),
 ]

@@ -103,7 +103,7 @@ def test_a_cluster_without_points_keeps_its_centre() -> None:
     sim = _simulation()
     state = world.run(sim, last=1)
     far = state.theta.view(K, F).clone()
-    far[1] = 1e3
+    far[0], far[1] = far[0] + 0.5, 1e3
     after, _, _ = sim.round(1, replace(state, theta=far.flatten()), Ledger())
     assert torch.equal(after.theta.view(K, F)[1], far[1])
     assert not torch.equal(after.theta.view(K, F)[0], far[0])
