@@ -2,19 +2,28 @@
 
 A `Key` is a path such as ("run", seed, round, "mask"). Nothing is consumed when it draws, so no draw depends on
 order, chunk size, device count or a resume. Shape legend: M rows (clients), n draws a row.
+
+The tensor code here is what every draw means. On a CPU, `philox_numba.py` computes the same bits ten to twenty times
+faster once a process draws enough to pay for loading it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedcomp.normal import box_muller
 from fedcomp.philox import MASK, philox_numpy, philox_torch
+
+PAYS = 1 << 22
+"""Words, counted over all draws of a process, after which compiled draws have paid for the import of numba."""
+
+_words_so_far = 0
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,8 @@ class Key:
             [M, n] int64, uniform on [0, 2^32), on the device of `ids_M`.
         """
         assert start % 4 == 0, start
+        if compiled := _compiled("words", ids_M, num):
+            return self._draw(compiled, ids_M, num, start, torch.int64)
         seed, first, num_counters = self.seed, start // 4, -(-num // 4)
         key = (seed & MASK, seed >> 32)
         if ids_M.device.type == "cpu":
@@ -65,6 +76,9 @@ class Key:
 
     def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         """[M, n] float32 uniform on [0, 1) with 24 bits each, keyed as `words` are."""
+        assert start % 4 == 0, start
+        if compiled := _compiled("uniform", ids_M, num):
+            return self._draw(compiled, ids_M, num, start, torch.float32)
         return (self.words(ids_M, num, start) >> 8).to(torch.float32) * 2.0**-24
 
     def signs(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
@@ -73,21 +87,21 @@ class Key:
         `start`, the first draw, is a multiple of 128.
         """
         assert start % 128 == 0, start
+        if compiled := _compiled("signs", ids_M, num):
+            return self._draw(compiled, ids_M, num, start, torch.float32)
         words = self.words(ids_M, -(-num // 32), start // 32)
         bits = (words[:, :, None] >> torch.arange(32, device=words.device)) & 1
         return bits.flatten(1)[:, :num].to(torch.float32).mul_(2.0).sub_(1.0)
 
     def normal(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        """[M, n] float32 standard normal draws, by Box and Muller's transform of `words` in float64.
+        """[M, n] float32 standard normal draws, by Box and Muller's transform of `words`: see `normal.py`.
 
-        Draws 2t and 2t + 1 are sqrt(-2 ln u) cos(2 pi v) and sqrt(-2 ln u) sin(2 pi v), u = (word 2t + 1/2) 2^-32 and
-        v = word 2t+1 2^-32. `start` is a multiple of 4. Devices agree up to the last bit of a float32.
+        Draws 2t and 2t + 1 come from words 2t and 2t + 1. `start` is a multiple of 4. All devices agree bit for bit.
         """
-        words = self.words(ids_M, num + num % 2, start).to(torch.float64)
-        radius = torch.sqrt(-2.0 * torch.log((words[:, 0::2] + 0.5) * 2.0**-32))
-        angle = words[:, 1::2] * (2.0 * math.pi * 2.0**-32)
-        pairs = torch.stack((radius * torch.cos(angle), radius * torch.sin(angle)), 2)
-        return pairs.flatten(1)[:, :num].to(torch.float32)
+        assert start % 4 == 0, start
+        if compiled := _compiled("normal", ids_M, num):
+            return self._draw(compiled, ids_M, num, start, torch.float32)
+        return box_muller(self.words(ids_M, num + num % 2, start))[:, :num]
 
     def subset(self, ids_M: Tensor, num: int, out_of: int) -> Tensor:
         """[M, k] int64, ascending: a uniformly random k-subset of range(n), drawn for each row by itself.
@@ -95,8 +109,29 @@ class Key:
         It is the places of the k smallest of n `words`; of equal ones the first.
         """
         assert 0 <= num <= out_of, (num, out_of)
+        if compiled := _compiled("subset", ids_M, out_of):
+            return self._draw(compiled, ids_M, num, out_of, torch.int64)
         ranked = (self.words(ids_M, out_of) << 31) | torch.arange(out_of, device=ids_M.device)
         return (ranked.topk(num, dim=1, largest=False, sorted=False).values & 0x7FFFFFFF).sort(dim=1).values
+
+    def _draw(self, compiled: Callable[..., None], ids_M: Tensor, num: int, option: int, dtype: torch.dtype) -> Tensor:
+        drawn = torch.empty(ids_M.shape[0], num, dtype=dtype)
+        rows = np.ascontiguousarray(ids_M.numpy()).view(np.uint64)
+        compiled(np.uint64(self.seed), rows, option, drawn.numpy())
+        return drawn
+
+
+def _compiled(name: str, ids_M: Tensor, num: int) -> Callable[..., None] | None:
+    """The compiled draw called `name`, for CPUs and once it pays; the bits are the same either way."""
+    global _words_so_far
+    if ids_M.device.type != "cpu":
+        return None
+    _words_so_far += ids_M.shape[0] * num
+    if _words_so_far < PAYS:
+        return None
+    from fedcomp import philox_numba
+
+    return getattr(philox_numba, name)
 
 
 def _words_numpy(key: tuple[int, int], ids_M: np.ndarray, first: int, num_counters: int) -> np.ndarray:

@@ -46,6 +46,24 @@ class Summing(Protocol):
 
 
 @runtime_checkable
+class Checking(Protocol):
+    """A codec that does not work for vectors of every size."""
+
+    def check(self, dim: int) -> None:
+        """Raise ValueError if it cannot encode vectors of `dim` entries; asked before the first round."""
+        ...
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A codec whose error has a closed form; senders' errors are independent."""
+
+    def expected_error(self, x: Tensor) -> Tensor:
+        """[M] float64 E||decode(encode(x)) - x||^2 of each row of x [M, D]."""
+        ...
+
+
+@runtime_checkable
 class Sampling(Protocol):
     """A codec that sends a random part of the entries as they are.
 

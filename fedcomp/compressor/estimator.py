@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.cohort import Cohort
-from fedcomp.compressor.contract import Codec, Summing
+from fedcomp.compressor.contract import Codec, Estimator, Measured, Summing
+from fedcomp.compressor.spatial import Spatial
+from fedcomp.compressor.temporal import Temporal
 from fedcomp.wire import Common, Payload
 
 
@@ -28,6 +30,22 @@ class WeightedSum:
             return codec.weighted_sum(payload, common, cohort.weight), memory
         return cohort.weight @ codec.decode(payload, common), memory
 
+    def expected_error(self, codec: Codec, x: Tensor) -> Tensor | None:
+        """0-d float64 E||estimate - mean of x||^2 for rows x [n, D] and weights 1/n; None without a closed form.
 
-ESTIMATORS: dict[str, WeightedSum] = {"weighted_sum": WeightedSum()}
+        Errors of unbiased codecs are independent over senders: (1/n^2) sum_i E||C(x_i) - x_i||^2.
+        """
+        if not (codec.unbiased and isinstance(codec, Measured)):
+            return None
+        return codec.expected_error(x).sum() / x.shape[0] ** 2
+
+
+ESTIMATORS: dict[str, Estimator] = {
+    "weighted_sum": WeightedSum(),
+    "spatial_max": Spatial("max"),
+    "spatial_avg": Spatial("avg"),
+    "spatial_online": Spatial("online"),
+    "temporal": Temporal("client"),
+    "temporal_shared": Temporal("shared"),
+}
 """The short names that `compressor.estimator=<name>` takes; any other part is given by its `_target_`."""

@@ -2,11 +2,7 @@
 
 D. Alistarh et al., "The convergence of sparsified gradient methods", NeurIPS 2018; S. Stich, J.-B. Cordonnier,
 M. Jaggi, "Sparsified SGD with memory", NeurIPS 2018. The FedMRN paper counts 32 k bits and "ignores sparse encoding";
-here the places are sent in the cheapest of three codes, chosen from k and D alone and so known to both ends:
-
-    index   ceil(log2 D) bits each
-    bitmap  one bit for every entry of the vector
-    rice    Golomb-Rice codes of the gaps between places
+here the places are sent too (places.py), and k can be solved for so that the whole message keeps to a budget.
 
 Shape legend: M senders, D entries, k entries sent.
 """
@@ -15,74 +11,80 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice, check_fraction
+from fedcomp.compressor.amount import amount, check_amount, check_amount_fits
+from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.places import POSITIONS, place_code, place_field, read_places, worst_bits
 from fedcomp.keys import Key
 from fedcomp.wire import Common, Field, Payload
-from fedcomp.wire.coding import Float, Rice, Unsigned, bits_for
-
-POSITIONS = ("auto", "index", "bitmap", "rice")
+from fedcomp.wire.coding import Float
 
 
 @dataclass(frozen=True)
 class TopK:
-    """Keeps the k = max(1, round(fraction * D)) largest entries; biased, contractive with delta = k / D.
+    """Keeps the k largest entries; biased, contractive with delta = k / D.
 
     Attributes:
-        fraction: share of entries sent, in (0, 1].
+        fraction: share of entries sent, in (0, 1]: k = max(1, round(fraction * D)).
         positions: how places are written; auto takes the code whose worst case is shortest.
+        k: number of entries sent; null: as `fraction` says.
+        match_bits: bits per parameter that a message may take at most, places included; k is then the largest that
+            keeps to it, whatever `fraction` says (SignSGD spends 1, FedMRN's Top-k 0.96 by its own count). null: no
+            budget.
     """
 
     fraction: float = 0.03
     positions: str = "auto"
+    k: int | None = None
+    match_bits: float | None = None
     unbiased: bool = False
     contractive: bool = True
     faithful: bool = False
 
     def __post_init__(self) -> None:
-        check_fraction("compressor.fraction", self.fraction)
+        check_amount(self.fraction, self.k)
         check_choice("compressor.positions", self.positions, POSITIONS)
+        if self.match_bits is not None and not self.match_bits > 0:
+            raise ValueError(f"compressor.match_bits={self.match_bits} must be positive bits per parameter, or null")
+        if self.match_bits is not None and self.k is not None:
+            raise ValueError("compressor.k and compressor.match_bits both set the number of entries: give one of them")
+
+    def check(self, dim: int) -> None:
+        """Raise ValueError if k > D, or if not even one entry keeps to the budget."""
+        check_amount_fits(self.k, dim)
+        if self.match_bits is not None and self._bits(1, dim) > self.match_bits * dim:
+            raise ValueError(
+                f"compressor.match_bits={self.match_bits} leaves {self.match_bits * dim:.0f} bits for {dim} entries; "
+                f"one entry with its place takes {self._bits(1, dim)}"
+            )
 
     def num_sent(self, dim: int) -> int:
         """k for a vector of `dim` entries."""
-        return max(1, round(self.fraction * dim))
+        if self.match_bits is None:
+            return amount(self.fraction, self.k, dim)
+        low, high = 1, dim  # the worst case grows with k: the largest k within the budget by bisection
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self._bits(middle, dim) <= self.match_bits * dim else (low, middle - 1)
+        return low
 
     def position_code(self, dim: int) -> str:
-        """The code of the places: as configured, or the one with the shortest worst case for this k and D."""
-        if self.positions != "auto":
-            return self.positions
-        k = self.num_sent(dim)
-        worst = {"index": k * bits_for(dim), "bitmap": dim, "rice": Rice.for_gaps(k, dim).worst_case(k, dim)}
-        return min(worst, key=lambda code: worst[code])
+        """The code of the places for this k and D."""
+        return place_code(self.positions, self.num_sent(dim), dim)
 
     def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
         """The k values in the order of their places, then the places."""
-        k, code = self.num_sent(common.dim), self.position_code(common.dim)
-        index = x.abs().topk(k, dim=1, sorted=False).indices.sort(dim=1).values
-        fields = {"values": Field(x.gather(1, index), Float())}
-        if code == "index":
-            fields["index"] = Field(index, Unsigned(bits_for(common.dim)))
-        elif code == "bitmap":
-            chosen = torch.zeros_like(x, dtype=torch.uint8).scatter_(1, index, 1)
-            fields["bitmap"] = Field(chosen, Unsigned(1))
-        else:
-            gaps = torch.diff(index, dim=1, prepend=torch.full_like(index[:, :1], -1)) - 1
-            fields["gaps"] = Field(gaps, Rice.for_gaps(k, common.dim))
-        return Payload(fields, paper_bits=32 * k)
-
-    def support(self, payload: Payload, common: Common) -> Tensor:
-        """[M, k] places of the values sent, ascending."""
-        if "index" in payload.fields:
-            return payload.fields["index"].data
-        if "gaps" in payload.fields:
-            return (payload.fields["gaps"].data + 1).cumsum(1) - 1
-        # Places of a bitmap without asking the device how many there are: a stable sort puts the ones first, in order.
-        order = payload.fields["bitmap"].data.sort(dim=1, descending=True, stable=True).indices
-        return order[:, : self.num_sent(common.dim)]
+        k = self.num_sent(common.dim)
+        places = x.abs().topk(k, dim=1, sorted=False).indices.sort(dim=1).values
+        fields = {"values": Field(x.gather(1, places), Float())}
+        return Payload(fields | place_field(self.position_code(common.dim), places, common.dim), paper_bits=32 * k)
 
     def decode(self, payload: Payload, common: Common) -> Tensor:
         """The values at their places, zero elsewhere."""
         values = payload.fields["values"].data
-        return values.new_zeros(values.shape[0], common.dim).scatter_(1, self.support(payload, common), values)
+        places = read_places(payload, self.num_sent(common.dim))
+        return values.new_zeros(values.shape[0], common.dim).scatter_(1, places, values)
+
+    def _bits(self, k: int, dim: int) -> int:
+        return 32 * k + worst_bits(place_code(self.positions, k, dim), k, dim)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.induced import Induced
+from fedcomp.compressor.randk import RandK
 from fedcomp.compressor.sign import Sign
 from fedcomp.compressor.topk import TopK
+from fedcomp.compressor.wangni import Wangni
 from tests.conformance.codec import CHECKS, CodecCase
 
 CASES = [
@@ -20,6 +23,19 @@ CASES = [
     CodecCase("topk-bitmap", TopK(0.2, "bitmap"), lambda layers: 32 * _kept(layers) + sum(layers)),
     CodecCase("topk-rice", TopK(0.2, "rice"), None),
     CodecCase("topk-auto", TopK(0.2), None),
+    CodecCase("randk", RandK(0.2), lambda layers: 32 * _kept(layers) + 64),
+    CodecCase("randk-derived", RandK(0.2, seed="derived"), lambda layers: 32 * _kept(layers)),
+    CodecCase("randk-unscaled", RandK(0.2, scale="none", seed="derived"), lambda layers: 32 * _kept(layers)),
+    CodecCase(
+        "randk-index",
+        RandK(0.2, places="index"),
+        lambda layers: _kept(layers) * (32 + (sum(layers) - 1).bit_length()),
+    ),
+    CodecCase("randk-rice", RandK(0.2, places="rice"), None),
+    CodecCase("wangni", Wangni(0.2), None),
+    CodecCase("wangni-sign", Wangni(0.2, values="sign"), None),
+    CodecCase("induced", Induced(0.2, positions="index"), None),
+    CodecCase("induced-restricted", Induced(0.2, restricted=True, seed="derived"), None),
 ]
 
 

@@ -79,3 +79,18 @@ def test_fraction_is_checked(fraction) -> None:
 def test_position_code_is_checked() -> None:
     with pytest.raises(ValueError, match="compressor.positions=huffman must be one of auto, index, bitmap, rice"):
         TopK(0.1, "huffman")
+
+
+def test_bit_budget() -> None:
+    # spec/update_compressors.md section 2: an honest bit per parameter is 1.89 % of CNN8's entries by explicit indices.
+    codec = TopK(match_bits=1.0, positions="index")
+    assert codec.num_sent(CNN8) / CNN8 == pytest.approx(0.0189, abs=5e-5)
+    x = torch.randn(1, 3000, generator=torch.Generator().manual_seed(0))
+    known = Common(Key(), torch.arange(1), (3000,))
+    for positions in ("auto", "index", "bitmap", "rice"):
+        codec = TopK(match_bits=1.5, positions=positions)
+        assert 0.9 * 1.5 * 3000 < int(codec.encode(x, known, Key()).bits) <= 1.5 * 3000
+    with pytest.raises(ValueError, match=r"match_bits=0.1 leaves 1 bits for 10 entries"):
+        TopK(match_bits=0.1).check(10)
+    with pytest.raises(ValueError, match="both set the number of entries"):
+        TopK(match_bits=1.0, k=3)

@@ -1,0 +1,51 @@
+"""Places of sparse entries on the wire, for codecs whose receiver cannot know them: the cheapest of three codes.
+
+    index   ceil(log2 D) bits each
+    bitmap  one bit for every entry of the vector
+    rice    Golomb-Rice codes of the gaps between places
+
+Which one follows from k and D alone and so is known to both ends. Shape legend: M senders, D entries, k places.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedcomp.wire import Field, Payload
+from fedcomp.wire.coding import Rice, Unsigned, bits_for
+
+POSITIONS = ("auto", "index", "bitmap", "rice")
+
+
+def worst_bits(code: str, k: int, dim: int) -> int:
+    """The most bits that k places of D can take in a code."""
+    if code == "index":
+        return k * bits_for(dim)
+    return dim if code == "bitmap" else Rice.for_gaps(k, dim).worst_case(k, dim)
+
+
+def place_code(choice: str, k: int, dim: int) -> str:
+    """The code of k places: as chosen, or for "auto" the one with the shortest worst case."""
+    return choice if choice != "auto" else min(POSITIONS[1:], key=lambda code: worst_bits(code, k, dim))
+
+
+def place_field(code: str, places: Tensor, dim: int) -> dict[str, Field]:
+    """The field that carries places [M, k], ascending in each row."""
+    if code == "index":
+        return {"index": Field(places, Unsigned(bits_for(dim)))}
+    if code == "bitmap":
+        chosen = torch.zeros(places.shape[0], dim, dtype=torch.uint8, device=places.device)
+        return {"bitmap": Field(chosen.scatter_(1, places, 1), Unsigned(1))}
+    gaps = torch.diff(places, dim=1, prepend=torch.full_like(places[:, :1], -1)) - 1
+    return {"gaps": Field(gaps, Rice.for_gaps(places.shape[1], dim))}
+
+
+def read_places(payload: Payload, k: int) -> Tensor:
+    """[M, k] the places that `place_field` sent."""
+    if "index" in payload.fields:
+        return payload.fields["index"].data
+    if "gaps" in payload.fields:
+        return (payload.fields["gaps"].data + 1).cumsum(1) - 1
+    # Places of a bitmap without asking the device how many there are: a stable sort puts the ones first, in order.
+    return payload.fields["bitmap"].data.sort(dim=1, descending=True, stable=True).indices[:, :k]

@@ -1,0 +1,34 @@
+"""Many independent round trips of a codec, and their mean squares with standard errors. S draws, M rows, D entries."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor import Codec
+from fedcomp.keys import Key
+from fedcomp.wire import Common
+
+
+def known(num: int, dim: int, *path: int | str) -> Common:
+    """What both ends know about a message of senders 2, 3, ... of vectors with one layer."""
+    return Common(Key(("drawing", *path)), torch.arange(2, 2 + num), (dim,))
+
+
+def draws(codec: Codec, x: Tensor, num_draws: int) -> Tensor:
+    """[S, M, D] decoded vectors of x [M, D], each time by senders of their own, and so with fresh randomness."""
+    shared = known(num_draws * x.shape[0], x.shape[1])
+    rows = x.repeat(num_draws, 1)
+    return codec.decode(codec.encode(rows, shared, shared.key.fold("coin")), shared).view(num_draws, *x.shape)
+
+
+def joint_draws(codec: Codec, x: Tensor, num_draws: int) -> Tensor:
+    """The same for codecs in which one sender's message depends on who the others are: one cohort after another."""
+    shared = [known(*x.shape, draw) for draw in range(num_draws)]
+    return torch.stack([codec.decode(codec.encode(x, one, one.key.fold("coin")), one) for one in shared])
+
+
+def mean_square(errors: Tensor) -> tuple[Tensor, Tensor]:
+    """[M] mean over draws of ||error||^2, for errors [S, M, D], and its standard error [M]; both float64."""
+    squares = errors.double().square().sum(-1)
+    return squares.mean(0), squares.std(0) / len(squares) ** 0.5

@@ -1,0 +1,53 @@
+"""Induced compressor: closed-form errors of both variants, and that the random part avoids the largest entries."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcomp.compressor.induced import Induced
+from fedcomp.compressor.randk import RandK
+from tests.compressor.drawing import draws, known, mean_square
+
+
+def _rows() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(2)
+    return torch.randn(5, 13, generator=generator) * torch.rand(5, 13, generator=generator).mul(2).exp()
+
+
+@pytest.mark.parametrize(("restricted", "factor"), [(False, 13 / 3 - 1), (True, 10 / 3 - 1)])
+def test_error_is_the_closed_form(restricted: bool, factor: float) -> None:
+    codec, x = Induced(k=6, restricted=restricted), _rows()
+    rest = x.double().square().sort(1).values[:, :10].sum(1)
+    assert torch.allclose(codec.expected_error(x), factor * rest)
+    error, deviation = mean_square(draws(codec, x, 4000) - x)
+    assert ((error - codec.expected_error(x)).abs() < 5 * deviation).all()
+
+
+def test_restricted_is_strictly_better() -> None:
+    x = _rows()
+    assert (Induced(k=6, restricted=True).expected_error(x) < Induced(k=6).expected_error(x)).all()
+    assert (Induced(k=6).expected_error(x) < RandK(k=6).expected_error(x)).any()
+
+
+def test_restricted_places_are_uniform_over_the_rest() -> None:
+    codec, x, num = Induced(k=6, restricted=True), _rows()[:1].expand(6000, -1), 6000
+    shared = known(num, 13)
+    largest = x.abs().topk(3, dim=1, sorted=False).indices.sort(dim=1).values
+    payload = codec.encode(x, shared, shared.key)
+    drawn = codec._drawn(payload, largest, shared)
+    hits = torch.zeros(13).index_add_(0, drawn.flatten(), torch.ones(drawn.numel()))
+    assert not hits[largest[0]].any()
+    rest = [place for place in range(13) if place not in largest[0].tolist()]
+    # Each is drawn with probability 3/10: standard deviation sqrt(6000 * 0.3 * 0.7) = 35.
+    assert ((hits[rest] - 0.3 * num).abs() < 5 * 35.5).all()
+
+
+def test_restricted_sends_everything_if_it_may() -> None:
+    x = _rows()[:, :12]
+    assert torch.allclose(draws(Induced(k=12, restricted=True), x, 1)[0], x)
+
+
+def test_k_of_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="compressor.k=1 must be at least 2"):
+        Induced(k=1)

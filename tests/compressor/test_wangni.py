@@ -1,0 +1,72 @@
+"""Importance sampling: lambda, its error, never worse than Rand-k, and both ways to write values."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcomp.compressor.randk import RandK
+from fedcomp.compressor.wangni import Wangni
+from tests.compressor.drawing import draws, known, mean_square
+
+
+def _rows(num: int = 5, dim: int = 12) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(num, dim, generator=generator) * torch.rand(num, dim, generator=generator).mul(4).exp()
+
+
+def _iterated(x: torch.Tensor, k: int) -> torch.Tensor:
+    """The paper's own loop: scale the unsaturated probabilities until none exceeds 1."""
+    p = (k * x.abs() / x.abs().sum()).clamp(max=1)
+    for _ in range(len(x)):
+        full = p >= 1
+        p = torch.where(full, torch.ones_like(p), p * (k - full.sum()) / p[~full].sum()).clamp(max=1)
+    return p
+
+
+@pytest.mark.parametrize("k", [1, 4, 9])
+def test_probabilities_are_those_of_the_papers_loop(k: int) -> None:
+    for x in _rows():
+        step = Wangni(k=k)._step(x[None])
+        p = torch.where(x.abs() >= step, torch.ones_like(x), x.abs() / step)
+        assert torch.allclose(p, _iterated(x.double(), k).float(), rtol=1e-5)
+        assert float(p.sum()) == pytest.approx(k, rel=1e-5)
+
+
+@pytest.mark.parametrize("values", ["float", "sign"])
+def test_error_is_the_closed_form_and_no_larger_than_of_rand_k(values: str) -> None:
+    codec, x = Wangni(k=4, values=values), _rows()
+    error, deviation = mean_square(draws(codec, x, 4000) - x)
+    assert ((error - codec.expected_error(x)).abs() < 5 * deviation).all()
+    assert (codec.expected_error(x) < RandK(k=4).expected_error(x)).all()
+
+
+def test_k_entries_are_sent_on_average() -> None:
+    codec, x = Wangni(k=4), _rows(1).expand(4000, -1)
+    shared = known(4000, 12)
+    sent = codec.encode(x, shared, shared.key).fields["sent_values"].count.double()
+    assert abs(float(sent.mean()) - 4) < 5 * float(sent.std()) / 4000**0.5
+
+
+def test_degenerate_vectors() -> None:
+    sparse = torch.zeros(1, 12)
+    sparse[0, [2, 7]] = torch.tensor([3.0, -1.0])
+    for values in ("float", "sign"):
+        codec = Wangni(k=4, values=values)
+        assert torch.equal(draws(codec, sparse, 1)[0], sparse)  # no more than k non-zeros: all sent as they are
+        assert not draws(codec, torch.zeros(2, 12), 1).any()
+        full = _rows()
+        assert torch.equal(draws(Wangni(k=12, values=values), full, 1)[0], full)
+
+
+def test_signs_are_cheaper_than_floats() -> None:
+    x, shared = torch.randn(1, 5000, generator=torch.Generator().manual_seed(0)), known(1, 5000)
+    bits = {values: int(Wangni(0.03, values=values).encode(x, shared, shared.key).bits) for values in ("float", "sign")}
+    assert bits["sign"] < 0.4 * bits["float"]
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ValueError, match="compressor.values=int must be one of float, sign"):
+        Wangni(values="int")
+    with pytest.raises(ValueError, match="compressor.k=13 is more than the D = 12 entries"):
+        Wangni(k=13).check(12)
