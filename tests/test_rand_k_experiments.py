@@ -43,7 +43,7 @@ def test_every_method_composes(method: str) -> None:
 
 def test_one_command_is_the_whole_grid(fedcomp, tmp_path: Path) -> None:
     """Whatever the command line gives, too, is no longer swept."""
-    given = ("method=none", "compressor=topk", "compressor.fraction=0.1", "rounds=3")
+    given = ("method=none", "compressor=topk", "compressor.fraction=0.1", "compressor.positions=index", "rounds=3")
     assert fedcomp("experiment=rand_k/mse", *given) == 0
     folders = [path.parent for path in (tmp_path / "rand_k_mse").rglob("status.json")]
     assert len(folders) == 11

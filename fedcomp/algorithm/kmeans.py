@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -124,17 +125,18 @@ class KMeans:
     def _first_centres(self, first: Tensor, num_clusters: int, cohort: Cohort, ctx: Context) -> Tensor:
         """[K F] points of clients drawn without replacement (in turn, where there are fewer than K), if `first`."""
         key = ctx.key.fold("first centres")
-        order = torch.randperm(cohort.size, generator=key.generator())
-        rows = order[torch.arange(num_clusters) % cohort.size]
-        chosen = Cohort.of([cohort.clients[row] for row in rows.numpy()], torch.ones(num_clusters))
-        turn = (torch.arange(num_clusters) // cohort.size).to(cohort.ids.device, non_blocking=True)
+        order, place = np.random.default_rng(key.seed).permutation(cohort.size), np.arange(num_clusters)
+        rows = order[place % cohort.size]  # drawn on the host, which must know who is asked
+        ids = cohort.ids.index_select(0, torch.from_numpy(rows).to(cohort.ids.device, non_blocking=True))
+        chosen = Cohort(ids, torch.ones_like(ids, dtype=torch.float32), tuple(cohort.clients[row] for row in rows))
+        turn = torch.from_numpy(place // cohort.size).to(ids.device, non_blocking=True)
 
         def pick(data: LocalData, turn: Tensor) -> Tensor:
             held = data.num_samples
             places = (((key.words(data.ids, 1)[:, 0] * held) >> 32) + turn) % held
             return data.take(places[:, None])[0].flatten(1)
 
-        points = ctx.clients.run(pick, chosen.to(cohort.ids.device), turn)
+        points = ctx.clients.run(pick, chosen, turn)
         received = ctx.link.up(Payload({"points": Field(points, When(Float(), first))}))
         centres = received.fields["points"].data.flatten()
         if self.downlink.codec.faithful:

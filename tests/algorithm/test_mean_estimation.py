@@ -11,6 +11,9 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.estimator import WeightedSum
 from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.randk import RandK
+from fedcomp.compressor.spatial import Spatial
+from fedcomp.compressor.temporal import Temporal
 from fedcomp.compressor.topk import TopK
 from fedcomp.dataset.vectors import load
 from fedcomp.keys import Key
@@ -67,6 +70,26 @@ def test_mse_is_the_expected_one_within_its_standard_error() -> None:
     assert abs(metrics["mse"] - expected) < 5 * error
     assert metrics["mse/error"] == pytest.approx(error, rel=0.2)  # 400 draws give it within 1/sqrt(800) = 3.5 %
     assert metrics["mse/closed_form"] == D / N
+
+
+@pytest.mark.parametrize(("estimator", "columns"), [(WeightedSum(), 70), (Spatial("avg"), 70), (Spatial("max"), 100)])
+def test_rand_k_has_the_papers_error(estimator, columns: int) -> None:
+    """Within five standard errors of the closed form over 300 repetitions; Rand-k's is (1/n^2)(d/k - 1) R1."""
+    _, metrics = _run(_simulation(MeanEstimation(Compressor(RandK(0.1), estimator=estimator)), columns, rounds=300))
+    assert 0 < metrics["mse/error"] < 0.03 * metrics["mse/closed_form"]
+    assert abs(metrics["mse"] - metrics["mse/closed_form"]) < 5 * metrics["mse/error"]
+    if isinstance(estimator, WeightedSum):
+        assert metrics["mse/closed_form"] == pytest.approx((100 / 10 - 1) * N / N**2, rel=1e-6)
+
+
+def test_temporal_memory_makes_later_rounds_exact() -> None:
+    """Static vectors: once every entry has been sent, what the server remembers is the vector itself."""
+    algorithm = MeanEstimation(Compressor(RandK(0.5), estimator=Temporal()), "keep")
+    sim = _simulation(algorithm, rounds=30)  # an entry is still unsent with probability 2^-30
+    state, _ = _run(sim)
+    assert sim.evaluate(30, state)["test/error"] < 1e-10
+    reset = _simulation(MeanEstimation(algorithm.uplink, "reset"), rounds=30)
+    assert reset.evaluate(30, _run(reset)[0])["test/error"] > 0.01
 
 
 @pytest.mark.parametrize("columns", [0, 30, 100])
