@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+TINY = torch.finfo(torch.float64).tiny
+
 
 def correlation(x: Tensor, weight: Tensor) -> Tensor:
     """R2 / R1 of the vectors M w_i x_i, in [-1, M - 1]; 0 where all are zero.
@@ -16,8 +18,6 @@ def correlation(x: Tensor, weight: Tensor) -> Tensor:
     Args:
         x: [M, D] vectors before compression. weight: [M] the cohort's.
     """
-    rows = x * (len(weight) * weight)[:, None]
-    r1 = rows.square().sum(dtype=torch.float64)
-    return rows.sum(0).square().sum(dtype=torch.float64) / r1.clamp(min=torch.finfo(torch.float64).tiny) - (r1 > 0).to(
-        torch.float64
-    )
+    rows = (x * (len(weight) * weight)[:, None]).double()
+    r1 = rows.square().sum()
+    return torch.where(r1 > 0, rows.sum(0).square().sum() / r1.clamp(min=TINY) - 1, 0.0)
