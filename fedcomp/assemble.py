@@ -22,12 +22,16 @@ from fedcomp.defaults import changes, default_choice
 from fedcomp.keys import Key
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
+from fedcomp.model.contract import Learnt
 from fedcomp.partition.contract import check_enough, check_parts
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.memory import check_memory
 from fedcomp.simulation.workers import Workers, num_cores
 from fedcomp.wire import Link, WireLink
+
+NETWORK = "network"
+"""What models are that say nothing else by `kind`: they have gradients and outputs."""
 
 
 def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list[torch.Tensor]]:
@@ -41,7 +45,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     check_dataset(dataset)
     factory, sizes = build(config.model), (dataset.input_shape, dataset.num_outputs, dataset.task)
     try:
-        model = build_model(factory, key.fold("model"), *sizes)
+        model = build_model(factory, key.fold("model"), *sizes, dataset.inputs(dataset.train))
     except TypeError as error:  # a user's factory that does not take its own config's options
         raise _own_line(error, str(config.model.get("_target_"))) from error
 
@@ -56,6 +60,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         "downlink": lambda: build_compressor(config.downlink, "downlink"),
     }
     algorithm = build(config.algorithm)
+    _check_learns(getattr(algorithm, "func", algorithm), model, config)
     wanted = _wanted(algorithm)
     _refuse_unused(config, set(offered) - wanted)
     if isinstance(algorithm, functools.partial):
@@ -66,7 +71,8 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
 
     expected = int(participation.inclusion(config.num_clients).sum().ceil())
     check_memory(algorithm, model, dataset, config.num_clients, expected, device)
-    at_once = config.chunk_size or chunk_size(model, device, dataset.input_shape, config.client.batch_size)
+    batch_size = getattr(algorithm, "batch_size", config.client.batch_size)
+    at_once = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size)
     simulation = Simulation(
         algorithm=algorithm,
         dataset=dataset.to(device),
@@ -141,6 +147,26 @@ def _own_line(error: Exception, target: str) -> ValueError:
         return ValueError(str(inner))
     reason = str(inner).strip().split("\n")[0]
     return ValueError(f"cannot build {target}: {type(inner).__name__}: {reason}")
+
+
+def _check_learns(algorithm: Any, model: Learnt, config: DictConfig) -> None:
+    """An algorithm may say by `learns` which kind of model it is made for; without it, it trains networks.
+
+    Raises:
+        ValueError: the model is of another kind.
+    """
+    learns, kind = getattr(algorithm, "learns", NETWORK), getattr(model, "kind", NETWORK)
+    if learns != kind:
+        name, chosen = (_file_name(config[group]) for group in ("algorithm", "model"))
+        remedy = f"model={learns}" if learns != NETWORK else f"a network, or the algorithm that learns {chosen}"
+        raise ValueError(
+            f"algorithm={name} needs a model of kind {learns}, but model={chosen} is of kind {kind}: take {remedy}"
+        )
+
+
+def _file_name(node: DictConfig) -> str:
+    """The file of what a node builds, which is its config's name."""
+    return str(node.get("_target_")).split(".")[-2:][0]
 
 
 def _split(config: DictConfig, dataset: Dataset) -> list[torch.Tensor]:

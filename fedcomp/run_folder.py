@@ -22,10 +22,11 @@ WITHOUT_EFFECT = frozenset(
         "overwrite",
         "checkpoint_every",
         "threads",
+        "pictures",
+        "figures",
         "quiet",
         "verbose",
         "tracker",
-        "figures",
         "dataset.root",
         "dataset.download",
     }

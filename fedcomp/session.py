@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from fedcomp.simulation.watch import REMEDY, Diverged, Watch
 from fedcomp.tracking.contract import RunInfo, Tracker
 from fedcomp.tracking.plots import plot_curve
 from fedcomp.tracking.progress import Progress
+from fedcomp.tracking.quality import axis_name, main_metric
 from fedcomp.tracking.record import FILE as RECORD
 from fedcomp.tracking.record import Line, Record, read_lines
 from fedcomp.tracking.status import State, Status, read_status, write_status
@@ -67,6 +69,7 @@ class Session:
         simulation: what is run. info: which run this is. tracker: a view beside the record. progress: for the user.
         eval_every: rounds between evaluations; round 0 and the last round are always evaluated.
         checkpoint_every: rounds between checkpoints; None: one every 30 seconds, and at the end.
+        pictures: whether the curve is drawn.
     """
 
     simulation: Simulation
@@ -75,6 +78,7 @@ class Session:
     progress: Progress
     eval_every: int = 1
     checkpoint_every: int | None = None
+    pictures: bool = True
 
     @property
     def folder(self) -> Path:
@@ -173,7 +177,7 @@ class Session:
         self.progress.evaluated(line)
 
     def _draw(self, lines: list[Line]) -> None:
-        if any("test/accuracy" in line or "test/loss" in line for line in lines):
+        if self.pictures and main_metric(lines) is not None:
             title = self.info.config.get("label") or self.info.name
             plot_curve(lines, self.folder / CURVE, str(title), self.simulation.model.dim)
 
@@ -188,9 +192,10 @@ def finished(folder: Path, rounds: int) -> list[Line] | None:
 
 def _test(done: int, simulation: Simulation, state: Any) -> dict[str, float]:
     metrics = simulation.evaluate(done, state)
-    loss = metrics.get("test/loss", 0.0)
-    if loss - loss != 0:
-        raise Diverged(f"round {done}: the test loss of the server's model is {loss}; {REMEDY}")
+    for name, value in metrics.items():
+        if name.startswith("test/") and not math.isfinite(value):
+            remedy = REMEDY if name == "test/loss" else "compress less, or take another estimator"
+            raise Diverged(f"round {done}: the {axis_name(name)} of the server's model is {value}; {remedy}")
     return metrics
 
 

@@ -43,7 +43,7 @@ def train(config: DictConfig) -> list[Line]:
         done = finished(folder, config.rounds)
         if done is not None:
             progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
-            progress.note(f"record and pictures in {folder}")
+            progress.note(f"record {'and pictures ' if config.pictures else ''}in {folder}")
             return done
         if device.type == "cpu":
             torch.set_num_threads(1)  # threads share chunks of clients instead: simulation/workers.py
@@ -54,11 +54,13 @@ def train(config: DictConfig) -> list[Line]:
         _draw_partition(simulation.dataset, parts, config, folder)
         info = RunInfo(folder, config.name, config_hash(plain), config.seed, plain)
         tracker = build(config.tracker)
-        session = Session(simulation, info, tracker, progress, config.eval_every, config.checkpoint_every)
+        session = Session(
+            simulation, info, tracker, progress, config.eval_every, config.checkpoint_every, config.pictures
+        )
         with _log_file(folder):
             log.info("run %s on %s, %d parameters", folder, device, simulation.model.dim)
             lines = session.run()
-        progress.note(f"record and pictures in {folder}")
+        progress.note(f"record {'and pictures ' if config.pictures else ''}in {folder}")
         return lines
 
 
@@ -71,7 +73,7 @@ def plain_config(config: DictConfig, device: torch.device) -> dict[str, Any]:
 
 
 def _draw_partition(dataset: Dataset, parts: list[torch.Tensor], config: DictConfig, folder: Path) -> None:
-    if (folder / PARTITION).exists():
+    if not config.pictures or (folder / PARTITION).exists():
         return
     classes = dataset.num_outputs if dataset.task == "classification" else 1
     labels = dataset.train.y.cpu() if classes > 1 else torch.zeros(len(dataset.train), dtype=torch.int64)

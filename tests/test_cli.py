@@ -81,7 +81,7 @@ WRONG = [
     (["compressor=topk", "compressor.fractoin=0.1"], "no option 'compressor.fractoin'"),
     (
         ["compressor=topkk"],
-        "compressor=topkk is unknown; did you mean 'topk'? (there are: dense, projection, sign, topk)",
+        "compressor=topkk is unknown; did you mean 'topk'? (there are: dense, drive, eden, induced, permk",
     ),
     (["experiment=quickstat"], "experiment=quickstat is unknown; did you mean 'quickstart'?"),
     (["compresor=topk"], "there is no option 'compresor'; did you mean 'compressor'?"),
@@ -107,6 +107,9 @@ WRONG = [
     (["device=abacus"], "device=abacus must be auto, cpu, cuda or cuda:<number>"),
     (["output_root=/dev/null/runs"], "cannot write /dev/null/runs"),
     (["algorithm.sends=model", "compressor@downlink=sign"], "algorithm.sends=model needs a dense downlink, not Sign"),
+    (["model=centres"], "algorithm=fedavg needs a model of kind network, but model=centres is of kind centres"),
+    (["algorithm=power_iteration", "model=mlp"], "take model=principal_direction"),
+    (["algorithm=mean_estimation", "dataset=digits"], "set num_clients=1600, or take partition=iid"),
     (["algorithm.weights=luck"], "algorithm.weights=luck must be samples or uniform"),
 ]
 
@@ -187,7 +190,7 @@ def test_help_teaches(fedcomp, capsys) -> None:
     assert fedcomp("--help", "output_root=x") == 0
     shown = capsys.readouterr().out
     for words in (
-        "compressor: dense, projection, sign, topk",
+        "compressor: dense, drive, eden, induced",
         "fedcomp -m compressor=dense,topk,sign",
         "install=bash",
         "lr: 0.1",

@@ -74,6 +74,14 @@ class LocalData(Protocol):
         """Steps of the round as (x, y, weight); rows shrink as clients finish."""
         ...
 
+    def samples(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """All samples once, in each client's own order and as they are (no augmentation), as `batches` gives them."""
+        ...
+
+    def take(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """(x [M, B, ...], y [M, B]): the samples at `places` [M, B] of each client's own list, as they are."""
+        ...
+
     def num_steps(self, batching: Batching) -> Tensor:
         """[M] int64 steps that each client makes."""
         ...

@@ -5,6 +5,7 @@ Shape legend: n samples, B batch, C channels, H height, W width, F features.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -77,3 +78,8 @@ class Dataset:
         """Model inputs: (raw - mean) / std in float32; images come out as [..., C, H, W] (channels last in memory)."""
         x = torch.addcmul(-self.mean / self.std, raw.to(torch.float32), 1.0 / self.std)
         return x.movedim(-1, -3) if self.train.x.dim() == 4 else x
+
+    def inputs(self, samples: Samples, batch: int = 1024) -> Iterator[Tensor]:
+        """Model inputs [B, ...] of all `samples` in their order, a batch at a time, without augmentation."""
+        for first in range(0, len(samples), batch):
+            yield self.normalise(samples.x[first : first + batch])

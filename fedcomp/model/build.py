@@ -4,49 +4,64 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedcomp.keys import Key
-from fedcomp.model.contract import Model
-from fedcomp.model.flat import Flat, draw, reset
+from fedcomp.model.contract import Learnt, Measured
+from fedcomp.model.flat import Flat, Make, draw, reset
 from fedcomp.model.functional import Functional, refuse_dropout
 from fedcomp.model.loss import loss_of
 from fedcomp.model.mlp_backward import Perceptron, dense_layers
 from fedcomp.model.stacked import Stacked
 from fedcomp.model.translate import translate
 
-Factory = Callable[..., nn.Module]
+Factory = Callable[..., Any]
+"""Makes a torch.nn.Module, or a `Measured` model."""
 
 
-def build(factory: Factory | nn.Module, key: Key, input_shape: tuple[int, ...], num_outputs: int, task: str) -> Model:
+def build(
+    factory: Factory | nn.Module,
+    key: Key,
+    input_shape: tuple[int, ...],
+    num_outputs: int,
+    task: str,
+    train: Iterable[Tensor] = (),
+) -> Learnt:
     """The model of a run.
 
     Args:
-        factory: makes the module (a function, a class, a partial of one), given those of `input_shape`, `num_outputs`
-            and `task` that its signature names and that are not bound already; or a ready module, whose weights are
-            drawn anew by its parts' `reset_parameters()`. To keep pretrained weights, give a function that loads them.
+        factory: makes the module (a function, a class, a partial of one), given those of `input_shape`, `num_outputs`,
+            `task` and `train` that its signature names and that are not bound already; or a ready module, whose weights
+            are drawn anew by its parts' `reset_parameters()`. To keep pretrained weights, give a function that loads
+            them. What it makes may also be a `Measured` model, which is taken as it is.
         key: draws the first weights of `model.module`; `model.init(key)` draws the same.
         input_shape: of one sample, (F,) or (C, H, W).
         num_outputs: classes or regression targets.
         task: "classification" or "regression".
+        train: batches [B, ...] of the training inputs, for models that are compared with what all data gives.
     Returns:
-        `Perceptron` for Flatten, Linear and ReLU, `Stacked` for other chains of known layers, else `Functional`.
+        the factory's own `Measured` model; else `Perceptron` for Flatten, Linear and ReLU, `Stacked` for other chains
+        of known layers, `Functional` for the rest.
     Raises:
         ValueError: the module does not take such inputs or give such outputs, draws random numbers in training, or
             cannot be initialised from a key.
     """
     loss = loss_of(task)
+    make: Make
     if isinstance(factory, nn.Module):
         ready = factory
         name, make = type(ready).__name__, lambda: reset(ready)
     else:
         name = getattr(getattr(factory, "func", factory), "__name__", type(factory).__name__)
-        given = {"input_shape": tuple(input_shape), "num_outputs": num_outputs, "task": task}
+        given = {"input_shape": tuple(input_shape), "num_outputs": num_outputs, "task": task, "train": train}
         make = functools.partial(factory, **_named(factory, given))
     module = draw(make, key)
+    if isinstance(module, Measured):
+        return module
     if not isinstance(module, nn.Module):
         raise ValueError(f"model {name} made a {type(module).__name__}; it must make a torch.nn.Module")
     if next(module.parameters(), None) is None:

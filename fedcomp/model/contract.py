@@ -5,8 +5,9 @@ Shape legend: M clients (rows), D parameters, C running statistics (BatchNorm), 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -60,3 +61,36 @@ class Model(Protocol):
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
         """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
         ...
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """What is learnt where it is no network, such as a direction or cluster centres: it brings its own metrics.
+
+    Attributes:
+        kind: what it is, which an algorithm names as what it `learns`; its config's name.
+        dim, num_stats, layers: as in `Model`; statistics are what both ends know beside the parameters.
+        module: what happens to a sample before the algorithm sees it, of the size of what a client computes on.
+    """
+
+    kind: str
+    dim: int
+    num_stats: int
+    layers: tuple[int, ...]
+    module: nn.Module
+
+    def init(self, key: Key) -> tuple[Tensor, Tensor]:
+        """First parameters [D] and statistics [C], drawn from `key`."""
+        ...
+
+    def metrics(self, theta: Tensor, stats: Tensor, test: Iterable[Tensor]) -> Mapping[str, Tensor]:
+        """Scalars that say how good one model is (theta [D], stats [C]), by name; the main one first.
+
+        Args:
+            test: batches [B, ...] of the test inputs, for metrics that need them.
+        """
+        ...
+
+
+Learnt = Model | Measured
+"""Whatever a run learns."""

@@ -72,6 +72,16 @@ def plan(ids: Tensor, sizes: np.ndarray, batching: Batching, key: Key) -> Plan:
     return Plan(position.masked_fill_(position >= held[:, None, None], 0).transpose(0, 1), counts)
 
 
+def in_order(ids: Tensor, sizes: np.ndarray, batch_size: int) -> Plan:
+    """One pass over every client's samples in their own order, `batch_size` at a time, the last batch as is left."""
+    batch = int(min(batch_size, sizes.max()))
+    num = -(-int(sizes.max()) // batch)
+    counts = np.clip(sizes - batch * np.arange(num)[:, None], 0, batch)
+    position = torch.arange(num * batch, device=ids.device).view(num, 1, batch).expand(num, len(sizes), batch)
+    held = torch.from_numpy(sizes).to(ids.device, non_blocking=True)
+    return Plan(position.masked_fill(position >= held[:, None], 0), counts)
+
+
 def _shuffled(ids: Tensor, sizes: np.ndarray, key: Key) -> Tensor:
     """[M, n] each client's own places in random order, its places first."""
     longest = int(sizes.max())

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Models
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.contract import Model
+from fedcomp.model.contract import Learnt, Measured, Model
 from fedcomp.model.loss import loss_of
 from fedcomp.simulation.workers import Workers
 
@@ -17,18 +17,32 @@ BATCH = 1024
 
 
 def evaluate(
-    deployed: Mapping[str, Models], model: Model, dataset: Dataset, workers: Workers | None = None
+    deployed: Mapping[str, Models], model: Learnt, dataset: Dataset, workers: Workers | None = None
 ) -> dict[str, float]:
-    """`<name>/loss` and, for classification, `<name>/accuracy` on the test set, means over the K models of a name."""
+    """Metrics `<name>/...` of every deployed name, means over its K models.
+
+    Networks: `loss` and, for classification, `accuracy` on the test set. `Measured` models: their own metrics.
+    """
     workers = workers or Workers()
-    record = {}
+    record: dict[str, float] = {}
     for name, models in deployed.items():
+        if isinstance(model, Measured):
+            record |= _own_metrics(name, models, model, dataset)
+            continue
         sums = [_sums(theta, stats, model, dataset, workers) for theta, stats in zip(models.theta, models.stats)]
         loss, correct = (torch.stack(sums).mean(0) / len(dataset.test)).tolist()
         record[f"{name}/loss"] = loss
         if dataset.task == "classification":
             record[f"{name}/accuracy"] = correct
     return record
+
+
+def _own_metrics(name: str, models: Models, model: Measured, dataset: Dataset) -> dict[str, float]:
+    each = [
+        model.metrics(theta, stats, dataset.inputs(dataset.test, BATCH))
+        for theta, stats in zip(models.theta, models.stats)
+    ]
+    return {f"{name}/{metric}": float(torch.stack([one[metric] for one in each]).mean()) for metric in each[0]}
 
 
 def _sums(theta: Tensor, stats: Tensor, model: Model, dataset: Dataset, workers: Workers) -> Tensor:

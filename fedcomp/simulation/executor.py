@@ -17,7 +17,7 @@ from torch import Tensor
 from fedcomp.cohort import Cohort
 from fedcomp.dataset.contract import Dataset
 from fedcomp.keys import Key
-from fedcomp.model.contract import Model
+from fedcomp.model.contract import Learnt
 from fedcomp.simulation.local import ChunkData, Shards
 from fedcomp.simulation.workers import Workers
 
@@ -34,7 +34,7 @@ class Executor:
 
     dataset: Dataset
     shards: Shards
-    model: Model
+    model: Learnt
     key: Key
     chunk_size: int
     workers: Workers = field(default_factory=Workers)

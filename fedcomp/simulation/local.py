@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -16,8 +17,8 @@ from fedcomp.client.contract import Batch, Batching
 from fedcomp.dataset.augment import crop_and_flip
 from fedcomp.dataset.contract import Dataset
 from fedcomp.keys import Key
-from fedcomp.model.contract import Gradient, Model
-from fedcomp.simulation.batching import num_steps, plan
+from fedcomp.model.contract import Gradient, Learnt, Model
+from fedcomp.simulation.batching import Plan, in_order, num_steps, plan
 
 GATHER_BYTES = 1 << 20
 
@@ -58,7 +59,7 @@ class ChunkData:
     key: Key
     dataset: Dataset
     shards: Shards
-    model: Model
+    model: Learnt
 
     @property
     def num_samples(self) -> Tensor:
@@ -71,30 +72,44 @@ class ChunkData:
 
     def gradient(self, theta: Tensor, batch: Batch, step: int) -> Gradient:
         """The plain gradient of the batch loss."""
-        return self.model.gradient(theta, batch.stats, batch.x, batch.y, batch.weight)
+        network = cast(Model, self.model)  # algorithms that take gradients are only run with networks
+        return network.gradient(theta, batch.stats, batch.x, batch.y, batch.weight)
 
     def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Steps as (x [A, B, ...], y [A, B], weight [A, B] or None); clients that are done drop out at the end."""
-        steps = plan(self.ids, self.sizes, batching, self.key.fold("batch"))
-        base = self.shards.start.index_select(0, self.ids)
-        index = self.shards.order[steps.position + base[:, None]]  # [S, M, B] sample numbers
+        return self._steps(plan(self.ids, self.sizes, batching, self.key.fold("batch")), self.dataset.augments)
+
+    def samples(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """All samples once, in order and as they are."""
+        return self._steps(in_order(self.ids, self.sizes, batch_size), augments=False)
+
+    def take(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """(x [M, B, ...], y [M, B]) at `places` [M, B] of each client's own list."""
+        return self._gather(self._numbers(places), 0, augments=False)
+
+    def _numbers(self, places: Tensor) -> Tensor:
+        """Sample numbers of places [..., M, B] in the clients' own lists."""
+        return self.shards.order[places + self.shards.start.index_select(0, self.ids)[:, None]]
+
+    def _steps(self, steps: Plan, augments: bool) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        index = self._numbers(steps.position)  # [S, M, B]
         num_steps, num_rows, batch = index.shape
         sample_bytes = self.dataset.train.x[0].numel() * 4
         window = max(1, GATHER_BYTES // (num_rows * batch * sample_bytes))
         shapes = steps.shapes()
         for first in range(0, num_steps, window):
-            xs, ys = self._gather(index[first : first + window], first)
+            xs, ys = self._gather(index[first : first + window], first, augments)
             for offset, (x, y) in enumerate(zip(xs.unbind(), ys.unbind(), strict=True)):
                 active, longest, ragged = shapes[first + offset]
                 if (active, longest) != (num_rows, batch):
                     x, y = x[:active, :longest], y[:active, :longest]
                 yield x, y, _real(steps.counts[first + offset, :active], x) if ragged else None
 
-    def _gather(self, index: Tensor, first: int) -> tuple[Tensor, Tensor]:
+    def _gather(self, index: Tensor, first: int, augments: bool) -> tuple[Tensor, Tensor]:
         flat = index.reshape(-1)
         train = self.dataset.train
         raw = train.x.index_select(0, flat).view(*index.shape, *train.x.shape[1:])
-        if self.dataset.augments:
+        if augments:
             raw = self._augment(raw, first)
         ys = train.y.index_select(0, flat).view(*index.shape, *train.y.shape[1:])
         return self.dataset.normalise(raw), ys

@@ -12,7 +12,7 @@ from fedcomp.algorithm.contract import Algorithm, Context, Metrics
 from fedcomp.cohort import Cohort
 from fedcomp.dataset.contract import Dataset
 from fedcomp.keys import Key
-from fedcomp.model.contract import Model
+from fedcomp.model.contract import Learnt
 from fedcomp.participation.contract import Participation
 from fedcomp.simulation.evaluation import evaluate
 from fedcomp.simulation.executor import Executor
@@ -39,7 +39,7 @@ class Simulation:
     algorithm: Algorithm
     dataset: Dataset
     shards: Shards
-    model: Model
+    model: Learnt
     participation: Participation
     key: Key
     rounds: int

@@ -10,20 +10,20 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.contract import Model
+from fedcomp.model.contract import Learnt
 from fedcomp.state import flatten
 
 GIB = 2.0**30
 
 
-def state_bytes(algorithm: Algorithm, model: Model, num_clients: int) -> dict[str, int]:
+def state_bytes(algorithm: Algorithm, model: Learnt, num_clients: int) -> dict[str, int]:
     """Bytes of every part of the algorithm's state, without allocating it."""
     theta, stats = torch.empty(model.dim, device="meta"), torch.empty(model.num_stats, device="meta")
     return {name: _bytes(tensor) for name, tensor in flatten(algorithm.init(theta, stats, num_clients)).items()}
 
 
 def check_memory(
-    algorithm: Algorithm, model: Model, dataset: Dataset, num_clients: int, largest_cohort: int, device: torch.device
+    algorithm: Algorithm, model: Learnt, dataset: Dataset, num_clients: int, largest_cohort: int, device: torch.device
 ) -> None:
     """Raise ValueError if the state, the cohort's rows and the data are more than the device has free.
 

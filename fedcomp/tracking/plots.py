@@ -9,12 +9,13 @@ from pathlib import Path
 from fedcomp.tracking import figure, units
 from fedcomp.tracking.contract import Metrics
 from fedcomp.tracking.partition_plot import plot_partition
+from fedcomp.tracking.quality import axis_name, main_metric
 
 __all__ = ["plot_curve", "plot_partition"]
 
 
 def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int) -> None:
-    """Test accuracy (or test loss where there is none) against all bits sent, and against the uplink's alone.
+    """The run's main metric (tracking/quality.py) against all bits sent, and against the uplink's alone.
 
     Round 0, which no bit precedes, is the dotted level: a logarithmic axis has no place for it.
 
@@ -27,11 +28,11 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
     Raises:
         ValueError: there is nothing to draw, or the picture cannot be written.
     """
-    quality = "test/accuracy" if any("test/accuracy" in line for line in lines) else "test/loss"
+    quality = main_metric(lines)
+    if quality is None:
+        raise ValueError("no evaluation to draw: the lines hold no test/accuracy, no test/loss and no other test/...")
     lines = [line for line in lines if quality in line]
-    if not lines:
-        raise ValueError("no evaluation to draw: the lines hold neither test/accuracy nor test/loss")
-    scale, ylabel = (100, "test accuracy (%)") if quality == "test/accuracy" else (1, "test loss")
+    scale = 100 if quality == "test/accuracy" else 1
 
     picture = figure.new_figure(5.2, 3.4)
     axes = picture.add_subplot()
@@ -70,13 +71,13 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
             label=f"{name}: {units.bits(sent[-1])}",
         )
         axes.plot(sent[-1], value[-1], color=colour, marker=marker, markersize=4.5)
-    figure.style(axes, "bits sent so far, all clients together", ylabel)
+    figure.style(axes, "bits sent so far, all clients together", axis_name(quality))
     if drawn:
         figure.bits_axis(axes)
     else:
         axes.plot([line["round"] for line in lines], [scale * line[quality] for line in lines], color=figure.COLOURS[0])
         axes.set_xlabel("round (no bits were sent)")
-    if quality == "test/loss" and _spread(lines, quality) > 50:
+    if quality != "test/accuracy" and _spread(lines, quality) > 50:
         axes.set_yscale("log")
     if drawn:
         axes.legend(

@@ -14,6 +14,7 @@ from typing import Literal, Protocol, TextIO, get_args
 
 from fedcomp.tracking import units
 from fedcomp.tracking.contract import Metrics
+from fedcomp.tracking.quality import in_words, main_metric
 
 Verbosity = Literal["quiet", "normal", "verbose"]
 
@@ -103,7 +104,7 @@ class Progress:
             self._draw()
 
     def evaluated(self, record: Metrics) -> None:
-        """Show an evaluation: accuracy (or test loss) and bits so far. The first and the last are always shown."""
+        """Show an evaluation: its main metric and bits so far. The first and the last are always shown."""
         if self._screen is None:
             return
         self._metrics = describe(record)
@@ -149,12 +150,9 @@ class Progress:
 
 
 def describe(record: Metrics) -> str:
-    """One evaluation in words: `accuracy 97.31 %  1.24 Mbit`, or the test loss where there is no accuracy."""
-    parts = []
-    if "test/accuracy" in record:
-        parts.append(f"accuracy {units.percent(record['test/accuracy'])} %")
-    elif "test/loss" in record:
-        parts.append(f"test loss {units.significant(record['test/loss'])}")
+    """One evaluation in words: `accuracy 97.31 %  1.24 Mbit`, or another main metric where there is no accuracy."""
+    metric = main_metric([record])
+    parts = [in_words(metric, record[metric])] if metric is not None else []
     if "bits/total" in record:
         parts.append(units.bits(record["bits/total"]))
     return "  ".join(parts)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
+from fedcomp.algorithm.kmeans import KMeans
+from fedcomp.algorithm.mean_estimation import MeanEstimation
+from fedcomp.algorithm.power_iteration import PowerIteration
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
@@ -15,6 +19,9 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.sign import Sign
 from fedcomp.compressor.topk import TopK
+from fedcomp.model.centres import Centres
+from fedcomp.model.mean_vector import MeanVector
+from fedcomp.model.principal_direction import PrincipalDirection
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance import world
@@ -52,6 +59,18 @@ def _scalar_each(dim, stats, layers, cohort):
     return {"uplink": cohort * (64 + 3 * 32), "downlink": cohort * 32 * dim, "broadcast": 32 * dim}
 
 
+def _up_only(dim, stats, layers, cohort):
+    return {"uplink": cohort * 32 * dim, "downlink": 0, "broadcast": 0}
+
+
+def _topk_up_sign_down(dim, stats, layers, cohort):
+    down = dim + 32 * len(layers)
+    uplink = cohort * _topk(dim, 0, layers, 1)["uplink"]
+    return {"uplink": uplink, "downlink": world.NUM_CLIENTS * down, "broadcast": down}
+
+
+THREE, CENTRED = partial(Centres, num_clusters=3), partial(PrincipalDirection, centre="global")
+
 CASES = [
     AlgorithmCase("fedavg", FedAvg(SGD, STEP, DENSE, DENSE), _dense),
     AlgorithmCase("fedavg-batch_norm", FedAvg(SGD, STEP, DENSE, DENSE), _dense, world.with_batch_norm),
@@ -79,6 +98,15 @@ CASES = [
         world.with_batch_norm,
         participation=world.FULL,
     ),
+    AlgorithmCase("power", PowerIteration(DENSE, DENSE, 4), _dense, PrincipalDirection, metric="test/distance"),
+    AlgorithmCase("power-centred", PowerIteration(SIGN, DENSE, 4), None, CENTRED, metric="test/distance"),
+    AlgorithmCase(
+        "power-lossy", PowerIteration(TOPK, SIGN, 4), _topk_up_sign_down, PrincipalDirection, metric="test/distance"
+    ),
+    AlgorithmCase("kmeans", KMeans(DENSE, DENSE, 4), None, THREE, metric="test/objective"),
+    AlgorithmCase("kmeans-lossy", KMeans(Compressor(TopK(0.6)), SIGN, 4), None, THREE, metric="test/objective"),
+    AlgorithmCase("mean", MeanEstimation(DENSE), _up_only, MeanVector, world.FULL, metric="test/error"),
+    AlgorithmCase("mean-topk", MeanEstimation(TOPK, "keep"), None, MeanVector, metric="test/error"),
 ]
 
 

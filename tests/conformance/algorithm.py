@@ -32,6 +32,7 @@ class AlgorithmCase:
         bits: closed form of a round's bits on every link; None where they depend on the data.
         module: the network that it trains.
         participation: who takes part; `world.FULL` for methods that need everybody.
+        metric: what learning lowers.
         tolerance: largest difference between chunk sizes, relative to the largest entry.
     """
 
@@ -40,6 +41,7 @@ class AlgorithmCase:
     bits: Bits | None
     module: Any = world.mlp
     participation: Any = world.SOME
+    metric: str = "test/loss"
     tolerance: float = 1e-5
 
     def simulation(self, **options: Any) -> Simulation:
@@ -96,11 +98,11 @@ def check_repeat(case: AlgorithmCase) -> None:
 
 
 def check_learns(case: AlgorithmCase) -> None:
-    """The state changes, and ten rounds lower the test loss."""
+    """The state changes, and ten rounds lower the metric."""
     sim = case.simulation(rounds=10)
     before, after = sim.init(), world.run(sim)
     assert not equal(before, after)
-    assert sim.evaluate(10, after)["test/loss"] < sim.evaluate(0, before)["test/loss"]
+    assert sim.evaluate(10, after)[case.metric] < sim.evaluate(0, before)[case.metric]
 
 
 def check_bits(case: AlgorithmCase) -> None:
@@ -159,7 +161,7 @@ def check_zeros(case: AlgorithmCase) -> None:
     sim = case.simulation(data=world.dataset(scale=0.0))
     state = world.run(sim)
     assert all(torch.isfinite(tensor).all() for tensor in flatten(state).values())
-    assert sim.evaluate(4, state)["test/loss"] >= 0
+    assert sim.evaluate(4, state)[case.metric] >= 0
 
 
 CHECKS = (

@@ -60,7 +60,8 @@ def simulation(
     data = data or dataset()
     ends = torch.tensor(sizes).cumsum(0).tolist()
     parts = [torch.arange(end - size, end) for size, end in zip(sizes, ends)]
-    model = build(module, key.fold("model"), (NUM_FEATURES,), NUM_CLASSES, "classification")
+    train = data.inputs(Samples(data.train.x[: ends[-1]], data.train.y[: ends[-1]]))
+    model = build(module, key.fold("model"), (NUM_FEATURES,), NUM_CLASSES, "classification", train)
     shards = Shards.of(parts, torch.device("cpu"))
     return Simulation(algorithm, data, shards, model, participation, key, rounds, chunk_size, link)
 

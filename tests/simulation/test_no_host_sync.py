@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
+from fedcomp.algorithm.kmeans import KMeans
+from fedcomp.algorithm.mean_estimation import MeanEstimation
+from fedcomp.algorithm.power_iteration import PowerIteration
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.sign import Sign
 from fedcomp.compressor.topk import TopK
+from fedcomp.model.centres import Centres
+from fedcomp.model.mean_vector import MeanVector
+from fedcomp.model.principal_direction import PrincipalDirection
 from fedcomp.server.adam import Adam
 from fedcomp.wire import Ledger
 from tests.conformance import world
@@ -93,6 +101,30 @@ def test_a_round_makes_its_tensors_on_the_runs_device(codec, module) -> None:
         metrics = fixed.evaluate(1, after)
     assert torch.equal(after.theta, expected.theta)
     assert metrics["test/loss"] > 0
+
+
+TASKS = [
+    (PowerIteration, PrincipalDirection),
+    (PowerIteration, partial(PrincipalDirection, centre="global")),
+    (KMeans, partial(Centres, num_clusters=3)),
+    (lambda up, down: MeanEstimation(up), MeanVector),
+]
+
+
+@pytest.mark.parametrize("downlink", [Dense(), Sign()], ids=str)
+@pytest.mark.parametrize(("make", "module"), TASKS, ids=["power", "power-centred", "kmeans", "mean"])
+def test_tasks_read_nothing_and_stay_on_the_device(make, module, downlink) -> None:
+    sim = world.simulation(make(Compressor(TopK(0.2, "index"), ErrorFeedback()), Compressor(downlink)), module)
+    cohort = world.FULL.sample(sim.key, torch.ones(world.NUM_CLIENTS, dtype=torch.float64))
+    fixed = world.variant(sim, participation=_Fixed(cohort))
+    state, ledger = fixed.init(), Ledger()
+    with Counter() as counter:
+        after, _, _ = fixed.round(0, state, ledger)
+    assert counter.reads == []
+    with torch.device("meta"):
+        again, _, _ = fixed.round(0, state, Ledger())
+        fixed.evaluate(1, again)
+    assert torch.equal(after.theta, again.theta)
 
 
 def test_the_counter_counts() -> None:

@@ -50,6 +50,14 @@ def test_curve_of_loss_in_odd_cases(tmp_path: Path, lines: list[dict[str, float]
     assert_drawn(tmp_path / "curve.png")
 
 
+@pytest.mark.parametrize("shrinks", [1.0, 0.1], ids=["linear", "over decades"])
+def test_curve_of_a_metric_of_its_own(tmp_path: Path, shrinks: float) -> None:
+    lines = [{key: line[key] for key in ("round", "bits/uplink", "bits/total")} for line in LINES]
+    lines = [{**line, "test/distance": 0.5 * shrinks**index} for index, line in enumerate(lines)]
+    plot_curve(lines, tmp_path / "curve.png", "power iteration", 784)
+    assert_drawn(tmp_path / "curve.png")
+
+
 def test_curve_without_evaluations_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no evaluation to draw"):
         plot_curve([{"round": 0}], tmp_path / "curve.png", "", 1)

@@ -1,0 +1,113 @@
+"""Mean estimation as a task of its own: every round is one more one-shot estimate of the mean of the clients' vectors.
+
+The simulation of D. Jhunjhunwala et al., "Leveraging spatial and temporal correlations in sparsified mean estimation",
+NeurIPS 2021, appendix B, algorithm 1, for any compressor: nothing is learnt, nothing is sent down, and the squared
+error is averaged over the rounds so far.
+
+Shape legend: M clients of the cohort, N clients in all, D entries of a vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.correlation import correlation
+from fedcomp.client import LocalData
+from fedcomp.cohort import Cohort
+from fedcomp.compressor import Compressor, Memory
+from fedcomp.keys import Key
+
+MEMORIES = ("reset", "keep")
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class MeanEstimationState:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [D] the last estimate. uplink: the compressor's memories, as they began if they are reset.
+        errors: [3] float64 number of estimates, sum of their squared errors, sum of these squared.
+    """
+
+    theta: Tensor
+    uplink: Memory
+    errors: Tensor
+
+
+@dataclass(frozen=True)
+class MeanEstimation:
+    """The mean squared error of a compressor on given vectors.
+
+    A client's vector is the mean of its samples, so the sample itself where it holds one (`dataset=vectors`).
+
+    Attributes:
+        uplink: carries the vectors.
+        memory: reset (every round starts with empty memories: independent repetitions) or keep (what the compressor
+            remembers of the same vectors serves the next round, as Rand-k-Temporal means it).
+    """
+
+    uplink: Compressor
+    memory: str = "reset"
+
+    learns = "mean_vector"
+    weights = "uniform"
+
+    def __post_init__(self) -> None:
+        if self.memory not in MEMORIES:
+            raise ValueError(f"algorithm.memory={self.memory} must be one of {', '.join(MEMORIES)}")
+
+    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> MeanEstimationState:
+        """No estimate yet, and empty memories."""
+        errors = torch.zeros(3, dtype=torch.float64, device=theta.device)
+        return MeanEstimationState(theta, self.uplink.init(num_clients, theta), errors)
+
+    def round(self, state: MeanEstimationState, cohort: Cohort, ctx: Context) -> tuple[MeanEstimationState, Metrics]:
+        """One estimate.
+
+        Metrics: `mse`, the mean over the rounds so far of ||estimate - mean||^2, the mean being the cohort's weighted
+        one; `mse/error`, its standard error, as if the rounds were independent; `mse/closed_form`, where the estimator
+        states one by `expected_error(codec, x [M, D])`; `vectors/correlation`, R2/R1.
+        """
+        x = ctx.clients.run(_mean_sample, cohort)
+        common, coin = ctx.common("vector", cohort), ctx.coin("vector")
+        estimate, uplink = self.uplink.send_up(x, state.uplink, cohort, ctx.link, common, coin)
+        error = (estimate - cohort.weight @ x).square().sum(dtype=torch.float64)
+        errors = state.errors + torch.stack((torch.ones_like(error), error, error.square()))
+
+        metrics = _mean_and_error(errors) | {"vectors/correlation": correlation(x, cohort.weight)}
+        expected = getattr(self.uplink.estimator, "expected_error", None)
+        if expected is not None and self.memory == "reset":
+            closed_form = expected(self.uplink.codec, x * (cohort.size * cohort.weight)[:, None])
+            metrics |= {"mse/closed_form": closed_form} if closed_form is not None else {}
+        kept = uplink if self.memory == "keep" else state.uplink
+        return MeanEstimationState(estimate, kept, errors), metrics
+
+    def deployed(self, state: MeanEstimationState, key: Key) -> dict[str, Models]:
+        """The last estimate."""
+        return {"test": Models(state.theta[None], state.theta.new_zeros(1, 0))}
+
+
+def _mean_sample(data: LocalData) -> Tensor:
+    """[M, D] the mean of each client's samples."""
+    total: Tensor | None = None
+    for x, _, weight in data.samples(BATCH):
+        rows = x.flatten(2)
+        part = rows.sum(1) if weight is None else (rows * weight[:, :, None]).sum(1)
+        if total is None:
+            total = part
+        else:
+            total[: len(part)] += part
+    assert total is not None
+    return total / data.num_samples[:, None]
+
+
+def _mean_and_error(errors: Tensor) -> dict[str, Tensor]:
+    """Mean and standard error from [number, sum, sum of squares]; the error of a single estimate is 0."""
+    num, mean = errors[0], errors[1] / errors[0]
+    variance = (errors[2] / num - mean.square()).clamp(min=0)
+    return {"mse": mean, "mse/error": (variance / (num - 1).clamp(min=1)).sqrt()}

@@ -1,0 +1,103 @@
+"""Distributed power iteration: the principal direction of data that stays with the clients.
+
+An application of D. Jhunjhunwala et al., "Leveraging spatial and temporal correlations in sparsified mean estimation",
+NeurIPS 2021, appendix C: the server sends its unit vector w; client i answers with A_i w, A_i = X_i^T X_i / n_i of its
+n_i normalised samples; the server takes the weighted mean and divides it by its length. The weights are the clients'
+shares of the samples, so that the mean of all A_i is that of the whole data. What is subtracted from the samples is the
+model's choice (`model.centre`). Where a downlink is lossy it carries the step to the new vector, and both ends bring
+the result back to length 1.
+
+Shape legend: M clients of the cohort, A of a chunk still at work, N clients in all, D = F features, B batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.correlation import correlation
+from fedcomp.algorithm.shared_model import at_end, at_start
+from fedcomp.client import LocalData
+from fedcomp.cohort import Cohort
+from fedcomp.compressor import Compressor, Memory
+from fedcomp.keys import Key
+
+LENGTH_FLOOR = 1e-30
+
+
+@dataclass(frozen=True)
+class PowerIterationState:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [D] w, of length 1. stats: [D] what is subtracted from every sample, or [0]; known to all, never sent.
+        uplink, downlink: memories of the compressors, one row a client and one for the server.
+    """
+
+    theta: Tensor
+    stats: Tensor
+    uplink: Memory
+    downlink: Memory
+
+
+@dataclass(frozen=True)
+class PowerIteration:
+    """w <- sum_i p_i A_i w, divided by its length.
+
+    Attributes:
+        uplink: carries A_i w to the server. downlink: carries w, or its step, back.
+        batch_size: samples of a client that are multiplied at once; changes results by float rounding only.
+    """
+
+    uplink: Compressor
+    downlink: Compressor
+    batch_size: int = 64
+
+    learns = "principal_direction"
+    weights = "samples"
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"algorithm.batch_size={self.batch_size} must be 1 or more")
+
+    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> PowerIterationState:
+        """The first vector and empty memories."""
+        return PowerIterationState(theta, stats, self.uplink.init(num_clients, theta), self.downlink.init(1, theta))
+
+    def round(self, state: PowerIterationState, cohort: Cohort, ctx: Context) -> tuple[PowerIterationState, Metrics]:
+        """One multiplication; `vectors/correlation` is R2/R1 of what the clients have to send."""
+        w, downlink = at_start(self.downlink, state.theta, state.downlink, cohort, ctx)
+        rows = w.expand(cohort.size, -1), state.stats.expand(cohort.size, -1)
+        products = ctx.clients.run(self._multiply, cohort, *rows)
+        common, coin = ctx.common("product", cohort), ctx.coin("product")
+        mean, uplink = self.uplink.send_up(products, state.uplink, cohort, ctx.link, common, coin)
+        new, downlink = at_end(self.downlink, state.theta, _unit(mean, state.theta), downlink, ctx)
+        metrics = {"vectors/correlation": correlation(products, cohort.weight)}
+        return PowerIterationState(_unit(new, state.theta), state.stats, uplink, downlink), metrics
+
+    def deployed(self, state: PowerIterationState, key: Key) -> dict[str, Models]:
+        """The server's vector."""
+        return {"test": Models(state.theta[None], state.stats[None])}
+
+    def _multiply(self, data: LocalData, w: Tensor, centre: Tensor) -> Tensor:
+        """[M, D] A_i w for rows w [M, D], by two products with the samples instead of the matrix."""
+        total = torch.zeros_like(w)
+        for x, _, weight in data.samples(self.batch_size):
+            active = len(x)
+            rows = x.flatten(2)
+            if centre.shape[1]:
+                rows = rows - centre[:active, None]
+            along = torch.bmm(rows, w[:active, :, None])  # [A, B, 1]
+            if weight is not None:
+                along = along * weight[:, :, None]
+            total[:active] += torch.bmm(along.transpose(1, 2), rows)[:, 0]
+        return total / data.num_samples[:, None]
+
+
+def _unit(x: Tensor, otherwise: Tensor) -> Tensor:
+    """x [D] divided by its length; `otherwise` where it has none."""
+    length = x.norm()
+    return torch.where(length > LENGTH_FLOOR, x / length.clamp(min=LENGTH_FLOOR), otherwise)

@@ -1,0 +1,104 @@
+"""Vectors for mean estimation, one a client: made by a rule, or read from a file.
+
+Kind `paper` is the simulation of D. Jhunjhunwala et al., "Leveraging spatial and temporal correlations in sparsified
+mean estimation", NeurIPS 2021, appendix B: all entries are 1/sqrt(d) in the first half of the vectors and -1/sqrt(d) in
+the others, and the first c columns of the others are then turned positive. So R2/R1 = c n/d - 1.
+
+Shape legend: n vectors, d entries.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.keys import Key
+
+KINDS = ("paper", "gaussian", "equal", "file")
+
+
+def load(
+    kind: str = "paper",
+    num: int = 10,
+    dim: int = 100,
+    columns: int = 50,
+    correlation: float | None = None,
+    path: str | None = None,
+    root: str = ".",
+    seed: int = 0,
+) -> Dataset:
+    """n vectors, which are both the training and the test set; their "targets" are zeros that nobody reads.
+
+    Args:
+        kind: paper | gaussian (independent standard normal entries over sqrt(d)) | equal (one such vector n times) |
+            file.
+        num, dim: n (even for `paper`) and d; of a file, n must be its number of rows and d follows from it.
+        columns: c, 0 to d, for `paper`.
+        correlation: R2/R1, -1 to n - 1, instead of `columns`: c = (R2/R1 + 1) d/n must be a whole number.
+        path: of a `.npy` array [n, d], or of a `.csv` file of numbers without a header, one vector a line.
+        root: the folder that a relative `path` starts from; `~` is expanded.
+        seed: names the draws of `gaussian` and `equal`; the same for all runs, whatever their seed.
+    Raises:
+        ValueError: an argument outside its range, or a file that holds no such array.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"dataset.kind={kind} must be one of {', '.join(KINDS)}")
+    for name, value in (("num", num), ("dim", dim)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"dataset.{name}={value} must be a whole number, 1 or more")
+    if kind == "file":
+        vectors = _read(path, root, num)
+    elif kind == "paper":
+        vectors = _paper(num, dim, columns if correlation is None else _columns(correlation, num, dim))
+    else:
+        rows = Key(("dataset", "vectors", seed)).normal(torch.arange(num if kind == "gaussian" else 1), dim)
+        vectors = (rows / math.sqrt(dim)).expand(num, dim).contiguous()
+    samples = Samples(vectors, torch.zeros(len(vectors), 1))
+    return Dataset("vectors", samples, samples, "regression", 1)
+
+
+def _paper(num: int, dim: int, columns: int) -> Tensor:
+    if num % 2:
+        raise ValueError(
+            f"dataset.num={num} must be even for dataset.kind=paper: half of the vectors oppose the others"
+        )
+    if not isinstance(columns, int) or not 0 <= columns <= dim:
+        raise ValueError(f"dataset.columns={columns} must be a whole number from 0 to dataset.dim={dim}")
+    vectors = torch.full((num, dim), 1 / math.sqrt(dim))
+    vectors[num // 2 :, columns:] *= -1
+    return vectors
+
+
+def _columns(correlation: float, num: int, dim: int) -> int:
+    """c that gives this R2/R1."""
+    columns = (correlation + 1) * dim / num
+    if abs(columns - round(columns)) > 1e-6 or not 0 <= round(columns) <= dim:
+        raise ValueError(
+            f"dataset.correlation={correlation} must be c n/d - 1 for a whole number c of columns from 0 to d: "
+            f"-1 to {num - 1} in steps of {num / dim:g}"
+        )
+    return round(columns)
+
+
+def _read(path: str | None, root: str, num: int) -> Tensor:
+    if path is None:
+        raise ValueError("dataset.kind=file needs dataset.path, for instance dataset.path=mine.npy")
+    file = (Path(root).expanduser() / Path(path).expanduser()).absolute()
+    try:
+        array = np.load(file) if file.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=2)
+        vectors = torch.from_numpy(np.asarray(array, np.float64)).to(torch.float32)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(
+            f"cannot read vectors from {file} ({reason}): give a .npy array or a .csv of numbers"
+        ) from None
+    if vectors.dim() != 2 or len(vectors) != num:
+        raise ValueError(
+            f"{file} holds an array {tuple(vectors.shape)}, but must be [n, d] with n = num_clients = {num}"
+        )
+    return vectors

@@ -1,0 +1,34 @@
+"""One sample a client: client i holds sample i, for mean estimation of given vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.keys import Key
+
+
+@dataclass(frozen=True)
+class OneEach:
+    """As many clients as samples, in the samples' order; nothing is drawn.
+
+    Attributes:
+        seed: as in `Partition`; without effect.
+    """
+
+    seed: int | None = None
+
+    def split(self, labels: Tensor | None, num_samples: int, num_clients: int, key: Key) -> list[Tensor]:
+        """As `Partition.split`; works without labels.
+
+        Raises:
+            ValueError: another number of clients than of samples.
+        """
+        if num_clients != num_samples:
+            raise ValueError(
+                f"partition=one_each gives every client one sample, but there are {num_clients} clients and "
+                f"{num_samples} samples: set num_clients={num_samples}, or take partition=iid"
+            )
+        return list(torch.arange(num_samples).split(1))
