@@ -121,8 +121,9 @@ class Wandb:
         """Make the call; if it fails or hangs, say `otherwise` and why in one line, and return False."""
         error = self._aside(call, self._timeout + LOCAL_SECONDS)
         if error is not None:
-            reason = str(error).strip().split("\n")[0]
-            self._info.note(f"W&B: {otherwise} ({type(error).__name__}{': ' if reason else ''}{reason[:200]})")
+            reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
+            missing = isinstance(error, ModuleNotFoundError) and error.name == "wandb"
+            self._info.note(f"W&B: {otherwise} ({'it is missing: pip install wandb' if missing else reason})")
         return error is None
 
     def _open(self, mode: Literal["online", "offline"]) -> None:

@@ -85,8 +85,7 @@ class WandbServer:
 
             do_GET = do_POST = do_PUT = _answer
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
+        self._http = _Quiet(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
         return self
@@ -160,6 +159,13 @@ class WandbServer:
             lines.update({chunk["offset"] + place: line for place, line in enumerate(chunk["content"])})
         if sent.get("complete"):
             run.exit_codes.append(int(sent.get("exitcode") or 0))
+
+
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """A client that hangs up is no news."""
 
 
 def _entity() -> dict[str, str]:
