@@ -12,14 +12,11 @@ import pytest
 from fedcomp.tracking.record import read_lines
 from fedcomp.tracking.wandb_log import records
 from tests.tracking.wandb_pieces import pieces, read_piece
+from tests.tracking.wandb_runs import power_cut, undrawn, without_account  # noqa: F401 - fixtures
 
 QUICK = ("tracker=wandb", "num_clients=5", "client.batch_size=40")
 
-
-@pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_PROJECT", "WANDB_ENTITY"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("without_account")
 
 
 def _lines(root: Path):
@@ -74,8 +71,8 @@ def test_an_offline_run_holds_everything(fedcomp, tmp_path: Path, capsys) -> Non
     assert [row["bits/total"] for row in theirs if "round" in row] == [line["bits/total"] for line in lines]
 
 
-def test_a_file_that_was_cut_is_read_as_far_as_it_goes(fedcomp, tmp_path: Path) -> None:
-    assert fedcomp(*QUICK, "rounds=40") == 0
+def test_a_file_that_was_cut_is_read_as_far_as_it_goes(undrawn, tmp_path: Path) -> None:
+    assert undrawn(*QUICK, "rounds=40") == 0
     (piece,) = pieces(tmp_path)
     whole, data = list(records(piece.path)), piece.path.read_bytes()
     assert len(data) > 2 * 32768
@@ -88,8 +85,8 @@ def test_a_file_that_was_cut_is_read_as_far_as_it_goes(fedcomp, tmp_path: Path) 
         assert len(some) < len(whole)
 
 
-def test_a_grid_keeps_its_runs_apart_also_when_one_fails(fedcomp, tmp_path: Path) -> None:
-    assert fedcomp("-m", *QUICK, "rounds=4", "client.lr=0.1,1e30,0.2") == 1
+def test_a_grid_keeps_its_runs_apart_also_when_one_fails(undrawn, tmp_path: Path) -> None:
+    assert undrawn("-m", *QUICK, "rounds=4", "client.lr=0.1,1e30,0.2") == 1
     first, failed, last = pieces(tmp_path)
     assert len({piece.run_id for piece in (first, failed, last)}) == 3
     assert [row["round"] for row in first.evaluations] == [row["round"] for row in last.evaluations] == [0, 1, 2, 3, 4]
@@ -99,14 +96,12 @@ def test_a_grid_keeps_its_runs_apart_also_when_one_fails(fedcomp, tmp_path: Path
     assert [piece.config["client"]["lr"] for piece in (first, failed, last)] == [0.1, 1e30, 0.2]
 
 
-def test_pieces_of_a_resumed_run_join(fedcomp, tmp_path: Path, monkeypatch) -> None:
+def test_pieces_of_a_resumed_run_join(undrawn, tmp_path: Path) -> None:
     """The run fails two rounds after its checkpoint; those two rounds are computed again but logged once."""
-    _fail_in_round(monkeypatch, 9)
     options = (*QUICK, "rounds=12", "checkpoint_every=3")
-    with pytest.raises(RuntimeError, match="power cut"):
-        fedcomp(*options)
-    monkeypatch.undo()
-    assert fedcomp(*options) == 0
+    with power_cut(9):
+        undrawn(*options)
+    assert undrawn(*options) == 0
     first, second = pieces(tmp_path)
     assert first.run_id == second.run_id
     assert first.group == second.group
@@ -118,26 +113,24 @@ def test_pieces_of_a_resumed_run_join(fedcomp, tmp_path: Path, monkeypatch) -> N
     assert second.summary["max_accuracy"] == max(line["test/accuracy"] for line in _lines(tmp_path))
 
 
-def test_what_an_earlier_piece_lost_is_logged_after_all(fedcomp, tmp_path: Path, monkeypatch) -> None:
+def test_what_an_earlier_piece_lost_is_logged_after_all(undrawn, tmp_path: Path) -> None:
     """As after a machine that went down before the last lines were on its disk."""
-    _fail_in_round(monkeypatch, 9)
     options = (*QUICK, "rounds=12", "checkpoint_every=8")
-    with pytest.raises(RuntimeError, match="power cut"):
-        fedcomp(*options)
-    monkeypatch.undo()
+    with power_cut(9):
+        undrawn(*options)
     (piece,) = pieces(tmp_path)
     piece.path.write_bytes(piece.path.read_bytes()[:12_000])
     known = [row["round"] for row in read_piece(piece.path).evaluations]
     assert 0 < len(known) < 8
-    assert fedcomp(*options) == 0
+    assert undrawn(*options) == 0
     second = next(found for found in pieces(tmp_path) if found.path != piece.path)
     assert known + [row["round"] for row in second.evaluations] == list(range(13))
 
 
-def test_overwriting_starts_another_run(fedcomp, tmp_path: Path) -> None:
-    assert fedcomp(*QUICK, "rounds=1") == 0
+def test_overwriting_starts_another_run(undrawn, tmp_path: Path) -> None:
+    assert undrawn(*QUICK, "rounds=1") == 0
     (first,) = pieces(tmp_path)
-    assert fedcomp(*QUICK, "rounds=1", "overwrite=true") == 0
+    assert undrawn(*QUICK, "rounds=1", "overwrite=true") == 0
     (second,) = pieces(tmp_path)
     assert first.run_id != second.run_id
     assert [row["round"] for row in second.evaluations] == [0, 1]
@@ -154,52 +147,52 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[given[0][:22] for given, _ in WRONG])
-def test_wrong_input_is_one_line_before_the_first_round(fedcomp, tmp_path, capsys, arguments, message) -> None:
-    assert fedcomp(*QUICK, *arguments) != 0
+def test_wrong_input_is_one_line_before_the_first_round(undrawn, tmp_path, capsys, arguments, message) -> None:
+    assert undrawn(*QUICK, *arguments) != 0
     shown = capsys.readouterr().err.strip()
     assert message in shown
     assert "\n" not in shown
     assert not list(tmp_path.rglob("metrics.jsonl"))
 
 
-def test_the_environment_beats_the_config(fedcomp, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_the_environment_beats_the_config(undrawn, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert fedcomp(*QUICK, "rounds=1", "tracker.mode=online") == 0
+    assert undrawn(*QUICK, "rounds=1", "tracker.mode=online") == 0
     assert "W&B" not in capsys.readouterr().err
     assert not pieces(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "sometimes")
-    assert fedcomp(*QUICK, "rounds=2") == 1
+    assert undrawn(*QUICK, "rounds=2") == 1
     assert "WANDB_MODE=sometimes must be one of online, offline, disabled" in capsys.readouterr().err
 
 
-def test_online_without_a_key_stays_offline(fedcomp, tmp_path: Path, capsys) -> None:
-    assert fedcomp(*QUICK, "rounds=1", "tracker.mode=online") == 0
+def test_online_without_a_key_stays_offline(undrawn, tmp_path: Path, capsys) -> None:
+    assert undrawn(*QUICK, "rounds=1", "tracker.mode=online") == 0
     assert "W&B: WANDB_API_KEY is not set, so this run stays offline" in capsys.readouterr().err
     assert len(pieces(tmp_path)) == 1
 
 
-def test_a_run_without_wandb_goes_on(fedcomp, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_run_without_wandb_goes_on(undrawn, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    assert fedcomp(*QUICK, "rounds=1") == 0
+    assert undrawn(*QUICK, "rounds=1") == 0
     shown = capsys.readouterr().err
     assert shown.count("W&B:") == 1
     assert "pip install wandb" in shown
     assert [line["round"] for line in _lines(tmp_path)] == [0, 1]
 
 
-def test_a_folder_that_cannot_be_written_does_not_matter(fedcomp, tmp_path: Path) -> None:
-    assert fedcomp(*QUICK, "rounds=1", "tracker.folder=/dev/null/here") == 0
+def test_a_folder_that_cannot_be_written_does_not_matter(undrawn, tmp_path: Path) -> None:
+    assert undrawn(*QUICK, "rounds=1", "tracker.folder=/dev/null/here") == 0
     assert [line["round"] for line in _lines(tmp_path)] == [0, 1]
 
 
-def test_a_line_that_fails_is_said_once(fedcomp, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_line_that_fails_is_said_once(undrawn, tmp_path: Path, monkeypatch, capsys) -> None:
     import wandb
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(wandb.Run, "log", full)
-    assert fedcomp(*QUICK, "rounds=3") == 0
+    assert undrawn(*QUICK, "rounds=3") == 0
     shown = capsys.readouterr().err
     assert shown.count("No space left on device") == 1
     assert len(_lines(tmp_path)) == 4
@@ -208,16 +201,3 @@ def test_a_line_that_fails_is_said_once(fedcomp, tmp_path: Path, monkeypatch, ca
 def test_other_trackers_do_not_pay() -> None:
     code = "import sys, fedcomp.tracking.wandb; fedcomp.tracking.wandb.Wandb(); assert 'wandb' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def _fail_in_round(monkeypatch: pytest.MonkeyPatch, wanted: int) -> None:
-    from fedcomp.simulation.loop import Simulation
-
-    whole = Simulation.round
-
-    def round(self, index, state, ledger):
-        if index + 1 == wanted:
-            raise RuntimeError("power cut")
-        return whole(self, index, state, ledger)
-
-    monkeypatch.setattr(Simulation, "round", round)
