@@ -12,7 +12,7 @@ import pytest
 from fedcomp.tracking.record import read_lines
 from fedcomp.tracking.wandb_log import records
 from tests.tracking.wandb_pieces import pieces, read_piece
-from tests.tracking.wandb_runs import power_cut, undrawn, without_account  # noqa: F401 - fixtures
+from tests.tracking.wandb_runs import power_cut
 
 QUICK = ("tracker=wandb", "num_clients=5", "client.batch_size=40")
 

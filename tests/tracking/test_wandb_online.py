@@ -15,7 +15,7 @@ import pytest
 
 from fedcomp.tracking.record import read_lines
 from tests.tracking.wandb_pieces import pieces
-from tests.tracking.wandb_runs import before_round, power_cut, undrawn, without_account  # noqa: F401 - fixtures
+from tests.tracking.wandb_runs import before_round, power_cut
 from tests.tracking.wandb_server import WandbServer
 
 QUICK = ("tracker=wandb", "tracker.mode=online", "num_clients=5", "client.batch_size=40")
@@ -23,7 +23,7 @@ KEY = "x" * 40
 
 
 @pytest.fixture
-def server(without_account, monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:  # noqa: F811
+def server(without_account, monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
     with WandbServer() as server:
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         monkeypatch.setenv("WANDB_API_KEY", KEY)
@@ -64,7 +64,7 @@ def test_a_run_arrives_and_goes_on_after_a_failure(fedcomp, server, tmp_path: Pa
 
 
 @pytest.mark.parametrize("trouble", ["silent", "refused", "broken"])
-def test_a_server_that_does_not_answer_leaves_the_run_offline(undrawn, server, tmp_path, capsys, trouble) -> None:  # noqa: F811
+def test_a_server_that_does_not_answer_leaves_the_run_offline(undrawn, server, tmp_path, capsys, trouble) -> None:
     server.silent, server.fail_with = trouble == "silent", {"refused": 401, "broken": 500}.get(trouble)
     assert undrawn(*QUICK, "rounds=2", "tracker.timeout=2") == 0
     shown = capsys.readouterr().err
@@ -75,7 +75,7 @@ def test_a_server_that_does_not_answer_leaves_the_run_offline(undrawn, server, t
 
 
 @pytest.mark.parametrize("trouble", ["silent", "broken"])
-def test_a_server_that_goes_away_costs_the_timeout(undrawn, server, tmp_path: Path, capsys, trouble) -> None:  # noqa: F811
+def test_a_server_that_goes_away_costs_the_timeout(undrawn, server, tmp_path: Path, capsys, trouble) -> None:
     def go_away() -> None:
         server.silent, server.fail_with = trouble == "silent", 500
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ class Piece:
     """One start of a run as its `.wandb` file has it; `axes` are metric -> x axis."""
 
     path: Path
+    begun: float = math.inf
     run_id: str = ""
     group: str = ""
     name: str = ""
@@ -54,6 +57,7 @@ def read_piece(path: Path) -> Piece:
         if kind == "run":
             run = record.run
             piece.run_id, piece.group, piece.name, piece.tags = run.run_id, run.run_group, run.display_name, [*run.tags]
+            piece.begun = run.start_time.seconds + 1e-9 * run.start_time.nanos
             piece.project, piece.job_type, piece.notes = run.project, run.job_type, run.notes
             piece.config = {item.key: json.loads(item.value_json) for item in run.config.update}
         elif kind == "history":
@@ -72,9 +76,17 @@ def read_piece(path: Path) -> Piece:
 
 
 def pieces(root: Path) -> list[Piece]:
-    """Every piece under a folder, in the order in which they were begun."""
+    """Every piece under a folder, in the order in which they were begun, once the last is complete.
+
+    W&B's own process writes the end of a file a moment after `finish` has returned.
+    """
     files = [path for path in root.rglob("*.wandb") if not path.parent.is_symlink()]
-    return [read_piece(path) for path in sorted(files, key=lambda path: path.stat().st_ctime_ns)]
+    deadline = time.monotonic() + 30
+    while True:
+        found = sorted((read_piece(path) for path in files), key=lambda piece: piece.begun)
+        if not found or found[-1].exit_code is not None or time.monotonic() > deadline:
+            return found
+        time.sleep(0.05)
 
 
 def _key(item: Any) -> str:

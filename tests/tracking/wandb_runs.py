@@ -1,4 +1,4 @@
-"""Fixtures for real runs with W&B: no account in the environment, no pictures, a power cut at will."""
+"""Real runs to which something happens right before a round."""
 
 from __future__ import annotations
 
@@ -8,21 +8,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from fedcomp.simulation.loop import Simulation
-
-
-@pytest.fixture
-def without_account(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment that says nothing about W&B."""
-    for name in ("MODE", "API_KEY", "PROJECT", "ENTITY", "BASE_URL", "DIR", "RUN_ID", "RESUME", "NAME"):
-        monkeypatch.delenv(f"WANDB_{name}", raising=False)
-
-
-@pytest.fixture
-def undrawn(fedcomp: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """The command line without the two pictures, which take most of a short run's time."""
-    monkeypatch.setattr("fedcomp.session.plot_curve", lambda *_: None)
-    monkeypatch.setattr("fedcomp.train.plot_partition", lambda *_: None)
-    return fedcomp
 
 
 @contextlib.contextmanager
