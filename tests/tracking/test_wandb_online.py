@@ -107,8 +107,8 @@ def _wait_for_round(process: subprocess.Popen[str], root: Path, wanted: int) -> 
 @pytest.mark.parametrize("mode", ["online", "offline"])
 def test_killed_with_all_its_processes_and_resumed(server, tmp_path: Path, mode: str) -> None:
     """SIGKILL to the whole group, W&B's own process included; offline pieces are uploaded afterwards."""
-    options = ("rounds=3000", "eval_every=20", "checkpoint_every=50", f"tracker.mode={mode}")
-    for wanted in (400, 1200):
+    options = ("rounds=600", "eval_every=4", "checkpoint_every=10", f"tracker.mode={mode}")
+    for wanted in (100, 300):
         process = _process(tmp_path, *options)
         _wait_for_round(process, tmp_path, wanted)
         os.killpg(process.pid, signal.SIGKILL)
