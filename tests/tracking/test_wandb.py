@@ -65,7 +65,7 @@ def test_an_offline_run_holds_everything(fedcomp, tmp_path: Path, capsys) -> Non
     assert piece.pictures == {"partition", "curve"}
 
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(piece.path)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.splitlines()
     assert len(shown) == len(list(records(piece.path)))
     theirs = [json.loads(line)["history"]["item"] for line in shown if '"type":"history"' in line]
     assert [row["bits/total"] for row in theirs if "round" in row] == [line["bits/total"] for line in lines]
