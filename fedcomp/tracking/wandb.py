@@ -238,7 +238,7 @@ def _run_id(info: RunInfo) -> str:
 
 @contextlib.contextmanager
 def _without_launch() -> Iterator[None]:
-    """Keep `wandb.init` from importing W&B's job launcher, which with torch loaded takes seconds and does nothing for us.
+    """Keep `wandb.init` from importing W&B's launcher, which does nothing for us but takes seconds beside torch.
 
     (pydantic reads the source of each of the launcher's classes and looks through every loaded module for it.) W&B
     logs that the launcher is missing, and goes on.
