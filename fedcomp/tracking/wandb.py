@@ -173,6 +173,8 @@ class Wandb:
         from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
         for path in Path(self._run.settings.wandb_dir).glob(f"*run-*-{self._run.id}/run-{self._run.id}.wandb"):
+            if path.parent != Path(self._run.settings.sync_dir):
+                wandb_log.cut_torn_end(path)
             for data in wandb_log.records(path):
                 for item in Record.FromString(data).history.item:
                     if "round" in (item.key, *item.nested_key):

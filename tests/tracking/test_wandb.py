@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedcomp.tracking.record import read_lines
-from fedcomp.tracking.wandb_log import records
+from fedcomp.tracking.wandb_log import cut_torn_end, records
 from tests.tracking.wandb_pieces import pieces, read_piece
 from tests.tracking.wandb_runs import power_cut
 
@@ -83,6 +83,11 @@ def test_a_file_that_was_cut_is_read_as_far_as_it_goes(undrawn, tmp_path: Path) 
         assert some == whole[: len(some)]
         assert len(some) >= size / len(data) * len(whole) * 0.2 - 1
         assert len(some) < len(whole)
+        cut_torn_end(cut)
+        assert list(records(cut)) == some
+        assert cut.stat().st_size <= size
+        cut.write_bytes(cut.read_bytes() + b"half")
+        assert list(records(cut)) == some
 
 
 def test_a_grid_keeps_its_runs_apart_also_when_one_fails(undrawn, tmp_path: Path) -> None:
@@ -123,6 +128,7 @@ def test_what_an_earlier_piece_lost_is_logged_after_all(undrawn, tmp_path: Path)
     known = [row["round"] for row in read_piece(piece.path).evaluations]
     assert 0 < len(known) < 8
     assert undrawn(*options) == 0
+    assert piece.path.stat().st_size < 12_000  # `wandb sync` would stop at the half-written record
     second = next(found for found in pieces(tmp_path) if found.path != piece.path)
     assert known + [row["round"] for row in second.evaluations] == list(range(13))
 
