@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -119,7 +119,7 @@ def _series(axes: Axes, series: Series, index: int, floor: float) -> None:
     turn = index // len(figure.COLOURS)
     dashes = figure.DASHES[turn % len(figure.DASHES)]
     marker = figure.MARKERS[index % len(figure.MARKERS)]
-    filled = {} if turn % 2 == 0 else {"markerfacecolor": "white"}
+    filled: dict[str, Any] = {} if turn % 2 == 0 else {"markerfacecolor": "white"}
     if series.mark == "beside":
         axes.plot(series.x, series.y, color=colour, linestyle=(0, (3, 2)), linewidth=1.1, alpha=0.8)
         return
@@ -140,11 +140,13 @@ def _series(axes: Axes, series: Series, index: int, floor: float) -> None:
             elinewidth=1,
             capsize=2,
         )
-    joined = {"linestyle": "none"} if series.mark == "points" else {"linestyle": dashes, "linewidth": 1.4}
+    joined: dict[str, Any] = (
+        {"linestyle": "none"} if series.mark == "points" else {"linestyle": dashes, "linewidth": 1.4}
+    )
     axes.plot(series.x, series.y, color=colour, marker=marker, markersize=5, label=series.label, **joined, **filled)
 
 
-def _scale(axes: Axes, which: str, axis: Axis) -> None:
+def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis) -> None:
     """Logarithmic or not, with ticks that read as people say them; after the data is drawn."""
     if axis.log and axes.lines:
         figure.log_axis(axes, which, units.bits if axis.unit == "bits" else None)

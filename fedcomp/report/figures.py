@@ -7,8 +7,8 @@
       - {name: excess, kind: curve, x: round, y: [estimate/variance], average: true, lines: {"d - 1": 232}}
 
 `kind: last` (the default) shows each run's last values, one line a method, over x: a metric of the last line or a
-config key. `curve` shows means over seeds along the run, `variance` the sample variance over seeds. Each key under `y` has
-panels of its own, one for each value of `panel`, a config key or a metric too.
+config key. `curve` shows means over seeds along the run, `variance` the sample variance over seeds. Each key under `y`
+has panels of its own, one for each value of `panel`, a config key or a metric too.
 """
 
 from __future__ import annotations

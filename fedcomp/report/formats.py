@@ -143,7 +143,7 @@ def best_rows(table: ResultTable) -> list[set[int]]:
 
 
 def _winners(table: ResultTable, index: int, rows: Sequence[int]) -> set[int]:
-    """Those of the rows whose mean, as shown, is the best; a method not all of whose seeds have the value cannot win."""
+    """Those of the rows whose mean, as shown, is the best; a method of which some seed lacks the value cannot win."""
     column = table.columns[index]
     means = {}
     for number in rows:
