@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,9 +23,10 @@ from fedcomp.tracking.atomic import explained, write_atomically
 if TYPE_CHECKING:
     from rich.console import Console
 
-MAX_PICTURES = 24
-"""Drawn for print; the page shows everything."""
-FEW_PICTURES = 6
+MAX_PANELS, FIRST_PANELS = 96, 48
+"""A report with more panels than the former is too large to look at on paper: its first ones are drawn for print, which
+show every setting once; the page shows all. A panel costs a tenth of a second."""
+FEW_PANELS = 24
 """Up to here one process is faster than starting others."""
 SHOWN_LINES = 20
 """Lines of a list that the terminal shows; the files hold all."""
@@ -42,7 +44,7 @@ class Options:
         out: where to write; None: report/ in the first path.
         target: `0.9`, `test/loss=0.3`; None: no column for it.
         against: a paper's name; None: no comparison.
-        every_picture: draw for print all pictures, not the first MAX_PICTURES.
+        every_picture: draw for print all pictures, however many panels they have.
     """
 
     paths: Sequence[str | Path]
@@ -78,11 +80,10 @@ def report(options: Options) -> int:
     pictures, sheets, more = _pictures(groups)
     if more:
         remarks.append(("Figures", more))
-    if len(sheets) > MAX_PICTURES and not options.every_picture:
-        drawn = f"{MAX_PICTURES} of {len(sheets)} pictures are drawn for print"
-        said = f"{drawn}; report.html shows all, --every-picture draws all"
-        remarks.append(("Pictures", [said]))
-        sheets = sheets[:MAX_PICTURES]
+    on_paper = sheets if options.every_picture else affordable(sheets)
+    if len(on_paper) < len(sheets):
+        drawn = f"{len(on_paper)} of {len(sheets)} pictures are drawn for print"
+        remarks.append(("Pictures", [f"{drawn}; report.html shows all, --every-picture draws all"]))
 
     console.print(formats.to_rich(results))
     if options.against:
@@ -102,14 +103,11 @@ def report(options: Options) -> int:
     write_atomically(out / "table.tex", latex.to_latex(results).encode())
     name = " and ".join(dict.fromkeys(Path(path).resolve().name for path in options.paths))
     write_atomically(out / "report.html", page.to_html(name, results, pictures, remarks).encode())
-    draw_all(sheets, out)
+    draw_all(on_paper, out)
 
     files = ["table.md", "table.csv", "table.tex", *(["against.md, .csv, .tex"] if options.against else [])]
-    size = (out / "report.html").stat().st_size / 1e6
-    files += [
-        f"report.html ({size:.1f} MB)",
-        f"{len(sheets)} pictures (.png, .pdf): {_some([one.name for one in sheets])}",
-    ]
+    files.append(f"report.html ({(out / 'report.html').stat().st_size / 1e6:.1f} MB)")
+    files.append(f"{len(on_paper)} pictures (.png, .pdf): {_some([sheet.name for sheet in on_paper])}")
     console.print(f"Written: {out}/", markup=False, soft_wrap=True)
     console.print("  " + ", ".join(files), markup=False, soft_wrap=True)
     return 0
@@ -127,11 +125,19 @@ def remarks_on(runs: Sequence[Run], groups: Sequence[Group]) -> Notes:
     return [(heading, lines) for heading, lines in found if lines]
 
 
+def affordable(pictures: Sequence[Picture]) -> list[Picture]:
+    """All of them, or of too many those that fit into FIRST_PANELS, one at least."""
+    if sum(len(picture.panels) for picture in pictures) <= MAX_PANELS:
+        return list(pictures)
+    spent = list(accumulate(len(picture.panels) for picture in pictures))
+    return [picture for picture, panels in zip(pictures, spent) if panels <= FIRST_PANELS] or list(pictures[:1])
+
+
 def draw_all(pictures: Sequence[Picture], out: Path) -> None:
     """Each picture as PNG and PDF; many of them in several processes."""
     processes = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
     jobs = [(picture, [out / f"{picture.name}.png", out / f"{picture.name}.pdf"]) for picture in pictures]
-    if processes == 1 or len(pictures) <= FEW_PICTURES:
+    if processes == 1 or len(jobs) < 2 or sum(len(picture.panels) for picture in pictures) <= FEW_PANELS:
         for job in jobs:
             draw(*job)
         return

@@ -127,15 +127,19 @@ def overview(groups: Sequence[Group], metric: Metric) -> Picture | None:
 def scatter(groups: Sequence[Group], metric: Metric) -> Picture | None:
     """The papers' picture: each method's best quality against its bits per parameter; None where nothing was sent."""
     panels = []
-    for own in by_setting(groups).values():
-        for key, axis in RATES:
+    places = by_setting(groups)
+    rates = RATES if len(places) <= 6 else RATES[:1]  # of many settings the rate of both ways alone
+    for own in places.values():
+        for key, axis in rates:
             points = [point for one in own if (point := _best_at_rate(one, metric, key)) is not None]
             if points:
                 panels.append(Panel(own[0].place, axis, y_axis(metric, points), tuple(points)))
     if not panels:
         return None
     title = f"best {metric.title} against bitrate"
-    return Picture("scatter", "Best against bitrate", title, tuple(panels), 2, order(groups, groups))
+    return Picture(
+        "scatter", "Best against bitrate", title, tuple(panels), 2 if len(rates) > 1 else 3, order(groups, groups)
+    )
 
 
 def _best_at_rate(group: Group, metric: Metric, rate: str) -> Series | None:

@@ -102,11 +102,9 @@ def split(picture: Picture, max_panels: int = 12) -> list[Picture]:
     parts = [picture]
     if len(picture.order) > MAX_LINES:
         parts = [_only(picture, chunk) for chunk in _even(labels, MAX_LINES)] or [picture]
-    pages = [
-        replace(part, panels=tuple(chunk))
-        for part in parts
-        for chunk in (_even(part.panels, max_panels) or [part.panels])
-    ]
+    starts = range(0, max(1, len(picture.panels)), max_panels)
+    pages = [replace(part, panels=part.panels[start : start + max_panels]) for part in parts for start in starts]
+    pages = [page for page in pages if page.panels] or pages[:1]
     if len(pages) == 1:
         return pages
     return [
