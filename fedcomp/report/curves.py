@@ -100,7 +100,7 @@ def curves(groups: Sequence[Group], qualities: Sequence[Metric]) -> list[Picture
             panels = []
             for key, axis in X_AXES:
                 lines = [line for one in own if len((line := series(one, metric, key)).x)]
-                if lines:
+                if any(len(line.x) > 1 for line in lines):
                     panels.append(Panel("", axis, y_axis(metric, lines), tuple(lines)))
             if panels:
                 first = "curves" if metric is qualities[0] else f"curves-{slug(metric.key.removeprefix('test/'))}"
@@ -115,7 +115,7 @@ def overview(groups: Sequence[Group], metric: Metric) -> Picture | None:
     panels = []
     for own in by_setting(groups).values():
         lines = [line for one in own if len((line := series(one, metric, "bits/total")).x)]
-        if lines:
+        if any(len(line.x) > 1 for line in lines):
             panels.append(Panel(own[0].place, X_AXES[2][1], y_axis(metric, lines), tuple(lines)))
     if len(panels) < 2:
         return None

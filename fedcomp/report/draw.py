@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +22,8 @@ WIDTH, HEIGHT = 2.95, 1.95
 LEFT, RIGHT, BOTTOM, TOP = 0.75, 0.12, 0.5, 0.1
 """Around a panel: what is written on its axes."""
 UNLABELLED_LEFT = 0.5
+TITLE_WIDTH = 26
+"""Characters of a y axis's title that fit into a line."""
 PANEL_TITLE, TITLE = 0.2, 0.3
 LEGEND_LINE = 0.18
 
@@ -40,11 +44,14 @@ def draw(picture: Picture, paths: list[Path]) -> None:
     present = shown_labels(picture.panels)
     labels = [label for label in picture.order if label in present]
     labelled = [index for index, panel in enumerate(picture.panels) if _labelled(picture, index, columns)]
+    left = LEFT + (0.15 if any(len(panel.y.title) > TITLE_WIDTH for panel in picture.panels) else 0)
     lefts = [
-        LEFT if any(index in labelled for index in range(column, len(picture.panels), columns)) else UNLABELLED_LEFT
+        left if any(index in labelled for index in range(column, len(picture.panels), columns)) else UNLABELLED_LEFT
         for column in range(columns)
     ]
-    right = RIGHT + (0.45 if any(panel.lines for panel in picture.panels) else 0)
+    right = RIGHT + 0.065 * max(
+        (sum(len(label) + 2 for label, _ in panel.lines) for panel in picture.panels), default=0
+    )
     above = TOP + (PANEL_TITLE if any(panel.title for panel in picture.panels) else 0)
     width = sum(lefts) + columns * (WIDTH + right)
     legend_columns = _legend_columns(labels, width)
@@ -88,7 +95,7 @@ def _labelled(picture: Picture, index: int, columns: int) -> bool:
 
 def _panel(axes: Axes, panel: Panel, order: tuple[str, ...], labelled: bool) -> None:
     """One pair of axes with all that is on it."""
-    figure.style(axes, panel.x.title, textwrap.fill(panel.y.title, 30) if labelled else "")
+    figure.style(axes, panel.x.title, textwrap.fill(panel.y.title, TITLE_WIDTH) if labelled else "")
     if panel.title:
         axes.set_title(panel.title, fontsize=8.5, color=figure.INK, loc="left")
     floor = _floor(panel)
@@ -96,8 +103,9 @@ def _panel(axes: Axes, panel: Panel, order: tuple[str, ...], labelled: bool) -> 
         _series(axes, series, order.index(series.label), floor)
     _scale(axes, "x", panel.x)
     _scale(axes, "y", panel.y)
-    for label, value in panel.lines:
+    for _, value in panel.lines:
         axes.axhline(value, color="#888888", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1)
+    for label, value in _apart(panel.lines, axes):
         axes.annotate(
             label,
             (1, value),
@@ -152,6 +160,20 @@ def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis) -> None:
         figure.log_axis(axes, which, units.bits if axis.unit == "bits" else None)
     else:
         axes.ticklabel_format(axis=which, scilimits=(-3, 4))
+
+
+def _apart(lines: Sequence[tuple[str, float]], axes: Axes) -> list[tuple[str, float]]:
+    """Labels and places of constants, those that would lie on each other joined: `d - 1, d + 1`."""
+    heights = axes.transData.transform([(0, value) for _, value in lines])[:, 1] if lines else []
+    out: list[tuple[str, float]] = []
+    before = -math.inf
+    for height, (label, value) in sorted(zip(heights, lines)):
+        if height - before < 0.14 * figure.DPI:  # inches: a line of text
+            out[-1] = (f"{out[-1][0]}, {label}", out[-1][1])
+        else:
+            out.append((label, value))
+            before = height
+    return out
 
 
 def _floor(panel: Panel) -> float:

@@ -134,7 +134,7 @@ def _along(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
         for key in figure.y:
             title = metric(key)
             if figure.kind == "variance":
-                title = Metric(key, f"variance of {title.title.removesuffix(' (%)')} over seeds", 1, False)
+                title = Metric(key, f"{title.title.removesuffix(' (%)')}, variance over seeds", 1, False)
                 lines = [_variance(one, title, figure.x) for one in own if len(one.runs) > 1]
             else:
                 lines = [series(one, title, figure.x, average=figure.average) for one in own]

@@ -70,10 +70,15 @@ def recorded(runs: Iterable[Run]) -> list[str]:
 
 
 def qualities(runs: Iterable[Run]) -> list[Metric]:
-    """What these runs are judged by: all of `test/...`; where some run has none of it, its other metrics too."""
+    """What these runs are judged by: all of `test/...`; where some run has none of it, its other metrics too.
+
+    What the runs' own `figures:` take as an x axis or for panels is no quality.
+    """
     every = list(runs)
+    entries = [entry for run in every for entry in run.config.get("figures") or () if isinstance(entry, dict)]
+    axes = {entry.get(name) for entry in entries for name in ("x", "panel")}
     judged = [run for run in every if any(key.startswith("test/") for line in run.lines for key in line)]
     bare = [run for run in every if run not in judged] if len(judged) < len(every) else []
     keys = [key for key in recorded(every) if key.startswith("test/")]
     keys += [key for key in recorded(bare) if key not in keys]
-    return [metric(key) for key in keys]
+    return [metric(key) for key in keys if key not in axes]

@@ -110,8 +110,8 @@ const layout = (panel) => ({
     ...panel.marks.map((place) => ({ type: "line", yref: "paper", y0: 0, y1: 1, x0: place, x1: place,
                                      line: { color: "#888", width: 1, dash: "dot" } })),
   ],
-  annotations: panel.lines.map(([label, value]) => ({
-    xref: "paper", x: 1, xanchor: "right", y: panel.y.log ? Math.log10(value) : value, yanchor: "bottom",
+  annotations: panel.lines.map(([label, value], i) => ({
+    xref: "paper", x: 1 - 0.09 * i, xanchor: "right", y: panel.y.log ? Math.log10(value) : value, yanchor: "bottom",
     text: escaped(label), showarrow: false, font: { size: 11, color: "#666" },
   })),
 });

@@ -115,7 +115,7 @@ def split(picture: Picture, max_panels: int = 12) -> list[Picture]:
 
 def wide(values: Iterable[float]) -> bool:
     """Whether finite positive values span more than LOG_DECADES; False as soon as one is not positive."""
-    finite = [value for value in values if math.isfinite(value)]
+    finite = [float(value) for value in values if math.isfinite(value)]
     return bool(finite) and min(finite) > 0 and math.log10(max(finite) / min(finite)) > LOG_DECADES
 
 

@@ -35,6 +35,8 @@ def mean_over_seeds(values: Sequence[float]) -> Mean:
     mean = math.fsum(values) / len(values)
     if len(values) == 1:
         return Mean(mean, None, 1)
+    if min(values) == max(values):  # exactly: no deviation of 1e-17 from rounding
+        return Mean(float(values[0]), 0.0, len(values))
     return Mean(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)), len(values))
 
 
@@ -170,7 +172,7 @@ def _quality_columns(runs: Iterable[Run]) -> list[Column]:
     for one in [*judged, *(one for one in also if one not in judged)]:
         better = "high" if one.higher_is_better else "low"
         out.append(Column(one.title, one.name, last(one.key), one.show, True, better))
-        if one is judged[0]:
+        if judged and one is judged[0] and any(sum(one.key in line for line in run.lines) > 1 for run in every):
             unit = " (%)" if one.scale == 100 else f" {one.title}"
             out.append(Column(f"best{unit}", f"best_{one.name}", best(one), one.show, True, better))
     return out

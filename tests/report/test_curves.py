@@ -63,7 +63,7 @@ def test_a_picture_for_each_setting_and_quality(make_run: MakeRun, tmp_path: Pat
 
 def test_too_many_lines_are_split_evenly_and_none_is_lost(make_run: MakeRun, tmp_path: Path) -> None:
     for index in range(MAX_LINES + 2):
-        make_run(f"m{index:02}", 0, [0.1, 0.5])
+        make_run(f"m{index:02}", 0, [0.1, 0.5, 0.6])
     (whole,) = curves(group(find([tmp_path])), [ACCURACY])
     parts = split(whole)
     assert [len(part.order) for part in parts] == [8, 8]

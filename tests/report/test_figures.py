@@ -112,3 +112,19 @@ def test_a_wrong_figure_is_a_line_and_stops_nothing(make_run: MakeRun, tmp_path:
     assert drawn == []
     assert said in notes[0]
     assert notes[1] == "figure 'empty' is empty: no finished run has round, nothing together"
+
+
+def test_what_a_figure_is_over_is_no_quality_and_single_values_make_no_curve(make_run: MakeRun, tmp_path: Path) -> None:
+    from fedcomp.report import build
+    from fedcomp.report.table import build as table
+
+    for method in ("randk", "spatial"):
+        for seed in (0, 1, 2):
+            line = {"vectors/correlation": 0.2, "mse": 0.1 * (1 + seed), "mse/closed_form": 0.1}
+            make_run(method, seed, [], lines=[line], config=_estimate(method, 0.1, 0.2))
+    groups = group(find([tmp_path]))
+    built = table(groups)
+    assert [column.title for column in built.columns][:3] == ["mse", "mse closed form", "uplink"]
+    assert built.rows[0].means[1].deviation == 0  # exactly, although 3 * 0.1 / 3 is not 0.1
+    _, sheets, _ = build._pictures(groups)
+    assert [sheet.name for sheet in sheets] == ["mse", "scatter"]

@@ -67,7 +67,7 @@ def test_a_grid_too_large_to_print_says_so(
 ) -> None:
     monkeypatch.setattr(build, "MAX_PANELS", 9)
     monkeypatch.setattr(build, "FIRST_PANELS", 4)
-    make_run("sign", 0, [0.1, 0.8])
+    make_run("sign", 0, [0.1, 0.7, 0.8])
     assert main([str(tmp_path), "--out", str(tmp_path / "r")]) == 0
     assert "1 of 3 pictures are drawn for print" in capsys.readouterr().out
     assert len(list((tmp_path / "r").glob("*.png"))) == 1
