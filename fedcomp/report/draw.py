@@ -22,7 +22,7 @@ WIDTH, HEIGHT = 2.95, 1.95
 LEFT, RIGHT, BOTTOM, TOP = 0.75, 0.12, 0.5, 0.1
 """Around a panel: what is written on its axes."""
 UNLABELLED_LEFT = 0.5
-TITLE_WIDTH = 26
+TITLE_WIDTH = 22
 """Characters of a y axis's title that fit into a line."""
 PANEL_TITLE, TITLE = 0.2, 0.3
 LEGEND_LINE = 0.18
@@ -164,7 +164,7 @@ def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis) -> None:
 
 def _apart(lines: Sequence[tuple[str, float]], axes: Axes) -> list[tuple[str, float]]:
     """Labels and places of constants, those that would lie on each other joined: `d - 1, d + 1`."""
-    heights = axes.transData.transform([(0, value) for _, value in lines])[:, 1] if lines else []
+    heights = [float(axes.transData.transform((0, value))[1]) for _, value in lines]
     out: list[tuple[str, float]] = []
     before = -math.inf
     for height, (label, value) in sorted(zip(heights, lines)):

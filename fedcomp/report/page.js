@@ -159,7 +159,8 @@ for (const section of data.sections) {
     chosen(section, parent);
   } else {
     const grid = element("div", parent, { className: "charts" });
-    for (const panel of section.panels) chart(element("div", grid, { className: "chart" }), panel);
+    const places = section.panels.map(() => element("div", grid, { className: "chart" }));  // all, then each has its width
+    section.panels.forEach((panel, i) => chart(places[i], panel));
   }
 }
 
