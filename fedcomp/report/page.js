@@ -83,7 +83,7 @@ const ticks = (panel, which) => {
     low = Math.min(low, value); high = Math.max(high, value);
   }
   if (high === 0) return {};
-  const per = high < 100 * low ? [1, 2, 5] : [1];
+  const per = high < 6 * low ? [1, 2, 3, 4, 5, 6, 7, 8, 9] : high < 100 * low ? [1, 2, 5] : [1];
   const say = panel[which].unit === "bits" ? (tick) => bits(tick).replace(/\.0+ /, " ") : (tick) => String(+tick.toPrecision(3));
   const places = [];
   for (let decade = Math.floor(Math.log10(low)) - 1; decade <= Math.ceil(Math.log10(high)) + 1; decade += 1)

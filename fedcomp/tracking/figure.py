@@ -64,7 +64,11 @@ def log_axis(axes: Axes, which: str, text: Callable[[float], str] | None = None)
     axes.set(**{f"{which}scale": "log"})
     axis = axes.xaxis if which == "x" else axes.yaxis
     low, high = axis.get_view_interval()
-    per_decade = (1.0, 2.0, 5.0) if high < (100 if text is None else 30) * low else (1.0,)  # units take room
+    per_decade: tuple[float, ...] = (
+        (1.0, 2.0, 5.0) if high < (100 if text is None else 30) * low else (1.0,)
+    )  # units take room
+    if high < 8 * low and text is None:
+        per_decade = tuple(map(float, range(1, 10)))
     axis.set_major_locator(LogLocator(subs=per_decade, numticks=8))
     axis.set_major_formatter(FuncFormatter(lambda count, _: _tick(count, text)))
     axis.set_minor_locator(LogLocator(subs=(2.0, 5.0), numticks=30))
