@@ -135,10 +135,14 @@ def _column(flats: Sequence[Flat], folder: str) -> list[str]:
     inside = [{key: value for key, value in flat.items() if _within(key, {folder})} for flat in flats]
     target = f"{folder}._target_"
     parts = [part_name(own[target]) if target in own else "" for own in inside]
+    varying = {}
+    for part in set(parts):
+        same = [own for own, its in zip(inside, parts) if its == part]
+        keys = {key for own in same for key in own if key != target}
+        varying[part] = {key for key in keys if any(own.get(key) != same[0].get(key) for own in same)}
     out = []
     for own, part in zip(inside, parts):
-        same = [other for other, its in zip(inside, parts) if its == part]
-        differ = [key for key in own if key != target and any(other.get(key) != own[key] for other in same)]
+        differ = [key for key in own if key in varying[part]]
         if differ == [folder]:  # a plain key, as num_clients
             out.append(show_value(own[folder]))
             continue
