@@ -152,7 +152,8 @@ def _pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[Picture], li
     drawn = curves.curves(groups, judged)
     whole = [curves.overview(groups, judged[0]), curves.scatter(groups, judged[0])] if judged else []
     overview, scatter = ([one] if one else [] for one in whole or (None, None))
-    sheets = [sheet for one in [*asked, *overview, *scatter, *drawn] for sheet in split(one)]
+    first = overview or drawn[:1]  # what stands first is drawn even if not all can be
+    sheets = [sheet for one in [*asked, *first, *scatter, *(drawn if overview else drawn[1:])] for sheet in split(one)]
     if any(len(shown_labels(one.panels)) > MAX_LINES for one in [*asked, *overview, *scatter, *drawn]):
         remarks.append(f"more than {MAX_LINES} methods cannot be told apart: such pictures are split into several")
     names = distinct([sheet.name for sheet in sheets])
