@@ -23,7 +23,6 @@ WITHOUT_EFFECT = frozenset(
         "checkpoint_every",
         "threads",
         "pictures",
-        "figures",
         "quiet",
         "verbose",
         "tracker",

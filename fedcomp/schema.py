@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -36,7 +36,6 @@ class RunConfig:
     overwrite: bool = False
     checkpoint_every: int | None = None
     pictures: bool = True
-    figures: list[Any] = field(default_factory=list)
     quiet: bool = False
     verbose: bool = False
 
