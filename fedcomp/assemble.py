@@ -19,6 +19,7 @@ from fedcomp.compressor.estimator import ESTIMATORS
 from fedcomp.compressor.feedback import FEEDBACKS
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
+from fedcomp.defaults import changes, default_choice
 from fedcomp.keys import Key
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
@@ -60,9 +61,13 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         "downlink": lambda: build_compressor(config.downlink, "downlink"),
     }
     algorithm = build(config.algorithm)
+    wanted = _wanted(algorithm)
+    _refuse_unused(config, set(offered) - wanted)
     if isinstance(algorithm, functools.partial):
-        wanted = inspect.signature(algorithm.func).parameters
-        algorithm = algorithm(**{name: make() for name, make in offered.items() if name in wanted})
+        try:
+            algorithm = algorithm(**{name: make() for name, make in offered.items() if name in wanted})
+        except TypeError as error:  # an option that this algorithm does not have
+            raise _own_line(error, str(config.algorithm.get("_target_"))) from error
     _check_learns(algorithm, model, config)
 
     expected = int(participation.inclusion(config.num_clients).sum().ceil())
@@ -83,6 +88,24 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         workers=Workers(1 if device.type == "cuda" else config.threads or num_cores()),
     )
     return simulation, parts
+
+
+def _wanted(algorithm: Any) -> set[str]:
+    """The constructor's arguments that its own config leaves open."""
+    if not isinstance(algorithm, functools.partial):
+        return set()
+    return set(inspect.signature(algorithm.func).parameters) - set(algorithm.keywords)
+
+
+def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
+    """Raise ValueError for a part that was chosen although the algorithm has no use for it."""
+    for name in sorted(unused):
+        group = "compressor" if name == "uplink" else name
+        given = changes(group, config[group])
+        if given:
+            default, _ = default_choice(group)
+            algorithm = str(config.algorithm.get("_target_")).split(".")[-1]
+            raise ValueError(f"{algorithm} has no use for {', '.join(given)}: leave {group} at its default, {default}")
 
 
 def build(node: Any) -> Any:

@@ -18,9 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp import __version__, schema
 from fedcomp.config_errors import one_line
-
-PACKAGE = Path(__file__).resolve().parent
-CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
+from fedcomp.defaults import CONF
 
 
 class RunFailed(Exception):

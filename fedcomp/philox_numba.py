@@ -5,31 +5,18 @@ Only add, multiply, divide, square root and bit operations, none of them fused: 
 do the tensors of `keys.py`. No kernel starts threads, and each lets go of the interpreter's lock, since draws are made
 within worker threads. Importing this module takes half a second (numba), so `keys.py` does it at the first large draw.
 
-numba keeps compiled code beside this file, or under NUMBA_CACHE_DIR; where neither can be written, each process
-compiles anew. Its cache watches only the file of a function itself, so all that a kernel calls is in this file.
+numba's cache watches only the file of a function itself, so all that a kernel calls is in this file.
 
 Shape legend: M rows (clients), n draws a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from numba import njit
 
+from fedcomp.compiled import compiled
 from fedcomp.normal import ANGLE, COSINE, LN2, LOG, SINE, SQRT_HALF_BITS
 from fedcomp.philox import MULTIPLIERS, ROUNDS, WEYL
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` compiled, and kept on disk where that is possible."""
-    try:
-        return njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # numba finds no folder that it can write
-        return njit(nogil=True)(function)
-
 
 BLOCK = 1024
 """Words that are made at once, in a buffer that stays in the first cache."""

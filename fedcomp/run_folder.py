@@ -26,6 +26,7 @@ WITHOUT_EFFECT = frozenset(
         "quiet",
         "verbose",
         "tracker",
+        "figures",
         "dataset.root",
         "dataset.download",
     }

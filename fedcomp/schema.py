@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -38,6 +38,7 @@ class RunConfig:
     pictures: bool = True
     quiet: bool = False
     verbose: bool = False
+    figures: list[Any] = field(default_factory=list)
 
     algorithm: Any = MISSING
     client: Any = MISSING

@@ -15,7 +15,7 @@ from fedcomp.run_folder import CHECKPOINT, CURVE
 from fedcomp.simulation import checkpoint as checkpoints
 from fedcomp.simulation.checkpoint import Checkpoint
 from fedcomp.simulation.loop import Simulation
-from fedcomp.simulation.watch import REMEDY, Diverged, LossWatch
+from fedcomp.simulation.watch import REMEDY, Diverged, Watch
 from fedcomp.tracking.contract import RunInfo, Tracker
 from fedcomp.tracking.plots import plot_curve
 from fedcomp.tracking.progress import Progress
@@ -129,7 +129,7 @@ class Session:
         return start
 
     def _rounds(self, start: Checkpoint, record: Record, stop: StopRequest) -> None:
-        simulation, watch, ledger = self.simulation, LossWatch(), Ledger()
+        simulation, watch, ledger = self.simulation, Watch(), Ledger()
         ledger.restore(start.ledger)
         began = time.perf_counter() - start.seconds
         state, saved = start.state, time.perf_counter()
@@ -149,8 +149,7 @@ class Session:
             log(0, simulation.evaluate(0, state))
         for done in range(start.round + 1, simulation.rounds + 1):
             state, cohort, metrics = simulation.round(done - 1, state, ledger)
-            if "train/loss" in metrics:
-                watch.see(done, cohort, metrics["train/loss"])
+            watch.see(done, cohort, metrics)
             if done % self.eval_every == 0 or done == simulation.rounds:
                 watch.check()
                 log(done, _test(done, simulation, state) | _means(metrics))

@@ -79,7 +79,10 @@ def test_empty_rounds_are_counted_and_cost_nothing(fedcomp, tmp_path: Path) -> N
 WRONG = [
     (["rouds=3"], "there is no option 'rouds'; did you mean 'rounds'?"),
     (["compressor=topk", "compressor.fractoin=0.1"], "no option 'compressor.fractoin'"),
-    (["compressor=topkk"], "compressor=topkk is unknown; did you mean 'topk'? (there are: dense, sign, topk)"),
+    (
+        ["compressor=topkk"],
+        "compressor=topkk is unknown; did you mean 'topk'? (there are: dense, projection, sign, topk)",
+    ),
     (["experiment=quickstat"], "experiment=quickstat is unknown; did you mean 'quickstart'?"),
     (["compresor=topk"], "there is no option 'compresor'; did you mean 'compressor'?"),
     (["rounds=many"], "Value 'many' of type 'str' could not be converted to Integer"),
@@ -105,7 +108,6 @@ WRONG = [
     (["output_root=/dev/null/runs"], "cannot write /dev/null/runs"),
     (["algorithm.sends=model", "compressor@downlink=sign"], "algorithm.sends=model needs a dense downlink, not Sign"),
     (["model=centres"], "algorithm=fedavg needs a model of kind network, but model=centres is of kind centres"),
-    (["algorithm=power_iteration", "model=mlp"], "take model=principal_direction"),
     (["algorithm=mean_estimation", "dataset=digits"], "set num_clients=1600, or take partition=iid"),
     (["algorithm.weights=luck"], "algorithm.weights=luck must be samples or uniform"),
 ]
@@ -118,6 +120,13 @@ def test_wrong_input_is_one_clear_line(fedcomp, capsys, arguments, message) -> N
     assert message in shown
     assert shown.startswith("fedcomp: error: ")
     assert "\n" not in shown
+
+
+def test_an_algorithm_refuses_a_model_of_another_kind(fedcomp, capsys) -> None:
+    assert fedcomp("algorithm=power_iteration", "model=mlp") == 1
+    shown = capsys.readouterr().err.strip()
+    wanted = "algorithm=power_iteration needs a model of kind principal_direction, but model=mlp is of kind network"
+    assert shown == f"fedcomp: error: {wanted}: take model=principal_direction"
 
 
 def test_memory_that_does_not_fit(fedcomp, capsys, monkeypatch) -> None:
@@ -186,5 +195,10 @@ def test_a_folder_in_use_is_refused(fedcomp, tmp_path: Path, capsys) -> None:
 def test_help_teaches(fedcomp, capsys) -> None:
     assert fedcomp("--help", "output_root=x") == 0
     shown = capsys.readouterr().out
-    for words in ("compressor: dense, sign, topk", "fedcomp -m compressor=dense,topk,sign", "install=bash", "lr: 0.1"):
+    for words in (
+        "compressor: dense, projection, sign, topk",
+        "fedcomp -m compressor=dense,topk,sign",
+        "install=bash",
+        "lr: 0.1",
+    ):
         assert words in shown

@@ -17,7 +17,7 @@ from fedcomp.wire import Common, Link
 
 Rows = TypeVar("Rows")
 Metrics = Mapping[str, Tensor]
-"""Named values of a round: scalars, or [M] one a client (logged as their mean)."""
+"""Named values of a round: scalars, or [M] one a client (logged as their mean; one that is not finite ends the run)."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models
@@ -85,7 +86,7 @@ class FedAvg:
         return FedAvgState(theta, stats, uplink, downlink, self.server.init(theta))
 
     def round(self, state: FedAvgState, cohort: Cohort, ctx: Context) -> tuple[FedAvgState, Metrics]:
-        """One round of algorithm 1."""
+        """One round of algorithm 1; `update/norm` is ||theta_i - theta|| [M], which must be finite."""
         start, stats, downlink = state.theta, state.stats, state.downlink
         if self.sends_model:
             start, downlink = self._send_down("model", start, downlink, cohort.size, ctx)
@@ -96,6 +97,7 @@ class FedAvg:
             return LocalResult(result.theta.sub_(theta), result.stats, result.loss)
 
         local = ctx.clients.run(train, cohort, start.expand(cohort.size, -1), stats.expand(cohort.size, -1))
+        metrics = {"train/loss": local.loss, "update/norm": torch.linalg.vector_norm(local.theta, dim=1)}
         common, coin = ctx.common("update", cohort), ctx.coin("update")
         mean, uplink = self.uplink.send_up(local.theta, state.uplink, cohort, ctx.link, common, coin)
         stats = gather_stats(local.stats, cohort, ctx)
@@ -104,7 +106,7 @@ class FedAvg:
         if not self.sends_model:
             step, downlink = self._send_down("step", step, downlink, ctx.clients.num_clients, ctx)
             stats = send_stats(stats, ctx.clients.num_clients, ctx)
-        return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer), {"train/loss": local.loss}
+        return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer), metrics
 
     def deployed(self, state: FedAvgState, key: Key) -> dict[str, Models]:
         """The server's model."""

@@ -37,20 +37,20 @@ class Codec(Protocol):
 
 
 @runtime_checkable
+class Sized(Protocol):
+    """A codec that cannot send vectors of every size."""
+
+    def check_dim(self, dim: int) -> None:
+        """Raise ValueError, before the first round, if vectors of `dim` entries cannot be sent."""
+        ...
+
+
+@runtime_checkable
 class Summing(Protocol):
     """A codec that sums up messages without decoding each: for sparse messages, or those that one seed decodes."""
 
     def weighted_sum(self, payload: Payload, common: Common, weight: Tensor) -> Tensor:
         """[D] float32 `weight @ decode(payload, common)`, with weight [M]."""
-        ...
-
-
-@runtime_checkable
-class Checking(Protocol):
-    """A codec that does not work for vectors of every size."""
-
-    def check(self, dim: int) -> None:
-        """Raise ValueError if it cannot encode vectors of `dim` entries; asked before the first round."""
         ...
 
 

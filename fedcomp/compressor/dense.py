@@ -49,4 +49,5 @@ class Dense:
 
     def decode(self, payload: Payload, common: Common) -> Tensor:
         """The floats as float32."""
-        return payload.fields["values"].data.to(torch.float32)
+        (values,) = payload.expect(values=common.dim)
+        return values.to(torch.float32)

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from fedcomp.compressor.amount import amount, check_amount, check_amount_fits
 from fedcomp.compressor.check import check_choice
-from fedcomp.compressor.places import POSITIONS, place_code, place_field, read_places
-from fedcomp.compressor.seed import SEEDS, seed_field, shared_source
+from fedcomp.compressor.places import POSITIONS, place_code, place_field, place_layout, read_places
+from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.keys import Key
 from fedcomp.wire import Common, Field, Payload
 from fedcomp.wire.coding import Float
@@ -52,7 +52,7 @@ class Induced:
         if self.k is not None and self.k < 2:
             raise ValueError(f"compressor.k={self.k} must be at least 2: half of it are the largest, half random")
 
-    def check(self, dim: int) -> None:
+    def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""
         check_amount_fits(self.k, dim)
 
@@ -75,12 +75,14 @@ class Induced:
     def decode(self, payload: Payload, common: Common) -> Tensor:
         """Both parts, the random one scaled up."""
         k1, k2 = self.parts(common.dim)
-        largest = read_places(payload, k1)
-        values = payload.fields["drawn"].data
+        code = self._code(common.dim)
+        layout = {"largest": k1, **place_layout(code, k1, common.dim), **seed_layout(self.seed), "drawn": k2}
+        top, sent, *_, values = payload.expect(**layout)
+        largest = read_places(code, sent, k1)
         scale = ((common.dim - k1) if self.restricted else common.dim) / k2
         out = torch.zeros(values.shape[0], common.dim, device=values.device)
         out.scatter_(1, self._drawn(payload, largest, common), values * scale)
-        return out.scatter_add_(1, largest, payload.fields["largest"].data)
+        return out.scatter_add_(1, largest, top)
 
     def expected_error(self, x: Tensor) -> Tensor:
         """[M] float64 E||C(x) - x||^2 of each row: (n / k2 - 1) ||x - C1(x)||^2, n = D, or D - k1 if restricted."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedcomp.wire import Field, Payload
-from fedcomp.wire.coding import Rice, Unsigned, bits_for
+from fedcomp.wire import Field
+from fedcomp.wire.coding import Ascending, Bitmap, Rice, bits_for
 
 POSITIONS = ("auto", "index", "bitmap", "rice")
 
@@ -33,19 +33,24 @@ def place_code(choice: str, k: int, dim: int) -> str:
 def place_field(code: str, places: Tensor, dim: int) -> dict[str, Field]:
     """The field that carries places [M, k], ascending in each row."""
     if code == "index":
-        return {"index": Field(places, Unsigned(bits_for(dim)))}
+        return {"index": Field(places, Ascending(dim))}
     if code == "bitmap":
         chosen = torch.zeros(places.shape[0], dim, dtype=torch.uint8, device=places.device)
-        return {"bitmap": Field(chosen.scatter_(1, places, 1), Unsigned(1))}
+        return {"bitmap": Field(chosen.scatter_(1, places, 1), Bitmap(places.shape[1]))}
     gaps = torch.diff(places, dim=1, prepend=torch.full_like(places[:, :1], -1)) - 1
     return {"gaps": Field(gaps, Rice.for_gaps(places.shape[1], dim))}
 
 
-def read_places(payload: Payload, k: int) -> Tensor:
-    """[M, k] the places that `place_field` sent."""
-    if "index" in payload.fields:
-        return payload.fields["index"].data
-    if "gaps" in payload.fields:
-        return (payload.fields["gaps"].data + 1).cumsum(1) - 1
+def place_layout(code: str, k: int, dim: int) -> dict[str, int]:
+    """Name and number of entries of that field, for `Payload.expect`."""
+    return {"bitmap": dim} if code == "bitmap" else {"index" if code == "index" else "gaps": k}
+
+
+def read_places(code: str, data: Tensor, k: int) -> Tensor:
+    """[M, k] the places that the field's data says."""
+    if code == "index":
+        return data
+    if code == "rice":
+        return (data + 1).cumsum(1) - 1
     # Places of a bitmap without asking the device how many there are: a stable sort puts the ones first, in order.
-    return payload.fields["bitmap"].data.sort(dim=1, descending=True, stable=True).indices[:, :k]
+    return data.sort(dim=1, descending=True, stable=True).indices[:, :k]

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fedcomp.compressor.amount import amount, check_amount, check_amount_fits
 from fedcomp.compressor.check import check_choice
-from fedcomp.compressor.places import POSITIONS, place_code, place_field, read_places
-from fedcomp.compressor.seed import SEEDS, seed_field, shared_source
+from fedcomp.compressor.places import POSITIONS, place_code, place_field, place_layout, read_places
+from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.keys import Key
 from fedcomp.wire import Common, Field, Payload
 from fedcomp.wire.coding import Float
@@ -64,7 +64,7 @@ class RandK:
         """Whether it is not scaled up."""
         return self.scale == "none"
 
-    def check(self, dim: int) -> None:
+    def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""
         check_amount_fits(self.k, dim)
 
@@ -89,14 +89,19 @@ class RandK:
 
     def sampled(self, payload: Payload, common: Common) -> tuple[Tensor, Tensor]:
         """(values [M, k] as they are, places [M, k])."""
-        places = self._drawn(payload, common) if self.places == "seed" else read_places(payload, self._k(common))
-        return payload.fields["values"].data, places
+        k = self.num_sent(common.dim)
+        if self.places == "seed":
+            values = payload.expect(**seed_layout(self.seed), values=k)[-1]
+            return values, self._drawn(payload, common)
+        code = place_code(self.places, k, common.dim)
+        sent, values = payload.expect(**place_layout(code, k, common.dim), values=k)
+        return values, read_places(code, sent, k)
 
     def decode(self, payload: Payload, common: Common) -> Tensor:
         """The values at their places, scaled, zero elsewhere."""
         values, places = self.sampled(payload, common)
         if self.scale == "unbiased":
-            values = values * (common.dim / self._k(common))
+            values = values * (common.dim / self.num_sent(common.dim))
         return torch.zeros(values.shape[0], common.dim, device=values.device).scatter_(1, places, values)
 
     def expected_error(self, x: Tensor) -> Tensor:
@@ -104,9 +109,6 @@ class RandK:
         p = self.probability(x.shape[1])
         return x.double().square().sum(1) * (1 / p - 1 if self.scale == "unbiased" else 1 - p)
 
-    def _k(self, common: Common) -> int:
-        return self.num_sent(common.dim)
-
     def _drawn(self, payload: Payload, common: Common) -> Tensor:
         key, numbers = shared_source(payload, common)
-        return key.fold("places").subset(numbers, self._k(common), common.dim)
+        return key.fold("places").subset(numbers, self.num_sent(common.dim), common.dim)

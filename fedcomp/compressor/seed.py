@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from fedcomp.keys import Key
+from fedcomp.philox import MASK
 from fedcomp.wire import Common, Field, Payload
 from fedcomp.wire.coding import Unsigned
 
@@ -18,9 +20,25 @@ def seed_field(choice: str, common: Common, coin: Key) -> dict[str, Field]:
     return {"seed": Field(coin.fold("seed").words(common.ids, 2), Unsigned(32))} if choice == "sent" else {}
 
 
+def seed_layout(choice: str) -> dict[str, int]:
+    """Name and number of entries of that field, for `Payload.expect`."""
+    return {"seed": 2} if choice == "sent" else {}
+
+
 def shared_source(payload: Payload, common: Common) -> tuple[Key, Tensor]:
     """(key, [M] numbers) for `key.words(numbers, n)` and the like: what names the draws that both ends make."""
-    if "seed" not in payload.fields:
-        return common.key, common.ids
-    words = payload.fields["seed"].data
-    return Key(("seed",)), (words[:, 0] << 32) | words[:, 1]
+    if "seed" in payload.fields:
+        return Key(("seed",)), seed_number(payload.fields["seed"].data)
+    if common.seed is not None:
+        return Key(("seed",)), common.seed
+    return common.key, common.ids
+
+
+def seed_number(words: Tensor) -> Tensor:
+    """[M] int64 seeds from their two words of 32 bits [M, 2]."""
+    return (words[:, 0] << 32) | words[:, 1]
+
+
+def seed_words(number: Tensor) -> Tensor:
+    """[M, 2] int64: the words of 32 bits of the seeds [M]; undoes `seed_number`."""
+    return torch.stack((number >> 32, number), 1) & MASK

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.granularity import GRANULARITIES, block_sizes, multiply_
 from fedcomp.keys import Key
 from fedcomp.wire import Common, Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
 
 SCALES = ("mean_abs", "fixed")
-GRANULARITIES = ("layer", "model")
 
 
 @dataclass(frozen=True)
@@ -54,19 +54,15 @@ class Sign:
         """One bit an entry (1 for x >= 0), and the scales."""
         fields = {"signs": Field((x >= 0).to(torch.uint8), Unsigned(1))}
         if self.scale == "mean_abs":
-            means = [part.abs().mean(1) for part in x.split(self._sizes(common), dim=1)]
+            means = [part.abs().mean(1) for part in x.split(block_sizes(self.granularity, common), dim=1)]
             fields["scales"] = Field(torch.stack(means, 1), Float())
         return Payload(fields, paper_bits=common.dim)
 
     def decode(self, payload: Payload, common: Common) -> Tensor:
         """a * sign, the scale of each tensor repeated over its entries."""
-        signs = payload.fields["signs"].data.to(torch.float32).mul_(2.0).sub_(1.0)
         if self.scale == "fixed":
-            return signs.mul_(self.value)
-        scales = payload.fields["scales"].data
-        for part, scale in zip(signs.split(self._sizes(common), dim=1), scales.unbind(1)):
-            part.mul_(scale[:, None])
-        return signs
-
-    def _sizes(self, common: Common) -> list[int]:
-        return list(common.layers) if self.granularity == "layer" else [common.dim]
+            (signs,) = payload.expect(signs=common.dim)
+            return (signs - 0.5).mul_(2.0 * self.value)
+        sizes = block_sizes(self.granularity, common)
+        signs, scales = payload.expect(signs=common.dim, scales=len(sizes))
+        return multiply_(signs - 0.5, 2.0 * scales, sizes)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedcomp.compressor.amount import amount, check_amount, check_amount_fits
 from fedcomp.compressor.check import check_choice
-from fedcomp.compressor.places import POSITIONS, place_code, place_field, read_places, worst_bits
+from fedcomp.compressor.places import POSITIONS, place_code, place_field, place_layout, read_places, worst_bits
 from fedcomp.keys import Key
 from fedcomp.wire import Common, Field, Payload
 from fedcomp.wire.coding import Float
@@ -50,7 +50,7 @@ class TopK:
         if self.match_bits is not None and self.k is not None:
             raise ValueError("compressor.k and compressor.match_bits both set the number of entries: give one of them")
 
-    def check(self, dim: int) -> None:
+    def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D, or if not even one entry keeps to the budget."""
         check_amount_fits(self.k, dim)
         if self.match_bits is not None and self._bits(1, dim) > self.match_bits * dim:
@@ -82,8 +82,9 @@ class TopK:
 
     def decode(self, payload: Payload, common: Common) -> Tensor:
         """The values at their places, zero elsewhere."""
-        values = payload.fields["values"].data
-        places = read_places(payload, self.num_sent(common.dim))
+        k, code = self.num_sent(common.dim), self.position_code(common.dim)
+        values, sent = payload.expect(values=k, **place_layout(code, k, common.dim))
+        places = read_places(code, sent, k)
         return values.new_zeros(values.shape[0], common.dim).scatter_(1, places, values)
 
     def _bits(self, k: int, dim: int) -> int:

@@ -21,7 +21,7 @@ from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.compaction import compact
 from fedcomp.keys import Key
 from fedcomp.wire import Common, Field, Payload
-from fedcomp.wire.coding import Float, Unsigned, bits_for
+from fedcomp.wire.coding import Ascending, Float, Unsigned
 
 VALUES = ("float", "sign")
 
@@ -48,7 +48,7 @@ class Wangni:
         check_amount(self.fraction, self.k)
         check_choice("compressor.values", self.values, VALUES)
 
-    def check(self, dim: int) -> None:
+    def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""
         check_amount_fits(self.k, dim)
 
@@ -70,11 +70,14 @@ class Wangni:
 
     def decode(self, payload: Payload, common: Common) -> Tensor:
         """The values at their places, zero elsewhere."""
+        dim = common.dim
         if self.values == "float":
-            return _spread(payload, "sent", payload.fields["sent_values"].data, common.dim)
-        signs = payload.fields["signed_values"].data.to(torch.float32).mul_(2.0).sub_(1.0)
-        rest = _spread(payload, "signed", signs * payload.fields["step"].data, common.dim)
-        return rest + _spread(payload, "saturated", payload.fields["saturated_values"].data, common.dim)
+            _, values = payload.expect(sent_places=dim, sent_values=dim)
+            return _spread(payload, "sent", values, dim)
+        names = ("saturated_places", "saturated_values", "signed_places", "signed_values")
+        step, _, large, _, positive = payload.expect(step=1, **dict.fromkeys(names, dim))
+        signs = positive.to(torch.float32).mul_(2.0).sub_(1.0)
+        return _spread(payload, "signed", signs * step, dim) + _spread(payload, "saturated", large, dim)
 
     def expected_error(self, x: Tensor) -> Tensor:
         """[M] float64 E||C(x) - x||^2 of each row: sum x_j^2 (1 / p_j - 1) = sum |x_j| max(1 / lambda - |x_j|, 0)."""
@@ -104,7 +107,7 @@ def _group(name: str, sent: Tensor, values: Tensor, coding: Float | Unsigned) ->
     dim, count = sent.shape[1], sent.sum(1)
     every = torch.arange(dim, device=sent.device).expand(sent.shape)
     return {
-        f"{name}_places": Field(compact(every, sent), Unsigned(bits_for(dim)), count),
+        f"{name}_places": Field(compact(every, sent), Ascending(dim), count),
         f"{name}_values": Field(compact(values, sent), coding, count),
     }
 

@@ -20,6 +20,8 @@ class Common:
         side: [M, D] side information, such as a prior; None where there is none.
         senders: [n] int64 everybody who sends this message in this round, ascending, for codecs in which one
             sender's part depends on the others; None: `ids` are all.
+        seed: [M] or [1] int64, a seed a row or one for all that both ends hold from an earlier message, to draw from
+            instead of `key`; None where there is none.
     """
 
     key: Key
@@ -27,6 +29,7 @@ class Common:
     layers: tuple[int, ...]
     side: Tensor | None = None
     senders: Tensor | None = None
+    seed: Tensor | None = None
 
     @property
     def dim(self) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedcomp.wire.coding import Coding, Unsigned, bits_for
+from fedcomp.wire.errors import WireError
 from fedcomp.wire.payload import Field, Payload
 
 
@@ -20,13 +21,20 @@ class FieldLayout:
         num: n, entries a row (at most, for a ragged field).
         coding: how an entry is written.
         dtype: of the entries in memory.
-        ragged: whether a row begins with the number of its entries.
+        ragged: whether a row sends the first of its entries only.
+        known_counts: how many, row by row, where both ends know it; None: a ragged row begins with the number.
     """
 
     num: int
     coding: Coding
     dtype: torch.dtype
-    ragged: bool
+    ragged: bool = False
+    known_counts: tuple[int, ...] | None = None
+
+    @property
+    def count_coding(self) -> Unsigned:
+        """How the number of a ragged row's entries is written."""
+        return Unsigned(bits_for(self.num + 1), self.num + 1)
 
 
 Layout = Mapping[str, FieldLayout]
@@ -34,28 +42,31 @@ Layout = Mapping[str, FieldLayout]
 
 def layout(payload: Payload) -> Layout:
     """The layout that sender and receiver share."""
-    return {
-        name: FieldLayout(field.data.shape[1], field.coding, field.data.dtype, field.count is not None)
-        for name, field in payload.fields.items()
-    }
+    return {name: _field_layout(field) for name, field in payload.fields.items()}
 
 
 def pack(payload: Payload, row: int) -> bytes:
     """The bytes of one row's message; the last byte is filled up with zeros."""
     bits = []
     for field in payload.fields.values():
-        data, num = field.data[row].cpu(), field.data.shape[1]
+        data = field.data[row].cpu()
         if field.count is not None:
             sent = int(field.count[row])
-            bits.append(Unsigned(bits_for(num + 1)).write(torch.tensor([sent])))
+            if not field.count_known:
+                bits.append(_field_layout(field).count_coding.write(torch.tensor([sent])))
             data = data[:sent]
         bits.append(field.coding.write(data))
     return np.packbits(np.concatenate(bits)).tobytes()
 
 
 def unpack(messages: list[bytes], known: Layout, device: torch.device) -> Payload:
-    """Read one message a row; only the bytes and the layout are used."""
-    rows = [_read(np.unpackbits(np.frombuffer(message, np.uint8)), known) for message in messages]
+    """Read one message a row; only the bytes and the layout are used.
+
+    Raises:
+        WireError: bytes that no sender of this layout can have written: cut, padded, or with an entry that is not
+            allowed. It names the field.
+    """
+    rows = [_read(message, row, known) for row, message in enumerate(messages)]
     fields = {}
     for name, part in known.items():
         data = torch.zeros(len(rows), part.num, dtype=part.dtype)
@@ -63,16 +74,30 @@ def unpack(messages: list[bytes], known: Layout, device: torch.device) -> Payloa
         for index, row in enumerate(rows):
             count[index] = row[name].shape[0]
             data[index, : row[name].shape[0]] = row[name]
-        fields[name] = Field(data.to(device), part.coding, count.to(device) if part.ragged else None)
+        sent = count.to(device) if part.ragged else None
+        fields[name] = Field(data.to(device), part.coding, sent, part.known_counts is not None)
     return Payload(fields)
 
 
-def _read(bits: np.ndarray, known: Layout) -> dict[str, torch.Tensor]:
+def _field_layout(field: Field) -> FieldLayout:
+    known = tuple(field.count.tolist()) if field.count is not None and field.count_known else None
+    return FieldLayout(field.data.shape[1], field.coding, field.data.dtype, field.count is not None, known)
+
+
+def _read(message: bytes, index: int, known: Layout) -> dict[str, torch.Tensor]:
+    bits = np.unpackbits(np.frombuffer(message, np.uint8))
     row, at = {}, 0
     for name, part in known.items():
-        num = part.num
-        if part.ragged:
-            count, at = Unsigned(bits_for(part.num + 1)).read(bits, at, 1, torch.int64)
-            num = int(count)
-        row[name], at = part.coding.read(bits, at, num, part.dtype)
+        try:
+            num = part.num
+            if part.known_counts is not None:
+                num = part.known_counts[index]
+            elif part.ragged:
+                count, at = part.count_coding.read(bits, at, 1, torch.int64)
+                num = int(count)
+            row[name], at = part.coding.read(bits, at, num, part.dtype)
+        except WireError as error:
+            raise WireError(f"field {name} of row {index}: {error}") from None
+    if len(bits) - at >= 8 or bits[at:].any():
+        raise WireError(f"row {index}: {len(bits) - at} bits after the last field, not the zeros that fill up a byte")
     return row

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.wire.coding import Coding, bits_for
+from fedcomp.wire.errors import WireError
 
 
 @dataclass(frozen=True)
@@ -23,29 +24,24 @@ class Field:
         coding: how an entry is written.
         count: [M] int64 entries that row really sends, the first ones (the rest is zero and not sent); itself sent
             before them. None: all n, which both ends know.
+        count_known: both ends know `count` from what they share, so that it is neither sent nor charged.
     """
 
     data: Tensor
     coding: Coding
     count: Tensor | None = None
+    count_known: bool = False
 
     @property
     def static_bits(self) -> int | None:
         """Bits a row takes, where all take as many and the layout alone says so; else None."""
-        if self.count is not None or self.coding.width is None:
-            return None
-        return self.data.shape[1] * self.coding.width
+        return self.coding.fixed_bits(self.data.shape[1]) if self.count is None else None
 
     @property
     def bits(self) -> Tensor:
         """[M] int64 bits of each row, the count's own included."""
-        if self.static_bits is not None:
-            return torch.full((self.data.shape[0],), self.static_bits, dtype=torch.int64, device=self.data.device)
-        each = self.coding.bits(self.data)
-        if self.count is None:
-            return each.sum(1)
-        sent = torch.arange(self.data.shape[1], device=self.data.device) < self.count[:, None]
-        return (each * sent).sum(1) + bits_for(self.data.shape[1] + 1)
+        bits = self.coding.bits(self.data, self.count)
+        return bits if self.count is None or self.count_known else bits + bits_for(self.data.shape[1] + 1)
 
 
 @dataclass(frozen=True)
@@ -65,6 +61,20 @@ class Payload:
         """M."""
         return next(iter(self.fields.values())).data.shape[0]
 
+    def expect(self, **nums: int) -> tuple[Tensor, ...]:
+        """The data of the fields, given the name and the n of each: what a decoder reads its message with.
+
+        Raises:
+            WireError: these are not the fields of this message, or not their numbers of entries.
+        """
+        held = {name: field.data.shape[1] for name, field in self.fields.items()}
+        if held != nums:
+            raise WireError(
+                f"this message holds {_described(held)}; expected {_described(nums)}: it was made by another codec or "
+                "for another vector"
+            )
+        return tuple(self.fields[name].data for name in nums)
+
     @property
     def bits(self) -> Tensor:
         """[M] int64 true bits of each row's message."""
@@ -83,3 +93,7 @@ class Payload:
                 fixed += static
         total = fixed * self.num_rows
         return total if not varying else torch.stack(varying).sum() + total
+
+
+def _described(nums: Mapping[str, int]) -> str:
+    return ", ".join(f"{num} {name}" for name, num in nums.items()) or "nothing"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.fedscalar import FedScalar
 from fedcomp.algorithm.kmeans import KMeans
 from fedcomp.algorithm.mean_estimation import MeanEstimation
 from fedcomp.algorithm.power_iteration import PowerIteration
@@ -29,6 +30,8 @@ from tests.conformance.algorithm import CHECKS, AlgorithmCase, conforms
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
 DENSE, TOPK = Compressor(Dense()), Compressor(TopK(0.2, "index"), ErrorFeedback())
 SIGN = Compressor(Sign(), ErrorFeedback())
+SLOW = Sgd(lr=0.01, batch_size=4)
+"""Projected on one direction, a step is about sqrt(D) times as long."""
 
 
 def _dense(dim, stats, layers, cohort):
@@ -59,6 +62,16 @@ def _topk_up_sign_down(dim, stats, layers, cohort):
 
 THREE, CENTRED = partial(Centres, num_clusters=3), partial(PrincipalDirection, centre="global")
 
+
+def _shared_scalar(dim, stats, layers, cohort):
+    each = 32 * dim + 64 + 32 * stats
+    return {"uplink": cohort * (32 + 32 * stats), "downlink": cohort * each, "broadcast": each}
+
+
+def _scalar_each(dim, stats, layers, cohort):
+    return {"uplink": cohort * (64 + 3 * 32), "downlink": cohort * 32 * dim, "broadcast": 32 * dim}
+
+
 CASES = [
     AlgorithmCase("fedavg", FedAvg(SGD, STEP, DENSE, DENSE), _dense),
     AlgorithmCase("fedavg-batch_norm", FedAvg(SGD, STEP, DENSE, DENSE), _dense, world.with_batch_norm),
@@ -85,6 +98,16 @@ CASES = [
     AlgorithmCase("kmeans-lossy", KMeans(Compressor(TopK(0.6)), SIGN, 4), None, THREE, metric="test/objective"),
     AlgorithmCase("mean", MeanEstimation(DENSE), _up_only, MeanVector, world.FULL, metric="test/error"),
     AlgorithmCase("mean-topk", MeanEstimation(TOPK, "keep"), None, MeanVector, metric="test/error"),
+    AlgorithmCase("fedscalar-shared", FedScalar(SLOW, num_projections=1), _shared_scalar, world.with_batch_norm),
+    AlgorithmCase("fedscalar-per_agent", FedScalar(SLOW, "per_agent", "gaussian", 3), _scalar_each),
+    AlgorithmCase("fedscalar-replay", FedScalar(SLOW, distribution="sphere", downlink="scalar"), None),
+    AlgorithmCase(
+        "fedscalar-replay-each",
+        FedScalar(SLOW, "per_agent", num_projections=4, directions="orthonormal", seed="derived", downlink="scalar"),
+        None,
+        world.with_batch_norm,
+        participation=world.FULL,
+    ),
 ]
 
 

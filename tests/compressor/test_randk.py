@@ -83,6 +83,6 @@ def test_wrong_options(options, line) -> None:
 
 def test_k_beyond_the_vector_is_refused() -> None:
     with pytest.raises(ValueError, match=r"compressor.k=13 is more than the D = 12 entries"):
-        RandK(k=13).check(DIM)
+        RandK(k=13).check_dim(DIM)
     with pytest.raises(ValueError, match=r"compressor.k=13 is more than the D = 12 entries"):
         draws(RandK(k=13), _rows(), 1)

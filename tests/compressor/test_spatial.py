@@ -12,6 +12,7 @@ from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.estimator import WeightedSum
 from fedcomp.compressor.randk import RandK
+from fedcomp.compressor.random_mask import RandomMask
 from fedcomp.compressor.spatial import Spatial, _binomial, _factors
 from fedcomp.compressor.topk import TopK
 from tests.compressor.drawing import known
@@ -129,6 +130,15 @@ def test_weights() -> None:
     draws = _estimates(RandK(k=4), Spatial("avg"), x, 800, weight).double()
     error = draws - (weight @ x).double()
     assert (error.mean(0).abs() < 5 * error.std(0) / 800**0.5).all()
+
+
+def test_random_mask_too() -> None:
+    x = torch.randn(4, 9, generator=torch.Generator().manual_seed(3)) + 1
+    codec, estimator = RandomMask(0.4), Spatial("avg")
+    error = _estimates(codec, estimator, x, 800).double() - x.double().mean(0)
+    assert (error.mean(0).abs() < 5 * error.std(0) / 800**0.5).all()
+    squares = error.square().sum(1)
+    assert abs(squares.mean() - estimator.expected_error(codec, x)) < 5 * squares.std() / 800**0.5
 
 
 def test_online_learns_the_correlation_and_stays_unbiased() -> None:

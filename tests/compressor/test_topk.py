@@ -91,6 +91,6 @@ def test_bit_budget() -> None:
         codec = TopK(match_bits=1.5, positions=positions)
         assert 0.9 * 1.5 * 3000 < int(codec.encode(x, known, Key()).bits) <= 1.5 * 3000
     with pytest.raises(ValueError, match=r"match_bits=0.1 leaves 1 bits for 10 entries"):
-        TopK(match_bits=0.1).check(10)
+        TopK(match_bits=0.1).check_dim(10)
     with pytest.raises(ValueError, match="both set the number of entries"):
         TopK(match_bits=1.0, k=3)

@@ -69,4 +69,4 @@ def test_options_are_checked() -> None:
     with pytest.raises(ValueError, match="compressor.values=int must be one of float, sign"):
         Wangni(values="int")
     with pytest.raises(ValueError, match="compressor.k=13 is more than the D = 12 entries"):
-        Wangni(k=13).check(12)
+        Wangni(k=13).check_dim(12)

@@ -18,7 +18,7 @@ from fedcomp.compressor.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.evaluation import evaluate
 from fedcomp.simulation.memory import check_memory, state_bytes
-from fedcomp.simulation.watch import Diverged, LossWatch
+from fedcomp.simulation.watch import Diverged, Watch
 from fedcomp.wire import Ledger
 from tests.conformance import world
 
@@ -111,11 +111,24 @@ def test_evaluation_averages_over_models() -> None:
 
 
 def test_watch_names_round_client_and_remedy() -> None:
-    watch = LossWatch()
+    watch = Watch()
     cohort = Cohort.of([2, 5, 7], torch.ones(3))
-    watch.see(3, cohort, torch.tensor([1.0, 1e38, 3e38]))
+    watch.see(3, cohort, {"train/loss": torch.tensor([1.0, 1e38, 3e38]), "estimate/excess": torch.tensor(float("nan"))})
+    bad = torch.tensor([1.0, float("nan"), float("inf")])
     with pytest.raises(Diverged, match="round 4: the loss of client 5 and 1 more is nan; lower client.lr"):
-        watch.see(4, cohort, torch.tensor([1.0, float("nan"), float("inf")]))
+        watch.see(4, cohort, {"train/loss": bad})
+    with pytest.raises(Diverged, match="round 5: the message/scalar of client 7 is inf; lower client.lr"):
+        watch.see(
+            5, cohort, {"train/loss": bad[:1].expand(3), "message/scalar": torch.tensor([0.0, 1.0, float("inf")])}
+        )
+
+
+def test_update_that_is_not_finite_is_named_though_its_loss_is() -> None:
+    sim = world.simulation(FedAvg(Sgd(lr=1e38, clip_norm=None, steps=1), ServerSgd(), DENSE, DENSE))
+    _, cohort, metrics = sim.round(0, sim.init(), Ledger())
+    assert torch.isfinite(metrics["train/loss"]).all()
+    with pytest.raises(Diverged, match=rf"round 1: the update/norm of client {cohort.clients[0]} and 2 more is inf"):
+        Watch().see(1, cohort, metrics)
 
 
 def test_state_bytes_are_counted_without_allocating() -> None:

@@ -9,6 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.fedscalar import FedScalar
 from fedcomp.algorithm.kmeans import KMeans
 from fedcomp.algorithm.mean_estimation import MeanEstimation
 from fedcomp.algorithm.power_iteration import PowerIteration
@@ -63,6 +64,25 @@ def test_a_round_reads_nothing(codec, module) -> None:
     with counter:
         ledger.counters()
     assert len(counter.reads) == (1 if "rice" in str(codec) else 0)
+
+
+@pytest.mark.parametrize("downlink", ["model", "scalar"])
+@pytest.mark.parametrize("seed", ["sent", "derived"])
+@pytest.mark.parametrize(("vector", "directions"), [("shared", "independent"), ("per_agent", "orthonormal")])
+def test_a_round_of_scalars_reads_nothing(vector, directions, seed, downlink) -> None:
+    algorithm = FedScalar(Sgd(lr=0.01), vector, "sphere", 2, directions, seed=seed, downlink=downlink)
+    sim = world.simulation(algorithm, world.with_batch_norm, chunk_size=2)
+    cohort = world.FULL.sample(sim.key, torch.ones(world.NUM_CLIENTS, dtype=torch.float64))
+    fixed = world.variant(sim, participation=_Fixed(cohort))
+    state, ledger = fixed.init(), Ledger()
+    with Counter() as counter:
+        for index in range(3):
+            state, _, _ = fixed.round(index, state, ledger)
+    assert counter.reads == []
+    expected, _, _ = fixed.round(3, state, Ledger())
+    with torch.device("meta"):
+        after, _, _ = fixed.round(3, state, Ledger())
+    assert torch.equal(after.theta, expected.theta)
 
 
 @pytest.mark.parametrize("codec", UPLINKS, ids=str)

@@ -50,6 +50,18 @@ def test_ragged_rows_send_their_count() -> None:
     assert received.fields["codes"].count.tolist() == [2, 4, 0]
 
 
+def test_counts_that_both_ends_know_are_neither_sent_nor_charged() -> None:
+    data = torch.tensor([[7, 8, 0, 0], [1, 2, 3, 4], [0, 0, 0, 0]])
+    payload = Payload({"codes": Field(data, Unsigned(4), torch.tensor([2, 4, 0]), count_known=True)})
+    assert payload.bits.tolist() == [8, 16, 0]
+    assert [len(pack(payload, row)) for row in range(3)] == [1, 2, 0]
+    assert layout(payload)["codes"].known_counts == (2, 4, 0)
+    received = WireLink(Ledger()).up(payload)
+    assert torch.equal(received.fields["codes"].data, data)
+    assert received.fields["codes"].count.tolist() == [2, 4, 0]
+    assert torch.equal(received.bits, payload.bits)
+
+
 def test_a_false_width_is_caught_by_the_wire() -> None:
     class Liar(Unsigned):
         def write(self, row):

@@ -1,0 +1,176 @@
+"""FedScalar: every agent uploads the inner products of its local change with random vectors.
+
+"FedScalar", arXiv:2410.02260v1 (2024), algorithm 1, with one vector for all agents (`vector=shared`); by their
+abstracts, v2 and v3 (2026) let each agent draw its own and upload the seed too (`per_agent`). Departures from v1:
+    the server sends a seed instead of v itself, which would cost as much as the model;
+    the mean is over the m participants; line 9's 1/N, which shortens the expected step by m/N, is
+    `normalise=population`;
+    more than one projection, orthonormal directions and the downlink of scalars are ours.
+The paper counts the uploaded scalars alone, in neither direction anything else.
+
+The step's noise is that of the projection, about d ||mean delta||^2 a round for L = 1, whatever the distribution:
+Rademacher vectors save the factor (d - 1) / (d + 1), not what Proposition 3.1 says (a test shows it).
+
+Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics, L projections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.replay import Replay, send_model
+from fedcomp.algorithm.running_stats import gather_stats, send_stats
+from fedcomp.client import LocalData, LocalSolver
+from fedcomp.client.solver import LocalResult
+from fedcomp.cohort import Cohort
+from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.projection import Projection
+from fedcomp.compressor.seed import seed_field, seed_number
+from fedcomp.keys import Key
+from fedcomp.wire import Common, Field, Payload
+
+
+@dataclass(frozen=True)
+class FedScalarState:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [D] the server's model. stats: [C] its running statistics.
+        replay: what a downlink of scalars builds on; empty where models are sent.
+    """
+
+    theta: Tensor
+    stats: Tensor
+    replay: Replay
+
+
+@dataclass(frozen=True)
+class FedScalar:
+    """x <- x + (1/c) sum_n r_n v_n with r_n = <delta_n, v_n>, delta_n the signed change of S local steps.
+
+    Attributes:
+        client: trains locally.
+        vector: shared, one random vector a round (v1); per_agent, each agent's own (v2, v3).
+        distribution, num_projections, directions: of the vectors, see `Projection`.
+        normalise: c is the number of participants (their weights, under unequal probabilities) or the population, N.
+        seed: sent, 64 bits a round: down to participants (shared) or up from each (per_agent); derived, from the run's
+            seed, the round and the agent's number.
+        downlink: model; scalar, see `Replay`.
+    """
+
+    client: LocalSolver
+    vector: str = "shared"
+    distribution: str = "rademacher"
+    num_projections: int = 1
+    directions: str = "independent"
+    normalise: str = "participants"
+    seed: str = "sent"
+    downlink: str = "model"
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.normalise", self.normalise, ("participants", "population"))
+        check_choice("algorithm.downlink", self.downlink, ("model", "scalar"))
+        with _own_names():
+            self.codec  # noqa: B018  its options are checked as it is made
+
+    @property
+    def weights(self) -> str:
+        """All agents count alike."""
+        return "uniform"
+
+    @property
+    def codec(self) -> Projection:
+        """What turns a local change into scalars."""
+        return Projection(self.vector, self.distribution, self.num_projections, self.directions, self.seed)
+
+    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> FedScalarState:
+        """The first model. Raises ValueError: more orthonormal directions than parameters."""
+        with _own_names():
+            self.codec.check_dim(theta.shape[0])
+        replays = self.downlink == "scalar"
+        replay = Replay.init(theta if replays else theta[:0], num_clients if replays else 0, self.codec)
+        return FedScalarState(theta, stats, replay)
+
+    def round(self, state: FedScalarState, cohort: Cohort, ctx: Context) -> tuple[FedScalarState, Metrics]:
+        """One round of algorithm 1."""
+        codec, weight = self.codec, cohort.weight
+        if self.normalise == "population":
+            weight = torch.full_like(weight, 1 / ctx.clients.num_clients)
+        common = self._common(cohort, ctx)
+        start = self._send_down(state, cohort, ctx)
+        stats = send_stats(state.stats, cohort.size, ctx)
+
+        def train(data: LocalData, theta: Tensor, stats: Tensor) -> LocalResult:
+            result = self.client.run(data, theta, stats, ctx.progress)
+            return LocalResult(result.theta.sub_(theta), result.stats, result.loss)
+
+        local = ctx.clients.run(train, cohort, start, stats.expand(cohort.size, -1))
+        received = ctx.link.up(codec.encode(local.theta, common, ctx.coin("update")))
+        stats = gather_stats(local.stats, cohort, ctx)
+        message = _finite(codec.weighted(received, weight))
+        step = codec.weighted_sum(message, common, weight.new_ones(message.num_rows))
+
+        replay = state.replay
+        if self.downlink == "scalar":
+            number = common.seed if common.seed is not None else seed_number(message.fields["seed"].data)
+            replay = replay.remember(state.theta, message.fields["scalars"].data, number, cohort, ctx.round)
+        metrics = {"train/loss": local.loss, "message/scalar": received.fields["scalars"].data.abs().amax(1)}
+        return FedScalarState(state.theta + step, stats, replay), metrics | _noise(step, weight @ local.theta)
+
+    def deployed(self, state: FedScalarState, key: Key) -> dict[str, Models]:
+        """The server's model."""
+        return {"test": Models(state.theta[None], state.stats[None])}
+
+    def _common(self, cohort: Cohort, ctx: Context) -> Common:
+        """What both ends know of the messages up: the seeds, unless they go up with them."""
+        common = ctx.common("update", cohort)
+        if self.vector == "per_agent":
+            if self.seed == "sent":
+                return common
+            return replace(common, seed=seed_number(common.key.fold("seed").words(cohort.ids, 2)))
+        server = ctx.common("direction", ctx.server(cohort.weight))
+        if self.seed == "sent":
+            payload = Payload(seed_field("sent", server, ctx.coin("direction")), paper_bits=0)
+            words = ctx.link.broadcast(payload, cohort.size).fields["seed"].data
+        else:
+            words = server.key.fold("seed").words(server.ids, 2)
+        return replace(common, seed=seed_number(words))
+
+    def _send_down(self, state: FedScalarState, cohort: Cohort, ctx: Context) -> Tensor:
+        """[M, D] the models that the cohort begins with."""
+        if self.downlink == "scalar":
+            return state.replay.send(state.theta, cohort, self.codec, ctx)
+        return send_model(state.theta, cohort.size, ctx).expand(cohort.size, -1)
+
+
+@contextmanager
+def _own_names() -> Iterator[None]:
+    """The codec's options are the algorithm's here, and errors say so."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(str(error).replace("compressor.", "algorithm.")) from error
+
+
+def _finite(message: Payload) -> Payload:
+    """Scalars that are not finite enter no model; `message/scalar` then stops the run."""
+    scalars = message.fields["scalars"]
+    kept = Field(scalars.data.nan_to_num(0.0, 0.0, 0.0), scalars.coding)
+    return Payload({**message.fields, "scalars": kept}, message.paper_bits)
+
+
+def _noise(step: Tensor, mean: Tensor) -> dict[str, Tensor]:
+    """How noisy the step y is, given the mean change that it estimates.
+
+    estimate/excess is ||y||^2 / ||mean||^2, in expectation d + 2 (Gaussian) or d (Rademacher, sphere) for one shared
+    vector; estimate/variance is ||y - mean||^2 / ||mean||^2, in expectation tr Cov(y) / ||mean||^2: d + 1 or d - 1.
+    """
+    size = mean.square().sum(dtype=torch.float64).clamp(min=torch.finfo(torch.float64).tiny)
+    excess = step.square().sum(dtype=torch.float64) / size
+    return {"estimate/excess": excess, "estimate/variance": (step - mean).square().sum(dtype=torch.float64) / size}

@@ -1,0 +1,46 @@
+"""Signs and a Walsh-Hadamard transform of a power-of-two piece of every row, in place: H diag(s) / sqrt(n) and back.
+
+Levels with strides 1, 2, 4, ... in this order, each a sum and a difference of two entries, so the tensors here and the
+compiled code of `hadamard_numba.py` agree bit for bit: levels may be fused, but no sum is taken in another order.
+
+Shape legend: M rows, D entries a row, n = 2^a entries of a piece.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def apply(values_MD: Tensor, first: int, size: int, words: Tensor, inverse: bool) -> None:
+    """values[:, first : first + n] <- H (s * it) / sqrt(n), or with `inverse` s * (H it) / sqrt(n).
+
+    Args:
+        values_MD: [M, D] float32.
+        size: n, a power of two.
+        words: [M, ceil(n / 32)] int64 words of `Key.words`: s_j is bit j % 32 of word j // 32 (0: -1).
+    """
+    piece = values_MD[:, first : first + size]
+    bits = (words[:, :, None] >> torch.arange(32, device=words.device)) & 1
+    signs = bits.flatten(1)[:, :size].to(torch.float32).mul_(2.0).sub_(1.0).mul_(float(scale(size)))
+    if inverse:
+        piece.copy_(_butterflies(piece) * signs)
+    else:
+        piece.copy_(_butterflies(piece * signs))
+
+
+def scale(size: int) -> np.float32:
+    """1 / sqrt(n)."""
+    return np.float32(size**-0.5)
+
+
+def _butterflies(piece: Tensor) -> Tensor:
+    """[M, n] times the unscaled Hadamard matrix."""
+    num_rows, size = piece.shape
+    stride = 1
+    while stride < size:
+        low, high = piece.reshape(num_rows, size // (2 * stride), 2, stride).unbind(2)
+        piece = torch.stack((low + high, low - high), 2)
+        stride *= 2
+    return piece.reshape(num_rows, size)

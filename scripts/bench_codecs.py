@@ -1,0 +1,122 @@
+#!/usr/bin/env python
+"""`make bench`, second table: what every codec in conf/compressor costs on a CPU, beside a plain copy of its input.
+
+Codecs are composed from their YAML, so a new one appears by itself. Times are nanoseconds an entry of [M, D] float32,
+one thread, medians of measurements taken in turn with `copy_` of the same tensor; "ratio" is (encode + decode) / copy
+within a turn, "goal" the most that the project wants. Bits are of what was sent; "pack" and "unpack" are seconds for
+the bytes of one row. MiB is the peak of a process of its own beyond what it held before the first encoding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_dir
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from fedcomp import schema
+from fedcomp.assemble import build_compressor
+from fedcomp.keys import Key
+from fedcomp.model.build import build
+from fedcomp.model.cnn import cnn4
+from fedcomp.simulation.malloc import keep_freed_memory
+from fedcomp.wire import Common
+from fedcomp.wire.packing import layout, pack, unpack
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+GOALS = dict.fromkeys(("sign", "stochastic_sign", "terngrad", "qsgd", "randk"), 15)
+GOALS |= {"drive": 60, "eden": 60, "topk": 40}
+"""Most copies' time for encoding and decoding, by codec."""
+TITLES = ("encode ns", "decode ns", "copy ns", "ratio", "goal", "bits/param", "MiB", "pack s", "unpack s")
+
+
+def layer_sizes(dim: int | None) -> tuple[int, ...]:
+    """Those of cnn4 (D = 1,933,258), or one layer of `dim` entries."""
+    if dim is not None:
+        return (dim,)
+    model = build(cnn4, Key(("bench",)), (1, 28, 28), 10, "classification")
+    return tuple(model.layers)
+
+
+def row(name: str, layers: tuple[int, ...], num_clients: int, repeats: int) -> str:
+    """One codec's numbers, as a line of the table."""
+    schema.register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        codec = build_compressor(compose("train", overrides=[f"compressor={name}"]).compressor).codec
+    common = Common(Key(("bench", name)), torch.arange(num_clients), layers)
+    x = torch.randn(num_clients, common.dim, generator=torch.Generator().manual_seed(0))
+    copy, coin = torch.empty_like(x), common.key.fold("coin")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    payload = codec.encode(x, common, coin)
+    codec.decode(payload, common)
+    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    times: list[tuple[float, float, float]] = []
+    for _ in range(repeats):
+        times.append(
+            (
+                _seconds(lambda: codec.encode(x, common, coin)),
+                _seconds(lambda: codec.decode(payload, common)),
+                _seconds(lambda: copy.copy_(x)),
+            )
+        )
+    encode, decode, plain = (1e9 * statistics.median(column) / x.numel() for column in zip(*times))
+    ratio = statistics.median((first + second) / third for first, second, third in times)
+    message = pack(payload, 0)
+    packing = _seconds(lambda: pack(payload, 0))
+    unpacking = _seconds(lambda: unpack([message], layout(payload), torch.device("cpu")))
+    bits = float(payload.bits.double().mean()) / common.dim
+    return (
+        f"{name:18s} {encode:9.2f} {decode:9.2f} {plain:7.2f} {ratio:5.1f} {GOALS.get(name, '-'):>4} {bits:10.4f} "
+        f"{peak:5.0f} {packing:6.3f} {unpacking:8.3f}"
+    )
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Print the table; each codec in a process of its own, whose failure is a line of it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    known = sorted(file.stem for file in (CONF / "compressor").glob("*.yaml"))
+    parser.add_argument("codecs", nargs="*", metavar="codec", help=f"of {', '.join(known)}; all by default")
+    parser.add_argument("--dim", type=int, help="entries, in one layer; cnn4's layers by default")
+    parser.add_argument("--clients", type=int, default=10, help="rows")
+    parser.add_argument("--repeats", type=int, default=7, help="measurements of each codec")
+    parser.add_argument("--quick", action="store_true", help="two clients of 200,000 entries, three measurements")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if unknown := set(options.codecs) - set(known):
+        parser.error(f"codecs {', '.join(sorted(unknown))} must be among {', '.join(known)}")
+    if options.quick:
+        options.dim, options.clients, options.repeats = options.dim or 200_000, 2, 3
+    layers = layer_sizes(options.dim)
+    if options.one:
+        keep_freed_memory()
+        torch.set_num_threads(1)
+        print(row(options.codecs[0], layers, options.clients, options.repeats))
+        return
+    print(f"{options.clients} clients, D = {sum(layers):,}, torch {torch.__version__}, medians of {options.repeats}")
+    print(f"{'codec':18s} {' '.join(TITLES)}", flush=True)
+    sizes = ["--clients", str(options.clients), "--repeats", str(options.repeats)]
+    sizes += ["--dim", str(options.dim)] if options.dim else []
+    for name in options.codecs or known:
+        done = subprocess.run([sys.executable, __file__, name, "--one", *sizes], capture_output=True, text=True)
+        reason = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
+        print(done.stdout.rstrip() if done.returncode == 0 else f"{name:18s} skipped: {reason[0]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

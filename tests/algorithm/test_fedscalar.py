@@ -1,0 +1,265 @@
+"""FedScalar: where it is FedAvg, what every link carries, replayed models, and scalars that are not finite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedcomp.algorithm import replay
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.fedscalar import FedScalar
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.participation.bernoulli import Bernoulli
+from fedcomp.participation.uniform import Uniform
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.watch import Diverged, Watch
+from fedcomp.wire import Ledger, Link, WireLink
+from tests.conformance import world
+
+SGD = Sgd(lr=0.01, batch_size=4, steps=3)
+FEDAVG = FedAvg(SGD, ServerSgd(), Compressor(Dense()), Compressor(Dense()), "uniform")
+DIM = world.NUM_FEATURES * 4 + 4 + 4 * world.NUM_CLASSES + world.NUM_CLASSES
+SOME = Uniform(num_participants=3)
+
+
+class OneNumber(nn.Module):
+    """A model of a single parameter: D = 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((1,), 0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[..., : world.NUM_CLASSES] * self.scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class Still(Sgd):
+    """A step size of 0, which the options refuse."""
+
+    def update(self, theta, grad, slots, step, lr) -> None:
+        """Stay."""
+
+
+def _after(algorithm, rounds: int = 3, **options) -> torch.Tensor:
+    return world.run(world.simulation(algorithm, rounds=rounds, **options)).theta
+
+
+@pytest.mark.parametrize("vector", ["shared", "per_agent"])
+def test_one_parameter_with_signs_is_fedavg(vector: str) -> None:
+    plain = _after(FEDAVG, module=OneNumber)
+    assert torch.allclose(_after(FedScalar(SGD, vector), module=OneNumber), plain, rtol=1e-5)
+    assert not torch.allclose(_after(FedScalar(SGD, vector, "gaussian"), module=OneNumber), plain, rtol=1e-3)
+
+
+@pytest.mark.parametrize("vector", ["shared", "per_agent"])
+def test_all_orthonormal_directions_are_fedavg(vector: str) -> None:
+    algorithm = FedScalar(SGD, vector, num_projections=DIM, directions="orthonormal")
+    assert torch.allclose(_after(algorithm), _after(FEDAVG), atol=1e-6)
+    fewer = replace(algorithm, num_projections=DIM - 1)
+    assert not torch.allclose(_after(fewer), _after(FEDAVG), atol=1e-4)
+
+
+@pytest.mark.parametrize("downlink", ["model", "scalar"])
+def test_a_step_size_of_zero_leaves_the_model(downlink: str) -> None:
+    sim = world.simulation(FedScalar(Still(lr=1.0, batch_size=4), downlink=downlink))
+    assert torch.equal(world.run(sim).theta, sim.init().theta)
+
+
+def test_one_agent_shared_and_own_vectors_are_alike() -> None:
+    """N = 1: the step's square length over rounds has the same mean and spread, here within 5 standard errors."""
+    excess = {}
+    for vector in ("shared", "per_agent"):
+        sim = world.simulation(FedScalar(SGD, vector), participation=world.FULL, sizes=(20,))
+        state, seen = sim.init(), []
+        for index in range(150):
+            _, _, metrics = sim.round(index, state, Ledger())
+            seen.append(metrics["estimate/excess"])
+        excess[vector] = torch.stack(seen)
+    error = (sum(values.var() for values in excess.values()) / 150).sqrt()
+    assert (excess["shared"].mean() - excess["per_agent"].mean()).abs() < 5 * error
+    assert (excess["shared"].mean() - DIM).abs() < 5 * (excess["shared"].var() / 150).sqrt()
+    assert not torch.equal(excess["shared"], excess["per_agent"])
+
+
+@pytest.mark.parametrize("vector", ["shared", "per_agent"])
+def test_normalisations_agree_with_all_and_differ_by_the_share_with_some(vector: str) -> None:
+    both = [FedScalar(SGD, vector, normalise=name) for name in ("participants", "population")]
+    mean, literal = (_after(algorithm, 2, participation=world.FULL) for algorithm in both)
+    assert torch.allclose(mean, literal, rtol=1e-5, atol=1e-7)
+    start = world.simulation(both[0]).init().theta
+    mean, literal = (_after(algorithm, 1, participation=SOME) - start for algorithm in both)
+    assert torch.allclose(literal, mean * 3 / world.NUM_CLIENTS, rtol=1e-3, atol=1e-7)
+
+
+def test_unequal_probabilities_are_weighted_as_the_participation_says() -> None:
+    rule = Bernoulli(probability=[0.9, 0.5, 0.9, 0.3, 0.9, 0.9, 0.9])
+    sim = world.simulation(FedScalar(SGD), participation=rule)
+    cohort = rule.sample(sim.key.fold("round", 0, "participation"), torch.ones(world.NUM_CLIENTS, dtype=torch.float64))
+    inclusion = rule.inclusion(world.NUM_CLIENTS)[list(cohort.clients)]
+    assert torch.allclose(cohort.weight.double(), 1 / (world.NUM_CLIENTS * inclusion), rtol=1e-6)
+    full = replace(sim.algorithm, num_projections=DIM, directions="orthonormal")
+    assert torch.allclose(_after(full, 1, participation=rule), _after(FEDAVG, 1, participation=rule), atol=1e-6)
+
+
+LINKS = [
+    ("shared", "sent", 1, 32, 32 * DIM + 64),
+    ("shared", "derived", 1, 32, 32 * DIM),
+    ("shared", "sent", 5, 5 * 32, 32 * DIM + 64),
+    ("per_agent", "sent", 1, 96, 32 * DIM),
+    ("per_agent", "sent", 5, 5 * 32 + 64, 32 * DIM),
+    ("per_agent", "derived", 2, 64, 32 * DIM),
+]
+
+
+@pytest.mark.parametrize("how", ["independent", "orthonormal"])
+@pytest.mark.parametrize(("vector", "seed", "num", "uplink", "downlink"), LINKS)
+def test_bits_of_every_link(vector: str, seed: str, num: int, uplink: int, downlink: int, how: str) -> None:
+    sim = world.simulation(FedScalar(SGD, vector, "gaussian", num, how, seed=seed), participation=SOME, link=WireLink)
+    ledger = Ledger()
+    world.run(sim, last=2, ledger=ledger)
+    counters = ledger.counters()
+    assert counters["uplink"] == 2 * 3 * uplink
+    assert counters["downlink"] == 2 * 3 * downlink
+    assert counters["broadcast"] == 2 * downlink
+    assert counters["paper/uplink"] == 2 * 3 * 32 * num
+    assert counters["paper/downlink"] == counters["paper/broadcast"] == 0
+
+
+def test_bits_of_the_specification() -> None:
+    # d = 233: 32 d + 96 = 7,552 bits an agent and round against FedAvg's 64 d = 14,912.
+    assert 32 + 32 * 233 + 64 == 7552
+    uplink, downlink = LINKS[0][3:]
+    assert uplink + downlink == 32 * DIM + 96
+
+
+REPLAYS = [  # (vector, seed, L) -> bits down for an agent that replays P messages among N clients, first round's bits
+    ("shared", "sent", 1, lambda last: 96, 64),
+    ("shared", "derived", 2, lambda last: 64, 0),
+    ("per_agent", "sent", 2, lambda last: last * (64 + 64), 0),
+    ("per_agent", "derived", 1, lambda last: last * (32 + 3), 0),
+]
+SCHEDULE = ((0, 1, 2), (1, 2, 5), (5,), (3, 4), (3, 4, 5), (0, 1, 2, 3, 4, 5, 6), (6, 0))
+
+
+class Scheduled:
+    """Takes the cohorts of SCHEDULE in turn."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def sample(self, key, importance):
+        from fedcomp.cohort import Cohort
+
+        clients = SCHEDULE[self.calls]
+        self.calls += 1
+        return Cohort.of(clients, torch.full((len(clients),), 1 / len(clients)))
+
+
+@pytest.mark.parametrize("link", [Link, WireLink])
+@pytest.mark.parametrize("how", ["independent", "orthonormal"])
+@pytest.mark.parametrize(("vector", "seed", "num", "replayed_bits", "first_bits"), REPLAYS)
+def test_replayed_models_are_the_servers_bit_for_bit(
+    vector, seed, num, replayed_bits, first_bits, how, link, monkeypatch
+) -> None:
+    algorithm = FedScalar(SGD, vector, "gaussian", num, how, seed=seed, downlink="scalar")
+    sim = world.simulation(algorithm, participation=Scheduled(), link=link, rounds=len(SCHEDULE))  # type: ignore[arg-type]
+    replays, original = [], replay.Replay._send_step
+
+    def noted(self, *args):
+        replays.append(original(self, *args))
+        return replays[-1]
+
+    monkeypatch.setattr(replay.Replay, "_send_step", noted)
+    state = sim.init()
+    for index, cohort in enumerate(SCHEDULE):
+        ledger, before = Ledger(), state
+        replays.clear()
+        state, _, _ = sim.round(index, state, ledger)
+        present = cohort if not index else [client for client in cohort if client in SCHEDULE[index - 1]]
+        assert len(replays) == bool(present)
+        assert all(torch.equal(theta, before.theta) for theta in replays)
+        if not index:
+            assert ledger.counters()["downlink"] == first_bits * len(cohort)
+            continue
+        seeds = 64 * len(cohort) if (vector, seed) == ("shared", "sent") else 0
+        bits = replayed_bits(len(SCHEDULE[index - 1])) - (64 if seeds else 0)
+        models = 32 * DIM * (len(cohort) - len(present))
+        assert ledger.counters()["downlink"] == seeds + models + bits * len(present)
+        assert ledger.counters()["paper/downlink"] == 0
+    plain = world.simulation(replace(algorithm, downlink="model"), participation=Scheduled(), rounds=len(SCHEDULE))  # type: ignore[arg-type]
+    assert torch.equal(world.run(plain).theta, state.theta)
+
+
+def test_a_step_that_is_not_the_servers_would_be_seen(monkeypatch) -> None:
+    """The planted fault: agents that replay on the newest model end elsewhere than with models sent."""
+    algorithm = FedScalar(SGD, downlink="scalar")
+    original = replay.Replay.remember
+    monkeypatch.setattr(
+        replay.Replay, "remember", lambda self, theta, *rest: original(self, theta + 1e-3, *rest), raising=True
+    )
+    faulty = _after(algorithm, participation=world.FULL)
+    assert not torch.equal(faulty, _after(replace(algorithm, downlink="model"), participation=world.FULL))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("vector", ["shared", "per_agent"])
+def test_a_scalar_that_is_not_finite_enters_no_model_and_stops_the_run(vector: str, bad: float, monkeypatch) -> None:
+    algorithm = FedScalar(SGD, vector, downlink="scalar")
+    sim = world.simulation(algorithm, participation=world.FULL)
+    carried = Link.up
+
+    def spoilt(self, payload):
+        payload.fields["scalars"].data[4] = bad
+        return carried(self, payload)
+
+    monkeypatch.setattr(Link, "up", spoilt)
+    state, cohort, metrics = sim.round(0, sim.init(), Ledger())
+    assert torch.isfinite(state.theta).all()
+    assert torch.isfinite(state.replay.scalars).all()
+    with pytest.raises(Diverged, match=r"round 1: the message/scalar of client 4 is (nan|inf); lower client.lr"):
+        Watch().see(1, cohort, metrics)
+
+
+WRONG = [
+    ({"vector": "own"}, "algorithm.vector=own must be one of per_agent, shared"),
+    ({"distribution": "cauchy"}, "algorithm.distribution=cauchy must be one of rademacher, gaussian, sphere"),
+    ({"normalise": "all"}, "algorithm.normalise=all must be one of participants, population"),
+    ({"downlink": "both"}, "algorithm.downlink=both must be one of model, scalar"),
+    ({"seed": "none"}, "algorithm.seed=none must be one of sent, derived"),
+    ({"directions": "any"}, "algorithm.directions=any must be one of independent, orthonormal"),
+    ({"num_projections": 0}, "algorithm.num_projections=0 must be a whole number, 1 or more"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG)
+def test_options_are_checked(options, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        FedScalar(SGD, **options)
+
+
+def test_more_directions_than_parameters_are_refused_before_the_first_round() -> None:
+    algorithm = FedScalar(SGD, num_projections=DIM + 1, directions="orthonormal")
+    with pytest.raises(ValueError, match=f"algorithm.num_projections={DIM + 1}: vectors of {DIM} entries"):
+        world.simulation(algorithm).init()
+
+
+UNUSED = [
+    ("compressor=topk", "FedScalar has no use for compressor=topk: leave compressor at its default, dense"),
+    ("compressor@downlink=sign", "FedScalar has no use for downlink=sign: leave downlink at its default, dense"),
+    ("server.lr=0.5", "FedScalar has no use for server.lr=0.5: leave server at its default, sgd"),
+    ("downlink.feedback=error", "FedScalar has no use for downlink.feedback=error: leave downlink at its default"),
+]
+
+
+@pytest.mark.parametrize(("override", "message"), UNUSED)
+def test_parts_without_use_are_refused(fedcomp, capsys, override: str, message: str) -> None:
+    assert fedcomp("algorithm=fedscalar", "rounds=1", override) == 1
+    shown = capsys.readouterr().err.strip()
+    assert message in shown
+    assert "\n" not in shown

@@ -1,0 +1,122 @@
+"""EDEN: its quantisers, its error for each number of bits, whole or not, and its bits."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from fedcomp.compressor.drive import Drive
+from fedcomp.compressor.eden import Eden, _others
+from fedcomp.compressor.lloyd_max import lloyd_max
+from fedcomp.compressor.rotation import LARGEST
+from fedcomp.keys import Key
+from fedcomp.wire import Common
+from tests.compressor.test_drive import CNNS, decoded, dense, nmse
+
+# spec/update_compressors.md section 1: positive centroids and distortions of N(0, 1).
+CENTROIDS = {
+    1: (0.797885,),
+    2: (0.452780, 1.510418),
+    3: (0.245094, 0.756005, 1.343909, 2.151946),
+    4: (0.128395, 0.388048, 0.656759, 0.942340, 1.256231, 1.618046, 2.069017, 2.732590),
+}
+DISTORTION = {1: 1 - 2 / math.pi, 2: 0.117482, 3: 0.034548, 4: 0.009501, 5: 0.0025047, 6: 0.00064424}
+
+
+def test_quantisers_are_those_of_the_tables() -> None:
+    for bits, expected in CENTROIDS.items():
+        centroids = lloyd_max(bits).centroids
+        assert centroids[len(expected) :] == pytest.approx(expected, abs=5e-6)
+        assert centroids[: len(expected)] == pytest.approx([-value for value in reversed(expected)], abs=5e-6)
+    for bits, expected in DISTORTION.items():
+        assert lloyd_max(bits).distortion == pytest.approx(expected, abs=5e-6 * expected**0.5)
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+def test_centroids_are_means_and_boundaries_are_midway(bits: int) -> None:
+    quantiser = lloyd_max(bits)
+    centroids = torch.tensor(quantiser.centroids, dtype=torch.float64)
+    edges = torch.tensor([-12.0, *quantiser.boundaries, 12.0], dtype=torch.float64)
+    assert torch.allclose(edges[1:-1], (centroids[1:] + centroids[:-1]) / 2)
+    assert (centroids.diff() > 0).all()
+    for number in (0, len(centroids) // 3, len(centroids) - 1):
+        at = torch.linspace(float(edges[number]), float(edges[number + 1]), 200_001, dtype=torch.float64)
+        density = torch.exp(-at.square() / 2)
+        mean = torch.trapezoid(at * density, at) / torch.trapezoid(density, at)
+        assert float(mean) == pytest.approx(float(centroids[number]), abs=1e-8)
+
+
+def test_one_bit_is_drive() -> None:
+    for scale in ("unbiased", "min_mse"):
+        for dim in (1, 47, 600, LARGEST + 5):
+            x = dense(3, dim)
+            assert torch.equal(decoded(Eden(1, scale), x), decoded(Drive(scale), x))
+
+
+@pytest.mark.parametrize(("bits", "dim"), [(1, 1024), (2, 1024), (3, 600), (4, 1024), (8, 1000)])
+def test_error_of_whole_bits(bits: int, dim: int) -> None:
+    x, left = dense(400, dim), lloyd_max(bits).distortion
+    assert nmse(Eden(bits), x) == pytest.approx(left / (1 - left), rel=0.03)
+    assert nmse(Eden(bits, "min_mse"), x) == pytest.approx(left, rel=0.03)
+
+
+@pytest.mark.parametrize(("bits", "few", "share"), [(1.5, 1, 0.5), (2.25, 2, 0.25), (0.5, 0, 0.5), (0.1, 0, 0.1)])
+def test_error_of_bits_in_between(bits: float, few: int, share: float) -> None:
+    # <Q, z> / ||z||^2 = ||Q||^2 / ||z||^2 = 1 - D with D the mean distortion, and 1 for entries that are not sent.
+    without = lloyd_max(few).distortion if few else 1.0
+    left = share * lloyd_max(few + 1).distortion + (1 - share) * without
+    x = dense(800, 2000)
+    assert nmse(Eden(bits), x) == pytest.approx(left / (1 - left), rel=0.03)
+    assert nmse(Eden(bits, "min_mse"), x) == pytest.approx(left, rel=0.03)
+
+
+@pytest.mark.parametrize("bits", [0.3, 1, 1.5, 2, 4])
+def test_projection_is_one_in_every_draw(bits: float) -> None:
+    x = dense(50, 1500)
+    projection = (decoded(Eden(bits), x).double() * x).sum(1) / x.double().square().sum(1)
+    assert (projection - 1).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("bits", range(1, 9))
+def test_one_hot_is_exact(bits: int) -> None:
+    x = torch.zeros(2, 64)
+    x[:, 5] = torch.tensor([3.0, -0.1])
+    torch.testing.assert_close(decoded(Eden(bits), x), x, rtol=1e-6, atol=1e-6)
+
+
+def test_pieces_of_very_different_size_keep_their_own_scale() -> None:
+    x = torch.cat((dense(2, LARGEST), 1e-4 * dense(2, 700)), 1)
+    y = decoded(Eden(4), x)
+    for part in (slice(LARGEST), slice(LARGEST, None)):
+        error = (y - x)[:, part].square().sum(1) / x[:, part].square().sum(1)
+        assert (error < 0.012).all()
+
+
+def test_zero_and_tiny_vectors() -> None:
+    for bits in (0.1, 1, 2.5, 8):
+        assert not decoded(Eden(bits), torch.zeros(2, 100)).any()
+        for dim in (1, 3):
+            assert torch.isfinite(decoded(Eden(bits), dense(50, dim))).all()
+
+
+def test_others_are_what_is_left() -> None:
+    places = Key().subset(torch.arange(5), 4, 11)
+    for row, others in zip(places.tolist(), _others(places, 11).tolist()):
+        assert others == [place for place in range(11) if place not in row]
+
+
+@pytest.mark.parametrize("dim", CNNS)
+@pytest.mark.parametrize("bits", [1, 1.5, 0.5])
+def test_bits_of_the_networks_stay_within_a_thousandth(dim: int, bits: float) -> None:
+    known = Common(Key(), torch.arange(1), (dim,))
+    payload = Eden(bits).encode(torch.ones(1, dim), known, Key())
+    assert int(payload.bits) == pytest.approx(bits * dim, rel=1e-3)
+    assert payload.paper_bits == round(bits * dim)
+
+
+@pytest.mark.parametrize("bits", [0, -1, 9, 8.5, True, "two"])
+def test_bits_are_checked(bits) -> None:
+    with pytest.raises(ValueError, match=r"compressor.bits=.* must be a number in \(0, 8\]: bits an entry"):
+        Eden(bits)

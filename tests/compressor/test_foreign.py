@@ -1,0 +1,75 @@
+"""Messages that are cut, padded, damaged or another codec's: every decoder in CASES refuses them or stays in shape."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedcomp.wire import Common, Payload, WireError
+from fedcomp.wire.packing import layout, pack, unpack
+from tests.compressor.test_conformance import CASES
+from tests.conformance.codec import CodecCase, common, encode, rows
+
+LAYERS = (33, 4, 10)
+MINE = [pytest.param(case, id=case.name) for case in CASES]
+
+
+def _sent(case: CodecCase, layers: tuple[int, ...] = LAYERS, seed: int = 0) -> tuple[Payload, Common]:
+    known = common(1, layers)
+    return encode(case, rows(1, layers, seed), known), known
+
+
+def _received(case: CodecCase, message: bytes) -> torch.Tensor | None:
+    """What the decoder makes of these bytes; None if they are refused. Any other exception is a failure."""
+    payload, known = _sent(case)
+    try:
+        received = unpack([message], layout(payload), torch.device("cpu"))
+        decoded = case.codec.decode(received, known)
+    except WireError:
+        return None
+    assert 0 <= 8 * len(message) - int(received.bits) < 8, "a message of the wrong length was taken"
+    assert decoded.shape == (1, sum(LAYERS))
+    assert decoded.dtype == torch.float32
+    return decoded
+
+
+@pytest.mark.parametrize("case", MINE)
+@given(cut=st.integers(1, 200), more=st.binary(min_size=1, max_size=9), seed=st.integers(0, 3))
+@settings(max_examples=15, deadline=None)
+def test_cut_and_padded_messages_are_refused(case: CodecCase, cut: int, more: bytes, seed: int) -> None:
+    message = pack(_sent(case, seed=seed)[0], 0)
+    assert _received(case, message) is not None
+    assert _received(case, message + more) is None
+    assert not message or _received(case, message[:-cut]) is None
+
+
+@pytest.mark.parametrize("case", MINE)
+@given(places=st.sets(st.integers(0, 2**16), min_size=1, max_size=6), seed=st.integers(0, 3))
+@settings(max_examples=40, deadline=None)
+def test_flipped_bits_are_another_message_or_refused(case: CodecCase, places: set[int], seed: int) -> None:
+    message = bytearray(pack(_sent(case, seed=seed)[0], 0))
+    for place in places:
+        message[place // 8 % len(message)] ^= 1 << place % 8
+    _received(case, bytes(message))
+
+
+@pytest.mark.parametrize("case", MINE)
+@given(message=st.binary(max_size=300))
+@settings(max_examples=30, deadline=None)
+def test_any_bytes_are_a_message_or_refused(case: CodecCase, message: bytes) -> None:
+    _received(case, message)
+
+
+@pytest.mark.parametrize("case", MINE)
+def test_payloads_of_other_codecs_and_vectors_are_refused(case: CodecCase) -> None:
+    payload, known = _sent(case)
+    mine = {name: field.data.shape for name, field in payload.fields.items()}
+    others = [_sent(other)[0] for other in CASES]
+    others += [_sent(case, layers)[0] for layers in ((64, 64), (5, 3, 1, 1), (33, 4, 11))]
+    foreign = [other for other in others if {name: field.data.shape for name, field in other.fields.items()} != mine]
+    assert foreign
+    for other in foreign:
+        with pytest.raises(WireError, match="it was made by another codec or for another vector"):
+            case.codec.decode(other, known)

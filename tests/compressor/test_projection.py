@@ -1,0 +1,279 @@
+"""Random projection: means and covariances, exactly over all sign vectors or by draws; degenerate cases; blocks.
+
+Notation of the specification: delta (here x), y the decoded estimate, Cov_G and Cov_R its covariance for one Gaussian
+or Rademacher vector shared by all agents:
+    Cov_G = ||x||^2 I + x x^T,    Cov_R = Cov_G - 2 diag(x_i^2),    with x the mean of the agents' changes.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from fedcomp.compressor import Compressor, Summing, directions
+from fedcomp.compressor.directions import tree_sum, width
+from fedcomp.compressor.projection import Projection
+from fedcomp.keys import Key
+from fedcomp.wire import Common, Ledger, WireLink
+
+D = 6
+SIGNS = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=D)))
+"""All 2^6 sign vectors: the mean over them is the expectation."""
+AGENTS = torch.tensor(
+    [[0.5, -1.0, 0.25, 0.0, 2.0, -0.75], [1.0, 0.5, -0.25, 1.5, 0.5, 0.25], [-0.5, 0.5, 1.0, 0.0, -1.5, 0.5]]
+)
+"""Changes of three agents, in eighths, so that float32 makes no error."""
+NUM_DRAWS = 20_000
+
+
+def _common(num: int, dim: int, **options) -> Common:
+    return Common(Key(("projection",)), torch.arange(num), (dim,), **options)
+
+
+def _decoded(codec: Projection, x: torch.Tensor) -> torch.Tensor:
+    known = _common(*x.shape)
+    return codec.decode(codec.encode(x, known, Key(("coin",))), known)
+
+
+@pytest.fixture
+def every_sign(monkeypatch: pytest.MonkeyPatch):
+    """Row i of the codec's own draws becomes the i-th of all sign vectors, over and over; the rest is the codec."""
+
+    def signs(self, ids, num, start=0):
+        assert start == 0
+        rows = SIGNS if len(ids) == 1 else SIGNS[torch.arange(len(ids)) % len(SIGNS)]
+        return torch.nn.functional.pad(rows, (0, num - D))
+
+    monkeypatch.setattr(Key, "signs", signs)
+
+
+def _covariance(y: torch.Tensor) -> torch.Tensor:
+    centred = (y - y.mean(0)).double()
+    return centred.t() @ centred / len(y)
+
+
+def _gaussian(x: torch.Tensor) -> torch.Tensor:
+    return x.square().sum() * torch.eye(D, dtype=torch.float64) + torch.outer(x, x)
+
+
+def _estimates(distribution: str, num: int = 1, how: str = "independent") -> torch.Tensor:
+    """[draws, D] float64 estimates of the mean change."""
+    mean = AGENTS.mean(0)
+    return _decoded(Projection("per_agent", distribution, num, how), mean.expand(NUM_DRAWS, -1)).double()
+
+
+def _within(sample: torch.Tensor, expected: torch.Tensor | float, errors: float = 5) -> torch.Tensor:
+    """Whether the mean over draws [draws, ...] is within `errors` standard errors of what is expected."""
+    error = sample.std(0) / len(sample) ** 0.5
+    return ((sample.mean(0) - expected).abs() <= errors * error + 1e-9).all()
+
+
+def test_rademacher_mean_and_covariance_over_all_sign_vectors(every_sign) -> None:
+    x = 3 * AGENTS.mean(0)  # in eighths
+    y = _decoded(Projection(), x.expand(len(SIGNS), -1))
+    assert torch.equal(y.mean(0), x)
+    x = x.double()
+    expected = _gaussian(x) - 2 * torch.diag(x.square())
+    assert torch.equal(_covariance(y), expected)
+    assert torch.isclose(expected.trace(), (D - 1) * x.square().sum())
+    assert torch.equal(y.square().sum(1).double().mean(), D * x.square().sum())
+
+
+def test_vectors_of_their_own_divide_the_covariance_by_the_number_of_agents(every_sign) -> None:
+    # Agents' estimates are independent, so the covariance of their mean is 1/N^2 of the sum of theirs.
+    total = torch.zeros(D, D, dtype=torch.float64)
+    for x in AGENTS:
+        total += _covariance(_decoded(Projection(), x.expand(len(SIGNS), -1)))
+    own = total / len(AGENTS) ** 2
+    wide = AGENTS.double()
+    expected = sum(_gaussian(x) - 2 * torch.diag(x.square()) for x in wide) / len(AGENTS) ** 2
+    assert torch.allclose(own, expected, rtol=1e-12)
+    one = _decoded(Projection(), AGENTS[:1].expand(len(SIGNS), -1))
+    pairs = (one[:, None] + one[None, :]).flatten(0, 1) / 2  # two agents with the same change, all pairs of vectors
+    assert torch.equal(_covariance(pairs), _covariance(one) / 2)
+
+
+def test_mean_of_own_vectors_by_draws() -> None:
+    codec, num = Projection("per_agent", "rademacher", seed="derived"), len(AGENTS)
+    x = AGENTS[:1].expand(3 * (NUM_DRAWS // 2), -1)  # agents with identical changes, in groups of three
+    own = _decoded(codec, x).view(-1, num, D).mean(1).double()
+    size = AGENTS[0].double().square().sum()
+    assert _within((own - AGENTS[0]).square().sum(1), (D - 1) * size / num)
+    assert not _within((own - AGENTS[0]).square().sum(1), (D - 1) * size)
+
+
+@pytest.mark.parametrize(("distribution", "length"), [("gaussian", D + 2), ("rademacher", D), ("sphere", D)])
+def test_unbiased_and_as_long_as_expected_by_draws(distribution: str, length: int) -> None:
+    y, x = _estimates(distribution), AGENTS.mean(0).double()
+    assert _within(y, x)
+    assert not _within(y, 1.1 * x)
+    size = x.square().sum()
+    assert _within(y.square().sum(1), length * size)
+    assert not _within(y.square().sum(1), (length + 1) * size)
+
+
+def test_gaussian_covariance_by_draws() -> None:
+    y, x = _estimates("gaussian"), AGENTS.mean(0).double()
+    products = (y - x)[:, :, None] * (y - x)[:, None, :]
+    assert _within(products, _gaussian(x))
+    assert not _within(products, _gaussian(x) - 2 * torch.diag(x.square()))
+    assert _within((y - x).square().sum(1), (D + 1) * x.square().sum())
+
+
+def test_paper_proposition_3_1_does_not_hold() -> None:
+    """Cov_G - Cov_R is 2 diag(mean_i^2), not the claimed (2 / N^2) sum_n ||delta_n||^2 I, many errors away."""
+    x, num = AGENTS.mean(0).double(), len(AGENTS)
+    claimed = 2 / num**2 * AGENTS.double().square().sum()  # on every entry of the diagonal
+    gaussian, rademacher = ((_estimates(name) - x).square() for name in ("gaussian", "rademacher"))
+    gain = gaussian - rademacher  # [draws, D] whose mean is the difference of the diagonals
+    assert _within(gain, 2 * x.square())
+    assert not _within(gain, claimed, errors=20)
+    assert not _within(gain.sum(1), claimed * D, errors=20)
+    # For one agent the paper's Gaussian trace is (1 + 4 d) ||delta||^2, in truth it is (d + 1) ||delta||^2.
+    assert not _within(gaussian.sum(1), (1 + 4 * D) * x.square().sum(), errors=20)
+
+
+@pytest.mark.parametrize(
+    ("how", "distribution", "num", "factor"),
+    [
+        ("independent", "rademacher", 3, (D - 1) / 3),
+        ("independent", "gaussian", 2, (D + 1) / 2),
+        ("independent", "sphere", 2, (D - 1) / 2),
+        ("orthonormal", "gaussian", 4, D / 4 - 1),
+    ],
+)
+def test_error_falls_with_the_number_of_projections(how: str, distribution: str, num: int, factor: float) -> None:
+    codec, x = Projection("per_agent", distribution, num, how), AGENTS.mean(0)
+    draws = 1000 if how == "orthonormal" else NUM_DRAWS // 2
+    y = _decoded(codec, x.expand(draws, -1)).double()
+    error, size = (y - x).square().sum(1), x.double().square().sum()
+    assert _within(y, x.double())
+    assert _within(error, factor * size)
+    assert not _within(error, 1.2 * factor * size)
+
+
+@pytest.mark.parametrize("vector", ["shared", "per_agent"])
+def test_all_orthonormal_directions_are_exact(vector: str) -> None:
+    x = torch.randn(3, 47, generator=torch.Generator().manual_seed(0))
+    codec = Projection(vector, num_projections=47, directions="orthonormal")
+    known = _common(3, 47)
+    payload = codec.encode(x, known, Key())
+    assert torch.allclose(codec.decode(payload, known), x, rtol=0, atol=1e-5)
+    # Without rounding the scalars to float32 only the error of float64 is left.
+    span, source = codec._directions, codec._source(payload, known)
+    exact = torch.cat([entries for _, entries in span.blocks(span.project(x, source), source, 47)], 1)
+    assert float((exact - x).abs().max()) < 1e-10
+
+
+def test_one_orthonormal_direction_is_the_sphere() -> None:
+    x = torch.randn(4, 33, generator=torch.Generator().manual_seed(1))
+    sphere, subspace = Projection(distribution="sphere"), Projection(directions="orthonormal")
+    assert torch.allclose(_decoded(sphere, x), _decoded(subspace, x), rtol=1e-5)
+
+
+def test_one_dimension_is_exact() -> None:
+    x = torch.tensor([[3.7], [-1e-3], [0.0]])
+    assert torch.equal(_decoded(Projection(), x), x)
+    assert torch.allclose(_decoded(Projection(distribution="sphere", num_projections=2), x), x)
+
+
+@pytest.mark.parametrize(("curvature", "falls"), [(0.9, True), (1.1, False)])
+def test_quadratic_recursion(every_sign, curvature: float, falls: bool) -> None:
+    """E||x+||^2 = ||x||^2 - 2 x^T C x + d ||C x||^2, and falls for every x iff lambda_max(C) < 2 / d."""
+    start = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    change = torch.diag(torch.linspace(curvature, 0.1, D) * 2 / D) + 0.01
+    for x in (start, AGENTS[0]):
+        after = x + _decoded(Projection(), (-change @ x).expand(len(SIGNS), -1))
+        moved = change @ x
+        expected = x @ x - 2 * x @ moved + D * moved @ moved
+        assert torch.isclose(after.square().sum(1).mean(), expected, rtol=1e-5)
+    after = start + _decoded(Projection(), (-torch.diag(torch.diag(change)) @ start).expand(len(SIGNS), -1))
+    top = float(change[0, 0])
+    assert (after.square().sum(1).mean() < 1) == (top < 2 / D) == falls
+
+
+@pytest.mark.parametrize("how", ["independent", "orthonormal"])
+@pytest.mark.parametrize("vector", ["shared", "per_agent"])
+def test_values_follow_from_the_seed_alone(vector: str, how: str, monkeypatch) -> None:
+    """Several blocks: any cohort gives the same messages, and a sum needs no decoded rows."""
+    monkeypatch.setattr(directions, "BLOCK", 256)
+    x = torch.randn(5, 1000, generator=torch.Generator().manual_seed(2))
+    codec, known = Projection(vector, "gaussian", 3, how), _common(5, 1000)
+    payload = codec.encode(x, known, Key())
+    for row in range(5):
+        alone = codec.encode(x[row : row + 1], Common(known.key, known.ids[row : row + 1], (1000,)), Key())
+        assert all(torch.equal(field.data[0], payload.fields[name].data[row]) for name, field in alone.fields.items())
+    weight = torch.tensor([0.1, 0.3, 0.2, 0.25, 0.15])
+    decoded = codec.decode(payload, known)
+    assert isinstance(codec, Summing)
+    assert torch.allclose(codec.weighted_sum(payload, known, weight), weight @ decoded, atol=1e-3)
+    received = WireLink(Ledger()).up(payload)
+    assert torch.equal(codec.decode(received, known), decoded)
+    assert (decoded[:, -1] != 0).all()
+    assert torch.unique(decoded.abs(), dim=1).shape[1] == 1000  # no block repeats another
+
+
+def test_shared_vectors_are_one_for_all() -> None:
+    y = _decoded(Projection("shared"), AGENTS)
+    assert torch.equal(y.abs(), y.abs()[:, :1].expand(-1, D))
+    direction = y * y[:, :1].sign()
+    assert torch.equal(direction.sign(), direction[:1].sign().expand(3, -1))
+    own = _decoded(Projection("per_agent"), torch.ones(64, D))
+    assert len(torch.unique(own.sign() * own[:, :1].sign(), dim=0)) > 8
+
+
+def test_a_seed_that_both_ends_hold_is_not_sent() -> None:
+    codec = Projection("per_agent", "gaussian")
+    payload = codec.encode(AGENTS, _common(3, D, seed=torch.tensor([5, 5, 6])), Key())
+    assert payload.bits.tolist() == [32] * 3
+    other = codec.encode(AGENTS[:1].expand(3, -1), _common(3, D, seed=torch.tensor([5, 5, 6])), Key())
+    r = other.fields["scalars"].data[:, 0]
+    assert r[0] == r[1]
+    assert r[0] != r[2]
+
+
+def test_sum_of_blocks_is_a_small_part_of_all_rows(monkeypatch) -> None:
+    """The server of 64 clients with 40,000 entries never holds 64 x 40,000 numbers."""
+    monkeypatch.setattr(directions, "BLOCK", 1024)
+    codec, known = Projection("per_agent", seed="derived"), _common(64, 40_000)
+    largest = []
+    original = tree_sum
+
+    def noted(terms, dim):
+        largest.append(terms.numel())
+        return original(terms, dim)
+
+    monkeypatch.setattr(directions, "tree_sum", noted)
+    payload = codec.encode(torch.ones(64, 40_000), known, Key())
+    codec.weighted_sum(payload, known, torch.ones(64))
+    assert max(largest) == 64 * width(40_000) == 64 * 1024
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 7, 64, 233])
+def test_tree_sum(num: int) -> None:
+    terms = torch.randn(4, num, generator=torch.Generator().manual_seed(num), dtype=torch.float64)
+    assert torch.allclose(tree_sum(terms.clone(), 1), terms.sum(1), rtol=1e-12)
+    assert torch.allclose(tree_sum(terms.t().clone(), 0), terms.sum(1), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"vector": "own"}, "compressor.vector=own must be one of per_agent, shared"),
+        ({"distribution": "cauchy"}, "compressor.distribution=cauchy must be one of rademacher, gaussian, sphere"),
+        ({"directions": "any"}, "compressor.directions=any must be one of independent, orthonormal"),
+        ({"seed": "none"}, "compressor.seed=none must be one of sent, derived"),
+        ({"num_projections": 0}, "compressor.num_projections=0 must be a whole number, 1 or more"),
+        ({"num_projections": 1.5}, "compressor.num_projections=1.5 must be a whole number, 1 or more"),
+    ],
+)
+def test_options_are_checked(options, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Projection(**options)
+
+
+def test_more_orthonormal_directions_than_entries_are_refused_before_the_first_message() -> None:
+    with pytest.raises(ValueError, match="num_projections=7: vectors of 6 entries have at most 6 orthonormal"):
+        Compressor(Projection(num_projections=7, directions="orthonormal")).init(2, torch.zeros(D))

@@ -1,0 +1,65 @@
+"""Stochastic sign: its mean and its error in closed form, for every scale."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcomp.compressor.stochastic_sign import StochasticSign
+from fedcomp.keys import Key
+from fedcomp.wire import Common
+from tests.compressor.repeated import check_mean_and_error, decode_repeated, heavy
+
+U = heavy(60)
+SCALES = {
+    "max": float(U.abs().max()),
+    "l2": float(U.norm()),
+    "mean_abs": 1.5 * float(U.abs().mean()),
+    "fixed": 2.0,
+}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_mean_and_error_in_closed_form(scale: str) -> None:
+    codec, a = StochasticSign(scale, value=2.0, factor=1.5, granularity="model"), SCALES[scale]
+    c = U.clamp(-a, a)
+    decoded = decode_repeated(codec, U, (60,))
+    assert torch.allclose(decoded.abs(), torch.tensor(a), rtol=1e-5)
+    error = float((a**2 - c.square()).sum() + (c - U).square().sum())
+    check_mean_and_error(decoded, U, c, error)
+    assert torch.equal(c, U) == codec.unbiased
+    if scale == "l2":
+        assert error == pytest.approx(59 * float(U.square().sum()), rel=1e-5)
+
+
+def test_each_tensor_has_its_scale() -> None:
+    decoded = decode_repeated(StochasticSign(), U, (20, 39, 1), num=3)
+    scales = torch.tensor([float(part.abs().max()) for part in U.split([20, 39, 1])])
+    assert torch.equal(decoded.abs(), scales.repeat_interleave(torch.tensor([20, 39, 1])).expand(3, -1))
+
+
+def test_entries_at_the_scale_are_certain() -> None:
+    u = torch.tensor([1.0, -1.0, 1.0])
+    assert torch.equal(decode_repeated(StochasticSign(), u, (3,), 500), u.expand(500, 3))
+    assert torch.equal(decode_repeated(StochasticSign("l2"), u, (1, 1, 1), 500), u.expand(500, 3))
+
+
+def test_a_fixed_scale_is_not_sent() -> None:
+    known = Common(Key(), torch.arange(1), (20, 40))
+    assert StochasticSign("fixed").encode(U[None], known, Key()).bits.tolist() == [60]
+    assert StochasticSign("max").encode(U[None], known, Key()).bits.tolist() == [124]
+    assert StochasticSign("max").encode(U[None], known, Key()).paper_bits == 60
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": "norm"}, "compressor.scale=norm must be one of max, l2, fixed, mean_abs"),
+        ({"granularity": "row"}, "compressor.granularity=row must be one of layer, model"),
+        ({"value": 0}, "compressor.value=0 must be a positive number"),
+        ({"factor": "big"}, "compressor.factor=big must be a positive number"),
+    ],
+)
+def test_options_are_checked(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        StochasticSign(**options)
