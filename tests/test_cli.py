@@ -108,7 +108,6 @@ WRONG = [
     (["output_root=/dev/null/runs"], "cannot write /dev/null/runs"),
     (["algorithm.sends=model", "compressor@downlink=sign"], "algorithm.sends=model needs a dense downlink, not Sign"),
     (["model=centres"], "algorithm=fedavg needs a model of kind network, but model=centres is of kind centres"),
-    (["algorithm=power_iteration", "model=mlp"], "take model=principal_direction"),
     (["algorithm=mean_estimation", "dataset=digits"], "set num_clients=1600, or take partition=iid"),
     (["algorithm.weights=luck"], "algorithm.weights=luck must be samples or uniform"),
 ]
@@ -121,6 +120,13 @@ def test_wrong_input_is_one_clear_line(fedcomp, capsys, arguments, message) -> N
     assert message in shown
     assert shown.startswith("fedcomp: error: ")
     assert "\n" not in shown
+
+
+def test_an_algorithm_refuses_a_model_of_another_kind(fedcomp, capsys) -> None:
+    assert fedcomp("algorithm=power_iteration", "model=mlp") == 1
+    shown = capsys.readouterr().err.strip()
+    wanted = "algorithm=power_iteration needs a model of kind principal_direction, but model=mlp is of kind network"
+    assert shown == f"fedcomp: error: {wanted}: take model=principal_direction"
 
 
 def test_memory_that_does_not_fit(fedcomp, capsys, monkeypatch) -> None:

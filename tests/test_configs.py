@@ -19,7 +19,7 @@ CONF = Path(__file__).resolve().parents[1] / "conf"
 CHOICES = sorted(
     (folder.name, file.stem)
     for folder in CONF.iterdir()
-    if folder.is_dir() and folder.name not in ("experiment", "method", "hydra")
+    if folder.is_dir() and folder.name not in ("experiment", "hydra")
     for file in folder.glob("*.yaml")
 )
 EXPERIMENTS = sorted(

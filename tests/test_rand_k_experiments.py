@@ -14,7 +14,8 @@ from fedcomp.tracking.status import read_status
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 EXPERIMENTS = sorted(path.stem for path in (CONF / "experiment" / "rand_k").glob("*.yaml"))
-METHODS = sorted(path.relative_to(CONF / "method").with_suffix("").as_posix() for path in CONF.glob("method/*/*.yaml"))
+METHODS = sorted(path.stem for path in (CONF / "experiment" / "rand_k" / "method").glob("*.yaml"))
+METHOD = "experiment/rand_k/method@_global_"
 
 
 def _params(experiment: str) -> dict[str, str]:
@@ -24,7 +25,7 @@ def _params(experiment: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_methods_of_an_experiment_exist(experiment: str) -> None:
-    named = _params(experiment)["method"].split(",")
+    named = _params(experiment)[METHOD].split(",")
     assert len(named) >= 4
     assert set(named) <= set(METHODS)
 
@@ -33,7 +34,7 @@ def test_methods_of_an_experiment_exist(experiment: str) -> None:
 def test_every_method_composes(method: str) -> None:
     schema.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", ["experiment=rand_k/mse", f"method={method}", "compressor.fraction=0.2"])
+        config = compose("train", ["experiment=rand_k/mse", f"{METHOD}={method}", "compressor.fraction=0.2"])
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     assert plain["label"]
@@ -43,7 +44,7 @@ def test_every_method_composes(method: str) -> None:
 
 def test_one_command_is_the_whole_grid(fedcomp, tmp_path: Path) -> None:
     """Whatever the command line gives, too, is no longer swept."""
-    given = ("method=none", "compressor=topk", "compressor.fraction=0.1", "compressor.positions=index", "rounds=3")
+    given = (f"{METHOD}=randk", "compressor=topk", "compressor.fraction=0.1", "compressor.positions=index", "rounds=3")
     assert fedcomp("experiment=rand_k/mse", *given) == 0
     folders = [path.parent for path in (tmp_path / "rand_k_mse").rglob("status.json")]
     assert len(folders) == 11

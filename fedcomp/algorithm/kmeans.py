@@ -33,7 +33,7 @@ from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.keys import Key
 from fedcomp.wire import Field, Payload
-from fedcomp.wire.coding import Float, Unsigned, When
+from fedcomp.wire.coding import Float, Unsigned
 
 COUNT_WIDTH = 32
 
@@ -136,11 +136,11 @@ class KMeans:
             return data.take(places[:, None])[0].flatten(1)
 
         points = ctx.clients.run(pick, chosen, turn)
-        received = ctx.link.up(Payload({"points": Field(points, When(Float(), first))}))
+        received = ctx.link.up(Payload({"points": _sent_if(first, points)}))
         centres = received.fields["points"].data.flatten()
         if self.downlink.codec.faithful:
             return centres
-        told = Payload({"centres": Field(centres[None], When(Float(), first))})
+        told = Payload({"centres": _sent_if(first, centres[None])})
         return ctx.link.broadcast(told, ctx.clients.num_clients).fields["centres"].data[0]
 
     def _assign(self, data: LocalData, centres: Tensor) -> LocalClusters:
@@ -160,6 +160,12 @@ class KMeans:
             sums[:active] += torch.bmm(mine.transpose(1, 2).to(points.dtype), points)
             distance[:active] += squares.sum(1)
         return LocalClusters(counts, sums.flatten(1), distance)
+
+
+def _sent_if(happens: Tensor, data: Tensor) -> Field:
+    """Rows that are sent if `happens` (0-d bool, which both ends know from the rounds so far), else not a bit."""
+    count = (happens * data.shape[1]).expand(len(data))
+    return Field(data, Float(), count, count_known=True)
 
 
 def _exchange(counts: Tensor, cohort: Cohort, ctx: Context) -> Tensor:

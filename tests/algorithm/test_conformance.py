@@ -71,6 +71,16 @@ def _topk_up_sign_down(dim, stats, layers, cohort):
 
 THREE, CENTRED = partial(Centres, num_clusters=3), partial(PrincipalDirection, centre="global")
 
+
+def _shared_scalar(dim, stats, layers, cohort):
+    each = 32 * dim + 64 + 32 * stats
+    return {"uplink": cohort * (32 + 32 * stats), "downlink": cohort * each, "broadcast": each}
+
+
+def _scalar_each(dim, stats, layers, cohort):
+    return {"uplink": cohort * (64 + 3 * 32), "downlink": cohort * 32 * dim, "broadcast": 32 * dim}
+
+
 CASES = [
     AlgorithmCase("fedavg", FedAvg(SGD, STEP, DENSE, DENSE), _dense),
     AlgorithmCase("fedavg-batch_norm", FedAvg(SGD, STEP, DENSE, DENSE), _dense, world.with_batch_norm),

@@ -78,6 +78,7 @@ def test_a_server_that_does_not_answer_leaves_the_run_offline(undrawn, server, t
     assert [row["round"] for row in piece.evaluations] == [0, 1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["silent", "broken"])
 def test_a_server_that_goes_away_costs_the_timeout(undrawn, server, tmp_path: Path, capsys, trouble) -> None:
     def go_away() -> None:

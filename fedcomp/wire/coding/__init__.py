@@ -8,7 +8,6 @@ from fedcomp.wire.coding.places import Ascending, Bitmap
 from fedcomp.wire.coding.rice import Rice
 from fedcomp.wire.coding.run_length import RunLength
 from fedcomp.wire.coding.shortest import Shortest
-from fedcomp.wire.coding.when import When
 
 __all__ = [
     "FLOAT_WIDTH",
@@ -22,6 +21,5 @@ __all__ = [
     "RunLength",
     "Shortest",
     "Unsigned",
-    "When",
     "bits_for",
 ]
