@@ -1,4 +1,4 @@
-"""The command line: Hydra composes the config, errors become one line, and the run starts.
+"""The command line: Hydra composes the config, errors become one line, and the run or the grid starts.
 
 Torch is imported only once there is something to train, so that `--help` and tab completion answer quickly.
 """
@@ -19,63 +19,72 @@ from omegaconf.errors import OmegaConfBaseException
 from fedcomp import __version__, schema
 from fedcomp.config_errors import one_line
 from fedcomp.defaults import CONF
-
-
-class RunFailed(Exception):
-    """A run of a grid failed; its line is already on the screen, and the rest of the grid goes on."""
+from fedcomp.experiments import listing
+from fedcomp.launcher.contract import RunFailed
+from fedcomp.launcher.say import say
+from fedcomp.sweeper.contract import SweepFailed
 
 
 @hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")
-def _entry(config: DictConfig) -> None:
-    from fedcomp.session import Interrupted
+def _entry(config: DictConfig) -> float:
+    """One run. Returns its objective, for a sweeper."""
+    from fedcomp.assemble import build
+    from fedcomp.stop import Interrupted
     from fedcomp.train import train
 
     hydra_config = HydraConfig.get()
     grid = hydra_config.mode == RunMode.MULTIRUN
     if grid and not config.quiet:
-        _say(f"run {hydra_config.job.num} of the grid: {hydra_config.job.override_dirname or 'defaults'}")
+        say(f"run {hydra_config.job.num} of the grid: {hydra_config.job.override_dirname or 'defaults'}")
     try:
-        train(config)
+        objective = build(config.objective)
+        return objective(train(config))
     except Interrupted as interruption:
-        _say(f"{interruption}; the same command goes on")
+        say(f"{interruption}; the same command goes on")
         raise SystemExit(128 + interruption.signal) from interruption
     except (ValueError, MemoryError) as error:
-        _say(f"error: {error}")
+        say(f"error: {error}")
         if not grid:
             raise SystemExit(1) from error
-        raise RunFailed from error
+        raise RunFailed(str(error)) from error
 
 
 def main() -> None:
     """Run `fedcomp` with the arguments of the process."""
-    if sys.argv[1:] == ["--version"]:
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:
         print(f"fedcomp {__version__}")
         return
+    own = _config_folders(arguments)
+    if "experiment=" in arguments or "experiment=list" in arguments:
+        print(listing([CONF, *own]))
+        return
     schema.register()
-    _import_beside_configs(sys.argv[1:])
+    sys.path[:0] = [str(folder) for folder in own]  # configs in `--config-dir DIR` may name Python files in DIR
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach us as they are, instead of as Hydra prints them
     try:
         _entry()
-    except RunFailed:
+    except (RunFailed, SweepFailed):
         raise SystemExit(1) from None
     except KeyboardInterrupt:
-        _say("interrupted before the first round")
+        say("interrupted before the first round")
         raise SystemExit(130) from None
     except (HydraException, OmegaConfBaseException) as error:
-        _say(f"error: {one_line(error, CONF)}")
+        say(f"error: {one_line(error, CONF)}")
+        raise SystemExit(2) from None
+    except ValueError as error:
+        say(f"error: {error}")
         raise SystemExit(2) from None
     except OSError as error:
-        _say(f"error: {error.strerror}: {error.filename}")
+        say(f"error: {error.strerror}: {error.filename}")
         raise SystemExit(2) from None
 
 
-def _import_beside_configs(arguments: list[str]) -> None:
-    """Let configs in `--config-dir DIR` name Python files that lie in DIR."""
+def _config_folders(arguments: list[str]) -> list[Path]:
+    """The folders that `--config-dir DIR` names."""
+    folders = []
     for flag, value in zip(arguments, [*arguments[1:], ""]):
         name, _, inline = flag.partition("=")
         if name in ("--config-dir", "-cd"):
-            sys.path.insert(0, str(Path(inline or value).expanduser().resolve()))
-
-
-def _say(text: str) -> None:
-    print(f"fedcomp: {text}", file=sys.stderr, flush=True)
+            folders.append(Path(inline or value).expanduser().resolve())
+    return folders

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import InstantiationException
 from omegaconf import DictConfig, OmegaConf
+
+from fedcomp.experiments import experiments
 
 UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'")
 UNKNOWN_CHOICE = re.compile(
@@ -19,10 +22,18 @@ UNKNOWN_GROUP = re.compile(r"Could not override '([^']+)'\.\s+(?:No match|Did yo
 
 def one_line(error: Exception, conf: Path) -> str:
     """What was wrong, what is allowed and, where one is close, what was probably meant."""
+    refusal = _refusal(error)
+    if refusal is not None:
+        return refusal
     text = str(error)
+    if text.startswith("Ambiguous value for argument"):
+        given = text.splitlines()[0].removeprefix("Ambiguous value for argument ")
+        return f"{given} has several values: for a grid say -m"
     choice = UNKNOWN_CHOICE.search(text)
     if choice:
         wanted, group, options = choice.group(1), choice.group(2), choice.group(3).split()
+        if group.split("/")[0] == "experiment":
+            return _unknown_experiment(wanted.removeprefix("experiment/"), conf)
         return f"{group}={wanted.removeprefix(group + '/')} is unknown{_near(wanted.split('/')[-1], options)}"
     key = UNKNOWN_KEY.search(text)
     cause = error.__cause__
@@ -35,6 +46,21 @@ def one_line(error: Exception, conf: Path) -> str:
     lines = [line.strip() for part in parts for line in part.split("\n")]
     kept = [line for line in lines if line and not line.startswith(("full_key", "object_type", "Set the environment"))]
     return "; ".join(kept[:3])
+
+
+def _refusal(error: BaseException) -> str | None:
+    """What a launcher, a sweeper or an objective says of its own settings; None for any other error."""
+    if not isinstance(error, InstantiationException):
+        return None
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) if isinstance(error, ValueError) else None
+
+
+def _unknown_experiment(name: str, conf: Path) -> str:
+    close = difflib.get_close_matches(name, experiments([conf]), n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    return f"experiment={name} is unknown{hint} (`fedcomp experiment=` lists them)"
 
 
 def _near(name: str, options: list[str]) -> str:

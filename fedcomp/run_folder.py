@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ WITHOUT_EFFECT = frozenset(
         "quiet",
         "verbose",
         "tracker",
+        "launcher",
+        "sweeper",
+        "objective",
         "dataset.root",
         "dataset.download",
     }
@@ -34,6 +38,7 @@ WITHOUT_EFFECT = frozenset(
 """Keys that change no number of the run (the seed has its own folder) and so are left out of the hash."""
 
 CONFIG, CHECKPOINT, LOG, CURVE, PARTITION = "config.yaml", "checkpoint.pt", "run.log", "curve.png", "partition.png"
+LOCK = ".lock"
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
@@ -56,24 +61,42 @@ def owned(folder: Path) -> Iterator[None]:
     Raises:
         ValueError: another process holds it, or it cannot be written.
     """
-    path = folder / ".lock"
+    path = folder / LOCK
     with explained(path):
         folder.mkdir(parents=True, exist_ok=True)
         file = path.open("w")
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ValueError(
-                f"{folder} is being written by another process: wait for it, or change name or seed"
-            ) from error
+        for patience in (0.05, 0.1, 0.2, None):  # `held` may be looking, which takes microseconds
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if patience is None:
+                    raise ValueError(
+                        f"{folder} is being written by another process: wait for it, or change name or seed"
+                    ) from error
+                time.sleep(patience)
         yield
+
+
+def held(folder: Path) -> bool:
+    """Whether a process holds the folder; on a file system that shares locks between machines, on any of them."""
+    try:
+        file = (folder / LOCK).open("rb")
+    except OSError:
+        return False
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        return False
 
 
 def clear(folder: Path) -> None:
     """Remove what an earlier run left in the folder (`overwrite=true`), but not the lock."""
     for path in folder.iterdir():
-        if path.name == ".lock":
+        if path.name == LOCK:
             continue
         with explained(path):
             shutil.rmtree(path) if path.is_dir() else path.unlink()

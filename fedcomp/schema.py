@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, DictConfig
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 
 class Wire(Enum):
@@ -50,11 +50,29 @@ class RunConfig:
     participation: Any = MISSING
     model: Any = MISSING
     tracker: Any = MISSING
+    launcher: Any = MISSING
+    sweeper: Any = MISSING
+    objective: Any = MISSING
 
 
 def register() -> None:
     """Make the schema known to Hydra under the name that `conf/train.yaml` builds on."""
     ConfigStore.instance().store(name="schema", node=RunConfig)
+    OmegaConf.register_new_resolver("fedcomp_mode", _mode, replace=True)
+
+
+def _mode(launcher: str, sweeper: str) -> str | None:
+    """What `hydra.mode` is unless an experiment or -m says it: a launcher or a search asks for a grid, if of one."""
+    plain = launcher.endswith(".Local") and sweeper.endswith(".Grid")
+    return None if plain else "MULTIRUN"
+
+
+def plain_config(config: DictConfig, device: object) -> dict[str, Any]:
+    """The resolved config as plain values, with the device that was picked."""
+    plain = OmegaConf.to_container(config, resolve=True, enum_to_str=True, throw_on_missing=True)
+    assert isinstance(plain, dict)
+    plain.pop("experiment", None)
+    return {str(key): value for key, value in plain.items()} | {"device": str(device)}
 
 
 def check(config: RunConfig | DictConfig) -> None:

@@ -7,7 +7,6 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from fedcomp.algorithm.contract import Metrics
@@ -16,6 +15,7 @@ from fedcomp.simulation import checkpoint as checkpoints
 from fedcomp.simulation.checkpoint import Checkpoint
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.watch import REMEDY, Diverged, Watch
+from fedcomp.stop import Interrupted, StopRequest
 from fedcomp.tracking.contract import RunInfo, Tracker
 from fedcomp.tracking.plots import plot_curve
 from fedcomp.tracking.progress import Progress
@@ -26,39 +26,6 @@ from fedcomp.tracking.status import State, Status, read_status, write_status
 from fedcomp.wire import Ledger
 
 CHECKPOINT_SECONDS = 30.0
-
-
-class Interrupted(Exception):
-    """The run was asked to stop by a signal, and has saved its state.
-
-    Attributes:
-        signal: its number. round: rounds completed and saved; None if it stopped at once.
-    """
-
-    def __init__(self, signal_number: int, message: str, round: int | None = None) -> None:
-        super().__init__(message)
-        self.signal = signal_number
-        self.round = round
-
-
-@dataclass
-class StopRequest:
-    """Turns the first Ctrl-C or SIGTERM into a wish that is heard between rounds; a second Ctrl-C stops at once."""
-
-    number: int | None = None
-
-    def __enter__(self) -> StopRequest:
-        self._before = {number: signal.signal(number, self._hear) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.number is not None:
-            raise KeyboardInterrupt
-        self.number = number
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fedcomp.assemble import assemble, build, pick_device
 from fedcomp.dataset.contract import Dataset
 from fedcomp.partition.summary import label_counts
 from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, config_hash, owned, run_folder
+from fedcomp.schema import plain_config
 from fedcomp.session import Session, finished
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.malloc import keep_freed_memory
@@ -23,6 +25,7 @@ from fedcomp.tracking.contract import RunInfo
 from fedcomp.tracking.partition_plot import plot_partition
 from fedcomp.tracking.progress import Progress, describe
 from fedcomp.tracking.record import Line
+from fedcomp.tracking.status import State, Status, read_status, write_status
 
 log = logging.getLogger("fedcomp")
 
@@ -51,8 +54,9 @@ def train(config: DictConfig) -> list[Line]:
             torch.set_num_threads(1)  # threads share chunks of clients instead: simulation/workers.py
             keep_freed_memory()
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.tf32
-        simulation, parts = assemble(config, device)
         write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
+        with _told(folder):
+            simulation, parts = assemble(config, device)
         _draw_partition(simulation.dataset, parts, config, folder)
         facts, note = _facts(simulation), _note(progress)
         info = RunInfo(folder, config.name, config_hash(plain), config.seed, plain, facts, note)
@@ -67,12 +71,18 @@ def train(config: DictConfig) -> list[Line]:
         return lines
 
 
-def plain_config(config: DictConfig, device: torch.device) -> dict[str, Any]:
-    """The resolved config as plain values, with the device that was picked."""
-    plain = OmegaConf.to_container(config, resolve=True, enum_to_str=True, throw_on_missing=True)
-    assert isinstance(plain, dict)
-    plain.pop("experiment", None)
-    return {str(key): value for key, value in plain.items()} | {"device": str(device)}
+@contextlib.contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    """Say in `status.json` that the run has begun, and what went wrong before its first round."""
+    before = read_status(folder)
+    done = before.round if before is not None else 0
+    write_status(folder, Status("running", done))
+    try:
+        yield
+    except BaseException as failure:
+        state: State = "interrupted" if isinstance(failure, KeyboardInterrupt) else "failed"
+        write_status(folder, Status(state, done, str(failure).strip().split("\n")[0] or type(failure).__name__))
+        raise
 
 
 def _draw_partition(dataset: Dataset, parts: list[torch.Tensor], config: DictConfig, folder: Path) -> None:

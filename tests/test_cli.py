@@ -63,7 +63,7 @@ def test_packed_wire_gives_the_same_record(fedcomp, tmp_path: Path) -> None:
 def test_a_grid_goes_on_after_a_bad_run(fedcomp, tmp_path: Path, capsys) -> None:
     assert fedcomp("-m", *QUICK, "compressor.precision=float32,int8,float16") == 1
     states = [read_status(path.parent) for path in tmp_path.rglob("status.json")]
-    assert [status.state for status in states if status] == ["finished", "finished"]
+    assert sorted(status.state for status in states if status) == ["failed", "finished", "finished"]
     assert "compressor.precision=int8 must be one of" in capsys.readouterr().err
 
 

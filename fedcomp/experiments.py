@@ -1,0 +1,28 @@
+"""What `fedcomp experiment=` shows: every experiment with its first line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def experiments(folders: Iterable[Path]) -> dict[str, str]:
+    """{name: the first comment of its YAML}, by name, over the `experiment` folders of these config folders."""
+    found = {}
+    for folder in folders:
+        root = folder / "experiment"
+        for path in root.rglob("*.yaml"):
+            found[path.relative_to(root).with_suffix("").as_posix()] = _first_comment(path)
+    return dict(sorted(found.items()))
+
+
+def listing(folders: Iterable[Path]) -> str:
+    """The experiments, one a line, for `fedcomp experiment=<name>`."""
+    lines = experiments(folders)
+    width = max(map(len, lines), default=0)
+    return "\n".join(f"{name:<{width}}  {about}".rstrip() for name, about in lines.items())
+
+
+def _first_comment(path: Path) -> str:
+    comments = (line.removeprefix("#").strip() for line in path.read_text().splitlines() if line.startswith("#"))
+    return next((comment for comment in comments if not comment.startswith("@package")), "")

@@ -1,0 +1,102 @@
+"""What a launcher is to a grid: it gets runs, sees each to its end, and says what became of each.
+
+A run of a grid is a command line, so it starts, resumes, fails and is killed exactly like a run by hand. A launcher
+knows nothing of Hydra; `hydra_plugins/fedcomp_grid` composes the runs and hands them over.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from fedcomp.tracking.status import read_status
+
+MANIFEST = "runs.jsonl"
+"""In a grid's own folder: which runs belong to it, one JSON line each (`number`, `folder`, `overrides`)."""
+
+
+class RunFailed(Exception):
+    """A run of a grid failed, with one line that says why; the rest of the grid goes on."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a grid.
+
+    Attributes:
+        number: its place in the grid, from 0.
+        overrides: what sets it apart, as on the command line: `compressor=topk`, `seed=3`.
+        command: program and arguments of a process that runs it.
+        folder: where its record lies. log: where a process of its own writes what it has to say.
+    """
+
+    number: int
+    overrides: tuple[str, ...]
+    command: tuple[str, ...]
+    folder: Path
+    log: Path
+
+    @property
+    def words(self) -> str:
+        """The overrides in one line."""
+        return " ".join(self.overrides) or "defaults"
+
+    @property
+    def device(self) -> str:
+        """What its command says: cpu, cuda, cuda:1."""
+        return next(word.removeprefix("device=") for word in reversed(self.command) if word.startswith("device="))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run: `error` is None if it finished, else one line."""
+
+    run: Run
+    error: str | None = None
+
+
+Here = Callable[[Run], str | None]
+"""Runs one run in this process; returns its error line, None if it finished."""
+
+
+class Launcher(Protocol):
+    """Sees runs to their end. A run that fails or is killed stops no other."""
+
+    def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
+        """Settings that a run with these takes on here: `device` (what `auto` means), `threads` (its share).
+
+        Raises:
+            ValueError: this launcher cannot work here; what to do.
+        """
+        ...
+
+    def launch(self, runs: Sequence[Run], grid: Path, here: Here) -> list[Outcome]:
+        """See all runs to their end; one outcome each, in their order. `grid`: a folder for the grid's own files."""
+        ...
+
+
+def outcome(run: Run, code: int | None) -> Outcome:
+    """What became of a run whose process ended with `code` (negative: minus a signal; None: nobody knows)."""
+    try:
+        status = read_status(run.folder)
+    except ValueError as error:
+        return Outcome(run, str(error))
+    if status is not None and status.state == "finished" and not code:
+        return Outcome(run)
+    if status is not None and status.state in ("failed", "interrupted") and status.error:
+        return Outcome(run, status.error)
+    if code is not None and code < 0:
+        return Outcome(run, f"killed by {signal.Signals(-code).name}; the same command goes on")
+    return Outcome(run, last_line(run.log) or "it ended without a word; the same command goes on")
+
+
+def last_line(log: Path) -> str | None:
+    """The last line of a log that is not empty; None if there is none."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line.strip() for line in reversed(lines) if line.strip()), None)

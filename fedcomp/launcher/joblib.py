@@ -1,0 +1,87 @@
+"""Several runs at once on this machine, each in a process of its own.
+
+joblib schedules; the processes are ours. Hydra's own joblib launcher keeps a pool of workers, and the death of one
+(out of memory, SIGKILL) ends all the others and the grid with them.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedcomp.launcher.contract import Here, Outcome, Run, outcome
+from fedcomp.launcher.local import local_device
+from fedcomp.launcher.process import Children
+from fedcomp.launcher.say import Tally, say
+
+
+@dataclass(frozen=True)
+class Joblib:
+    """Runs `n_jobs` runs at once; on GPUs `runs_per_gpu` on each that is visible.
+
+    Attributes:
+        n_jobs: runs at once on a CPU; -1: one for each core, -2: one less, and so on, as joblib counts.
+        runs_per_gpu: runs that share one GPU.
+    """
+
+    n_jobs: int = -1
+    runs_per_gpu: int = 1
+
+    def __post_init__(self) -> None:
+        if self.n_jobs == 0:
+            raise ValueError("launcher.n_jobs=0 must be 1 or more, or -1 for all cores")
+        if self.runs_per_gpu < 1:
+            raise ValueError(f"launcher.runs_per_gpu={self.runs_per_gpu} must be 1 or more")
+
+    def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
+        """The device of this machine, and a run's share of its cores."""
+        from fedcomp.simulation.workers import num_cores
+
+        picked = local_device(device)
+        at_once = len(self._gpus(picked)) or self._at_once()
+        return {"device": picked, "threads": threads or max(1, num_cores() // at_once)}
+
+    def launch(self, runs: Sequence[Run], grid: Path, here: Here) -> list[Outcome]:
+        """All runs, `n_jobs` at a time. Ctrl-C: each run saves its state and leaves."""
+        from joblib import Parallel, delayed
+
+        slots: queue.SimpleQueue[str] = queue.SimpleQueue()
+        gpus = self._gpus(runs[0].device)
+        for gpu in gpus:
+            slots.put(gpu)
+        at_once = len(gpus) or self._at_once()
+        say(f"{len(runs)} runs, {min(at_once, len(runs))} at once; their logs are in {grid}")
+        tally = Tally(len(runs))
+        with Children() as children:
+
+            def see(run: Run) -> Outcome:
+                gpu = slots.get() if gpus else None
+                try:
+                    code = children.run(run, {"CUDA_VISIBLE_DEVICES": gpu} if gpu is not None else None)
+                finally:
+                    if gpu is not None:
+                        slots.put(gpu)
+                return tally.add(outcome(run, code))
+
+            outcomes = Parallel(n_jobs=min(at_once, len(runs)), prefer="threads")(delayed(see)(run) for run in runs)
+        if children.heard is not None:
+            say("interrupted, states saved; the same command goes on")
+            raise SystemExit(128 + children.heard)
+        return list(outcomes)
+
+    def _at_once(self) -> int:
+        from joblib import effective_n_jobs
+
+        return max(1, effective_n_jobs(self.n_jobs))
+
+    def _gpus(self, device: str) -> list[str]:
+        """One entry a run at once: the names of the visible GPUs, each `runs_per_gpu` times; none on a CPU."""
+        import torch
+
+        if device != "cuda":  # a run with cuda:<n> asks for that one and sees them all
+            return []
+        names = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
+        return [name for name in names.split(",") for _ in range(self.runs_per_gpu)]

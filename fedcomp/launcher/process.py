@@ -1,0 +1,85 @@
+"""Runs in processes of their own: what kills one leaves the others alone, and a signal reaches all of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+
+from fedcomp.launcher.contract import Run
+
+STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that a run answers by saving its state and leaving (`fedcomp/stop.py`)."""
+
+
+def python_path() -> str:
+    """PYTHONPATH of a process that is to find this package, also where it is no more than a checkout."""
+    root, given = Path(__file__).resolve().parents[2], os.environ.get("PYTHONPATH")
+    installed = root.name in ("site-packages", "dist-packages")
+    return os.pathsep.join([*([] if installed else [str(root)]), *([given] if given else [])])
+
+
+class Children:
+    """Starts runs as processes, and passes on what this process is asked: each run saves its state and leaves.
+
+    To be entered in the main thread; `run` may then be called from any. A process group of its own keeps the
+    terminal's Ctrl-C from reaching a run twice.
+
+    Args:
+        grace: seconds after which a run that was asked to leave is killed, its last checkpoint holds; None: never.
+
+    Attributes:
+        heard: the signal that this process was sent first; None so far.
+    """
+
+    def __init__(self, grace: float | None = None) -> None:
+        self.heard: int | None = None
+        self._grace = grace
+        self._live: set[subprocess.Popen[bytes]] = set()
+
+    def __enter__(self) -> Children:
+        self._before = {number: signal.signal(number, self._hear) for number in STOP}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def run(self, run: Run, environment: Mapping[str, str] | None = None) -> int:
+        """See one run to its end. Returns its exit code, minus the signal that killed it; 128 + n if not started."""
+        if self.heard is not None:
+            return 128 + self.heard
+        run.log.parent.mkdir(parents=True, exist_ok=True)
+        with run.log.open("ab") as log:
+            process = subprocess.Popen(
+                run.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": python_path(), **(environment or {})},
+                process_group=0,
+            )
+            self._live.add(process)
+            if self.heard is not None:  # came while the process was starting
+                process.send_signal(self.heard)
+            try:
+                return process.wait()
+            finally:
+                self._live.discard(process)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.heard is None:
+            self.heard = number
+            if self._grace is not None:
+                timer = threading.Timer(self._grace, self._send, [signal.SIGKILL])
+                timer.daemon = True
+                timer.start()
+        self._send(number)
+
+    def _send(self, number: int) -> None:
+        for process in list(self._live):
+            process.send_signal(number)

@@ -1,0 +1,185 @@
+"""Runs as one job array of Slurm, through submitit; `runs_per_gpu` of them packed into each of its jobs.
+
+A job is a small supervisor (`Pack`) with its runs as processes. When Slurm warns of the time limit or of preemption
+(SIGUSR2), each run saves its state and leaves; then submitit's own handler requeues the job, and the runs resume from
+their checkpoints. A run that fails or is killed ends neither its job's other runs nor the array.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedcomp.launcher.contract import Here, Outcome, Run, outcome
+from fedcomp.launcher.process import Children, python_path
+from fedcomp.launcher.say import Tally, say
+
+POLL_SECONDS = 1.0
+MAX_ARRAY = 1000  # Slurm's MaxArraySize is 1001 unless a cluster sets another
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """Submits, waits, and says what became of each run.
+
+    Attributes:
+        partition, account, qos, constraint: as for sbatch; None: the cluster's default.
+        timeout_min: minutes that a job may take before it is requeued.
+        max_num_timeout: requeues because of the time limit before a job is given up (preemption is not counted).
+        signal_delay_s: seconds before the time limit at which runs are told to save; within half of it they must.
+        cpus, mem_gb: of one run; a job asks for `runs_per_gpu` times as much.
+        gpus: of a job; None: one if the partition has any and the run does not ask for device=cpu.
+        runs_per_gpu: runs packed into one job, which share its GPU (or, without one, its cores).
+        array_parallelism: jobs of the array that may run at once.
+        name: of the jobs.
+        setup: shell commands before the runs: `module load ...`.
+        sbatch: more options of sbatch, without the dashes: [begin=now+1hour, exclusive].
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    timeout_min: int = 240
+    max_num_timeout: int = 20
+    signal_delay_s: int = 120
+    cpus: int = 2
+    mem_gb: float = 4
+    gpus: int | None = None
+    runs_per_gpu: int = 1
+    array_parallelism: int = 256
+    name: str = "fedcomp"
+    setup: Sequence[str] = ()
+    sbatch: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("timeout_min", "signal_delay_s", "cpus", "runs_per_gpu", "array_parallelism"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"launcher.{name}={getattr(self, name)} must be 1 or more")
+        if self.mem_gb <= 0:
+            raise ValueError(f"launcher.mem_gb={self.mem_gb} must be more than 0")
+
+    def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
+        """What the jobs are given, since the machine that submits may have another device than they."""
+        _submitit()
+        if device == "auto":
+            device = "cuda" if self._num_gpus(device) else "cpu"
+        return {"device": device, "threads": threads or self.cpus}
+
+    def launch(self, runs: Sequence[Run], grid: Path, here: Here) -> list[Outcome]:
+        """Submit and wait. Ctrl-C leaves the jobs running, and says so.
+
+        Raises:
+            ValueError: no submitit, no Slurm, or sbatch refuses.
+        """
+        packs = [runs[start : start + self.runs_per_gpu] for start in range(0, len(runs), self.runs_per_gpu)]
+        arrays = [packs[start : start + MAX_ARRAY] for start in range(0, len(packs), MAX_ARRAY)]
+        jobs = [job for array in arrays for job in self._submit(array, grid)]
+        ids = " ".join(dict.fromkeys(job.job_id.split("_")[0] for job in jobs))
+        say(f"{len(runs)} runs as {len(jobs)} jobs of Slurm, {ids}; their logs are in {grid}")
+        tally = Tally(len(runs))
+        ended: dict[int, list[Outcome]] = {}
+        try:
+            while len(ended) < len(jobs):
+                for index, (job, pack) in enumerate(zip(jobs, packs)):
+                    if index not in ended and job.done():
+                        ended[index] = [tally.add(one) for one in _outcomes(job, pack)]
+                time.sleep(POLL_SECONDS)
+        except KeyboardInterrupt:
+            say(f"the jobs go on: `fedcomp-status {grid.parents[1]}` shows them, `scancel {ids}` ends them")
+            raise SystemExit(128 + signal.SIGINT) from None
+        return [one for index in range(len(jobs)) for one in ended[index]]
+
+    def _submit(self, packs: Sequence[Sequence[Run]], grid: Path) -> list[Any]:
+        submitit = _submitit()
+        packed = len(packs[0])
+        executor = submitit.SlurmExecutor(folder=grid / "slurm" / "%j", max_num_timeout=self.max_num_timeout)
+        options = {
+            "job_name": self.name,
+            "partition": self.partition,
+            "account": self.account,
+            "qos": self.qos,
+            "constraint": self.constraint,
+            "time": self.timeout_min,
+            "signal_delay_s": self.signal_delay_s,
+            "cpus_per_task": self.cpus * packed,
+            "mem": f"{round(1024 * self.mem_gb * packed)}M",
+            "gpus_per_node": self._num_gpus(packs[0][0].device) or None,
+            "array_parallelism": self.array_parallelism,
+            "setup": [f"export PYTHONPATH={shlex.quote(python_path())}", *self.setup],
+            "additional_parameters": dict(map(_option, self.sbatch)) or None,
+        }
+        executor.update_parameters(**{name: value for name, value in options.items() if value is not None})
+        try:
+            return executor.map_array(Pack(self.signal_delay_s / 2), packs)
+        except submitit.core.utils.FailedJobError as error:
+            reason = next((line for line in reversed(str(error).splitlines()) if "error" in line), str(error))
+            raise ValueError(f"sbatch refuses: {reason.removeprefix('sbatch: error: ')}; see launcher.*") from error
+
+    def _num_gpus(self, device: str) -> int:
+        """GPUs that a job asks for."""
+        if self.gpus is not None:
+            return self.gpus
+        return int(device != "cpu" and (device != "auto" or self._has_gpus()))
+
+    def _has_gpus(self) -> bool:
+        where = ["-p", self.partition] if self.partition else []
+        found = subprocess.run(["sinfo", "-h", "-o", "%G", *where], capture_output=True, text=True)
+        if found.returncode:
+            reason = (found.stderr.strip() or "no answer").splitlines()[-1]
+            raise ValueError(f"launcher=slurm: Slurm does not answer here ({reason}); take launcher=joblib")
+        return "gpu" in found.stdout
+
+
+@dataclass(frozen=True)
+class Pack:
+    """What one job of the array does. `grace`: seconds that runs have to save their state."""
+
+    grace: float
+
+    def __call__(self, runs: Sequence[Run]) -> list[int]:
+        """See all runs to their end, at once. Returns their exit codes; leaves as submitit does if told to requeue."""
+        from joblib import Parallel, delayed
+
+        with Children(self.grace) as children:
+            codes = Parallel(n_jobs=len(runs), prefer="threads")(delayed(children.run)(run) for run in runs)
+        if children.heard in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.raise_signal(children.heard)  # submitit's handler is back: it requeues the job and exits
+        if children.heard is not None:  # no result: whether this was the end (scancel) or not is for Slurm to say
+            raise SystemExit(128 + children.heard)
+        return list(codes)
+
+    def checkpoint(self, runs: Sequence[Run]) -> Any:
+        """What submitit requeues: the same runs, which resume from their own checkpoints."""
+        return _submitit().helpers.DelayedSubmission(self, runs)
+
+
+def _option(text: str) -> tuple[str, str | bool]:
+    name, given, value = text.lstrip("-").partition("=")
+    return name, value if given else True
+
+
+def _outcomes(job: Any, pack: Sequence[Run]) -> list[Outcome]:
+    try:
+        codes = job.result()
+    except Exception:  # submitit raises what it finds: killed, cancelled, given up; the run's status says more
+        codes = [None] * len(pack)
+    return [outcome(run, code) for run, code in zip(pack, codes)]
+
+
+def _submitit() -> Any:
+    try:
+        import submitit
+    except ImportError as error:
+        raise ValueError("launcher=slurm needs submitit: pip install 'fedcomp[grids]'") from error
+    if shutil.which("sbatch", path=os.environ.get("PATH")) is None:
+        raise ValueError("launcher=slurm: there is no sbatch here; submit from a login node, or take launcher=joblib")
+    return submitit

@@ -1,0 +1,1 @@
+"""What a search over settings looks for: one number of a run's record."""

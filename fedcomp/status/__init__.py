@@ -1,0 +1,1 @@
+"""A grid at a glance, while it runs: `fedcomp-status PATH`."""

@@ -1,0 +1,78 @@
+"""`fedcomp-status PATH [--watch SECONDS]`: done, running with progress, failed with its last line, time left."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedcomp.status.runs import RunState, find
+from fedcomp.status.table import render
+
+PLAIN_WIDTH = 200
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Show the runs under a folder.
+
+    Args:
+        argv: path and options; None for the command line's.
+
+    Returns:
+        The exit status: 0, 1 if a run failed or was killed, or 2 after one line on standard error.
+    """
+    parser = argparse.ArgumentParser(prog="fedcomp-status", description="A grid at a glance, while it runs.")
+    parser.add_argument("path", nargs="?", default="outputs", help="a folder that holds runs; default: outputs")
+    parser.add_argument(
+        "--watch",
+        type=float,
+        nargs="?",
+        const=5.0,
+        metavar="SECONDS",
+        help="again every SECONDS (5), until none runs",
+    )
+    arguments = parser.parse_args(argv)
+    try:
+        runs = _watch(Path(arguments.path), arguments.watch) if arguments.watch else _show(Path(arguments.path))
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return int(any(run.state in ("failed", "killed") for run in runs))
+
+
+def _show(root: Path) -> list[RunState]:
+    from rich.console import Console
+
+    runs, bars = find(root), sys.stdout.isatty()
+    console = Console(highlight=False, soft_wrap=not bars, width=None if bars else PLAIN_WIDTH)
+    console.print(render(runs, bars))
+    return runs
+
+
+def _watch(root: Path, seconds: float) -> list[RunState]:
+    from rich.console import Console
+    from rich.live import Live
+
+    if not sys.stdout.isatty():
+        while _going(runs := _show(root)):
+            time.sleep(seconds)
+        return runs
+    with Live(console=Console(highlight=False), auto_refresh=False, vertical_overflow="visible") as live:
+        while True:
+            runs = find(root)
+            live.update(render(runs, bars=True), refresh=True)
+            if not _going(runs):
+                return runs
+            time.sleep(seconds)
+
+
+def _going(runs: Sequence[RunState]) -> bool:
+    return any(run.state in ("running", "not started") for run in runs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""What became of every run under a folder so far, read fast: no whole record is parsed, no config twice.
+
+A thousand runs of a hundred evaluations take about a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fedcomp.launcher.contract import MANIFEST
+from fedcomp.run_folder import CONFIG, held
+from fedcomp.tracking import record, status
+
+State = Literal["done", "running", "failed", "killed", "interrupted", "not started"]
+
+ACCURACY = re.compile(rb'"test/accuracy": ([-+.\deE]+)')
+RESUME = "the same command goes on"
+
+
+@dataclass(frozen=True)
+class RunState:
+    """How far one run is.
+
+    Attributes:
+        folder: where it lies. seed: of its name `seed=<n>`.
+        config: resolved; empty before the run has begun. overrides: what a grid gave it, in one line.
+        state: `killed` is a run that says it is running while no process holds its folder.
+        round: rounds completed, of `rounds` (0: not known yet).
+        best: the best test accuracy so far, a fraction; None if there is none.
+        seconds_left: at the mean speed so far; None unless it is running and that is known.
+        error: one line: why it failed, or what to do.
+    """
+
+    folder: Path
+    seed: int | None
+    config: dict[str, Any]
+    overrides: str
+    state: State
+    round: int = 0
+    rounds: int = 0
+    best: float | None = None
+    seconds_left: float | None = None
+    error: str | None = None
+
+
+def find(root: Path) -> list[RunState]:
+    """Every run under `root`, in the order of the paths; runs that a grid lists and that have not begun come last.
+
+    Raises:
+        ValueError: there is no such folder, or no run in it.
+    """
+    if not root.is_dir():
+        raise ValueError(f"{root} is no folder; give the folder of one run, or one that holds runs (outputs/)")
+    folders, manifests = [], []
+    for folder, inner, files in os.walk(root):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        if status.FILE in files or record.FILE in files:
+            folders.append(Path(folder))
+            inner.clear()
+        if MANIFEST in files:
+            manifests.append(Path(folder))
+            inner.clear()
+    configs: dict[Path, dict[str, Any]] = {}
+    found = [_read(folder, configs) for folder in folders]
+    known = {folder.resolve() for folder in folders}
+    for listed, words in _listed(manifests):
+        if listed not in known:
+            begun = (listed / status.FILE).exists()  # where `root` is a grid's own folder
+            found.append(_read(listed, configs) if begun else _waiting(listed, words))
+    if not found:
+        raise ValueError(f"no run found under {root}: a run is a folder that holds {status.FILE}")
+    return found
+
+
+def _read(folder: Path, configs: dict[Path, dict[str, Any]]) -> RunState:
+    try:
+        now = status.read_status(folder)
+        config = _config(folder, configs)
+        last, best = _record(folder / record.FILE)
+    except ValueError as unreadable:
+        return RunState(folder, _seed(folder), {}, "", "failed", error=str(unreadable))
+    state: State = "running"
+    if now is not None and now.state != "running":
+        state = "done" if now.state == "finished" else now.state
+    elif not held(folder):
+        state = "killed"
+    rounds = int(config.get("rounds", 0))
+    round_ = now.round if now is not None else int(last.get("round", 0))
+    left = None
+    if state == "running" and last.get("round"):
+        left = last["seconds"] / last["round"] * max(0, rounds - round_)
+    error = now.error if now is not None else None
+    if state == "killed":
+        error = f"killed after round {round_}; {RESUME}"
+    return RunState(folder, _seed(folder), config, "", state, round_, rounds, best, left, error)
+
+
+def _waiting(folder: Path, overrides: str) -> RunState:
+    return RunState(folder, _seed(folder), {}, overrides, "not started")
+
+
+def _listed(grids: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """Runs that grids list, each folder once; a half-written last line is passed over."""
+    seen = set()
+    for grid in grids:
+        for raw in (grid / MANIFEST).read_bytes().split(b"\n")[:-1]:
+            line = json.loads(raw)
+            folder = (grid / line["folder"]).resolve()
+            if folder not in seen:
+                seen.add(folder)
+                yield folder, " ".join(line["overrides"])
+
+
+def _config(folder: Path, configs: dict[Path, dict[str, Any]]) -> dict[str, Any]:
+    """The resolved config, read once for all seeds: they share the folder that is named after its hash."""
+    import yaml
+
+    if folder.parent not in configs:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is 10 times faster
+        try:
+            configs[folder.parent] = yaml.load((folder / CONFIG).read_bytes(), Loader=loader) or {}
+        except FileNotFoundError:
+            return {}
+        except yaml.YAMLError as error:
+            raise ValueError(f"{folder / CONFIG} is no YAML: {' '.join(str(error).split())}") from error
+    return configs[folder.parent]
+
+
+def _record(path: Path) -> tuple[dict[str, float], float | None]:
+    """The last whole line of a record, and the best accuracy in it."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return {}, None
+    lines = content[: content.rfind(b"\n") + 1].splitlines()
+    best = max(map(float, ACCURACY.findall(content)), default=None)
+    try:
+        return (json.loads(lines[-1]) if lines else {}), best
+    except ValueError as error:
+        raise ValueError(f"{path}: the last line is no record: {lines[-1][:60]!r}") from error
+
+
+def _seed(folder: Path) -> int | None:
+    match = re.fullmatch(r"seed=(\d+)", folder.name)
+    return int(match[1]) if match else None

@@ -1,0 +1,134 @@
+"""The state of a grid for people: counts, one row for each method, one line for each run that needs a look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcomp.report.group import NOT_RESULTS, Flat, flatten, labels
+from fedcomp.status.runs import RunState, State
+from fedcomp.tracking import units
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+ORDER: tuple[State, ...] = ("done", "running", "not started", "interrupted", "killed", "failed")
+STYLES = {"done": "green", "running": "cyan", "failed": "red", "killed": "red", "interrupted": "yellow"}
+BAR = 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """Runs of one config.
+
+    Attributes:
+        label: what sets it apart. runs: one a seed.
+    """
+
+    label: str
+    runs: tuple[RunState, ...]
+
+    @property
+    def progress(self) -> float:
+        """The share of rounds completed, over all runs."""
+        return sum(run.round / run.rounds for run in self.runs if run.rounds) / len(self.runs)
+
+    @property
+    def best(self) -> float | None:
+        """The mean over runs of each one's best test accuracy so far, a fraction."""
+        values = [run.best for run in self.runs if run.best is not None]
+        return sum(values) / len(values) if values else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of the running run that needs longest."""
+        return max((run.seconds_left for run in self.runs if run.seconds_left is not None), default=None)
+
+
+def rows(runs: Sequence[RunState]) -> list[Row]:
+    """Runs by config, named by what differs between the configs; those that have not begun by their overrides."""
+    groups: dict[Path, list[RunState]] = {}
+    waiting: dict[str, list[RunState]] = {}
+    for run in runs:
+        if run.config:
+            groups.setdefault(run.folder.parent, []).append(run)
+        elif run.folder.parent in groups:  # a seed that has not begun, of a config that has
+            groups[run.folder.parent].append(run)
+        else:
+            words = [word for word in run.overrides.split() if not word.startswith("seed=")]
+            waiting.setdefault(" ".join(words) or run.folder.parent.name, []).append(run)
+    configs = [own[0].config for own in groups.values()]
+    flats = [_results(flatten(config)) for config in configs]
+    names = [str(config.get("label") or name) for config, name in zip(configs, labels(flats) if flats else [])]
+    named = [Row(name, tuple(own)) for name, own in zip(names, groups.values())]
+    return sorted(named, key=lambda row: row.label) + [Row(name, tuple(own)) for name, own in waiting.items()]
+
+
+def counts(runs: Sequence[RunState]) -> str:
+    """`8 runs: 5 done, 2 running, 1 failed; 3 m 20 s left`."""
+    of = Counter(run.state for run in runs)
+    listed = ", ".join(f"{of[state]} {state}" for state in ORDER if of[state])
+    left = max((run.seconds_left for run in runs if run.seconds_left is not None), default=None)
+    more = f"; {units.duration(left)} left for those that run" if left is not None else ""
+    return f"{len(runs)} runs: {listed}{more}"
+
+
+def troubles(runs: Sequence[RunState]) -> Iterator[str]:
+    """One line for each run that failed, was killed or interrupted: where, and its last word."""
+    for run in runs:
+        if run.state in ("failed", "killed", "interrupted"):
+            yield f"{run.state}: {run.folder}: {run.error or 'no word'}"
+
+
+def render(runs: Sequence[RunState], bars: bool) -> RenderableType:
+    """Everything, for a terminal; `bars`: progress as a bar beside the numbers."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Group
+    from rich.markup import escape
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD)
+    for title in ("method", "seeds", "state", "progress", "best (%)", "left"):
+        table.add_column(title, justify="right" if title in ("seeds", "best (%)", "left") else "left", overflow="fold")
+    for row in rows(runs):
+        of = Counter(run.state for run in row.runs)
+        state = Text(", ").join(Text(f"{of[one]} {one}", STYLES.get(one, "")) for one in ORDER if of[one])
+        best, left = row.best, row.seconds_left
+        table.add_row(
+            escape(row.label),
+            _seeds(row.runs),
+            state,
+            _progress(row, bars),
+            "–" if best is None else units.percent(best),
+            "" if left is None else units.duration(left),
+        )
+    lines = [Text(line) for line in troubles(runs)]
+    return Group(Text(counts(runs), style="bold"), table, *lines)
+
+
+def _progress(row: Row, bars: bool) -> str:
+    running = [run for run in row.runs if run.state == "running"]
+    words = " ".join(f"{run.round}/{run.rounds}" for run in running[:3]) + (" …" if len(running) > 3 else "")
+    if not running:
+        words = f"{100 * row.progress:.0f} %"
+    filled = round(BAR * row.progress)
+    return f"{'━' * filled}{'╌' * (BAR - filled)} {words}" if bars else words
+
+
+def _seeds(runs: Sequence[RunState]) -> str:
+    seeds = sorted(run.seed for run in runs if run.seed is not None)
+    if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]}–{seeds[-1]}"
+    return ",".join(map(str, seeds))
+
+
+def _results(flat: Flat) -> Flat:
+    return {
+        key: value
+        for key, value in flat.items()
+        if not any(key == name or key.startswith(f"{name}.") for name in NOT_RESULTS)
+    }

@@ -1,0 +1,46 @@
+"""Being asked to stop: signals become a wish that a run hears between rounds, so that its state is saved first."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+"""Ctrl-C; `kill`, scancel; Slurm's warning of a time limit or of preemption (`--signal=USR2@120`)."""
+
+
+class Interrupted(Exception):
+    """The run was asked to stop by a signal, and has saved its state.
+
+    Attributes:
+        signal: its number. round: rounds completed and saved; None if it stopped at once.
+    """
+
+    def __init__(self, signal_number: int, message: str, round: int | None = None) -> None:
+        super().__init__(message)
+        self.signal = signal_number
+        self.round = round
+
+
+@dataclass
+class StopRequest:
+    """Turns the first of `SIGNALS` into a wish that is heard between rounds; a second Ctrl-C stops at once.
+
+    Schedulers send several signals in a row (SIGUSR2, SIGTERM), so any other second one is the same wish again.
+    """
+
+    number: int | None = None
+
+    def __enter__(self) -> StopRequest:
+        self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.number is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.number = self.number or number

@@ -1,0 +1,1 @@
+"""Which settings are tried: all combinations, or what a search proposes."""

@@ -1,0 +1,72 @@
+"""What a sweeper is to a grid: it proposes points of a space of settings, has them run, and says what came out.
+
+It knows nothing of Hydra; `hydra_plugins/fedcomp_grid` reads the space off the command line and runs the points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fedcomp.objective.contract import Objective
+
+
+class SweepFailed(Exception):
+    """A grid with failed runs, or a search without a result; it is said already."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """A finite list of values, as written on the command line: `a,b`, `range(5)`."""
+
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """All numbers from `low` to `high`, both included: `interval(1, 8)`, `tag(log, interval(0.001, 1))`.
+
+    Attributes:
+        log: whether the search is uniform in the logarithm. integer: whether only whole numbers count.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    integer: bool = False
+
+
+Space = Mapping[str, Choices | Interval]
+"""What each swept key may be; at least one value each, in the order of the command line."""
+
+Point = Mapping[str, str]
+"""One value for each key of the space."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a point: the objective's value (NaN: none), or the line that says why there is none."""
+
+    value: float
+    error: str | None = None
+
+
+Evaluate = Callable[[Sequence[Point]], Sequence[Result]]
+"""Runs points, all at once as far as the launcher goes, and returns their results in order."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The end of a sweep: `failed` decides the exit status, `words` is one line for people (empty: nothing to add)."""
+
+    failed: bool
+    words: str = ""
+
+
+class Sweeper(Protocol):
+    """Decides which points are run. A point that fails stops no other."""
+
+    def sweep(self, space: Space, evaluate: Evaluate, objective: Objective) -> Report:
+        """Run to the end. Raises ValueError: a space that this sweeper cannot cover; what to do."""
+        ...

@@ -1,0 +1,100 @@
+"""Hydra's sweeper: reads the space off the command line, has its points launched, and says how it all ended."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import IntervalSweep, Override
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+from fedcomp.launcher.say import say
+from fedcomp.objective.contract import Objective
+from fedcomp.sweeper.contract import Choices, Interval, Point, Result, SweepFailed
+from fedcomp.sweeper.contract import Sweeper as PointSweeper
+from fedcomp.tracking import units
+
+
+class GridSweeper(Sweeper):
+    """Tries the points that `settings` (the config group `sweeper`) proposes, to the end, whatever fails.
+
+    Args:
+        settings: grid or search. objective: what a search looks for.
+        params: swept keys of an experiment, `seed: 0,1,2`; the command line wins over them.
+    """
+
+    def __init__(self, settings: PointSweeper, objective: Objective, params: Mapping[str, Any] | None) -> None:
+        self.settings, self.objective, self.params = settings, objective, params or {}
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Hydra's hand-over."""
+        self.config, self.loader = config, hydra_context.config_loader
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: list[str]) -> list[JobReturn]:
+        """Run to the end, and say how many finished.
+
+        Raises:
+            SweepFailed: a run of the grid failed, or no trial of a search has a value; it is said already.
+            ValueError: a space that cannot be covered, or a run that cannot be; nothing has run then.
+        """
+        assert self.launcher is not None
+        assert self.config is not None
+        launcher, grid = self.launcher, Path(self.config.hydra.sweep.dir)
+        parser = OverridesParser.create(config_loader=self.loader)
+        given = parser.parse_overrides([*(f"{key}={value}" for key, value in self.params.items()), *arguments])
+        overrides = {override.get_key_element(): override for override in given}  # the later wins
+        space = {key: _domain(override) for key, override in overrides.items() if override.is_sweep_override()}
+        returns: list[JobReturn] = []
+        began = time.monotonic()
+
+        def evaluate(points: Sequence[Point]) -> list[Result]:
+            jobs = [[_word(key, override, point) for key, override in overrides.items()] for point in points]
+            batch = list(launcher.launch(jobs, initial_job_idx=len(returns)))
+            returns.extend(batch)
+            return [_result(one) for one in batch]
+
+        report = self.settings.sweep(space, evaluate, self.objective)
+        failed = sum(one.status is not JobStatus.COMPLETED for one in returns)
+        logs = f"logs in {grid}; " if any(grid.glob("*.log")) else ""
+        say(
+            f"{len(returns) - failed} finished, {failed} failed, in {units.duration(time.monotonic() - began)}; "
+            f"{logs}`fedcomp-status {grid.parents[1]}` shows them"
+        )
+        if report.words:
+            say(report.words)
+        if report.failed:
+            raise SweepFailed
+        return returns
+
+
+def _domain(override: Override) -> Choices | Interval:
+    value = override.value()
+    if isinstance(value, IntervalSweep):
+        low, high = value.start, value.end
+        assert low is not None
+        assert high is not None
+        integer = isinstance(low, int) and isinstance(high, int)
+        return Interval(float(low), float(high), log="log" in value.tags, integer=integer)
+    return Choices(tuple(override.sweep_string_iterator()))
+
+
+def _word(key: str, override: Override, point: Point) -> str:
+    return f"{key}={point[key] if key in point else override.get_value_element_as_str()}"
+
+
+def _result(done: JobReturn) -> Result:
+    if done.status is not JobStatus.COMPLETED:
+        return Result(math.nan, str(done._return_value))  # `return_value` would raise it
+    value = done.return_value
+    return Result(math.nan if value is None else float(value))

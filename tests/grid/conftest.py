@@ -1,0 +1,42 @@
+"""A real Slurm: the one that answers here, or the one that FEDCOMP_SLURM_UP starts; else the tests are skipped.
+
+FEDCOMP_SLURM_UP is a line of shell that brings up a Slurm and sets SLURM_CONF: `slurm-up.sh && source .../env.sh`.
+The tests need the partitions `main` and `preemptible`, where a job in the first pushes one out of the second, and
+accounting (sacct).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def slurm() -> Iterator[None]:
+    """Skips what cannot be had; sets the environment of a process that submits."""
+    given = os.environ.get("FEDCOMP_SLURM_UP")
+    before = dict(os.environ)
+    if not _answers() and given:
+        started = subprocess.run(
+            ["bash", "-c", 'eval "$FEDCOMP_SLURM_UP" >&2 && env -0'], capture_output=True, timeout=300
+        )
+        assert started.returncode == 0, started.stderr.decode()[-2000:]
+        entries = (entry.partition("=") for entry in started.stdout.decode().split("\0") if entry)
+        os.environ.update({name: value for name, _, value in entries})
+    if not _answers():
+        pytest.skip("no Slurm here: sbatch and sinfo do not answer, and FEDCOMP_SLURM_UP starts none")
+    pytest.importorskip("submitit", reason="no submitit here: pip install 'fedcomp[grids]'")
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+def _answers() -> bool:
+    if shutil.which("sbatch") is None or shutil.which("sinfo") is None:
+        return False
+    asked = subprocess.run(["sinfo", "-h", "-o", "%P"], capture_output=True, text=True, timeout=60)
+    return asked.returncode == 0 and bool(asked.stdout.strip())

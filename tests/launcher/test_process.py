@@ -1,0 +1,107 @@
+"""Processes that are no fedcomp runs but behave like some: killed, deaf, asked to leave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from joblib import Parallel, delayed
+
+from fedcomp.launcher.contract import Run, last_line, outcome
+from fedcomp.launcher.process import Children
+from fedcomp.tracking.status import Status, write_status
+
+LEAVES = (
+    "import signal, sys, time\n"
+    "signal.signal(signal.SIGUSR2, lambda *_: (print('saved', flush=True), sys.exit(140)))\n"
+    "print('ready', flush=True); time.sleep(60)"
+)
+DEAF = "import signal, time\nsignal.signal(signal.SIGUSR2, signal.SIG_IGN)\nprint('ready', flush=True); time.sleep(60)"
+KILLED = "import os\nos.kill(os.getpid(), 9)"
+FAILS = "print('fedcomp: error: this cannot be'); raise SystemExit(1)"
+
+
+def _run(tmp_path: Path, number: int, code: str) -> Run:
+    return Run(
+        number, (f"seed={number}",), (sys.executable, "-c", code), tmp_path / f"r{number}", tmp_path / f"{number}.log"
+    )
+
+
+def _see(children: Children, runs: list[Run]) -> list[int]:
+    return list(Parallel(n_jobs=len(runs), prefer="threads")(delayed(children.run)(run) for run in runs))
+
+
+def test_what_kills_one_leaves_the_others(tmp_path: Path) -> None:
+    runs = [_run(tmp_path, number, code) for number, code in enumerate([KILLED, FAILS, "print('fine')"])]
+    with Children() as children:
+        assert _see(children, runs) == [-signal.SIGKILL, 1, 0]
+    assert outcome(runs[0], -9).error == "killed by SIGKILL; the same command goes on"
+    assert outcome(runs[1], 1).error == "fedcomp: error: this cannot be"
+    write_status_in(runs[2].folder, Status("finished", 3))
+    assert outcome(runs[2], 0).error is None
+    write_status_in(runs[1].folder, Status("failed", 0, "no such thing"))
+    assert outcome(runs[1], 1).error == "no such thing"
+
+
+def write_status_in(folder: Path, status: Status) -> None:
+    folder.mkdir(exist_ok=True)
+    write_status(folder, status)
+
+
+def _signal_when_ready(runs: list[Run]) -> None:
+    for _ in range(1000):
+        if all(last_line(run.log) == "ready" for run in runs):
+            break
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGUSR2)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_signal_reaches_all_and_stops_what_has_not_begun(tmp_path: Path, number: int) -> None:
+    runs = [_run(tmp_path, index, LEAVES) for index in range(number)]
+    thread = threading.Thread(target=_signal_when_ready, args=(runs,))
+    thread.start()
+    with Children(grace=30) as children:
+        assert _see(children, runs) == [140] * number
+        assert children.heard == signal.SIGUSR2
+        assert children.run(_run(tmp_path, 9, "print('never')")) == 140
+    thread.join()
+    assert [last_line(run.log) for run in runs] == ["saved"] * number
+    assert not (tmp_path / "9.log").exists()
+
+
+def test_one_that_does_not_leave_in_time_is_killed(tmp_path: Path) -> None:
+    run = _run(tmp_path, 0, DEAF)
+    thread = threading.Thread(target=_signal_when_ready, args=([run],))
+    thread.start()
+    with Children(grace=0.2) as children:
+        assert children.run(run) == -signal.SIGKILL
+    thread.join()
+
+
+def test_a_pack_saves_first_and_requeues_then(tmp_path: Path) -> None:
+    """submitit's handler, which requeues the job and exits, runs once its runs have left; no result is returned."""
+    from fedcomp.launcher.slurm import Pack
+
+    run, seen = _run(tmp_path, 0, LEAVES), []
+
+    def requeue(number, frame):
+        seen.append(last_line(run.log))
+        raise SystemExit(255)
+
+    before = signal.signal(signal.SIGUSR2, requeue)
+    thread = threading.Thread(target=_signal_when_ready, args=([run],))
+    thread.start()
+    try:
+        with pytest.raises(SystemExit) as end:
+            Pack(grace=30)([run])
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+        thread.join()
+    assert end.value.code == 255
+    assert seen == ["saved"]

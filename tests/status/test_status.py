@@ -1,0 +1,102 @@
+"""Synthetic runs in every state, as `fedcomp-status` shows them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedcomp.run_folder import owned
+from fedcomp.status.__main__ import main
+from fedcomp.status.runs import find
+from fedcomp.status.table import counts, rows
+
+
+def _run(root: Path, config: str, seed: int, state: str, accuracies: list[float], error: str | None = None) -> Path:
+    folder = root / "demo" / config / f"seed={seed}"
+    folder.mkdir(parents=True)
+    options = {"seed": seed, "rounds": 20, "compressor": {"_target_": f"fedcomp.compressor.{config}.Codec"}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(options))
+    done = len(accuracies) * 5 - 5
+    (folder / "status.json").write_text(json.dumps({"state": state, "round": max(0, done), "error": error}))
+    lines = [
+        json.dumps({"round": 5 * index, "test/accuracy": value, "seconds": 10.0 * index})
+        for index, value in enumerate(accuracies)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(line + "\n" for line in lines) + '{"round": 99, "test/acc')
+    (folder / ".lock").touch()
+    return folder
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Path:
+    _run(tmp_path, "topk", 0, "finished", [0.1, 0.8, 0.9, 0.7, 0.85])
+    _run(tmp_path, "topk", 1, "running", [0.1, 0.7, 0.6])
+    _run(tmp_path, "sign", 0, "failed", [0.1], "round 3: the loss is nan")
+    _run(tmp_path, "sign", 1, "interrupted", [0.1, 0.2], "interrupted after round 5 of 20, state saved")
+    own = tmp_path / "demo" / "grids" / "now"
+    own.mkdir(parents=True)
+    listed = [("../../topk/seed=0", ["seed=0"]), ("../../new/seed=0", ["compressor=new", "seed=0"])]
+    lines = [json.dumps({"number": 0, "folder": folder, "overrides": words}) for folder, words in listed]
+    (own / "runs.jsonl").write_text("".join(line + "\n" for line in lines))
+    return tmp_path
+
+
+def test_every_state(grid: Path) -> None:
+    with owned(grid / "demo" / "topk" / "seed=1"):
+        runs = {f"{run.folder.parent.name} {run.seed}": run for run in find(grid)}
+        states = {name: run.state for name, run in runs.items()}
+    assert states == {
+        "topk 0": "done",
+        "topk 1": "running",
+        "sign 0": "failed",
+        "sign 1": "interrupted",
+        "new 0": "not started",
+    }
+    running = runs["topk 1"]
+    assert (running.round, running.rounds, running.best) == (10, 20, 0.7)
+    assert running.seconds_left == pytest.approx(20.0)
+    assert counts(list(runs.values())).startswith("5 runs: 1 done, 1 running, 1 not started, 1 interrupted, 1 failed")
+    first, second, third = rows(list(runs.values()))
+    assert [first.label, second.label, third.label] == ["sign", "topk", "compressor=new"]
+    assert second.best == pytest.approx((0.9 + 0.7) / 2)
+    assert second.progress == 0.75
+
+
+def test_a_grid_of_its_own_shows_its_runs_alone(grid: Path) -> None:
+    states = [(run.folder.parent.name, run.state) for run in find(grid / "demo" / "grids" / "now")]
+    assert states == [("topk", "done"), ("new", "not started")]
+
+
+def test_a_run_that_nobody_holds_was_killed(grid: Path) -> None:
+    (killed,) = [run for run in find(grid) if run.state == "killed"]
+    assert killed.error == "killed after round 10; the same command goes on"
+
+
+def test_the_screen_and_the_exit_status(grid: Path, capsys) -> None:
+    assert main([str(grid)]) == 1
+    shown = capsys.readouterr().out
+    assert "round 3: the loss is nan" in shown
+    assert "killed after round 10" in shown
+    assert "\x1b" not in shown, "no escape codes where there is no terminal"
+    assert main([str(grid / "demo" / "topk" / "seed=0")]) == 0
+    assert main([str(grid / "nowhere")]) == 2
+    assert "is no folder" in capsys.readouterr().err
+
+
+def test_a_half_written_status_is_shown_as_failed(grid: Path, capsys) -> None:
+    (grid / "demo" / "sign" / "seed=0" / "status.json").write_text("{")
+    assert main([str(grid)]) == 1
+    assert "is no status file" in capsys.readouterr().out
+
+
+def test_a_thousand_runs_take_seconds(tmp_path: Path) -> None:
+    for config in range(100):
+        for seed in range(10):
+            _run(tmp_path, f"c{config}", seed, "finished", [0.1 + 0.008 * index for index in range(100)])
+    began = time.process_time()
+    assert len(find(tmp_path)) == 1000
+    assert time.process_time() - began < 10

@@ -1,0 +1,36 @@
+"""All combinations, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedcomp.objective.best_accuracy import BestAccuracy
+from fedcomp.sweeper.contract import Choices, Interval, Result
+from fedcomp.sweeper.grid import Grid
+
+
+def test_every_combination_once_in_one_batch() -> None:
+    batches = []
+
+    def evaluate(points):
+        batches.append([dict(point) for point in points])
+        return [Result(0.5, "bad" if point["seed"] == "1" else None) for point in points]
+
+    space = {"compressor": Choices(("topk", "sign")), "seed": Choices(("0", "1"))}
+    assert Grid().sweep(space, evaluate, BestAccuracy()).failed
+    (points,) = batches
+    assert [(point["compressor"], point["seed"]) for point in points] == [
+        ("topk", "0"),
+        ("topk", "1"),
+        ("sign", "0"),
+        ("sign", "1"),
+    ]
+
+
+def test_no_swept_key_is_one_run() -> None:
+    assert not Grid().sweep({}, lambda points: [Result(1.0) for _ in points], BestAccuracy()).failed
+
+
+def test_an_interval_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"client.lr is an interval: give a list .* sweeper=optuna"):
+        Grid().sweep({"client.lr": Interval(0.1, 1)}, lambda points: [], BestAccuracy())
