@@ -13,7 +13,6 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
 from fedcomp import schema
-from fedcomp.algorithm.contract import Algorithm
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.estimator import ESTIMATORS
 from fedcomp.compressor.feedback import FEEDBACKS
@@ -61,6 +60,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         "downlink": lambda: build_compressor(config.downlink, "downlink"),
     }
     algorithm = build(config.algorithm)
+    _check_learns(getattr(algorithm, "func", algorithm), model, config)
     wanted = _wanted(algorithm)
     _refuse_unused(config, set(offered) - wanted)
     if isinstance(algorithm, functools.partial):
@@ -68,7 +68,6 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
             algorithm = algorithm(**{name: make() for name, make in offered.items() if name in wanted})
         except TypeError as error:  # an option that this algorithm does not have
             raise _own_line(error, str(config.algorithm.get("_target_"))) from error
-    _check_learns(algorithm, model, config)
 
     expected = int(participation.inclusion(config.num_clients).sum().ceil())
     check_memory(algorithm, model, dataset, config.num_clients, expected, device)
@@ -150,7 +149,7 @@ def _own_line(error: Exception, target: str) -> ValueError:
     return ValueError(f"cannot build {target}: {type(inner).__name__}: {reason}")
 
 
-def _check_learns(algorithm: Algorithm, model: Learnt, config: DictConfig) -> None:
+def _check_learns(algorithm: Any, model: Learnt, config: DictConfig) -> None:
     """An algorithm may say by `learns` which kind of model it is made for; without it, it trains networks.
 
     Raises:

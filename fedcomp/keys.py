@@ -115,7 +115,7 @@ class Key:
         return (ranked.topk(num, dim=1, largest=False, sorted=False).values & 0x7FFFFFFF).sort(dim=1).values
 
     def _draw(self, compiled: Callable[..., None], ids_M: Tensor, num: int, option: int, dtype: torch.dtype) -> Tensor:
-        drawn = torch.empty(ids_M.shape[0], num, dtype=dtype)
+        drawn = torch.empty(ids_M.shape[0], num, dtype=dtype, device=ids_M.device)
         rows = np.ascontiguousarray(ids_M.numpy()).view(np.uint64)
         compiled(np.uint64(self.seed), rows, option, drawn.numpy())
         return drawn

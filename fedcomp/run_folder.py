@@ -23,10 +23,10 @@ WITHOUT_EFFECT = frozenset(
         "checkpoint_every",
         "threads",
         "pictures",
+        "figures",
         "quiet",
         "verbose",
         "tracker",
-        "figures",
         "dataset.root",
         "dataset.download",
     }

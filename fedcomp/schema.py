@@ -36,9 +36,9 @@ class RunConfig:
     overwrite: bool = False
     checkpoint_every: int | None = None
     pictures: bool = True
+    figures: list[Any] = field(default_factory=list)
     quiet: bool = False
     verbose: bool = False
-    figures: list[Any] = field(default_factory=list)
 
     algorithm: Any = MISSING
     client: Any = MISSING

@@ -115,9 +115,11 @@ class Session:
         finally:
             lines = read_lines(record.path)
             done = int(lines[-1]["round"]) if lines else 0
-            write_status(self.folder, Status(state, done if saved is None else saved, error))
-            self._draw(lines)
-            self.tracker.finish(state, lines[-1] if lines else {})
+            try:
+                write_status(self.folder, Status(state, done if saved is None else saved, error))
+                self._draw(lines)
+            finally:
+                self.tracker.finish(state, lines[-1] if lines else {})
         return lines
 
     def _resume(self) -> Checkpoint:

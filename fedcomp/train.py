@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.partition.summary import label_counts
 from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, config_hash, owned, run_folder
 from fedcomp.session import Session, finished
+from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.malloc import keep_freed_memory
 from fedcomp.tracking.atomic import write_atomically
 from fedcomp.tracking.contract import RunInfo
@@ -52,7 +54,8 @@ def train(config: DictConfig) -> list[Line]:
         simulation, parts = assemble(config, device)
         write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
         _draw_partition(simulation.dataset, parts, config, folder)
-        info = RunInfo(folder, config.name, config_hash(plain), config.seed, plain)
+        facts, note = _facts(simulation), _note(progress)
+        info = RunInfo(folder, config.name, config_hash(plain), config.seed, plain, facts, note)
         tracker = build(config.tracker)
         session = Session(
             simulation, info, tracker, progress, config.eval_every, config.checkpoint_every, config.pictures
@@ -81,6 +84,26 @@ def _draw_partition(dataset: Dataset, parts: list[torch.Tensor], config: DictCon
     rule = config.partition._target_.split(".")[-2]
     title = f"{dataset.name}, {rule}, {config.num_clients} clients"
     plot_partition(counts, folder / PARTITION, dataset.class_names, title)
+
+
+def _facts(simulation: Simulation) -> dict[str, float | int]:
+    num_clients = len(simulation.shards.sizes)
+    return {
+        "num_params": simulation.model.dim,
+        "expected_participants": float(simulation.participation.inclusion(num_clients).sum()),
+        "num_train_samples": len(simulation.dataset.train),
+        "num_test_samples": len(simulation.dataset.test),
+    }
+
+
+def _note(progress: Progress) -> Callable[[str], None]:
+    """Shows a line and keeps it in `run.log`, which has it even if the run is quiet."""
+
+    def note(text: str) -> None:
+        log.info(text)
+        progress.note(text)
+
+    return note
 
 
 class _log_file:

@@ -1,1 +1,1 @@
-"""Many runs -> a table with mean and deviation over seeds, and a figure."""
+"""Many runs -> tables with mean and deviation over seeds, pictures, one HTML page, and figures that papers printed."""

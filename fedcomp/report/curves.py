@@ -1,21 +1,30 @@
-"""Quality against bits for many groups: mean over seeds as a line, sample deviation as a band."""
+"""Quality over bits and rounds, mean over seeds with a band, and best quality against bitrate, as pictures.
+
+Shape legend: R runs (seeds) of a group, E evaluations.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedcomp.report.group import Group
-from fedcomp.tracking import figure
+from fedcomp.report.group import Group, by_setting
+from fedcomp.report.metrics import Metric
+from fedcomp.report.picture import MAX_LINES, Axis, Panel, Picture, Series, wide
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-PANELS = (("bits/total", "total bits (uplink + downlink)"), ("bits/uplink", "uplink bits"))
+X_AXES = (
+    ("bits/uplink", Axis("uplink bits", "bits", log=True)),
+    ("bits/downlink", Axis("downlink bits", "bits", log=True)),
+    ("bits/total", Axis("total bits (uplink + downlink)", "bits", log=True)),
+    ("round", Axis("round")),
+)
+RATES = (
+    ("bpp/total", Axis("bits per parameter, both ways", log=True)),
+    ("bpp/uplink", Axis("bits per parameter, uplink", log=True)),
+)
 
 
 @dataclass(frozen=True)
@@ -23,82 +32,129 @@ class Curve:
     """One group over its evaluations.
 
     Attributes:
-        bits: [evaluations] mean over seeds of the bits sent by then.
-        mean: [evaluations] mean over seeds of the quality there.
-        deviation: [evaluations] sample deviation over seeds; 0 for one seed.
+        x: [E] mean over seeds of the bits sent by then, or the rounds.
+        mean: [E] mean over seeds of the quality there.
+        deviation: [E] sample deviation over seeds; NaN for one seed.
     """
 
-    bits: np.ndarray
+    x: np.ndarray
     mean: np.ndarray
     deviation: np.ndarray
 
 
-def curve(group: Group, quality: str, bits: str) -> Curve:
-    """The group's mean line, at the rounds that every seed evaluated and after which bits were sent.
+def curve(group: Group, quality: str, x: str, average: bool = False) -> Curve:
+    """The group's mean line, at the rounds that every seed evaluated and, where x counts bits, after some were sent.
 
     Args:
-        quality: key of the y axis, `test/accuracy` or `test/loss`.
-        bits: key of the x axis, `bits/total` or `bits/uplink`.
+        quality: key of the y axis, `test/accuracy`.
+        x: key of the x axis, `bits/total`, `round`.
+        average: each seed's running mean over its evaluations instead of the value of each.
     """
-    runs = [{line["round"]: line for line in run.lines if quality in line and bits in line} for run in group.runs]
+    values_RE, places_E = values(group, quality, x, average)
+    with np.errstate(invalid="ignore", over="ignore"):
+        deviation_E = values_RE.std(axis=0, ddof=1) if len(values_RE) > 1 else np.full(len(places_E), np.nan)
+        return Curve(places_E, values_RE.mean(axis=0), deviation_E)
+
+
+def values(group: Group, quality: str, x: str, average: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """What `curve` is made of: the quality of each seed [R, E], and the places on the x axis [E]."""
+    runs = [{line["round"]: line for line in run.lines if quality in line and x in line} for run in group.runs]
     rounds = sorted(set(runs[0]).intersection(*runs[1:]))
     values_RE = np.array([[run[round][quality] for round in rounds] for run in runs], dtype=float)
-    sent_E = np.array([[run[round][bits] for round in rounds] for run in runs], dtype=float).mean(axis=0)
-    deviation_E = values_RE.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(len(rounds))
-    shown = sent_E > 0
-    return Curve(sent_E[shown], values_RE.mean(axis=0)[shown], deviation_E[shown])
+    places_E = np.array([[run[round][x] for round in rounds] for run in runs], dtype=float).mean(axis=0)
+    if average:
+        with np.errstate(invalid="ignore", over="ignore"):
+            values_RE = values_RE.cumsum(axis=1) / np.arange(1, len(rounds) + 1)
+    shown = places_E > 0 if x.startswith("bits/") else np.ones(len(places_E), dtype=bool)
+    return values_RE[:, shown], places_E[shown]
 
 
-def plot_groups(groups: Sequence[Group], paths: Sequence[Path], title: str = "") -> None:
-    """Test accuracy (test loss where no run has one) against total bits, and beside it against uplink bits.
+def series(group: Group, metric: Metric, x: str, label: str = "", average: bool = False) -> Series:
+    """The group's curve, in the metric's shown unit."""
+    one = curve(group, metric.key, x, average)
+    label = label or group.label
+    return Series(label, one.x, metric.scale * one.mean, metric.scale * one.deviation, len(group.runs))
 
-    Args:
-        groups: at least one.
-        paths: of the same picture in each format wanted (.png, .pdf).
-        title: heading.
 
-    Raises:
-        ValueError: no group, or a picture cannot be written.
+def y_axis(metric: Metric, lines: Sequence[Series], log: bool | None = None) -> Axis:
+    """The metric's axis: logarithmic if asked for, or where nothing is asked and the values are far apart."""
+    if log is None:
+        log = metric.scale == 1 and wide(value for one in lines for value in one.y)
+    return Axis(metric.title, "percent" if metric.scale == 100 else "number", log)
+
+
+def order(groups: Sequence[Group], own: Sequence[Group]) -> tuple[str, ...]:
+    """The labels that give colours: of all groups while they are few, so that a method keeps its own everywhere."""
+    every = tuple(dict.fromkeys(one.label for one in groups))
+    return every if len(every) <= MAX_LINES else tuple(dict.fromkeys(one.label for one in own))
+
+
+def curves(groups: Sequence[Group], qualities: Sequence[Metric]) -> list[Picture]:
+    """A picture for each setting and quality: over uplink, downlink and total bits, and over rounds.
+
+    The first quality's are named `curves`, others after their metric: `curves-loss-mnist-iid`.
     """
-    if not groups:
-        raise ValueError("no finished run to draw; wait for one, or look at a run's own curve.png")
-    accuracy = any("test/accuracy" in line for group in groups for run in group.runs for line in run.lines)
-    quality, scale, ylabel = ("test/accuracy", 100, "test accuracy (%)") if accuracy else ("test/loss", 1, "test loss")
-
-    legend_lines = -(-len(groups) // 4)
-    picture = figure.new_figure(7.6, 3.2 + 0.17 * legend_lines)
-    panels = picture.subplots(1, 2, sharey=True, gridspec_kw={"wspace": 0.08})
-    for axes, (bits, xlabel) in zip(panels, PANELS):
-        for index, group in enumerate(groups):
-            _draw(axes, curve(group, quality, bits), scale, index, group.label)
-        figure.style(axes, xlabel, ylabel if axes is panels[0] else "")
-        if axes.lines:
-            figure.bits_axis(axes)
-    handles, names = panels[0].get_legend_handles_labels()
-    if handles:
-        picture.legend(
-            handles,
-            names,
-            loc="outside lower center",
-            ncols=min(4, len(groups)),
-            fontsize=8,
-            frameon=False,
-            labelcolor=figure.INK,
-            handlelength=2.8,
-        )
-    if title:
-        picture.suptitle(title, fontsize=10, color=figure.INK, fontweight="bold")
-    for path in paths:
-        figure.save(picture, path)
+    pictures = []
+    for metric in qualities:
+        for setting, own in by_setting(groups).items():
+            panels = []
+            for key, axis in X_AXES:
+                lines = [line for one in own if len((line := series(one, metric, key)).x)]
+                if any(len(line.x) > 1 for line in lines):
+                    panels.append(Panel("", axis, y_axis(metric, lines), tuple(lines)))
+            if panels:
+                first = "curves" if metric is qualities[0] else f"curves-{slug(metric.key.removeprefix('test/'))}"
+                place = own[0].place
+                stem = f"{first}-{slug(place)}" if setting else first
+                pictures.append(Picture(stem, "Curves", place, tuple(panels), 2, order(groups, own)))
+    return pictures
 
 
-def _draw(axes: Axes, line: Curve, scale: float, index: int, label: str) -> None:
-    """One group's line, band and last point, in a colour and dash of its own."""
-    if len(line.bits) == 0:
-        return
-    colour = figure.COLOURS[index % len(figure.COLOURS)]
-    dashes = figure.DASHES[index // len(figure.COLOURS) % len(figure.DASHES)]
-    low, high = scale * (line.mean - line.deviation), scale * (line.mean + line.deviation)
-    axes.fill_between(line.bits, low, high, color=colour, alpha=0.18, linewidth=0)
-    axes.plot(line.bits, scale * line.mean, color=colour, linestyle=dashes, linewidth=1.5, label=label)
-    axes.plot(line.bits[-1], scale * line.mean[-1], color=colour, marker="o", markersize=4)
+def overview(groups: Sequence[Group], metric: Metric) -> Picture | None:
+    """A panel for each setting: the quality over total bits; None for a single setting."""
+    panels = []
+    for own in by_setting(groups).values():
+        lines = [line for one in own if len((line := series(one, metric, "bits/total")).x)]
+        if any(len(line.x) > 1 for line in lines):
+            panels.append(Panel(own[0].place, X_AXES[2][1], y_axis(metric, lines), tuple(lines)))
+    if len(panels) < 2:
+        return None
+    return Picture(
+        "curves", "", "", tuple(panels), 2 if len(panels) == 4 else min(3, len(panels)), order(groups, groups)
+    )
+
+
+def scatter(groups: Sequence[Group], metric: Metric) -> Picture | None:
+    """The papers' picture: each method's best quality against its bits per parameter; None where nothing was sent."""
+    panels = []
+    places = by_setting(groups)
+    rates = RATES if len(places) <= 6 else RATES[:1]  # of many settings the rate of both ways alone
+    for own in places.values():
+        for key, axis in rates:
+            points = [point for one in own if (point := _best_at_rate(one, metric, key)) is not None]
+            if points:
+                panels.append(Panel(own[0].place, axis, y_axis(metric, points), tuple(points)))
+    if not panels:
+        return None
+    title = f"best {metric.title} against bitrate"
+    return Picture(
+        "scatter", "Best against bitrate", title, tuple(panels), 2 if len(rates) > 1 else 3, order(groups, groups)
+    )
+
+
+def _best_at_rate(group: Group, metric: Metric, rate: str) -> Series | None:
+    """One point: mean over seeds of the best value and of the bits per parameter at the end."""
+    runs = [run for run in group.runs if run.lines[-1].get(rate, 0) > 0]
+    runs = [run for run in runs if any(metric.key in line for line in run.lines)]
+    if not runs:
+        return None
+    best = np.array([metric.best(line[metric.key] for line in run.lines if metric.key in line) for run in runs])
+    sent = float(np.mean([run.lines[-1][rate] for run in runs]))
+    deviation = best.std(ddof=1) if len(runs) > 1 else np.nan
+    y, spread = metric.scale * best.mean(), metric.scale * deviation
+    return Series(group.label, np.array([sent]), np.array([y]), np.array([spread]), len(runs), "points")
+
+
+def slug(text: str) -> str:
+    """For file names: `mnist · dirichlet alpha=0.1` -> `mnist-dirichlet-alpha-0.1`."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")

@@ -1,23 +1,23 @@
-"""Runs that differ only by their seed are one group, named by what sets it apart from the other groups."""
+"""Runs that differ only by their seed are one group; groups on the same data, model and clients share a setting."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
+from fedcomp.report.labels import Flat, distinct, flatten, labels, part_name, short_keys, show_value
 from fedcomp.report.runs import Run
 from fedcomp.run_folder import WITHOUT_EFFECT
 
-NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire"}
+NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "figures"}
 """Config keys, folders included, that say where, when or how visibly a run happens, not what it computes."""
 
-ARROWS = {"compressor": "↑", "downlink": "↓"}
-"""The two config folders that hold compressors, and the way their messages go."""
+SETTINGS = ("dataset", "model", "partition", "num_clients")
+"""Config folders and keys that say what methods are compared on; everything else is the method."""
 
-Flat = dict[str, Any]
-"""A config as {dotted key: scalar or list}."""
+Setting = tuple[tuple[str, str], ...]
+"""What methods are compared on, where that varies: (("dataset", "mnist"), ("partition", "dirichlet alpha=0.1"))."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,30 @@ class Group:
     """Finished runs of one config.
 
     Attributes:
-        label: what a table or a legend calls it.
+        label: what a table or a legend calls its method; two groups of one setting never have the same.
         runs: one a seed, by seed.
+        setting: what it is compared on; empty where all groups share it, or each has its own.
+        flat: the config, without seed and what changes no result.
     """
 
     label: str
     runs: tuple[Run, ...]
+    setting: Setting = ()
+    flat: Flat = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """The setting in words: `mnist · dirichlet alpha=0.1`."""
+        return place(self.setting)
+
+
+def place(setting: Setting) -> str:
+    """A setting in words."""
+    return " · ".join(f"{value} clients" if key == "num_clients" else value for key, value in setting)
 
 
 def group(runs: Iterable[Run]) -> list[Group]:
-    """The finished runs by config, in the order of their labels.
+    """The finished runs by config, in the order of their settings, then labels.
 
     A run-level config key `label` names its group; others are named by `labels`. Unfinished runs are left out,
     a mean over runs of different lengths would mean nothing: list them with `left_out`.
@@ -43,142 +57,117 @@ def group(runs: Iterable[Run]) -> list[Group]:
     flats: dict[str, Flat] = {}
     for run in runs:
         if run.finished:
-            flat = {key: value for key, value in flatten(run.config).items() if _counts(key)}
+            flat = method(run)
             key = json.dumps(flat, sort_keys=True, default=str)
             flats[key] = flat
             seeds = by_config.setdefault(key, {})
             seeds.setdefault(run.seed if run.seed is not None else run.folder, run)
-    members = [sorted(seeds.values(), key=lambda run: (run.seed or 0, str(run.folder))) for seeds in by_config.values()]
-    given = [next((str(run.config["label"]) for run in own if run.config.get("label")), "") for own in members]
-    names = _distinct([label or name for label, name in zip(given, labels(list(flats.values())))])
-    return sorted((Group(name, tuple(own)) for name, own in zip(names, members)), key=lambda one: one.label)
+    members = [
+        tuple(sorted(seeds.values(), key=lambda run: (run.seed or 0, str(run.folder)))) for seeds in by_config.values()
+    ]
+    places = settings(list(flats.values()))
+    names = name(list(flats.values()), [_given(own) for own in members], places)
+    groups = [Group(*parts) for parts in zip(names, members, places, flats.values())]
+    return sorted(groups, key=lambda one: ([_natural(value) for _, value in one.setting], _natural(one.label)))
 
 
-def left_out(runs: Iterable[Run], groups: Iterable[Group]) -> list[tuple[Run, str]]:
-    """The runs in no group, each with the reason: its state, or that its seed is there already."""
-    used = {run.folder for one in groups for run in one.runs}
-    out = []
-    for run in runs:
-        if run.folder not in used:
-            reason = "repeats a seed" if run.finished else "no evaluation" if run.state == "finished" else run.state
-            out.append((run, reason))
+def method(run: Run) -> Flat:
+    """The run's config as dotted keys, without its seed and what changes no result: the same for all seeds."""
+    return {key: value for key, value in flatten(run.config).items() if value is not None and _counts(key)}
+
+
+def by_setting(groups: Sequence[Group]) -> dict[Setting, list[Group]]:
+    """The groups of each setting, in order."""
+    out: dict[Setting, list[Group]] = {}
+    for one in groups:
+        out.setdefault(one.setting, []).append(one)
     return out
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> Flat:
-    """Nested mappings as one with dotted keys; lists stay values."""
-    flat: Flat = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping) and value:
-            flat.update(flatten(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
+def regroup(groups: Sequence[Group], without: Iterable[str]) -> list[Group]:
+    """The same groups, named and placed as if these config keys, folders included, were the same in all of them."""
+    gone = set(without)
+    flats = [{key: value for key, value in one.flat.items() if not _within(key, gone)} for one in groups]
+    places = settings(flats)
+    names = name(flats, [_given(one.runs) for one in groups], places, unique=False)
+    return [replace(one, label=label, setting=setting) for one, label, setting in zip(groups, names, places)]
 
 
-def labels(flats: Sequence[Flat]) -> list[str]:
-    """A short name for each config, made of what differs.
+def settings(flats: Sequence[Flat]) -> list[Setting]:
+    """Of each config, its value of every one of SETTINGS that varies; all empty where no two configs share them."""
+    columns = {key: _column(flats, key) for key in SETTINGS}
+    varying = {key: column for key, column in columns.items() if len(set(column)) > 1}
+    found = [tuple((key, column[index]) for key, column in varying.items()) for index in range(len(flats))]
+    return found if len(set(found)) < len(found) else [()] * len(found)
 
-    The parts (`_target_`) that differ, by their module's name, which is their config's name, a compressor with its
-    first setting if that is a number; and, among the configs with the same parts, the settings that differ:
-    `topk fraction=0.03`, `sign`, `sign lr=0.1`. Where downlinks differ too, arrows tell the ways apart: `sign ↑↓`,
-    `topk ↑ fraction=0.03 sign ↓`. A single config is named by its algorithm and compressors.
+
+def name(flats: Sequence[Flat], given: Sequence[str], places: Sequence[Setting], unique: bool = True) -> list[str]:
+    """Of each config, the label it was given, else one made of what differs within a setting.
+
+    Several configs of a setting with the same given label get what differs among them behind it: `ours lr=0.1`.
     """
-    parts = [{key: _module(value) for key, value in flat.items() if key.endswith("_target_")} for flat in flats]
-    shown = _differing(parts)
-    if len(flats) == 1:
-        shown = {key for key in parts[0] if key.split(".")[0] in ("algorithm", *ARROWS)}
-    clusters: dict[str, list[int]] = {}
-    for index, part in enumerate(parts):
-        clusters.setdefault(json.dumps(part, sort_keys=True), []).append(index)
-    names = [""] * len(flats)
-    for cluster in clusters.values():
-        settings = _differing([flats[index] for index in cluster])
-        settings |= {key for index in cluster for key in _amounts(flats[index], shown)}
-        short = _short_keys(settings)
-        for index in cluster:
-            names[index] = _join(
-                [
-                    (key, parts[index][key] if key in parts[index] else f"{short[key]}={_value(value)}")
-                    for key, value in flats[index].items()
-                    if key in shown or key in settings
-                ]
-            )
-    return [name or "run" for name in names]
+    split = {key for setting in places for key, _ in setting}
+    bare = [{key: value for key, value in flat.items() if not _within(key, split)} for flat in flats]
+    names = [label or made for label, made in zip(given, labels(bare, places))]
+    for label in {label for label in given if label}:
+        own = [index for index in range(len(flats)) if given[index] == label]
+        if len({json.dumps(bare[index], sort_keys=True, default=str) for index in own}) > 1:
+            made = labels([bare[index] for index in own], [places[index] for index in own])
+            crowded = {place for place in places if sum(places[index] == place for index in own) > 1}
+            for index, behind in zip(own, made):
+                if places[index] in crowded:
+                    names[index] = f"{label} {behind}"
+    if unique:
+        for setting in set(places):
+            own = [index for index in range(len(flats)) if places[index] == setting]
+            for index, numbered in zip(own, distinct([names[index] for index in own])):
+                names[index] = numbered
+    return names
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
-    """The names, numbered where the same one was given to different configs."""
-    seen: dict[str, int] = {}
+def _given(runs: Sequence[Run]) -> str:
+    """The label that the runs' config gives them, if any."""
+    return next((str(run.config["label"]) for run in runs if run.config.get("label")), "")
+
+
+def _column(flats: Sequence[Flat], folder: str) -> list[str]:
+    """Of each config, the folder's part by name and, where others have the same part, the settings that differ."""
+    inside = [{key: value for key, value in flat.items() if _within(key, {folder})} for flat in flats]
+    target = f"{folder}._target_"
+    parts = [part_name(own[target]) if target in own else "" for own in inside]
+    varying = {}
+    for part in set(parts):
+        same = [own for own, its in zip(inside, parts) if its == part]
+        keys = {key for own in same for key in own if key != target}
+        varying[part] = {key for key in keys if any(own.get(key) != same[0].get(key) for own in same)}
     out = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        out.append(name if names.count(name) == 1 else f"{name} #{seen[name]}")
+    for own, part in zip(inside, parts):
+        differ = [key for key in own if key in varying[part]]
+        if differ == [folder]:  # a plain key, as num_clients
+            out.append(show_value(own[folder]))
+            continue
+        short = short_keys(differ)
+        out.append(" ".join([part, *(f"{short[key]}={show_value(own[key])}" for key in differ)]).strip())
     return out
 
 
 def _counts(key: str) -> bool:
     """Whether this dotted key changes what a run computes."""
+    return not _within(key, NOT_RESULTS)
+
+
+def _within(key: str, folders: Iterable[str]) -> bool:
+    """Whether a dotted key is one of `folders` or lies in one."""
     words = key.split(".")
-    return not any(".".join(words[:length]) in NOT_RESULTS for length in range(1, len(words) + 1))
+    return any(".".join(words[:length]) in folders for length in range(1, len(words) + 1))
 
 
-def _amounts(flat: Flat, shown: set[str]) -> list[str]:
-    """The first setting of each compressor shown, if it is a number: how much it sends."""
-    keys = []
-    for side in ARROWS:
-        first = next((key for key in flat if key.startswith(f"{side}.") and not key.endswith("_")), None)
-        if first is not None and f"{side}._target_" in shown and type(flat[first]) in (int, float):
-            keys.append(first)
-    return keys
-
-
-def _differing(flats: Sequence[Flat]) -> set[str]:
-    """Keys that are missing in some of the configs or have more than one value."""
-    keys = {key for flat in flats for key in flat}
-    missing = object()
-    return {key for key in keys if any(flat.get(key, missing) != flats[0].get(key, missing) for flat in flats)}
-
-
-def _module(target: Any) -> str:
-    """`fedcomp.compressor.topk.TopK` -> `topk`, `fedcomp.compressor.mrc.codec.Codec` -> `mrc.codec`."""
-    path = str(target).split(".")
-    if path[0] == "fedcomp" and len(path) > 3:
-        return ".".join(path[2:-1])
-    return path[-2] if len(path) > 1 else path[0]
-
-
-def _short_keys(keys: Iterable[str]) -> dict[str, str]:
-    """The last word of each dotted key, with as many words before it as keep two keys apart."""
-    split = {key: [word for word in key.split(".") if word not in ARROWS] for key in keys}
-    short = {}
-    for key, words in split.items():
-        others = [other for other in split.values() if other != words]
-        length = 1
-        while length < len(words) and any(other[-length:] == words[-length:] for other in others):
-            length += 1
-        short[key] = ".".join(words[-length:])
-    return short
-
-
-def _value(value: Any) -> str:
-    """A config value as on the command line: 0.03, true, null."""
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value) if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _join(words: Sequence[tuple[str, str]]) -> str:
-    """The words once each, with the arrows of all the folders they stand in, unless the word before has the same.
-
-    The uplink alone needs no arrow.
-    """
-    arrows: dict[str, str] = {}
-    for key, word in words:
-        arrows[word] = arrows.get(word, "") + ARROWS.get(key.split(".")[0], "")
-    two_way = any("↓" in own for own in arrows.values())
-    out, before = [], ""
-    for word, own in arrows.items():
-        out.append(f"{word} {own}" if two_way and own and own != before else word)
-        before = own
-    return " ".join(out)
+def _natural(text: str) -> list[tuple[int, float, str]]:
+    """Sorts `fraction=0.1` behind `fraction=0.03`, and 20 behind 5."""
+    out = []
+    for word in text.replace("=", " ").split():
+        try:
+            out.append((0, float(word), ""))
+        except ValueError:
+            out.append((1, 0.0, word))
+    return out

@@ -1,23 +1,15 @@
-"""Groups as rows of a table: for the terminal, as Markdown, as CSV.
-
-The terminal and Markdown show accuracies in percent and three digits of everything else; CSV holds the raw numbers.
-"""
+"""Groups as rows of numbers: quality, bits, what it took to reach a target, time. `formats.py` writes them out."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fedcomp.report.group import Group
+from fedcomp.report.metrics import Metric, metric, qualities, recorded
 from fedcomp.report.runs import Run
 from fedcomp.tracking import units
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 @dataclass(frozen=True)
@@ -38,9 +30,13 @@ class Mean:
 def mean_over_seeds(values: Sequence[float]) -> Mean:
     """Mean and sample deviation, sqrt(sum (x - mean)^2 / (n - 1)), of at least one value."""
     assert values
+    if not all(map(math.isfinite, values)):
+        return Mean(sum(values) / len(values), math.nan if len(values) > 1 else None, len(values))
     mean = math.fsum(values) / len(values)
     if len(values) == 1:
         return Mean(mean, None, 1)
+    if min(values) == max(values):  # exactly: no deviation of 1e-17 from rounding
+        return Mean(float(values[0]), 0.0, len(values))
     return Mean(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)), len(values))
 
 
@@ -54,6 +50,8 @@ class Column:
         value: the quantity of one run with at least one line; None if the run has none.
         show: the number for people.
         deviation: whether the table for people shows the deviation over seeds (CSV always does).
+        better: `high` or `low`, whose best value LaTeX and HTML set bold; None: neither is better.
+        reached: a quantity that only runs have which reached the target.
     """
 
     title: str
@@ -61,54 +59,39 @@ class Column:
     value: Callable[[Run], float | None]
     show: Callable[[float], str]
     deviation: bool = False
+    better: str | None = None
+    reached: bool = False
 
 
-def _last(key: str) -> Callable[[Run], float | None]:
-    return lambda run: run.lines[-1].get(key)
+@dataclass(frozen=True)
+class Target:
+    """`--target 0.9`: how good a run must get.
+
+    Attributes:
+        metric: in which.
+        value: as recorded, accuracies between 0 and 1.
+    """
+
+    metric: Metric
+    value: float
+
+    def line(self, run: Run) -> dict[str, float] | None:
+        """The run's first evaluation that reaches it, None if none does."""
+        key = self.metric.key
+        return next((line for line in run.lines if key in line and self.metric.reaches(line[key], self.value)), None)
+
+    def __str__(self) -> str:
+        shown = self.metric.show(self.value)
+        return f"{shown.rstrip('0').rstrip('.')} %" if self.metric.scale == 100 else shown
 
 
-def _best(key: str, pick: Callable[[list[float]], float]) -> Callable[[Run], float | None]:
-    def best(run: Run) -> float | None:
-        values = [line[key] for line in run.lines if key in line]
-        finite = [value for value in values if math.isfinite(value)]
-        return pick(finite or values) if values else None
+@dataclass(frozen=True)
+class Row:
+    """One group in numbers: of each column the true mean and, where the method's paper counts otherwise, its count."""
 
-    return best
-
-
-def _paper(key: str) -> Callable[[Run], float | None]:
-    """The paper's count, where it is another than the true one."""
-
-    def counted(run: Run) -> float | None:
-        last = run.lines[-1]
-        return None if last.get(f"paper/{key}") == last.get(key) else last.get(f"paper/{key}")
-
-    return counted
-
-
-def _bits_columns(paper: bool) -> list[Column]:
-    keys = {f"bpp/{way}": way for way in ("uplink", "downlink", "broadcast")} | {"bits/total": "total bits"}
-    prefix, suffix = ("paper_", " (paper)") if paper else ("", "")
-    return [
-        Column(
-            f"{title}{suffix}",
-            prefix + key.replace("/", "_"),
-            _paper(key) if paper else _last(key),
-            units.bits if key == "bits/total" else units.significant,
-        )
-        for key, title in keys.items()
-    ]
-
-
-COLUMNS: tuple[Column, ...] = (
-    Column("test accuracy (%)", "test_accuracy", _last("test/accuracy"), units.percent, deviation=True),
-    Column("best (%)", "best_test_accuracy", _best("test/accuracy", max), units.percent, deviation=True),
-    Column("test loss", "test_loss", _last("test/loss"), units.significant, deviation=True),
-    *(column for pair in zip(_bits_columns(False), _bits_columns(True)) for column in pair),
-    Column("time", "seconds", _last("seconds"), units.duration),
-)
-"""Every quantity a table can show; `build` keeps those that some run has. Uplink, downlink and broadcast are bits per
-parameter, client and round; where a method's paper counts otherwise, its count stands beside the true one."""
+    group: Group
+    means: tuple[Mean | None, ...]
+    paper: tuple[Mean | None, ...]
 
 
 @dataclass(frozen=True)
@@ -116,87 +99,135 @@ class ResultTable:
     """Rows of means.
 
     Attributes:
-        columns: C quantities.
-        rows: (label, seeds, C means or None), one a group.
+        settings: the keys that say what methods are compared on, where that varies: the first columns.
+        columns: C quantities that some run has.
+        rows: one a group; those of a setting stand together.
+        target: what rounds and bits are counted to, if anything.
     """
 
+    settings: tuple[str, ...]
     columns: tuple[Column, ...]
-    rows: tuple[tuple[str, int, tuple[Mean | None, ...]], ...]
+    rows: tuple[Row, ...]
+    target: Target | None = None
 
 
-def build(groups: Sequence[Group]) -> ResultTable:
+def build(groups: Sequence[Group], target: Target | None = None) -> ResultTable:
     """The table of these groups at each run's last evaluation, without the columns that no run fills."""
-    rows = [(one.label, len(one.runs), [_mean(column, one) for column in COLUMNS]) for one in groups]
-    kept = [index for index in range(len(COLUMNS)) if any(means[index] is not None for _, _, means in rows)]
+    runs = [run for one in groups for run in one.runs]
+    columns = [*_quality_columns(runs), *BITS, *(_target_columns(target) if target else ()), SECONDS]
+    rows = [
+        Row(
+            one, tuple(_mean(column.value, one) for column in columns), tuple(_paper(column, one) for column in columns)
+        )
+        for one in groups
+    ]
+    kept = [
+        index
+        for index, column in enumerate(columns)
+        if column.reached or any(row.means[index] is not None for row in rows)
+    ]
+    settings = tuple(dict.fromkeys(key for one in groups for key, _ in one.setting))
     return ResultTable(
-        tuple(COLUMNS[index] for index in kept),
-        tuple((label, seeds, tuple(means[index] for index in kept)) for label, seeds, means in rows),
+        settings,
+        tuple(columns[index] for index in kept),
+        tuple(
+            Row(row.group, tuple(row.means[index] for index in kept), tuple(row.paper[index] for index in kept))
+            for row in rows
+        ),
+        target,
     )
 
 
-def to_rich(table: ResultTable) -> Table:
-    """For the terminal."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table as RichTable
+def parse_target(text: str, groups: Sequence[Group]) -> Target:
+    """`0.9` of the first quality the runs recorded, or `test/loss=0.3` of another.
 
-    out = RichTable(box=SIMPLE_HEAD, caption=CAPTION, caption_justify="left")
-    for index, title in enumerate(_titles(table)):
-        out.add_column(title, justify="left" if index == 0 else "right", overflow="fold")
-    for cells in _cells(table):
-        out.add_row(*(cell.replace("[", r"\[") for cell in cells))
+    Raises:
+        ValueError: no number, no run that recorded the metric, an accuracy that is no fraction.
+    """
+    key, _, number = text.rpartition("=")
+    runs = [run for one in groups for run in one.runs]
+    known = recorded(runs)
+    if key and key not in known:
+        raise ValueError(f"--target {text}: no run recorded {key}, allowed are {', '.join(known)}")
+    if not known:
+        raise ValueError(f"--target {text}: the runs recorded no quality to reach")
+    wanted = metric(key) if key else (qualities(runs) or [metric(known[0])])[0]
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"--target {text} is no number; give 0.9, or a metric with it: --target test/loss=0.3")
+    if wanted.scale == 100 and not 0 < value <= 1:
+        raise ValueError(f"--target {text}: an accuracy is a fraction between 0 and 1; for 90 % give --target 0.9")
+    return Target(wanted, value)
+
+
+def _quality_columns(runs: Iterable[Run]) -> list[Column]:
+    """Last and best of the first quality, the last value of others, and of other models' accuracies."""
+    every = list(runs)
+    judged = qualities(every)
+    also = [metric(key) for key in recorded(every) if key.endswith("/accuracy")]
+    out = []
+    for one in [*judged, *(one for one in also if one not in judged)]:
+        better = "high" if one.higher_is_better else "low"
+        out.append(Column(one.title, one.name, last(one.key), one.show, True, better))
+        if judged and one is judged[0] and any(sum(one.key in line for line in run.lines) > 1 for run in every):
+            unit = " (%)" if one.scale == 100 else f" {one.title}"
+            out.append(Column(f"best{unit}", f"best_{one.name}", best(one), one.show, True, better))
     return out
 
 
-def to_markdown(table: ResultTable) -> str:
-    """For a README: a Markdown table and its caption."""
-    titles = _titles(table)
-    lines = ["| " + " | ".join(titles) + " |", "| --- |" + " ---: |" * (len(titles) - 1)]
-    lines += ["| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |" for cells in _cells(table)]
-    return "\n".join([*lines, "", CAPTION, ""])
+def last(key: str) -> Callable[[Run], float | None]:
+    """The value of a run's last evaluation."""
+    return lambda run: run.lines[-1].get(key)
 
 
-def to_csv(table: ResultTable) -> str:
-    """For other programs: raw numbers, `<name>` the mean and `<name>_std` the sample deviation, empty where unknown."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        ["method", "seeds", *(name for column in table.columns for name in (column.name, column.name + "_std"))]
-    )
-    for label, seeds, means in table.rows:
-        numbers: list[float | None] = []
-        for mean in means:
-            numbers += [None, None] if mean is None else [mean.mean, mean.deviation]
-        writer.writerow([label, seeds, *("" if number is None else repr(number) for number in numbers)])
-    return out.getvalue()
+def best(metric: Metric) -> Callable[[Run], float | None]:
+    """A run's best value over its evaluations."""
+
+    def value(run: Run) -> float | None:
+        values = [line[metric.key] for line in run.lines if metric.key in line]
+        return metric.best(values) if values else None
+
+    return value
 
 
-CAPTION = (
-    "Last evaluation, mean ± sample deviation over seeds. "
-    "Uplink, downlink, broadcast: bits per parameter, client and round."
-)
+def _target_columns(target: Target) -> list[Column]:
+    """Rounds and bits until a run first reaches the target."""
 
+    def until(key: str) -> Callable[[Run], float | None]:
+        return lambda run: (target.line(run) or {}).get(key)
 
-def _mean(column: Column, one: Group) -> Mean | None:
-    values = [value for run in one.runs if (value := column.value(run)) is not None]
-    return mean_over_seeds(values) if values else None
+    def whole(value: float) -> str:
+        return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
-
-def _titles(table: ResultTable) -> list[str]:
-    return ["method", *(column.title for column in table.columns), "seeds"]
-
-
-def _cells(table: ResultTable) -> list[list[str]]:
-    """The table as text, one list a row."""
     return [
-        [label, *(_cell(column, mean) for column, mean in zip(table.columns, means)), str(seeds)]
-        for label, seeds, means in table.rows
+        Column(f"rounds to {target}", "rounds_to_target", until("round"), whole, True, "low", True),
+        Column(f"bits to {target}", "bits_to_target", until("bits/total"), units.bits, False, "low", True),
     ]
 
 
-def _cell(column: Column, mean: Mean | None) -> str:
-    if mean is None:
-        return "–"
-    text = column.show(mean.mean)
-    if column.deviation and mean.deviation is not None:
-        text += f" ± {column.show(mean.deviation)}"
-    return text
+BITS = (
+    *(
+        Column(way, f"bpp_{way}", last(f"bpp/{way}"), units.significant, better="low")
+        for way in ("uplink", "downlink", "total", "broadcast")
+    ),
+    Column("total bits", "bits_total", last("bits/total"), units.bits, better="low"),
+)
+"""Bits per parameter, client and round by direction, and all bits sent."""
+SECONDS = Column("time", "seconds", last("seconds"), units.duration)
+
+
+def _mean(value: Callable[[Run], float | None], one: Group) -> Mean | None:
+    values = [number for run in one.runs if (number := value(run)) is not None]
+    return mean_over_seeds(values) if values else None
+
+
+def _paper(column: Column, one: Group) -> Mean | None:
+    """The paper's count of a column of bits, where it is another than the true one."""
+    if column not in BITS:
+        return None
+    key = column.name.replace("_", "/")
+    paper, true = _mean(last(f"paper/{key}"), one), _mean(last(key), one)
+    return None if paper == true else paper

@@ -6,8 +6,8 @@ gets the same lines and may show them elsewhere. A run is complete without one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,8 @@ class RunInfo:
         config_hash: of everything in the config that changes results but the seed.
         seed: of this run.
         config: the resolved config as plain dicts, lists and scalars.
+        facts: numbers that follow from the config: parameters, expected participants a round, samples.
+        note: shows the user one line.
     """
 
     folder: Path
@@ -32,6 +34,8 @@ class RunInfo:
     config_hash: str
     seed: int
     config: dict[str, Any]
+    facts: Mapping[str, float | int] = field(default_factory=dict)
+    note: Callable[[str], None] = print
 
 
 class Tracker(Protocol):

@@ -5,6 +5,7 @@ Figures are made without pyplot: no global state, no display needed, nothing to 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """Okabe and Ito's colours for every kind of colour vision, without the yellow that fades on white."""
 DASHES: tuple[str | tuple[int, tuple[float, ...]], ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 """Tell lines apart once the colours are used up, and in a black and white print."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 INK = "#333333"
 GRID = "#E4E4E4"
 DPI = 200
@@ -47,15 +49,30 @@ def style(axes: Axes, xlabel: str, ylabel: str) -> None:
 
 def bits_axis(axes: Axes) -> None:
     """A logarithmic x axis whose ticks read 10 kbit, 1 Mbit; call after the data is drawn."""
+    log_axis(axes, "x", units.bits)
+
+
+def log_axis(axes: Axes, which: str, text: Callable[[float], str] | None = None) -> None:
+    """A logarithmic axis, at least three of its ticks with numbers where it is short; call after the data is drawn.
+
+    Args:
+        which: x or y.
+        text: a tick's number with its unit; None for plain numbers, 0.03, 20, 10⁵.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axes.set_xscale("log")
-    low, high = axes.get_xlim()
-    per_decade = (1.0, 2.0, 5.0) if high < 30 * low else (1.0,)
-    axes.xaxis.set_major_locator(LogLocator(subs=per_decade, numticks=8))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: _tick(count)))
-    axes.xaxis.set_minor_locator(LogLocator(subs="auto", numticks=30))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    low, high = axis.get_view_interval()
+    per_decade: tuple[float, ...] = (
+        (1.0, 2.0, 5.0) if high < (100 if text is None else 30) * low else (1.0,)
+    )  # units take room
+    if high < 8 * low and text is None:
+        per_decade = tuple(map(float, range(1, 10)))
+    axis.set_major_locator(LogLocator(subs=per_decade, numticks=8))
+    axis.set_major_formatter(FuncFormatter(lambda count, _: _tick(count, text)))
+    axis.set_minor_locator(LogLocator(subs=(2.0, 5.0), numticks=30))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -71,7 +88,9 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(temporary, format=path.suffix.removeprefix("."), metadata=metadata)
 
 
-def _tick(count: float) -> str:
-    """A tick's bits without needless digits: 1 kbit, 20 kbit."""
-    number, _, unit = units.bits(count).partition(" ")
-    return f"{float(number):g} {unit}"
+def _tick(count: float, text: Callable[[float], str] | None) -> str:
+    """A tick's number without needless digits: 1 kbit, 20 kbit; 0.03, 20, 10⁵."""
+    if text is not None:
+        number, _, unit = text(count).partition(" ")
+        return f"{float(number):g} {unit}"
+    return f"{count:g}" if 1e-3 <= abs(count) < 1e4 else units.power(count)

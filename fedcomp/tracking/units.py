@@ -51,3 +51,10 @@ def duration(seconds: float) -> str:
 def percent(fraction: float) -> str:
     """A fraction in percent with two decimals, without the sign: 0.97312 -> 97.31."""
     return f"{100 * fraction:.2f}"
+
+
+def power(value: float) -> str:
+    """A power of ten, or a few of it: 10⁵, 2·10⁻⁴."""
+    mantissa, _, exponent = f"{value:.0e}".partition("e")
+    digits = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"10{digits}" if mantissa == "1" else f"{mantissa}·10{digits}"

@@ -50,6 +50,15 @@ def _sign_both_ways(dim, stats, layers, cohort):
     return {"uplink": cohort * each, "downlink": world.NUM_CLIENTS * each, "broadcast": each}
 
 
+def _shared_scalar(dim, stats, layers, cohort):
+    each = 32 * dim + 64 + 32 * stats
+    return {"uplink": cohort * (32 + 32 * stats), "downlink": cohort * each, "broadcast": each}
+
+
+def _scalar_each(dim, stats, layers, cohort):
+    return {"uplink": cohort * (64 + 3 * 32), "downlink": cohort * 32 * dim, "broadcast": 32 * dim}
+
+
 def _up_only(dim, stats, layers, cohort):
     return {"uplink": cohort * 32 * dim, "downlink": 0, "broadcast": 0}
 
@@ -89,15 +98,6 @@ CASES = [
         FedAvg(Sgd(lr=0.05, momentum=0.5, epochs=2, batch_size=3), ServerSgd(0.7, 0.5), TOPK, DENSE),
         _topk,
     ),
-    AlgorithmCase("power", PowerIteration(DENSE, DENSE, 4), _dense, PrincipalDirection, metric="test/distance"),
-    AlgorithmCase("power-centred", PowerIteration(SIGN, DENSE, 4), None, CENTRED, metric="test/distance"),
-    AlgorithmCase(
-        "power-lossy", PowerIteration(TOPK, SIGN, 4), _topk_up_sign_down, PrincipalDirection, metric="test/distance"
-    ),
-    AlgorithmCase("kmeans", KMeans(DENSE, DENSE, 4), None, THREE, metric="test/objective"),
-    AlgorithmCase("kmeans-lossy", KMeans(Compressor(TopK(0.6)), SIGN, 4), None, THREE, metric="test/objective"),
-    AlgorithmCase("mean", MeanEstimation(DENSE), _up_only, MeanVector, world.FULL, metric="test/error"),
-    AlgorithmCase("mean-topk", MeanEstimation(TOPK, "keep"), None, MeanVector, metric="test/error"),
     AlgorithmCase("fedscalar-shared", FedScalar(SLOW, num_projections=1), _shared_scalar, world.with_batch_norm),
     AlgorithmCase("fedscalar-per_agent", FedScalar(SLOW, "per_agent", "gaussian", 3), _scalar_each),
     AlgorithmCase("fedscalar-replay", FedScalar(SLOW, distribution="sphere", downlink="scalar"), None),
@@ -108,6 +108,15 @@ CASES = [
         world.with_batch_norm,
         participation=world.FULL,
     ),
+    AlgorithmCase("power", PowerIteration(DENSE, DENSE, 4), _dense, PrincipalDirection, metric="test/distance"),
+    AlgorithmCase("power-centred", PowerIteration(SIGN, DENSE, 4), None, CENTRED, metric="test/distance"),
+    AlgorithmCase(
+        "power-lossy", PowerIteration(TOPK, SIGN, 4), _topk_up_sign_down, PrincipalDirection, metric="test/distance"
+    ),
+    AlgorithmCase("kmeans", KMeans(DENSE, DENSE, 4), None, THREE, metric="test/objective"),
+    AlgorithmCase("kmeans-lossy", KMeans(Compressor(TopK(0.6)), SIGN, 4), None, THREE, metric="test/objective"),
+    AlgorithmCase("mean", MeanEstimation(DENSE), _up_only, MeanVector, world.FULL, metric="test/error"),
+    AlgorithmCase("mean-topk", MeanEstimation(TOPK, "keep"), None, MeanVector, metric="test/error"),
 ]
 
 

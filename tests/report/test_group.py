@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from fedcomp.report.group import flatten, group, labels, left_out
+from fedcomp.report.group import group, regroup
+from fedcomp.report.labels import flatten, labels
+from fedcomp.report.notes import left_out
 from fedcomp.report.runs import find
 
 from .conftest import MakeRun
@@ -36,14 +38,18 @@ def test_who_is_left_out_and_why(make_run: MakeRun, tmp_path: Path) -> None:
     groups = group(runs)
     assert [one.label for one in groups] == ["sign"]
     reasons = {run.folder.parent.name: reason for run, reason in left_out(runs, groups)}
-    assert reasons == {"topk": "failed", "randk": "no evaluation", "twin": "repeats a seed"}
+    assert reasons == {
+        "topk": "failed",
+        "randk": "no evaluation",
+        "twin": f"repeats seed 0 of {groups[0].runs[0].folder}",
+    }
 
 
-def test_an_explicit_label_wins_and_a_repeated_one_is_numbered(make_run: MakeRun, tmp_path: Path) -> None:
+def test_an_explicit_label_wins_and_a_repeated_one_says_what_differs(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("a", 0, [0.1, 0.5], config={"label": "ours"})
     make_run("b", 0, [0.1, 0.5], config={"label": "ours"})
     make_run("c", 0, [0.1, 0.5], config={"label": None})
-    assert [one.label for one in group(find([tmp_path]))] == ["c", "ours #1", "ours #2"]
+    assert [one.label for one in group(find([tmp_path]))] == ["c", "ours a", "ours b"]
 
 
 @pytest.mark.parametrize(
@@ -88,3 +94,48 @@ def test_an_explicit_label_wins_and_a_repeated_one_is_numbered(make_run: MakeRun
 )
 def test_labels(configs: list[dict[str, Any]], names: list[str]) -> None:
     assert labels([flatten(config) for config in configs]) == names
+
+
+def _on(dataset: str, **rest: Any) -> dict[str, Any]:
+    return {"dataset": {"_target_": f"fedcomp.dataset.{dataset}.load"}, "client": rest}
+
+
+def test_what_methods_are_compared_on_is_no_part_of_their_names(make_run: MakeRun, tmp_path: Path) -> None:
+    for dataset, lr in (("digits", 0.1), ("mnist", 0.2)):
+        for method in ("sign", "topk"):
+            make_run(method, 0, [0.1, 0.5], config=_on(dataset, lr=lr), folder=f"{dataset}-{method}")
+    groups = group(find([tmp_path]))
+    assert [(one.place, one.label) for one in groups] == [
+        ("digits", "sign"),
+        ("digits", "topk"),
+        ("mnist", "sign"),
+        ("mnist", "topk"),
+    ]  # the learning rate goes with the dataset, so it tells no two methods apart
+
+
+def test_one_method_on_many_settings_is_one_picture_named_by_the_settings(make_run: MakeRun, tmp_path: Path) -> None:
+    for alpha in (0.1, 1.0, 10.0):
+        partition = {"_target_": "fedcomp.partition.dirichlet.Dirichlet", "alpha": alpha}
+        make_run("sign", 0, [0.1, 0.5], config={"partition": partition}, folder=f"{alpha}")
+    assert [(one.setting, one.label) for one in group(find([tmp_path]))] == [
+        ((), "alpha=0.1"),
+        ((), "alpha=1"),
+        ((), "alpha=10"),
+    ]
+
+
+def test_an_option_added_later_with_no_effect_splits_no_group(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("sign", 0, [0.1, 0.5], folder="before")
+    make_run("sign", 1, [0.1, 0.5], config={"tf32": None, "figures": [{"name": "x", "y": "mse"}]}, folder="after")
+    (one,) = group(find([tmp_path]))
+    assert [run.seed for run in one.runs] == [0, 1]
+
+
+def test_regrouped_names_leave_keys_out(make_run: MakeRun, tmp_path: Path) -> None:
+    for fraction in (0.1, 0.2):
+        for method in ("randk", "topk"):
+            config = {"compressor": {"_target_": f"fedcomp.compressor.{method}.Codec", "fraction": fraction}}
+            make_run(method, 0, [0.1, 0.5], config=config, folder=f"{method}{fraction}")
+    groups = group(find([tmp_path]))
+    assert [one.label for one in groups] == [f"{m} fraction={f}" for m in ("randk", "topk") for f in (0.1, 0.2)]
+    assert [one.label for one in regroup(groups, {"compressor.fraction"})] == ["randk", "randk", "topk", "topk"]

@@ -1,9 +1,10 @@
-"""The command: table, what is not in it, files, errors of one line."""
+"""The command: tables, what is not in them, files, errors of one line, exit statuses."""
 
 from pathlib import Path
 
 import pytest
 
+from fedcomp.report import build
 from fedcomp.report.__main__ import main
 
 from .conftest import MakeRun
@@ -15,28 +16,27 @@ def test_report(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture
     make_run("topk", 0, [0.1, 0.3], state="failed", error="ValueError: boom\nmore")
     make_run("topk", 1, [0.1], state="running")
     outputs = tmp_path / "outputs"
-    assert main([str(outputs)]) == 0
+    assert main([str(outputs), "--target", "0.7", "--against", "bicompfl"]) == 0
     shown = capsys.readouterr().out
     assert "70.00 ± 14.14" in shown
+    assert "10 (1 of 2)" in shown
+    assert "104 printed rows have no run of ours" in shown
     assert "Not in the table: 2 of 4 runs" in shown
-    assert "topk/seed=0: failed, at round 10, accuracy 30.00 %, ValueError: boom\n" in shown
-    assert "topk/seed=1: running, at round 0, accuracy 10.00 %\n" in shown
+    assert "topk/seed=0: failed, at round 10 of 20, accuracy 30.00 %, ValueError: boom\n" in shown
+    assert "topk/seed=1: running, or killed, at round 0 of 20, accuracy 10.00 %\n" in shown
     assert f"{outputs}/report/" in shown
-    assert sorted(path.name for path in (outputs / "report").iterdir()) == [
-        "curves.pdf",
-        "curves.png",
-        "table.csv",
-        "table.md",
-    ]
-    assert main([str(outputs), "--out", str(tmp_path / "elsewhere")]) == 0
-    assert (tmp_path / "elsewhere" / "curves.png").exists()
+    both = [f"{name}.{ending}" for name in ("curves", "curves-loss", "scatter") for ending in ("pdf", "png")]
+    others = ["against.csv", "against.md", "against.tex", "report.html", "table.csv", "table.md", "table.tex"]
+    assert sorted(path.name for path in (outputs / "report").iterdir()) == sorted([*both, *others])
+    assert "topk/seed=0: failed" in (outputs / "report" / "table.md").read_text()
+    assert "topk/seed=1: running" in (outputs / "report" / "report.html").read_text()
 
 
 def test_only_unfinished_runs_are_listed_and_nothing_is_written(
     make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_run("sign", 0, [0.1], state="interrupted")
-    assert main([str(tmp_path)]) == 0
+    assert main([str(tmp_path)]) == 1
     assert "interrupted" in capsys.readouterr().out
     assert not (tmp_path / "report").exists()
 
@@ -46,5 +46,40 @@ def test_errors_are_one_line(make_run: MakeRun, tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().err.startswith("error: no run found under")
     make_run("sign", 0, [0.1, 0.8])
     (tmp_path / "file").write_text("")
-    assert main([str(tmp_path), "--out", str(tmp_path / "file" / "out")]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    wrong = [["--out", str(tmp_path / "file" / "out")], ["--target", "90"], ["--against", "nobody"]]
+    for options in wrong:
+        assert main([str(tmp_path), *options]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "report").exists()
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    shown = capsys.readouterr().out
+    assert "fedcomp-report outputs/grid --target 0.9" in shown
+    assert "exit status" in shown
+
+
+def test_a_grid_too_large_to_print_says_so(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "MAX_PANELS", 9)
+    monkeypatch.setattr(build, "FIRST_PANELS", 4)
+    make_run("sign", 0, [0.1, 0.7, 0.8])
+    assert main([str(tmp_path), "--out", str(tmp_path / "r")]) == 0
+    assert "1 of 3 pictures are drawn for print" in capsys.readouterr().out
+    assert len(list((tmp_path / "r").glob("*.png"))) == 1
+
+
+def test_the_record_of_a_real_run(fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in (0, 1):
+        for method in ("dense", "sign"):
+            assert fedcomp("rounds=2", "quiet=true", "name=real", f"seed={seed}", f"compressor={method}") == 0
+    assert main([str(tmp_path / "real")]) == 0
+    rows = (tmp_path / "real" / "report" / "table.md").read_text().splitlines()
+    dense, sign = (row.split(" | ") for row in rows[2:4])
+    assert (dense[0], dense[4:8]) == ("| dense", ["32.0", "32.0", "64.0", "1.60"])
+    assert (sign[0], sign[4]) == ("| sign", "1.05 (1.00)")  # 2410 parameters in 4 tensors: 1 + 4 * 32 / 2410
+    assert dense[-1] == sign[-1] == "2 |"

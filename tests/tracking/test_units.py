@@ -55,3 +55,8 @@ def test_duration(seconds: float, text: str) -> None:
 
 def test_percent() -> None:
     assert units.percent(0.97312) == "97.31"
+
+
+@pytest.mark.parametrize(("value", "text"), [(1e5, "10⁵"), (2e-4, "2·10⁻⁴"), (1e-12, "10⁻¹²"), (5e10, "5·10¹⁰")])
+def test_powers_of_ten(value: float, text: str) -> None:
+    assert units.power(value) == text

@@ -1,0 +1,189 @@
+"""From run folders to everything a report consists of."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcomp.report import curves, figures, formats, latex, notes, page, published, table
+from fedcomp.report.draw import draw
+from fedcomp.report.group import Group, group
+from fedcomp.report.labels import distinct
+from fedcomp.report.metrics import qualities
+from fedcomp.report.picture import MAX_LINES, Picture, shown_labels, split
+from fedcomp.report.runs import Run, find
+from fedcomp.tracking.atomic import explained, write_atomically
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MAX_PANELS, FIRST_PANELS = 96, 48
+"""A report with more panels than the former is too large to look at on paper: its first ones are drawn for print, which
+show every setting once; the page shows all. A panel costs a tenth of a second."""
+FEW_PANELS = 24
+"""Up to here one process is faster than starting others."""
+SHOWN_LINES = 20
+"""Lines of a list that the terminal shows; the files hold all."""
+
+Notes = list[tuple[str, list[str]]]
+"""(heading, lines)."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a report is made of.
+
+    Attributes:
+        paths: folders of runs, or that hold some.
+        out: where to write; None: report/ in the first path.
+        target: `0.9`, `test/loss=0.3`; None: no column for it.
+        against: a paper's name; None: no comparison.
+        every_picture: draw for print all pictures, however many panels they have.
+    """
+
+    paths: Sequence[str | Path]
+    out: Path | None = None
+    target: str | None = None
+    against: str | None = None
+    every_picture: bool = False
+
+
+def report(options: Options) -> int:
+    """Read, print, write.
+
+    Returns:
+        0, or 1 if no run is finished: then they are listed, and nothing is written.
+
+    Raises:
+        ValueError: in one line, what cannot be done: no run under the paths, nowhere to write, an unknown target.
+    """
+    printed = published.load(options.against) if options.against else []
+    runs = find(options.paths)
+    groups = group(runs)
+    console = _console()
+    if not groups:
+        _show(console, [("No finished run to report", [notes.describe(*one) for one in notes.left_out(runs, [])])])
+        return 1
+    target = table.parse_target(options.target, groups) if options.target else None
+    out = options.out or Path(options.paths[0]) / "report"
+    with explained(out):
+        out.mkdir(parents=True, exist_ok=True)
+
+    results = table.build(groups, target)
+    remarks = remarks_on(runs, groups)
+    pictures, sheets, more = _pictures(groups)
+    if more:
+        remarks.append(("Figures", more))
+    on_paper = sheets if options.every_picture else affordable(sheets)
+    if len(on_paper) < len(sheets):
+        drawn = f"{len(on_paper)} of {len(sheets)} pictures are drawn for print"
+        remarks.append(("Pictures", [f"{drawn}; report.html shows all, --every-picture draws all"]))
+
+    console.print(formats.to_rich(results))
+    if options.against:
+        pairs = published.compare(groups, printed)
+        unmatched = published.without_counterpart(groups, pairs)
+        titles, rows = published.cells(pairs)
+        alone = sum(pair.ours is None for pair in pairs)
+        missing = f"{alone} printed rows have no run of ours, {len(unmatched)} groups of ours are not printed"
+        caption = f"Against {options.against}: {missing}: against.md."
+        console.print(formats.rich_table(titles, rows, 4, caption))
+        write_atomically(out / "against.md", published.to_markdown(options.against, pairs, unmatched).encode())
+        write_atomically(out / "against.csv", published.to_csv(pairs).encode())
+        write_atomically(out / "against.tex", published.to_latex(options.against, pairs).encode())
+    _show(console, remarks)
+    write_atomically(out / "table.md", (formats.to_markdown(results) + _markdown(remarks)).encode())
+    write_atomically(out / "table.csv", formats.to_csv(results).encode())
+    write_atomically(out / "table.tex", latex.to_latex(results).encode())
+    name = " and ".join(dict.fromkeys(Path(path).resolve().name for path in options.paths))
+    write_atomically(out / "report.html", page.to_html(name, results, pictures, remarks).encode())
+    draw_all(on_paper, out)
+
+    files = ["table.md", "table.csv", "table.tex", *(["against.md, .csv, .tex"] if options.against else [])]
+    files.append(f"report.html ({(out / 'report.html').stat().st_size / 1e6:.1f} MB)")
+    files.append(f"{len(on_paper)} pictures (.png, .pdf): {_some([sheet.name for sheet in on_paper])}")
+    console.print(f"Written: {out}/", markup=False, soft_wrap=True)
+    console.print("  " + ", ".join(files), markup=False, soft_wrap=True)
+    return 0
+
+
+def remarks_on(runs: Sequence[Run], groups: Sequence[Group]) -> Notes:
+    """What stands beside the table: runs that are not in it, values that are no numbers, gaps."""
+    missing = [notes.describe(*one) for one in notes.left_out(runs, groups)]
+    judged = qualities(run for one in groups for run in one.runs)
+    found = [
+        (f"Not in the table: {len(missing)} of {len(runs)} runs", missing),
+        ("Values that are not finite", notes.not_finite(groups)),
+        ("Not the same everywhere", notes.gaps(groups, judged)),
+    ]
+    return [(heading, lines) for heading, lines in found if lines]
+
+
+def affordable(pictures: Sequence[Picture]) -> list[Picture]:
+    """All of them, or of too many those that fit into FIRST_PANELS, one at least."""
+    if sum(len(picture.panels) for picture in pictures) <= MAX_PANELS:
+        return list(pictures)
+    spent = list(accumulate(len(picture.panels) for picture in pictures))
+    return [picture for picture, panels in zip(pictures, spent) if panels <= FIRST_PANELS] or list(pictures[:1])
+
+
+def draw_all(pictures: Sequence[Picture], out: Path) -> None:
+    """Each picture as PNG and PDF; many of them in several processes."""
+    processes = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
+    jobs = [(picture, [out / f"{picture.name}.png", out / f"{picture.name}.pdf"]) for picture in pictures]
+    if processes == 1 or len(jobs) < 2 or sum(len(picture.panels) for picture in pictures) <= FEW_PANELS:
+        for job in jobs:
+            draw(*job)
+        return
+    with get_context("spawn").Pool(processes) as pool:
+        pool.starmap(draw, jobs, chunksize=1)
+
+
+def _pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[Picture], list[str]]:
+    """Pictures for the page, the same cut up for print, and remarks on those that could not be made."""
+    judged = qualities(run for one in groups for run in one.runs)
+    asked, remarks = figures.pictures(groups)
+    drawn = curves.curves(groups, judged)
+    whole = [curves.overview(groups, judged[0]), curves.scatter(groups, judged[0])] if judged else []
+    overview, scatter = ([one] if one else [] for one in whole or (None, None))
+    first = overview or drawn[:1]  # what stands first is drawn even if not all can be
+    sheets = [sheet for one in [*asked, *first, *scatter, *(drawn if overview else drawn[1:])] for sheet in split(one)]
+    if any(len(shown_labels(one.panels)) > MAX_LINES for one in [*asked, *overview, *scatter, *drawn]):
+        remarks.append(f"more than {MAX_LINES} methods cannot be told apart: such pictures are split into several")
+    names = distinct([sheet.name for sheet in sheets])
+    sheets = [replace(sheet, name=name.replace(" #", "-")) for sheet, name in zip(sheets, names)]
+    return [*asked, *drawn, *scatter], sheets, remarks
+
+
+def _show(console: Console, remarks: Notes) -> None:
+    """Headings and the first lines of each list."""
+    for heading, lines in remarks:
+        console.print(heading, markup=False)
+        for line in lines[:SHOWN_LINES]:
+            console.print(f"  {line}", markup=False, soft_wrap=True)
+        if len(lines) > SHOWN_LINES:
+            console.print(f"  and {len(lines) - SHOWN_LINES} more, all in table.md and report.html", markup=False)
+
+
+def _markdown(remarks: Notes) -> str:
+    """The lists under the Markdown table."""
+    return "".join(f"\n{heading}\n\n" + "".join(f"- {line}\n" for line in lines) for heading, lines in remarks)
+
+
+def _console() -> Console:
+    """As wide as the terminal; where there is none, as wide as a table may be, so that no line is broken."""
+    from rich.console import Console
+
+    tty = sys.stdout.isatty()
+    return Console(highlight=False, soft_wrap=not tty, width=None if tty else 400)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few names, and that there are more."""
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")

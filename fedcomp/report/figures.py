@@ -1,0 +1,258 @@
+"""The pictures that an experiment asks for under `figures:` in its config, beside the ones every report has.
+
+    figures:
+      - {name: mse, x: vectors/correlation, y: [mse], beside: [mse/closed_form], panel: compressor.fraction}
+      - {name: train_loss, kind: curve, x: round, y: [train/loss], marks: [600]}
+      - {name: loss_variance, kind: variance, x: round, y: [train/loss, test/loss], log_y: true}
+      - {name: excess, kind: curve, x: round, y: [estimate/variance], average: true, lines: {"d - 1": 232}}
+
+`kind: last` (the default) shows each run's last values, one line a method, over x: a metric of the last line or a
+config key. `curve` shows means over seeds along the run, `variance` the sample variance over seeds. Each key under `y`
+has panels of its own, one for each value of `panel`, a config key or a metric too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedcomp.report.curves import X_AXES, order, series, slug, values, y_axis
+from fedcomp.report.group import Group, by_setting, regroup
+from fedcomp.report.labels import show_value
+from fedcomp.report.metrics import Metric, metric
+from fedcomp.report.picture import Axis, Panel, Picture, Series, wide
+
+KINDS = ("last", "curve", "variance")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One entry of `figures:`.
+
+    Attributes:
+        name: of its files.
+        y: metrics, each with panels of its own.
+        x: for `last` a metric of the last line or a dotted config key, else a metric along the run.
+        kind: one of KINDS.
+        beside: of `last`: metrics drawn dashed without markers in the method's colour, one for each of `y`.
+        panel: of `last`: metric or config key; None: one panel.
+        average: of `curve`: each seed's running mean over its evaluations.
+        lines: (label, value) of constants.
+        marks: places on the x axis.
+        log_x, log_y: logarithmic axes; None: where the values span more than a decade and a half.
+    """
+
+    name: str
+    y: tuple[str, ...]
+    x: str = "round"
+    kind: str = "last"
+    beside: tuple[str, ...] = ()
+    panel: str | None = None
+    average: bool = False
+    lines: tuple[tuple[str, float], ...] = ()
+    marks: tuple[float, ...] = ()
+    log_x: bool | None = None
+    log_y: bool | None = None
+
+
+def parse(entry: Any) -> Figure:
+    """One entry of `figures:` as written in YAML. Raises ValueError: what is wrong with it, in one line."""
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"figure {entry!r} is no mapping such as {{name: mse, x: round, y: [mse]}}")
+    allowed = tuple(Figure.__dataclass_fields__)
+    if unknown := [key for key in entry if key not in allowed]:
+        raise ValueError(f"figure {entry.get('name')!r} has {unknown[0]!r}, allowed are {', '.join(allowed)}")
+    if missing := [key for key in ("name", "y") if not entry.get(key)]:
+        raise ValueError(f"figure {dict(entry)!r} has no {missing[0]!r}")
+    options = dict(entry)
+    for key in ("y", "beside"):
+        if key in options:
+            options[key] = tuple([options[key]] if isinstance(options[key], str) else options[key] or ())
+    try:
+        options["lines"] = _lines(entry.get("lines") or {})
+        options["marks"] = tuple(float(place) for place in entry.get("marks") or ())
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ValueError(
+            f"figure {entry['name']!r}: lines are {{label: value}}, marks are numbers [600]; got "
+            f"lines={entry.get('lines')!r}, marks={entry.get('marks')!r}"
+        ) from error
+    figure = Figure(**options)
+    if figure.kind not in KINDS:
+        raise ValueError(f"figure {figure.name!r}: kind is {figure.kind!r}, allowed are {', '.join(KINDS)}")
+    return figure
+
+
+def asked_for(groups: Sequence[Group]) -> list[tuple[Any, list[Group]]]:
+    """Every different entry of `figures:` in the runs' configs, with the groups that ask for it."""
+    found: dict[str, tuple[Any, list[Group]]] = {}
+    for one in groups:
+        entries = one.runs[0].config.get("figures")
+        for entry in entries if isinstance(entries, list) else []:
+            found.setdefault(json.dumps(entry, sort_keys=True, default=str), (entry, []))[1].append(one)
+    return list(found.values())
+
+
+def pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
+    """The pictures that the groups' configs ask for, and a line on each one that cannot be drawn."""
+    drawn: list[Picture] = []
+    notes = []
+    for entry, own in asked_for(groups):
+        try:
+            figure = parse(entry)
+            picture = build(figure, own)
+        except ValueError as error:
+            notes.append(str(error))
+            continue
+        if picture is None:
+            keys = ", ".join((figure.x, *figure.y))
+            notes.append(f"figure {figure.name!r} is empty: no finished run has {keys} together")
+        else:
+            drawn.append(picture)
+    return drawn, notes
+
+
+def build(figure: Figure, groups: Sequence[Group]) -> Picture | None:
+    """The figure of these groups; None if none of them has its metrics. Those that have not are left out."""
+    panels = _last(figure, groups) if figure.kind == "last" else _along(figure, groups)
+    if not panels:
+        return None
+    labels = tuple(dict.fromkeys(one.label for panel in panels for one in panel.series))
+    shared = order(groups, groups)
+    shared = shared if set(labels) <= set(shared) else labels
+    return Picture(slug(figure.name), figure.name, "", tuple(panels), min(3, len(panels)), shared)
+
+
+def _along(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
+    """`curve` and `variance`: for each setting and metric a panel."""
+    panels = []
+    for own in by_setting(groups).values():
+        for key in figure.y:
+            title = metric(key)
+            if figure.kind == "variance":
+                title = Metric(key, f"{title.title.removesuffix(' (%)')}, variance over seeds", 1, False)
+                lines = [_variance(one, title, figure.x) for one in own if len(one.runs) > 1]
+            else:
+                lines = [series(one, title, figure.x, average=figure.average) for one in own]
+            lines = [line for line in lines if len(line.x)]
+            if lines:
+                y = y_axis(title, lines, figure.log_y)
+                panels.append(Panel(own[0].place, _x_axis(figure, lines), y, tuple(lines), figure.lines, figure.marks))
+    return panels
+
+
+def _variance(group: Group, metric: Metric, x: str) -> Series:
+    """The sample variance over seeds at each x, without a band."""
+    values_RE, places_E = values(group, metric.key, x)
+    with np.errstate(invalid="ignore", over="ignore"):
+        variance_E = values_RE.var(axis=0, ddof=1)
+    return Series(group.label, places_E, variance_E, np.full(len(places_E), np.nan), len(group.runs))
+
+
+def _last(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
+    """Last values over x, one line a method and panel."""
+    if len(figure.beside) > len(figure.y):
+        raise ValueError(f"figure {figure.name!r}: {len(figure.beside)} beside for {len(figure.y)} y; give one a y")
+    away = {key for key in (figure.x, figure.panel) if key} | _behind(figure.x, groups)
+    places: dict[str, list[Group]] = {}
+    for one in regroup(groups, away):
+        places.setdefault(_panel_title(figure.panel, one), []).append(one)
+    panels = []
+    for title, own in sorted(places.items(), key=lambda item: _sortable(item[0])):
+        for index, key in enumerate(figure.y):
+            lines = _lines_of(own, figure.x, metric(key), "both")
+            also = _lines_of(own, figure.x, metric(figure.beside[index]), "beside") if figure.beside[index:] else []
+            lines += also
+            if lines:
+                y = y_axis(metric(key), lines, figure.log_y)
+                if also:
+                    y = replace(y, title=f"{y.title} (dashed: {metric(figure.beside[index]).title})")
+                panels.append(Panel(title, _x_axis(figure, lines), y, tuple(lines), figure.lines, figure.marks))
+    return panels
+
+
+def _lines_of(own: Sequence[Group], x: str, metric: Metric, mark: str) -> list[Series]:
+    """One series a label: mean and sample deviation over seeds of the last values, by increasing x."""
+    points: dict[str, list[tuple[float, float, float, int]]] = {}
+    for one in own:
+        y = [value for run in one.runs if (value := run.lines[-1].get(metric.key)) is not None]
+        place = [value for run in one.runs if (value := _number(x, run.lines[-1], one.flat)) is not None]
+        if y and place:
+            spread = float(np.std(y, ddof=1)) if len(y) > 1 else math.nan
+            mean = (float(np.mean(place)), metric.scale * float(np.mean(y)), metric.scale * spread, len(y))
+            points.setdefault(one.label, []).append(mean)
+    out = []
+    for label, own_points in points.items():
+        places, means, spreads, seeds = zip(*sorted(own_points))
+        out.append(Series(label, np.array(places), np.array(means), np.array(spreads), min(seeds), mark))
+    return out
+
+
+def _behind(x: str, groups: Sequence[Group]) -> set[str]:
+    """The config keys that move x, where x is a metric: x differs between two groups that differ in this key alone.
+
+    Such a key (`dataset.correlation` behind `vectors/correlation`) makes the points of a line, not its name. What
+    picks a part (`_target_`) always names lines.
+    """
+    flats = [one.flat for one in groups]
+    keys = {key for flat in flats for key in flat if any(other.get(key) != flat[key] for other in flats)}
+    places = [_number(x, one.runs[0].lines[-1], {}) for one in groups]
+    found = set()
+    for key in keys:
+        if key.endswith("_target_"):
+            continue
+        rest: dict[str, set[float | None]] = {}
+        for flat, place in zip(flats, places):
+            others = json.dumps({name: flat[name] for name in flat if name != key}, sort_keys=True, default=str)
+            rest.setdefault(others, set()).add(place)
+        if any(len(seen) > 1 for seen in rest.values()):
+            found.add(key)
+    return found
+
+
+def _panel_title(key: str | None, one: Group) -> str:
+    """The panel that a group belongs to: its setting, and `fraction = 0.1`."""
+    if key is None:
+        return one.place
+    value = one.flat.get(key)
+    if value is None:
+        values = [run.lines[-1][key] for run in one.runs if key in run.lines[-1]]
+        value = float(np.mean(values)) if values else None
+    own = f"{key.split('.')[-1].replace('_', ' ')} = {show_value(value)}" if value is not None else ""
+    return " · ".join(part for part in (one.place, own) if part)
+
+
+def _number(key: str, line: Mapping[str, float], flat: Mapping[str, Any]) -> float | None:
+    """A metric of the line, else a config key's number; None if it has neither."""
+    value = line.get(key, flat.get(key))
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _x_axis(figure: Figure, lines: Sequence[Series]) -> Axis:
+    """The axis of x: logarithmic if asked for, always for bits, or where its values are far apart."""
+    known = dict(X_AXES).get(figure.x)
+    if known is not None:
+        return known
+    title = figure.x.split(".")[-1].replace("/", " ").replace("_", " ")
+    log = figure.log_x if figure.log_x is not None else wide(value for line in lines for value in line.x)
+    return Axis(title, "bits" if figure.x.startswith("bits/") else "number", log)
+
+
+def _lines(given: Any) -> tuple[tuple[str, float], ...]:
+    """`{label: value}` or `[{value: 232, label: d - 1}]`."""
+    if isinstance(given, Mapping):
+        return tuple((str(label), float(value)) for label, value in given.items())
+    return tuple((str(one.get("label", one["value"])), float(one["value"])) for one in given)
+
+
+def _sortable(title: str) -> tuple[str, float]:
+    """Panels by the text of their titles, and by the number at their ends."""
+    text, _, number = title.rpartition("= ")
+    try:
+        return text, float(number)
+    except ValueError:
+        return title, 0.0

@@ -1,0 +1,141 @@
+"""Names of configs, made of what sets them apart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+ARROWS = {"compressor": "↑", "downlink": "↓"}
+"""The two config folders that hold compressors, and the way their messages go."""
+
+Flat = dict[str, Any]
+"""A config as {dotted key: scalar or list}."""
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> Flat:
+    """Nested mappings as one with dotted keys; lists stay values."""
+    flat: Flat = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def labels(flats: Sequence[Flat], panels: Sequence[object] = ()) -> list[str]:
+    """A short name for each config, made of what differs.
+
+    The parts (`_target_`) that differ, by their module's name, which is their config's name, a compressor with its
+    first setting if that is a number; and, among the configs with the same parts, the settings that differ:
+    `topk fraction=0.03`, `sign`, `sign lr=0.1`. Where downlinks differ too, arrows tell the ways apart: `sign ↑↓`,
+    `topk ↑ fraction=0.03 sign ↓`. A single config is named by its algorithm and compressors.
+
+    Args:
+        flats: the configs, without what shall not be in a name.
+        panels: of each config, the picture it stands in: what differs only between pictures (another learning rate on
+            another dataset) is not in a name either. Empty: one picture.
+    """
+    parts = [{key: part_name(value) for key, value in flat.items() if key.endswith("_target_")} for flat in flats]
+    mates = _clusters(panels or [None] * len(flats))
+    shown = {key for mate in mates for key in _differing([parts[index] for index in mate])}
+    if all(len(mate) == 1 for mate in mates):
+        shown = {key for part in parts for key in part if key.split(".")[0] in ("algorithm", *ARROWS)}
+    names = [""] * len(flats)
+    for cluster in _clusters([json.dumps(part, sort_keys=True) for part in parts]):
+        members = set(cluster)
+        together = [[flats[index] for index in mate if index in members] for mate in mates]
+        settings = {key for own in together for key in _differing(own)}
+        settings |= {key for index in cluster for key in _amounts(flats[index], shown)}
+        short = short_keys(settings)
+        for index in cluster:
+            names[index] = _join(
+                [
+                    (key, parts[index][key] if key in parts[index] else f"{short[key]}={show_value(value)}")
+                    for key, value in flats[index].items()
+                    if key in shown or key in settings
+                ]
+            )
+    return [name or "run" for name in names]
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """The names, numbered where the same one was given to different configs."""
+    seen: dict[str, int] = {}
+    out = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        out.append(name if names.count(name) == 1 else f"{name} #{seen[name]}")
+    return out
+
+
+def part_name(target: Any) -> str:
+    """What a part is called in conf/: `fedcomp.compressor.topk.TopK` -> topk, `fedcomp.model.cnn.lenet5` -> lenet5."""
+    path = str(target).split(".")
+    if path[0] != "fedcomp" or len(path) <= 3:
+        return path[-2] if len(path) > 1 else path[0]
+    if path[-1].islower() and path[-1] != "load":  # a function that makes the part has the config's name
+        return path[-1]
+    return ".".join(path[2:-1])
+
+
+def short_keys(keys: Iterable[str]) -> dict[str, str]:
+    """The last word of each dotted key, with as many words before it as keep two keys apart."""
+    split = {key: [word for word in key.split(".") if word not in ARROWS] for key in keys}
+    short = {}
+    for key, words in split.items():
+        others = [other for other in split.values() if other != words]
+        length = 1
+        while length < len(words) and any(other[-length:] == words[-length:] for other in others):
+            length += 1
+        short[key] = ".".join(words[-length:])
+    return short
+
+
+def show_value(value: Any) -> str:
+    """A config value as on the command line: 0.03, true, null."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value) if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _clusters(keys: Sequence[object]) -> list[list[int]]:
+    """The indices with the same key, in order."""
+    clusters: dict[object, list[int]] = {}
+    for index, key in enumerate(keys):
+        clusters.setdefault(key, []).append(index)
+    return list(clusters.values())
+
+
+def _differing(flats: Sequence[Flat]) -> set[str]:
+    """Keys that are missing in some of the configs or have more than one value."""
+    keys = {key for flat in flats for key in flat}
+    missing = object()
+    return {key for key in keys if any(flat.get(key, missing) != flats[0].get(key, missing) for flat in flats)}
+
+
+def _amounts(flat: Flat, shown: set[str]) -> list[str]:
+    """The first setting of each compressor shown, if it is a number: how much it sends."""
+    keys = []
+    for side in ARROWS:
+        first = next((key for key in flat if key.startswith(f"{side}.") and not key.endswith("_")), None)
+        if first is not None and f"{side}._target_" in shown and type(flat[first]) in (int, float):
+            keys.append(first)
+    return keys
+
+
+def _join(words: Sequence[tuple[str, str]]) -> str:
+    """The words once each, with the arrows of all the folders they stand in, unless the word before has the same.
+
+    The uplink alone needs no arrow.
+    """
+    arrows: dict[str, str] = {}
+    for key, word in words:
+        arrows[word] = arrows.get(word, "") + ARROWS.get(key.split(".")[0], "")
+    two_way = any("↓" in own for own in arrows.values())
+    out, before = [], ""
+    for word, own in arrows.items():
+        out.append(f"{word} {own}" if two_way and own and own != before else word)
+        before = own
+    return " ".join(out)

@@ -1,0 +1,84 @@
+"""What runs record about quality: which metrics there are, which way is better, how people read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fedcomp.report.runs import Run
+from fedcomp.tracking import units
+
+ACCURACY, LOSS = "test/accuracy", "test/loss"
+
+BOOKKEEPING = ("bits/", "bpp/", "paper/", "train/")
+"""Prefixes of what a line holds beside quality."""
+NOT_METRICS = frozenset({"round", "seconds"})
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One quantity to judge runs by.
+
+    Attributes:
+        key: in the lines of a run.
+        title: for people, with its unit.
+        scale: from the recorded number to the one shown: 100 for accuracies, which are shown in percent.
+        higher_is_better: true of accuracies alone; losses, distances and errors are the better the smaller.
+    """
+
+    key: str
+    title: str
+    scale: float
+    higher_is_better: bool
+
+    @property
+    def name(self) -> str:
+        """For CSV columns and file names: `test_accuracy`."""
+        return self.key.replace("/", "_")
+
+    def show(self, value: float) -> str:
+        """A recorded number as people read it, without its unit."""
+        return units.percent(value) if self.scale == 100 else units.significant(value)
+
+    def best(self, values: Iterable[float]) -> float:
+        """The best finite value, the first one where none is finite."""
+        every = list(values)
+        finite = [value for value in every if math.isfinite(value)]
+        return (max if self.higher_is_better else min)(finite) if finite else every[0]
+
+    def reaches(self, value: float, target: float) -> bool:
+        """Whether a value is as good as the target."""
+        return value >= target if self.higher_is_better else value <= target
+
+
+def metric(key: str) -> Metric:
+    """`test/accuracy` -> test accuracy (%), `mse/closed_form` -> mse closed form."""
+    words = key.replace("/", " ").replace("_", " ")
+    if key.split("/")[-1] == "accuracy":
+        return Metric(key, f"{words} (%)", 100, True)
+    return Metric(key, words, 1, False)
+
+
+def recorded(runs: Iterable[Run]) -> list[str]:
+    """Every key of the runs' lines that is no bookkeeping: accuracy and loss first, then `test/...`, then others."""
+    keys: set[str] = set()
+    for run in runs:
+        keys.update(*run.lines)
+    kept = (key for key in keys if key not in NOT_METRICS and not key.startswith(BOOKKEEPING))
+    return sorted(kept, key=lambda key: (key != ACCURACY, key != LOSS, not key.startswith("test/"), key))
+
+
+def qualities(runs: Iterable[Run]) -> list[Metric]:
+    """What these runs are judged by: all of `test/...`; where some run has none of it, its other metrics too.
+
+    What the runs' own `figures:` take as an x axis or for panels is no quality.
+    """
+    every = list(runs)
+    entries = [entry for run in every for entry in run.config.get("figures") or () if isinstance(entry, dict)]
+    axes = {entry.get(name) for entry in entries for name in ("x", "panel")}
+    judged = [run for run in every if any(key.startswith("test/") for line in run.lines for key in line)]
+    bare = [run for run in every if run not in judged] if len(judged) < len(every) else []
+    keys = [key for key in recorded(every) if key.startswith("test/")]
+    keys += [key for key in recorded(bare) if key not in keys]
+    return [metric(key) for key in keys if key not in axes]

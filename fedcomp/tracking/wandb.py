@@ -1,0 +1,263 @@
+"""Weights & Biases as a view of the record: every evaluation once, against bits, whatever becomes of run or network.
+
+The record on disk is the truth, and W&B mirrors it by round: what the server (or an earlier offline piece of the run)
+already has is left out, what it lacks is logged from the record. So rounds that are computed a second time after a
+kill appear once, and evaluations that were lost on the way appear after all. `step=` is not used: W&B drops every
+line whose step is not larger than the last, which after a resume from an older checkpoint are the right ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from fedcomp.tracking import wandb_log
+from fedcomp.tracking.aside import Aside
+from fedcomp.tracking.contract import Metrics, RunInfo
+from fedcomp.tracking.record import FILE as RECORD
+from fedcomp.tracking.record import read_lines
+
+if TYPE_CHECKING:
+    import wandb
+
+Mode = Literal["online", "offline", "disabled"]
+
+AXES = {"uplink": "bits/uplink", "downlink": "bits/downlink", "round": "round"}
+"""x axes beside bits/total: `vs_<name>/<metric>` is `test/<metric>` against it."""
+ID_FILE = "wandb_id"
+PICTURES = {"partition": "partition.png", "curve": "curve.png"}
+FLUSH_SECONDS = 1.0
+LOCAL_SECONDS = 60.0
+"""What a call that needs no server may take (a slow file system, a busy machine) before W&B is given up."""
+
+
+class Wandb:
+    """A W&B run beside the record. `conf/tracker/wandb.yaml` explains the options.
+
+    Raises:
+        ValueError: an option that W&B refuses.
+    """
+
+    def __init__(
+        self,
+        mode: str = "offline",
+        project: str = "fedcomp",
+        entity: str | None = None,
+        run_name: str | None = None,
+        job_type: str = "train",
+        tags: Sequence[str] = (),
+        notes: str | None = None,
+        folder: str | None = None,
+        timeout: float = 60.0,
+    ) -> None:
+        variable = os.environ.get("WANDB_MODE")
+        self._mode = variable or mode
+        if self._mode not in get_args(Mode):
+            source = "WANDB_MODE" if variable else "tracker.mode"
+            raise ValueError(f"{source}={self._mode} must be one of {', '.join(get_args(Mode))}")
+        refused = sorted(set(project) & set("/\\#?%:")) if project else []
+        if not project or refused or len(project) > 128:
+            raise ValueError(f"tracker.project={project!r} must be 1 to 128 characters without any of / \\ # ? % :")
+        for tag in tags:
+            if not 1 <= len(str(tag)) <= 64:
+                raise ValueError(f"tracker.tags: {tag!r} must be 1 to 64 characters")
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < float("inf"):
+            raise ValueError(f"tracker.timeout={timeout} must be a positive number of seconds")
+        self._options: dict[str, Any] = {"project": project, "entity": entity, "job_type": job_type, "notes": notes}
+        self._name, self._tags, self._folder, self._timeout = run_name, [str(tag) for tag in tags], folder, timeout
+        self._aside = Aside()
+        self._run: wandb.Run | None = None
+        self._last_round = -1
+        self._defined: set[str] = set()
+
+    def start(self, run: RunInfo) -> None:
+        """Open the run, offline if the server does not answer, and log what the record holds and W&B does not."""
+        self._info, mode = run, self._mode
+        if mode == "disabled":
+            return
+        if mode == "online" and not os.environ.get("WANDB_API_KEY"):
+            run.note("W&B: WANDB_API_KEY is not set, so this run stays offline")
+            mode = "offline"
+        if mode == "online" and not self._try("no answer, this run stays offline", lambda: self._open("online")):
+            mode = "offline"
+            self._aside(_forget, LOCAL_SECONDS)
+        if mode == "offline" and not self._try("not available, the run goes on without", lambda: self._open("offline")):
+            return
+        self._try("cannot read what is there", self._find_last_round)
+        for line in read_lines(run.folder / RECORD):
+            self.log(line)
+
+    def log(self, record: Metrics) -> None:
+        """Add one evaluation unless W&B has its round already."""
+        if self._run is None or record["round"] <= self._last_round:
+            return
+        row = {**record, **_against_other_axes(record)}
+        if not self._try("stopped logging, the run goes on without", lambda: self._add(row)):
+            self._run = None
+        self._last_round = int(record["round"])
+
+    def finish(self, state: str, summary: Metrics) -> None:
+        """Add picture and summary, and close the run as finished, failed or (interrupted) preempted."""
+        run = self._run
+        if run is not None:
+            self._run = None
+            self._try("summary or curve are missing", lambda: self._summarise(run, state, summary))
+            if state == "interrupted":
+                self._try("cannot mark the run as preempted", run.mark_preempting)
+            self._try(
+                f"not everything has arrived; `wandb sync {run.settings.sync_dir}` uploads the rest",
+                lambda: run.finish(exit_code=0 if state == "finished" else 1),
+            )
+        self._aside.close()
+
+    def _try(self, otherwise: str, call: Callable[[], Any]) -> bool:
+        """Make the call; if it fails or hangs, say `otherwise` and why in one line, and return False."""
+        error = self._aside(call, self._timeout + LOCAL_SECONDS)
+        if error is not None:
+            reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
+            missing = isinstance(error, ModuleNotFoundError) and error.name == "wandb"
+            self._info.note(f"W&B: {otherwise} ({'it is missing: pip install wandb' if missing else reason})")
+        return error is None
+
+    def _open(self, mode: Literal["online", "offline"]) -> None:
+        os.environ.setdefault("WANDB_SILENT", "true")
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+        import wandb
+
+        info = self._info
+        method = [_choice(info.config[part]) for part in ("algorithm", "compressor", "downlink")]
+        label = info.config.get("label")
+        data = [_choice(info.config[part]) for part in ("dataset", "model")]
+        tags = [label, method[0], method[1], f"downlink-{method[2]}", *data, *self._tags]
+        wanted: dict[str, Any] = {
+            "silent": True,
+            "console": "off",
+            "save_code": False,
+            "init_timeout": self._timeout,
+            "finish_timeout": self._timeout,
+            "finish_timeout_raises": True,
+            "x_transaction_log_flush_interval": FLUSH_SECONDS,
+        }
+        known = {key: value for key, value in wanted.items() if key in wandb.Settings.model_fields}
+        with _without_launch():
+            self._run = wandb.init(
+                **self._options,
+                mode=mode,
+                id=_run_id(info),
+                resume="allow",
+                reinit="finish_previous",
+                group=info.config_hash,
+                name=self._name or f"{label or '{} {}/{}'.format(*method)} seed={info.seed}"[:128],
+                tags=list(dict.fromkeys(str(tag)[:64] for tag in tags if tag)),
+                config={**info.config, "config_hash": info.config_hash, **info.facts},
+                dir=self._folder or str(info.folder),
+                settings=wandb.Settings(**known),
+            )
+        upload = f"offline; `wandb sync {self._run.settings.sync_dir}` uploads it"
+        info.note(f"W&B: {self._run.url if mode == 'online' else upload}")
+
+    def _find_last_round(self) -> None:
+        """The last round that the server has; offline, that the run's earlier pieces on this disk have."""
+        assert self._run is not None
+        if not self._run.offline:
+            known = self._run.summary.get("round") if self._run.resumed else None
+            self._last_round = -1 if known is None else int(known)
+            return
+        from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
+
+        for path in Path(self._run.settings.wandb_dir).glob(f"*run-*-{self._run.id}/run-{self._run.id}.wandb"):
+            if path.parent != Path(self._run.settings.sync_dir):
+                wandb_log.cut_torn_end(path)
+            for data in wandb_log.records(path):
+                for item in Record.FromString(data).history.item:
+                    if "round" in (item.key, *item.nested_key):
+                        self._last_round = max(self._last_round, int(item.value_json))
+
+    def _add(self, row: Mapping[str, float | int]) -> None:
+        assert self._run is not None
+        for name in row.keys() - self._defined:
+            summary = "max,last" if name == "test/accuracy" else None
+            self._run.define_metric(name, step_metric=_x_axis(name), summary=summary)
+        self._defined |= row.keys()
+        self._run.log({**row, **(self._picture("partition") if self._last_round < 0 else {})})
+
+    def _summarise(self, run: wandb.Run, state: str, last: Metrics) -> None:
+        curve = self._picture("curve")
+        if curve:
+            run.log(curve)
+        best: dict[str, float | int] = {}
+        for name, pick in (("accuracy", max), ("loss", min)):
+            key = f"test/{name}"
+            lines = [line for line in read_lines(self._info.folder / RECORD) if math.isfinite(line.get(key, math.nan))]
+            if lines:
+                line = pick(lines, key=itemgetter(key))
+                best |= {f"{pick.__name__}_{name}": line[key], f"{pick.__name__}_{name}_round": line["round"]}
+        spent = {name: value for name, value in last.items() if _x_axis(name) in (None, "round")}
+        run.summary.update({"state": state, **spent, **best})
+
+    def _picture(self, name: str) -> dict[str, Any]:
+        import wandb
+
+        path = self._info.folder / PICTURES[name]
+        return {name: wandb.Image(str(path))} if path.exists() else {}
+
+
+def _against_other_axes(record: Metrics) -> dict[str, float | int]:
+    tested = {name.removeprefix("test/"): value for name, value in record.items() if name.startswith("test/")}
+    return {f"vs_{axis}/{name}": value for axis in AXES for name, value in tested.items()}
+
+
+def _x_axis(name: str) -> str | None:
+    """What a metric is drawn against: bits, or the round for bits themselves and what else only counts up."""
+    if name == "round":
+        return None
+    first = name.split("/")[0]
+    if first in ("bits", "bpp", "paper", "seconds"):
+        return "round"
+    return AXES.get(first.removeprefix("vs_"), "bits/total")
+
+
+def _choice(node: Mapping[str, Any]) -> str:
+    """The name of a part as its YAML has it: of fedcomp.model.cnn.lenet5 `lenet5`, of ....topk.TopK `topk`."""
+    *modules, name = str(node["_target_"]).split(".")
+    return name if not modules or (name.islower() and name != "load") else modules[-1]
+
+
+def _run_id(info: RunInfo) -> str:
+    """The run's id at W&B: kept in its folder for resuming; new with `overwrite=true`, which starts another run."""
+    path = info.folder / ID_FILE
+    if not path.exists():
+        path.write_text(f"{info.config_hash}-{info.seed}-{secrets.token_hex(3)}\n")
+    return path.read_text().strip()
+
+
+@contextlib.contextmanager
+def _without_launch() -> Iterator[None]:
+    """Keep `wandb.init` from importing W&B's launcher, which does nothing for us but takes seconds beside torch.
+
+    (pydantic reads the source of each of the launcher's classes and looks through every loaded module for it.) W&B
+    logs that the launcher is missing, and goes on.
+    """
+    launcher = "wandb.sdk.launch.inputs.internal"
+    ours = launcher not in sys.modules
+    if ours:
+        sys.modules[launcher] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if ours:
+            del sys.modules[launcher]
+
+
+def _forget() -> None:
+    """End W&B's service: an id whose opening failed would count as in use."""
+    import wandb
+
+    wandb.teardown()

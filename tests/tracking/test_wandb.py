@@ -1,0 +1,209 @@
+"""Offline W&B runs of the real entry point, read back from the files that they leave."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedcomp.tracking.record import read_lines
+from fedcomp.tracking.wandb_log import cut_torn_end, records
+from tests.tracking.wandb_pieces import pieces, read_piece
+from tests.tracking.wandb_runs import power_cut
+
+QUICK = ("tracker=wandb", "num_clients=5", "client.batch_size=40")
+
+pytestmark = pytest.mark.usefixtures("without_account")
+
+
+def _lines(root: Path):
+    (path,) = root.rglob("metrics.jsonl")
+    return read_lines(path)
+
+
+def test_an_offline_run_holds_everything(fedcomp, tmp_path: Path, capsys) -> None:
+    options = ("rounds=40", "compressor=topk", "model=linear", "label=ours", "tracker.tags=[first]", "seed=3")
+    names = ("tracker.project=bits", "tracker.job_type=sweep", "tracker.notes=hello")
+    assert fedcomp(*QUICK, *options, *names) == 0
+    assert "W&B: offline; `wandb sync " in capsys.readouterr().err
+    (piece,) = pieces(tmp_path)
+    lines = _lines(tmp_path)
+    run_folder = next(tmp_path.rglob("config.yaml")).parent
+    assert piece.path.is_relative_to(run_folder / "wandb")
+
+    assert [row["round"] for row in piece.evaluations] == list(range(41))
+    for row, line in zip(piece.evaluations, lines, strict=True):
+        assert line.items() <= row.items()
+        for axis in ("uplink", "downlink", "round"):
+            for metric in ("accuracy", "loss"):
+                assert row[f"vs_{axis}/{metric}"] == line[f"test/{metric}"]
+
+    assert {piece.axes[name] for name in ("test/accuracy", "test/loss", "train/loss")} == {"bits/total"}
+    assert piece.axes["vs_uplink/accuracy"] == "bits/uplink"
+    assert piece.axes["vs_downlink/loss"] == "bits/downlink"
+    assert {piece.axes[name] for name in ("vs_round/accuracy", "bits/total", "paper/bits/uplink")} == {"round"}
+    assert piece.aggregates["test/accuracy"] == {"max", "last"}
+
+    best = max(line["test/accuracy"] for line in lines)
+    assert piece.summary["max_accuracy"] == best
+    assert piece.summary["max_accuracy_round"] == [line["test/accuracy"] for line in lines].index(best)
+    assert piece.summary["min_loss"] == min(line["test/loss"] for line in lines)
+    for name in ("bits/total", "bits/uplink", "paper/bits/uplink", "bpp/downlink", "seconds", "round"):
+        assert piece.summary[name] == lines[-1][name]
+    assert (piece.summary["state"], piece.exit_code, piece.preempted) == ("finished", 0, False)
+
+    assert piece.group == run_folder.parent.name
+    assert (piece.project, piece.job_type, piece.notes, piece.name) == ("bits", "sweep", "hello", "ours seed=3")
+    assert set(piece.tags) == {"ours", "first", "fedavg", "topk", "downlink-dense", "digits", "linear"}
+    assert piece.config["compressor"]["fraction"] == 0.03
+    assert piece.config["num_params"] == 650
+    assert piece.config["expected_participants"] == 5
+    assert piece.config["config_hash"] == piece.group
+    assert piece.pictures == {"partition", "curve"}
+
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(piece.path)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.splitlines()
+    assert len(shown) == len(list(records(piece.path)))
+    theirs = [json.loads(line)["history"]["item"] for line in shown if '"type":"history"' in line]
+    assert [row["bits/total"] for row in theirs if "round" in row] == [line["bits/total"] for line in lines]
+
+
+def test_a_file_that_was_cut_is_read_as_far_as_it_goes(undrawn, tmp_path: Path) -> None:
+    assert undrawn(*QUICK, "rounds=60") == 0
+    (piece,) = pieces(tmp_path)
+    whole, data = list(records(piece.path)), piece.path.read_bytes()
+    assert len(data) > 2 * 32768
+    for size in (0, 5, 7, 20, 32768, 32770, 50_000, len(data) - 1):
+        cut = tmp_path / "cut.wandb"
+        cut.write_bytes(data[:size])
+        some = list(records(cut))
+        assert some == whole[: len(some)]
+        assert len(some) >= size / len(data) * len(whole) * 0.2 - 1
+        assert len(some) < len(whole)
+        cut_torn_end(cut)
+        assert list(records(cut)) == some
+        assert cut.stat().st_size <= size
+        cut.write_bytes(cut.read_bytes() + b"half")
+        assert list(records(cut)) == some
+
+
+def test_a_grid_keeps_its_runs_apart_also_when_one_fails(undrawn, tmp_path: Path) -> None:
+    assert undrawn("-m", *QUICK, "rounds=4", "client.lr=0.1,1e30,0.2") == 1
+    first, failed, last = pieces(tmp_path)
+    assert len({piece.run_id for piece in (first, failed, last)}) == 3
+    assert [row["round"] for row in first.evaluations] == [row["round"] for row in last.evaluations] == [0, 1, 2, 3, 4]
+    assert [row["round"] for row in failed.evaluations] == [0]
+    assert [piece.exit_code for piece in (first, failed, last)] == [0, 1, 0]
+    assert [piece.summary["state"] for piece in (first, failed, last)] == ["finished", "failed", "finished"]
+    assert [piece.config["client"]["lr"] for piece in (first, failed, last)] == [0.1, 1e30, 0.2]
+
+
+def test_pieces_of_a_resumed_run_join(undrawn, tmp_path: Path) -> None:
+    """The run fails two rounds after its checkpoint; those two rounds are computed again but logged once."""
+    options = (*QUICK, "rounds=12", "checkpoint_every=3")
+    with power_cut(9):
+        undrawn(*options)
+    assert undrawn(*options) == 0
+    first, second = pieces(tmp_path)
+    assert first.run_id == second.run_id
+    assert first.group == second.group
+    assert [row["round"] for row in first.evaluations] == list(range(9))
+    assert [row["round"] for row in second.evaluations] == list(range(9, 13))
+    joined = [row["bits/total"] for piece in (first, second) for row in piece.evaluations]
+    assert joined == [line["bits/total"] for line in _lines(tmp_path)]
+    assert first.summary["state"] == "failed"
+    assert second.summary["max_accuracy"] == max(line["test/accuracy"] for line in _lines(tmp_path))
+
+
+def test_what_an_earlier_piece_lost_is_logged_after_all(undrawn, tmp_path: Path) -> None:
+    """As after a machine that went down before the last lines were on its disk."""
+    options = (*QUICK, "rounds=12", "checkpoint_every=8")
+    with power_cut(9):
+        undrawn(*options)
+    (piece,) = pieces(tmp_path)
+    piece.path.write_bytes(piece.path.read_bytes()[:12_000])
+    known = [row["round"] for row in read_piece(piece.path).evaluations]
+    assert 0 < len(known) < 8
+    assert undrawn(*options) == 0
+    assert piece.path.stat().st_size < 12_000  # `wandb sync` would stop at the half-written record
+    second = next(found for found in pieces(tmp_path) if found.path != piece.path)
+    assert known + [row["round"] for row in second.evaluations] == list(range(13))
+
+
+def test_overwriting_starts_another_run(undrawn, tmp_path: Path) -> None:
+    assert undrawn(*QUICK, "rounds=1") == 0
+    (first,) = pieces(tmp_path)
+    assert undrawn(*QUICK, "rounds=1", "overwrite=true") == 0
+    (second,) = pieces(tmp_path)
+    assert first.run_id != second.run_id
+    assert [row["round"] for row in second.evaluations] == [0, 1]
+
+
+WRONG = [
+    (["tracker.mode=onlin"], "tracker.mode=onlin must be one of online, offline, disabled"),
+    (["tracker.project=a/b"], "tracker.project='a/b' must be 1 to 128 characters without any of"),
+    (["tracker.project="], "tracker.project="),
+    (["tracker.timeout=0"], "tracker.timeout=0 must be a positive number of seconds"),
+    ([f"tracker.tags=[{'x' * 65}]"], "must be 1 to 64 characters"),
+    (["tracker.modus=offline"], "there is no option 'tracker.modus'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[given[0][:22] for given, _ in WRONG])
+def test_wrong_input_is_one_line_before_the_first_round(undrawn, tmp_path, capsys, arguments, message) -> None:
+    assert undrawn(*QUICK, *arguments) != 0
+    shown = capsys.readouterr().err.strip()
+    assert message in shown
+    assert "\n" not in shown
+    assert not list(tmp_path.rglob("metrics.jsonl"))
+
+
+def test_the_environment_beats_the_config(undrawn, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    assert undrawn(*QUICK, "rounds=1", "tracker.mode=online") == 0
+    assert "W&B" not in capsys.readouterr().err
+    assert not pieces(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "sometimes")
+    assert undrawn(*QUICK, "rounds=2") == 1
+    assert "WANDB_MODE=sometimes must be one of online, offline, disabled" in capsys.readouterr().err
+
+
+def test_online_without_a_key_stays_offline(undrawn, tmp_path: Path, capsys) -> None:
+    assert undrawn(*QUICK, "rounds=1", "tracker.mode=online") == 0
+    assert "W&B: WANDB_API_KEY is not set, so this run stays offline" in capsys.readouterr().err
+    assert len(pieces(tmp_path)) == 1
+
+
+def test_a_run_without_wandb_goes_on(undrawn, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert undrawn(*QUICK, "rounds=1") == 0
+    shown = capsys.readouterr().err
+    assert shown.count("W&B:") == 1
+    assert "pip install wandb" in shown
+    assert [line["round"] for line in _lines(tmp_path)] == [0, 1]
+
+
+def test_a_folder_that_cannot_be_written_does_not_matter(undrawn, tmp_path: Path) -> None:
+    assert undrawn(*QUICK, "rounds=1", "tracker.folder=/dev/null/here") == 0
+    assert [line["round"] for line in _lines(tmp_path)] == [0, 1]
+
+
+def test_a_line_that_fails_is_said_once(undrawn, tmp_path: Path, monkeypatch, capsys) -> None:
+    import wandb
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(wandb.Run, "log", full)
+    assert undrawn(*QUICK, "rounds=3") == 0
+    shown = capsys.readouterr().err
+    assert shown.count("No space left on device") == 1
+    assert len(_lines(tmp_path)) == 4
+
+
+def test_other_trackers_do_not_pay() -> None:
+    code = "import sys, fedcomp.tracking.wandb; fedcomp.tracking.wandb.Wandb(); assert 'wandb' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

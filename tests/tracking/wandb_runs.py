@@ -1,0 +1,36 @@
+"""Real runs to which something happens right before a round."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from fedcomp.simulation.loop import Simulation
+
+
+@contextlib.contextmanager
+def before_round(wanted: int, happens: Callable[[], object]) -> Iterator[None]:
+    """Do something right before round `wanted` of the run inside."""
+    whole = Simulation.round
+
+    def round(self, index, state, ledger):
+        if index + 1 == wanted:
+            happens()
+        return whole(self, index, state, ledger)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Simulation, "round", round)
+        yield
+
+
+@contextlib.contextmanager
+def power_cut(wanted: int) -> Iterator[None]:
+    """The run inside dies before round `wanted`."""
+
+    def cut() -> None:
+        raise RuntimeError("power cut")
+
+    with before_round(wanted, cut), pytest.raises(RuntimeError, match="power cut"):
+        yield
