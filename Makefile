@@ -31,8 +31,9 @@ check: $(READY)  ## lint, format and types
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-bench: $(READY)  ## speed against a plain loop over clients, as ratios
+bench: $(READY)  ## speed: rounds against a plain loop over clients, codecs against a plain copy
 	$(RUN) scripts/bench.py
+	$(RUN) scripts/bench_codecs.py
 
 clean:  ## remove .venv and caches; outputs/ stays
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

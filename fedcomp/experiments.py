@@ -7,11 +7,14 @@ from pathlib import Path
 
 
 def experiments(folders: Iterable[Path]) -> dict[str, str]:
-    """{name: the first comment of its YAML}, by name, over the `experiment` folders of these config folders."""
+    """{name: the first comment of its YAML}, by name, over the `experiment` folders of these config folders.
+
+    The folders called `method` hold what the experiments beside them compare, and are no experiments.
+    """
     found = {}
     for folder in folders:
         root = folder / "experiment"
-        for path in root.rglob("*.yaml"):
+        for path in (path for path in root.rglob("*.yaml") if path.parent.name != "method"):
             found[path.relative_to(root).with_suffix("").as_posix()] = _first_comment(path)
     return dict(sorted(found.items()))
 
