@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fedcomp.report.labels import Flat, distinct, flatten, labels, part_name, short_keys, show_value
 from fedcomp.report.runs import Run
@@ -73,7 +74,12 @@ def group(runs: Iterable[Run]) -> list[Group]:
 
 def method(run: Run) -> Flat:
     """The run's config as dotted keys, without its seed and what changes no result: the same for all seeds."""
-    return {key: value for key, value in flatten(run.config).items() if value is not None and _counts(key)}
+    return results(run.config)
+
+
+def results(config: Mapping[str, Any]) -> Flat:
+    """A config as dotted keys, without its seed, nulls and what changes no result."""
+    return {key: value for key, value in flatten(config).items() if value is not None and _counts(key)}
 
 
 def by_setting(groups: Sequence[Group]) -> dict[Setting, list[Group]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcomp.report.group import NOT_RESULTS, Flat, flatten, labels
+from fedcomp.report.group import name, place, results, settings
 from fedcomp.status.runs import RunState, State
 from fedcomp.tracking import units
 
@@ -25,11 +25,13 @@ class Row:
     """Runs of one config.
 
     Attributes:
-        label: what sets it apart. runs: one a seed.
+        label: what sets it apart from others on the same setting. runs: one a seed.
+        setting: dataset, model, partition, number of clients in words, where they vary.
     """
 
     label: str
     runs: tuple[RunState, ...]
+    setting: str = ""
 
     @property
     def progress(self) -> float:
@@ -60,11 +62,12 @@ def rows(runs: Sequence[RunState]) -> list[Row]:
         else:
             words = [word for word in run.overrides.split() if not word.startswith("seed=")]
             waiting.setdefault(" ".join(words) or run.folder.parent.name, []).append(run)
-    configs = [own[0].config for own in groups.values()]
-    flats = [_results(flatten(config)) for config in configs]
-    names = [str(config.get("label") or name) for config, name in zip(configs, labels(flats) if flats else [])]
-    named = [Row(name, tuple(own)) for name, own in zip(names, groups.values())]
-    return sorted(named, key=lambda row: row.label) + [Row(name, tuple(own)) for name, own in waiting.items()]
+    flats = [results(own[0].config) for own in groups.values()]
+    places = settings(flats)
+    names = name(flats, [str(own[0].config.get("label") or "") for own in groups.values()], places)
+    named = [Row(label, tuple(own), place(where)) for label, own, where in zip(names, groups.values(), places)]
+    ordered = sorted(named, key=lambda row: (row.setting, row.label))
+    return ordered + [Row(label, tuple(own)) for label, own in waiting.items()]
 
 
 def counts(runs: Sequence[RunState]) -> str:
@@ -91,14 +94,16 @@ def render(runs: Sequence[RunState], bars: bool) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD)
-    for title in ("method", "seeds", "state", "progress", "best (%)", "left"):
+    table, listed = Table(box=SIMPLE_HEAD), rows(runs)
+    settled = any(row.setting for row in listed)
+    for title in (*(["setting"] if settled else []), "method", "seeds", "state", "progress", "best (%)", "left"):
         table.add_column(title, justify="right" if title in ("seeds", "best (%)", "left") else "left", overflow="fold")
-    for row in rows(runs):
+    for row in listed:
         of = Counter(run.state for run in row.runs)
         state = Text(", ").join(Text(f"{of[one]} {one}", STYLES.get(one, "")) for one in ORDER if of[one])
         best, left = row.best, row.seconds_left
         table.add_row(
+            *([escape(row.setting)] if settled else []),
             escape(row.label),
             _seeds(row.runs),
             state,
@@ -124,11 +129,3 @@ def _seeds(runs: Sequence[RunState]) -> str:
     if len(seeds) > 2 and seeds == list(range(seeds[0], seeds[-1] + 1)):
         return f"{seeds[0]}–{seeds[-1]}"
     return ",".join(map(str, seeds))
-
-
-def _results(flat: Flat) -> Flat:
-    return {
-        key: value
-        for key, value in flat.items()
-        if not any(key == name or key.startswith(f"{name}.") for name in NOT_RESULTS)
-    }
