@@ -7,8 +7,9 @@
       - {name: excess, kind: curve, x: round, y: [estimate/variance], average: true, lines: {"d - 1": 232}}
 
 `kind: last` (the default) shows each run's last values, one line a method, over x: a metric of the last line or a
-config key. `curve` shows means over seeds along the run, `variance` the sample variance over seeds. Each key under `y`
-has panels of its own, one for each value of `panel`, a config key or a metric too.
+config key. Config keys under `without` vary along a line and are not in its name. `curve` shows means over seeds along
+the run, `variance` the sample variance over seeds. Each key under `y` has panels of its own, one for each value of
+`panel`, a config key or a metric too.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Figure:
         kind: one of KINDS.
         beside: of `last`: metrics drawn dashed without markers in the method's colour, one for each of `y`.
         panel: of `last`: metric or config key; None: one panel.
+        without: of `last`: config keys that vary along a line with x.
         average: of `curve`: each seed's running mean over its evaluations.
         lines: (label, value) of constants.
         marks: places on the x axis.
@@ -53,6 +55,7 @@ class Figure:
     kind: str = "last"
     beside: tuple[str, ...] = ()
     panel: str | None = None
+    without: tuple[str, ...] = ()
     average: bool = False
     lines: tuple[tuple[str, float], ...] = ()
     marks: tuple[float, ...] = ()
@@ -70,7 +73,7 @@ def parse(entry: Any) -> Figure:
     if missing := [key for key in ("name", "y") if not entry.get(key)]:
         raise ValueError(f"figure {dict(entry)!r} has no {missing[0]!r}")
     options = dict(entry)
-    for key in ("y", "beside"):
+    for key in ("y", "beside", "without"):
         if key in options:
             options[key] = tuple([options[key]] if isinstance(options[key], str) else options[key] or ())
     try:
@@ -157,7 +160,7 @@ def _last(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
     """Last values over x, one line a method and panel."""
     if len(figure.beside) > len(figure.y):
         raise ValueError(f"figure {figure.name!r}: {len(figure.beside)} beside for {len(figure.y)} y; give one a y")
-    away = {key for key in (figure.x, figure.panel) if key} | _behind(figure.x, groups)
+    away = {key for key in (figure.x, figure.panel, *figure.without) if key} | _behind(figure.x, groups)
     places: dict[str, list[Group]] = {}
     for one in regroup(groups, away):
         places.setdefault(_panel_title(figure.panel, one), []).append(one)

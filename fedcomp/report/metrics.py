@@ -10,6 +10,8 @@ from fedcomp.report.runs import Run
 from fedcomp.tracking import units
 
 ACCURACY, LOSS = "test/accuracy", "test/loss"
+MSE = "mse"
+"""Mean squared error of estimates so far: what mean estimation is about, beside its last estimate's `test/error`."""
 
 BOOKKEEPING = ("bits/", "bpp/", "paper/", "train/")
 """Prefixes of what a line holds beside quality."""
@@ -61,16 +63,16 @@ def metric(key: str) -> Metric:
 
 
 def recorded(runs: Iterable[Run]) -> list[str]:
-    """Every key of the runs' lines that is no bookkeeping: accuracy and loss first, then `test/...`, then others."""
+    """Every key of the runs' lines that is no bookkeeping: accuracy, loss, mse, then `test/...`, then others."""
     keys: set[str] = set()
     for run in runs:
         keys.update(*run.lines)
     kept = (key for key in keys if key not in NOT_METRICS and not key.startswith(BOOKKEEPING))
-    return sorted(kept, key=lambda key: (key != ACCURACY, key != LOSS, not key.startswith("test/"), key))
+    return sorted(kept, key=lambda key: (key != ACCURACY, key != LOSS, key != MSE, not key.startswith("test/"), key))
 
 
 def qualities(runs: Iterable[Run]) -> list[Metric]:
-    """What these runs are judged by: all of `test/...`; where some run has none of it, its other metrics too.
+    """What these runs are judged by: mse and all of `test/...`; where some run has none of it, its other metrics too.
 
     What the runs' own `figures:` take as an x axis or for panels is no quality.
     """
@@ -79,6 +81,6 @@ def qualities(runs: Iterable[Run]) -> list[Metric]:
     axes = {entry.get(name) for entry in entries for name in ("x", "panel")}
     judged = [run for run in every if any(key.startswith("test/") for line in run.lines for key in line)]
     bare = [run for run in every if run not in judged] if len(judged) < len(every) else []
-    keys = [key for key in recorded(every) if key.startswith("test/")]
+    keys = [key for key in recorded(every) if key.startswith("test/") or key == MSE]
     keys += [key for key in recorded(bare) if key not in keys]
     return [metric(key) for key in keys if key not in axes]

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from fedcomp.tracking import units
 from fedcomp.tracking.contract import Metrics
 
-PREFERRED = ("test/accuracy", "test/loss")
+PREFERRED = ("test/accuracy", "test/loss", "mse")
 
 
 def main_metric(lines: Iterable[Metrics]) -> str | None:
-    """test/accuracy, else test/loss, else the first test/... in the lines; None if there is none."""
-    names = dict.fromkeys(key for line in lines for key in line if key.startswith("test/"))
+    """test/accuracy, else test/loss, else mse, else the first test/... in the lines; None if there is none."""
+    names = dict.fromkeys(key for line in lines for key in line if key.startswith("test/") or key in PREFERRED)
     return next((name for name in (*PREFERRED, *names) if name in names), None)
 
 
