@@ -81,6 +81,6 @@ def qualities(runs: Iterable[Run]) -> list[Metric]:
     axes = {entry.get(name) for entry in entries for name in ("x", "panel")}
     judged = [run for run in every if any(key.startswith("test/") for line in run.lines for key in line)]
     bare = [run for run in every if run not in judged] if len(judged) < len(every) else []
-    keys = [key for key in recorded(every) if key.startswith("test/") or key == MSE]
+    keys = [key for key in recorded(judged) if key.startswith("test/") or key == MSE]
     keys += [key for key in recorded(bare) if key not in keys]
     return [metric(key) for key in keys if key not in axes]
