@@ -159,7 +159,7 @@ def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis) -> None:
     if axis.log and axes.lines:
         figure.log_axis(axes, which, units.bits if axis.unit == "bits" else None)
     else:
-        axes.ticklabel_format(axis=which, scilimits=(-3, 4))
+        axes.ticklabel_format(axis=which, scilimits=(-3, 6))
 
 
 def _apart(lines: Sequence[tuple[str, float]], axes: Axes) -> list[tuple[str, float]]:
