@@ -70,7 +70,7 @@ def main() -> None:
         say("interrupted before the first round")
         raise SystemExit(130) from None
     except (HydraException, OmegaConfBaseException) as error:
-        say(f"error: {one_line(error, CONF)}")
+        say(f"error: {one_line(error, CONF, arguments)}")
         raise SystemExit(2) from None
     except ValueError as error:
         say(f"error: {error}")

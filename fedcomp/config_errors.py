@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import InstantiationException
+from hydra.errors import HydraException, InstantiationException
 from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.experiments import experiments
@@ -18,10 +19,17 @@ UNKNOWN_CHOICE = re.compile(
     r"Could not find '([^']+)'\s+Available options in '([^']+)':\s+(.*?)\s*(?:Config search|$)", re.S
 )
 UNKNOWN_GROUP = re.compile(r"Could not override '([^']+)'\.\s+(?:No match|Did you mean)", re.S)
+PARTS = "compressor|compressor@downlink|algorithm|client|server|dataset|model|partition|participation|tracker|launcher"
+CHOICE = re.compile(rf"({PARTS})=\w+")
+"""One part of a run, chosen by name."""
 
 
-def one_line(error: Exception, conf: Path) -> str:
-    """What was wrong, what is allowed and, where one is close, what was probably meant."""
+def one_line(error: Exception, conf: Path, arguments: Sequence[str] = ()) -> str:
+    """What was wrong, what is allowed and, where one is close, what was probably meant.
+
+    Args:
+        conf: where the configs lie. arguments: of the command line, whose choices say which options there are.
+    """
     refusal = _refusal(error)
     if refusal is not None:
         return refusal
@@ -41,7 +49,7 @@ def one_line(error: Exception, conf: Path) -> str:
         "is not in struct" in f"{text} {cause}" or "not in '" in f"{text} {cause}" or UNKNOWN_GROUP.search(text)
     ):
         name = key.group(1).split("@")[-1]
-        return f"there is no option '{name}'{_near(name.split('.')[-1], _siblings(name, conf))}"
+        return f"there is no option '{name}'{_near(name.split('.')[-1], _siblings(name, conf, arguments))}"
     parts = [text] if cause is None or str(cause) in text else [text, str(cause)]
     lines = [line.strip() for part in parts for line in part.split("\n")]
     kept = [line for line in lines if line and not line.startswith(("full_key", "object_type", "Set the environment"))]
@@ -69,9 +77,13 @@ def _near(name: str, options: list[str]) -> str:
     return f"{hint} (there are: {', '.join(options)})" if options else hint
 
 
-def _siblings(name: str, conf: Path) -> list[str]:
-    """Keys beside `name` in the default config."""
+def _siblings(name: str, conf: Path, arguments: Sequence[str]) -> list[str]:
+    """Keys beside `name` in the config with the parts that the command line chooses."""
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf), version_base="1.3"):
-        node = OmegaConf.select(compose("train"), name.rpartition(".")[0]) if "." in name else compose("train")
+        try:
+            config = compose("train", overrides=[word for word in arguments if CHOICE.fullmatch(word)])
+        except HydraException:  # a part of the user's own
+            config = compose("train")
+    node = OmegaConf.select(config, name.rpartition(".")[0]) if "." in name else config
     return sorted(str(key) for key in node if not str(key).startswith("_")) if isinstance(node, DictConfig) else []

@@ -107,6 +107,7 @@ WRONG = [
     (["device=abacus"], "device=abacus must be auto, cpu, cuda or cuda:<number>"),
     (["output_root=/dev/null/runs"], "cannot write /dev/null/runs"),
     (["algorithm.sends=model", "compressor@downlink=sign"], "algorithm.sends=model needs a dense downlink, not Sign"),
+    (["compressor=topk", "compressor.foo=1"], "(there are: estimator, feedback, fraction, k, match_bits, positions)"),
     (["model=centres"], "algorithm=fedavg needs a model of kind network, but model=centres is of kind centres"),
     (["algorithm=mean_estimation", "dataset=digits"], "set num_clients=1600, or take partition=iid"),
     (["algorithm.weights=luck"], "algorithm.weights=luck must be samples or uniform"),
