@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 2.95, 1.95
 """Of a panel's axes, in inches, as everything below: a layout that is known needs no search for one, which is slow."""
-LEFT, RIGHT, BOTTOM, TOP = 0.75, 0.12, 0.5, 0.1
-"""Around a panel: what is written on its axes."""
-UNLABELLED_LEFT = 0.5
+LEFT, RIGHT, BOTTOM, TOP = 0.75, 0.3, 0.5, 0.1
+"""Around a panel: what is written on its axes, on the right half of the last tick's label."""
+UNLABELLED_LEFT = 0.4
 TITLE_WIDTH = 22
 """Characters of a y axis's title that fit into a line."""
 PANEL_TITLE, TITLE = 0.2, 0.3

@@ -30,11 +30,7 @@ def new_figure(width: float, height: float) -> Figure:
     """An empty figure of `width` x `height` inches whose parts make room for each other."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
-    engine = figure.get_layout_engine()
-    assert engine is not None
-    engine.set(w_pad=0.12)  # inches: half of the last tick's label, which the layout overlooks
-    return figure
+    return Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
 
 
 def style(axes: Axes, xlabel: str, ylabel: str) -> None:
