@@ -1,6 +1,6 @@
 """Mem-SGD: compressed messages up with an error memory at each client, dense ones down.
 
-S. U. Stich, J.-B. Cordonnier, M. Jaggi, "Sparsified SGD with memory", NeurIPS 2018, algorithm 1, in its parallel form;
+S. U. Stich, J.-B. Cordonnier, M. Jaggi, "Sparsified SGD with memory", NeurIPS 2018, algorithm 1 on every client;
 with the scaled sign it is EF-SignSGD of S. P. Karimireddy et al., "Error feedback fixes SignSGD", ICML 2019. With u_i
 the local change (minus the pseudo-gradient):
 

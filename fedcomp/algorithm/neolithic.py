@@ -1,8 +1,8 @@
 """NEOLITHIC: DoubleSqueeze whose every vector is sent in R compressed messages, each of what the ones before left out.
 
 X. Huang, Y. Chen, W. Yin, K. Yuan, "Lower bounds and nearly optimal algorithms in distributed learning with
-communication compression", NeurIPS 2022, algorithms 1 (fast compressed communication, FCC) and 2. With u_i the local
-change (minus the pseudo-gradient):
+communication compression", NeurIPS 2022; FCC is its fast compressed communication. With u_i the local change
+(minus the pseudo-gradient):
 
     client  s_i = FCC_R(u_i + e_i),    e_i <- u_i + e_i - s_i
     server  S = FCC_R(mean s_i + E),   E <- mean s_i + E - S

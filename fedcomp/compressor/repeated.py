@@ -1,7 +1,7 @@
 """Repeated compression: R messages of one codec, each of what the ones before it left out.
 
 X. Huang, Y. Chen, W. Yin, K. Yuan, "Lower bounds and nearly optimal algorithms in distributed learning with
-communication compression", NeurIPS 2022, algorithm 1 (fast compressed communication):
+communication compression", NeurIPS 2022, FCC (fast compressed communication):
 
     s <- 0;  R times: c = C(x - s), s <- s + c.
 

@@ -83,16 +83,20 @@ def init(algorithm: Algorithm, clients: Quadratics) -> Any:
     return algorithm.init(torch.zeros(len(clients.curvature)), torch.zeros(0), clients.num_clients)
 
 
-def rounds(
-    algorithm: Algorithm, clients: Quadratics, num_rounds: int, link: type[Link] = Link
-) -> Iterator[tuple[Any, Any, dict[str, int]]]:
-    """(state before, state after, bits of every link) of each round, all clients taking part."""
+def once(algorithm: Algorithm, clients: Quadratics, state: Any, index: int, ledger: Ledger | None = None) -> Any:
+    """The state after round `index` (0 is the first), all clients taking part."""
+    cohort = Cohort.of(list(range(clients.num_clients)), torch.full((clients.num_clients,), 1 / clients.num_clients))
+    key = Key(("quadratic", 0)).fold("round", index)
+    after, _ = algorithm.round(state, cohort, Context(index, 10**6, key, Link(ledger or Ledger()), clients))
+    return after
+
+
+def rounds(algorithm: Algorithm, clients: Quadratics, num_rounds: int) -> Iterator[tuple[Any, Any, dict[str, int]]]:
+    """(state before, state after, bits of every link) of each round, from the first on."""
     state = init(algorithm, clients)
-    cohort = Cohort.of(range(clients.num_clients), torch.full((clients.num_clients,), 1 / clients.num_clients))
     for index in range(num_rounds):
         ledger = Ledger()
-        context = Context(index, num_rounds, Key(("quadratic", 0)).fold("round", index), link(ledger), clients)
-        after, _ = algorithm.round(state, cohort, context)
+        after = once(algorithm, clients, state, index, ledger)
         counters = ledger.counters()
         yield state, after, {name: counters[name] for name in ("uplink", "downlink", "broadcast")}
         state = after

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from fedcomp.algorithm.cser import CSER
 from fedcomp.algorithm.doublesqueeze import DoubleSqueeze
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
 from fedcomp.algorithm.kmeans import KMeans
+from fedcomp.algorithm.liec import LIEC
 from fedcomp.algorithm.mean_estimation import MeanEstimation
 from fedcomp.algorithm.memsgd import MemSGD
 from fedcomp.algorithm.neolithic import Neolithic
@@ -134,6 +136,13 @@ CASES = [
     AlgorithmCase("memsgd-full", MemSGD(SGD, STEP, TOPK, DENSE, sends="mean"), _topk, participation=world.FULL),
     AlgorithmCase("neolithic", Neolithic(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), _two_signs_both_ways),
     AlgorithmCase("neolithic-topk", Neolithic(SGD, STEP, TOPK, SIGN, repeats=3), None, world.with_batch_norm),
+    AlgorithmCase("cser", CSER(SGD, STEP, PLAIN_SIGN, DENSE), _sign_up_dense_down, world.with_batch_norm, world.FULL),
+    AlgorithmCase("cser-resets", CSER(SGD, STEP, PLAIN_SIGN, SIGN, 2), None, participation=world.FULL),
+    AlgorithmCase("liec", LIEC(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), _one_sign_both_ways, participation=world.FULL),
+    AlgorithmCase(
+        "liec-average", LIEC(SGD, STEP, PLAIN_SIGN, SIGN, 3), None, world.with_batch_norm, participation=world.FULL
+    ),
+    AlgorithmCase("liec-fused", LIEC(SGD, STEP, PLAIN_SIGN, TOPK, 2, True), None, participation=world.FULL),
     AlgorithmCase("power", PowerIteration(DENSE, DENSE, 4), _dense, PrincipalDirection, metric="test/distance"),
     AlgorithmCase("power-centred", PowerIteration(SIGN, DENSE, 4), None, CENTRED, metric="test/distance"),
     AlgorithmCase(

@@ -20,7 +20,7 @@ KNOWN, COIN = Common(Key(("test",)), torch.arange(M), (40, 7)), Key(("coin",))
 
 
 def test_messages_are_of_what_was_left() -> None:
-    """Algorithm 1 of the paper, step by step."""
+    """The paper's FCC, step by step."""
     codec = Sign()
     for repeats in (1, 2, 3, 8):
         sent = Repeated(codec, repeats).decode(Repeated(codec, repeats).encode(X, KNOWN, COIN), KNOWN)
