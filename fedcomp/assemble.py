@@ -69,6 +69,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         except TypeError as error:  # an option that this algorithm does not have
             raise _own_line(error, str(config.algorithm.get("_target_"))) from error
 
+    _check_participation(algorithm, participation, config)
     expected = int(participation.inclusion(config.num_clients).sum().ceil())
     check_memory(algorithm, model, dataset, config.num_clients, expected, device)
     batch_size = getattr(algorithm, "batch_size", config.client.batch_size)
@@ -161,6 +162,21 @@ def _check_learns(algorithm: Any, model: Learnt, config: DictConfig) -> None:
         remedy = f"model={learns}" if learns != NETWORK else f"a network, or the algorithm that learns {chosen}"
         raise ValueError(
             f"algorithm={name} needs a model of kind {learns}, but model={chosen} is of kind {kind}: take {remedy}"
+        )
+
+
+def _check_participation(algorithm: Any, participation: Any, config: DictConfig) -> None:
+    """An algorithm may say by `full_participation` that it needs every client in every round.
+
+    Raises:
+        ValueError: some client may be left out.
+    """
+    needed = getattr(algorithm, "full_participation", False)
+    if needed and float(participation.inclusion(config.num_clients).min()) < 1:
+        name, chosen = (_file_name(config[group]) for group in ("algorithm", "participation"))
+        raise ValueError(
+            f"algorithm={name} needs every client in every round, but participation={chosen} leaves some out: take "
+            "participation=full"
         )
 
 

@@ -99,6 +99,8 @@ class Algorithm(Protocol):
     Attributes:
         weights: how much a client counts in `cohort.weight`: "samples" or "uniform".
         learns: (left out by methods that train networks) the `kind` of `Measured` model that it is made for.
+        full_participation: (left out, or False, by methods that can do with fewer) whether every client must take part
+            in every round.
         batch_size: (left out by methods that take the local solver's) samples of a client that it works on at once.
     """
 

@@ -4,11 +4,13 @@ H. B. McMahan et al., "Communication-efficient learning of deep networks from de
 algorithm 1. With compressors: A. Reisizadeh et al., "FedPAQ", AISTATS 2020 (uplink); H. Tang et al., "DoubleSqueeze",
 ICML 2019 (both directions with error feedback).
 
-Two ways down, by what the downlink's codec can carry:
+Three ways down:
     model   the round begins with the model, sent to those who take part (codecs that are `faithful`, such as dense)
     update  the round ends with the server's step, sent to all N clients, idle ones too, so that everybody keeps the
             same model; the server takes the step that it sent. The first model follows from the run's seed, which
             both ends know, and costs nothing.
+    mean    as update, but what is sent is the mean update, and everybody takes the server's step with it, so that a
+            downlink's memory is in the clients' units, whatever the server's learning rate
 
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
 """
@@ -17,13 +19,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.local_training import train_locally, training_metrics
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
-from fedcomp.client import LocalData, LocalSolver
-from fedcomp.client.solver import LocalResult
+from fedcomp.client import LocalSolver
 from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.keys import Key
@@ -56,7 +57,7 @@ class FedAvg:
         client: trains locally. server: steps along the mean update.
         uplink: carries theta_i - theta to the server. downlink: carries the model or the server's step back.
         weights: "samples" (p_i proportional to the client's data) or "uniform".
-        sends: "model", "update", or "auto" by what the downlink's codec can carry.
+        sends: "model", "update", "mean", or "auto": model where the downlink's codec can carry it, else update.
     """
 
     client: LocalSolver
@@ -69,11 +70,11 @@ class FedAvg:
     def __post_init__(self) -> None:
         if self.weights not in ("samples", "uniform"):
             raise ValueError(f"algorithm.weights={self.weights} must be samples or uniform")
-        if self.sends not in ("auto", "model", "update"):
-            raise ValueError(f"algorithm.sends={self.sends} must be auto, model or update")
+        if self.sends not in ("auto", "model", "update", "mean"):
+            raise ValueError(f"algorithm.sends={self.sends} must be auto, model, update or mean")
         if self.sends == "model" and not self.downlink.codec.faithful:
             name = type(self.downlink.codec).__name__
-            raise ValueError(f"algorithm.sends=model needs a dense downlink, not {name}: use auto or update")
+            raise ValueError(f"algorithm.sends=model needs a dense downlink, not {name}: use auto, update or mean")
 
     @property
     def sends_model(self) -> bool:
@@ -86,27 +87,27 @@ class FedAvg:
         return FedAvgState(theta, stats, uplink, downlink, self.server.init(theta))
 
     def round(self, state: FedAvgState, cohort: Cohort, ctx: Context) -> tuple[FedAvgState, Metrics]:
-        """One round of algorithm 1; `update/norm` is ||theta_i - theta|| [M], which must be finite."""
+        """One round of algorithm 1."""
         start, stats, downlink = state.theta, state.stats, state.downlink
         if self.sends_model:
             start, downlink = self._send_down("model", start, downlink, cohort.size, ctx)
             stats = send_stats(stats, cohort.size, ctx)
 
-        def train(data: LocalData, theta: Tensor, stats: Tensor) -> LocalResult:
-            result = self.client.run(data, theta, stats, ctx.progress)
-            return LocalResult(result.theta.sub_(theta), result.stats, result.loss)
-
-        local = ctx.clients.run(train, cohort, start.expand(cohort.size, -1), stats.expand(cohort.size, -1))
-        metrics = {"train/loss": local.loss, "update/norm": torch.linalg.vector_norm(local.theta, dim=1)}
+        rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
+        local = train_locally(self.client, *rows, cohort, ctx)
         common, coin = ctx.common("update", cohort), ctx.coin("update")
         mean, uplink = self.uplink.send_up(local.theta, state.uplink, cohort, ctx.link, common, coin)
         stats = gather_stats(local.stats, cohort, ctx)
 
+        everybody = ctx.clients.num_clients
+        if self.sends == "mean":
+            mean, downlink = self._send_down("mean", mean, downlink, everybody, ctx)
         step, optimizer = self.server.step(mean, state.optimizer)
         if not self.sends_model:
-            step, downlink = self._send_down("step", step, downlink, ctx.clients.num_clients, ctx)
-            stats = send_stats(stats, ctx.clients.num_clients, ctx)
-        return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer), metrics
+            if self.sends != "mean":
+                step, downlink = self._send_down("step", step, downlink, everybody, ctx)
+            stats = send_stats(stats, everybody, ctx)
+        return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer), training_metrics(local)
 
     def deployed(self, state: FedAvgState, key: Key) -> dict[str, Models]:
         """The server's model."""

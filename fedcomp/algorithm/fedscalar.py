@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.local_training import train_locally
 from fedcomp.algorithm.replay import Replay, send_model
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
-from fedcomp.client import LocalData, LocalSolver
-from fedcomp.client.solver import LocalResult
+from fedcomp.client import LocalSolver
 from fedcomp.cohort import Cohort
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.projection import Projection
@@ -106,11 +106,7 @@ class FedScalar:
         start = self._send_down(state, cohort, ctx)
         stats = send_stats(state.stats, cohort.size, ctx)
 
-        def train(data: LocalData, theta: Tensor, stats: Tensor) -> LocalResult:
-            result = self.client.run(data, theta, stats, ctx.progress)
-            return LocalResult(result.theta.sub_(theta), result.stats, result.loss)
-
-        local = ctx.clients.run(train, cohort, start, stats.expand(cohort.size, -1))
+        local = train_locally(self.client, start, stats.expand(cohort.size, -1), cohort, ctx)
         received = ctx.link.up(codec.encode(local.theta, common, ctx.coin("update")))
         stats = gather_stats(local.stats, cohort, ctx)
         message = _finite(codec.weighted(received, weight))

@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from fedcomp.algorithm.cser import CSER
+from fedcomp.algorithm.doublesqueeze import DoubleSqueeze
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
 from fedcomp.algorithm.kmeans import KMeans
+from fedcomp.algorithm.liec import LIEC
 from fedcomp.algorithm.mean_estimation import MeanEstimation
+from fedcomp.algorithm.memsgd import MemSGD
+from fedcomp.algorithm.neolithic import Neolithic
 from fedcomp.algorithm.power_iteration import PowerIteration
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
@@ -30,6 +35,7 @@ from tests.conformance.algorithm import CHECKS, AlgorithmCase, conforms
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
 DENSE, TOPK = Compressor(Dense()), Compressor(TopK(0.2, "index"), ErrorFeedback())
 SIGN = Compressor(Sign(), ErrorFeedback())
+PLAIN_SIGN = Compressor(Sign(granularity="model"))
 SLOW = Sgd(lr=0.01, batch_size=4)
 """Projected on one direction, a step is about sqrt(D) times as long."""
 
@@ -57,6 +63,20 @@ def _shared_scalar(dim, stats, layers, cohort):
 
 def _scalar_each(dim, stats, layers, cohort):
     return {"uplink": cohort * (64 + 3 * 32), "downlink": cohort * 32 * dim, "broadcast": 32 * dim}
+
+
+def _one_sign_both_ways(dim, stats, layers, cohort):
+    each = dim + 32 + 32 * stats
+    return {"uplink": cohort * each, "downlink": world.NUM_CLIENTS * each, "broadcast": each}
+
+
+def _sign_up_dense_down(dim, stats, layers, cohort):
+    return _dense(dim, stats, layers, cohort) | {"uplink": cohort * (dim + 32 + 32 * stats)}
+
+
+def _two_signs_both_ways(dim, stats, layers, cohort):
+    each = 2 * (dim + 32)
+    return {"uplink": cohort * each, "downlink": world.NUM_CLIENTS * each, "broadcast": each}
 
 
 def _up_only(dim, stats, layers, cohort):
@@ -108,6 +128,21 @@ CASES = [
         world.with_batch_norm,
         participation=world.FULL,
     ),
+    AlgorithmCase(
+        "doublesqueeze", DoubleSqueeze(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), _one_sign_both_ways, world.with_batch_norm
+    ),
+    AlgorithmCase("doublesqueeze-topk", DoubleSqueeze(SGD, ServerSgd(0.5, 0.3), TOPK, TOPK), None),
+    AlgorithmCase("memsgd", MemSGD(SGD, STEP, PLAIN_SIGN, DENSE), _sign_up_dense_down, world.with_batch_norm),
+    AlgorithmCase("memsgd-full", MemSGD(SGD, STEP, TOPK, DENSE, sends="mean"), _topk, participation=world.FULL),
+    AlgorithmCase("neolithic", Neolithic(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), _two_signs_both_ways),
+    AlgorithmCase("neolithic-topk", Neolithic(SGD, STEP, TOPK, SIGN, repeats=3), None, world.with_batch_norm),
+    AlgorithmCase("cser", CSER(SGD, STEP, PLAIN_SIGN, DENSE), _sign_up_dense_down, world.with_batch_norm, world.FULL),
+    AlgorithmCase("cser-resets", CSER(SGD, STEP, PLAIN_SIGN, SIGN, 2), None, participation=world.FULL),
+    AlgorithmCase("liec", LIEC(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), _one_sign_both_ways, participation=world.FULL),
+    AlgorithmCase(
+        "liec-average", LIEC(SGD, STEP, PLAIN_SIGN, SIGN, 3), None, world.with_batch_norm, participation=world.FULL
+    ),
+    AlgorithmCase("liec-fused", LIEC(SGD, STEP, PLAIN_SIGN, TOPK, 2, True), None, participation=world.FULL),
     AlgorithmCase("power", PowerIteration(DENSE, DENSE, 4), _dense, PrincipalDirection, metric="test/distance"),
     AlgorithmCase("power-centred", PowerIteration(SIGN, DENSE, 4), None, CENTRED, metric="test/distance"),
     AlgorithmCase(

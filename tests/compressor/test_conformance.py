@@ -13,6 +13,7 @@ from fedcomp.compressor.projection import Projection
 from fedcomp.compressor.qsgd import QSGD
 from fedcomp.compressor.randk import RandK
 from fedcomp.compressor.random_mask import RandomMask
+from fedcomp.compressor.repeated import Repeated
 from fedcomp.compressor.sign import Sign
 from fedcomp.compressor.stochastic_sign import StochasticSign
 from fedcomp.compressor.terngrad import TernGrad
@@ -27,6 +28,9 @@ CASES = [
     CodecCase("sign", Sign(), lambda layers: sum(layers) + 32 * len(layers)),
     CodecCase("sign-model", Sign(granularity="model"), lambda layers: sum(layers) + 32),
     CodecCase("sign-fixed", Sign("fixed", 0.5), sum, keeps_zero=False),
+    CodecCase("repeated-sign", Repeated(Sign(), 3), lambda layers: 3 * (sum(layers) + 32 * len(layers))),
+    CodecCase("repeated-randk", Repeated(RandK(0.2)), lambda layers: 2 * (32 * _kept(layers) + 64)),
+    CodecCase("repeated-topk", Repeated(TopK(0.2, "rice")), None),
     CodecCase("topk-index", TopK(0.2, "index"), lambda layers: _kept(layers) * (32 + (sum(layers) - 1).bit_length())),
     CodecCase("topk-bitmap", TopK(0.2, "bitmap"), lambda layers: 32 * _kept(layers) + sum(layers)),
     CodecCase("topk-rice", TopK(0.2, "rice"), None),

@@ -1,0 +1,102 @@
+"""CSER: clients apply at once what their messages left out, and every H rounds send part of it to the others.
+
+C. Xie, S. Zheng, O. Koyejo, I. Gupta, M. Li, H. Lin, "CSER: communication-efficient SGD with error reset", NeurIPS
+2020, with one compressor C for both kinds of message, as in the experiments of BiCompFL that take it as
+baseline. With u_i the local change (minus the pseudo-gradient) from client i's own model x_i:
+
+    every round        c_i = C(u_i),  r_i = u_i - c_i                         up c_i, down mean c
+                       x_i <- x_i + eta (mean c + r_i),  a_i <- a_i + r_i
+    every H-th round   s_i = C(a_i),  a_i <- a_i - s_i                        up s_i, down mean s
+                       x_i <- x_i + eta (mean s - s_i)
+
+So the mean model moves by eta mean u_i in every round, as without compression, and x_i - mean x = eta (a_i - mean a)
+always: a reset brings models together as far as C(a_i) is a_i, and makes them equal if C is lossless. Differs from the
+paper: epochs of local training instead of one gradient; no momentum; messages down go through any compressor (dense
+unless chosen), whose own error feedback, if any, makes up for what they leave out.
+
+Shape legend: N clients, all take part, D parameters, C running statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedcomp.algorithm.client_models import check_parts, is_sync_round, send_down, send_up
+from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.error_memory import remembering
+from fedcomp.algorithm.local_training import train_locally, training_metrics
+from fedcomp.algorithm.running_stats import gather_stats, send_stats
+from fedcomp.client import LocalSolver
+from fedcomp.cohort import Cohort
+from fedcomp.compressor import Compressor, Memory
+from fedcomp.compressor.check import check_count
+from fedcomp.keys import Key
+from fedcomp.server import ServerOptimizer
+
+
+@dataclass(frozen=True)
+class CSERState:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [N, D] x_i, the clients' models. error: [N, D] a_i, residuals applied since they were last sent.
+        stats: [C] running statistics, the same everywhere. downlink: the downlink's memory.
+    """
+
+    theta: Tensor
+    error: Tensor
+    stats: Tensor
+    downlink: Memory
+
+
+@dataclass(frozen=True)
+class CSER:
+    """Error reset.
+
+    Attributes:
+        client: trains locally. server: its learning rate is eta, the step of every client.
+        uplink: C, carries u_i and every `period` rounds a_i. downlink: carries their means.
+        period: H, rounds from one reset to the next.
+    """
+
+    client: LocalSolver
+    server: ServerOptimizer
+    uplink: Compressor
+    downlink: Compressor
+    period: int = 50
+
+    weights = "uniform"
+    full_participation = True
+
+    def __post_init__(self) -> None:
+        check_count("algorithm.period", self.period)
+        check_parts(self.server, self.uplink, self.downlink)
+        remembering(self.uplink, "compressor")  # a_i is an error memory, and C must be one that it can have
+
+    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> CSERState:
+        """The first model everywhere, and empty memories."""
+        self.uplink.init(num_clients, theta)
+        models = theta.repeat(num_clients, 1)
+        return CSERState(models, models.new_zeros(models.shape), stats, self.downlink.init(1, theta))
+
+    def round(self, state: CSERState, cohort: Cohort, ctx: Context) -> tuple[CSERState, Metrics]:
+        """One round, with a reset at the end of each period."""
+        local = train_locally(self.client, state.theta, state.stats.expand(cohort.size, -1), cohort, ctx)
+        mean, residual = send_up("update", self.uplink, local.theta, cohort, ctx)
+        stats = gather_stats(local.stats, cohort, ctx)
+        received, downlink = send_down("update", self.downlink, mean, state.downlink, ctx)
+        stats = send_stats(stats, ctx.clients.num_clients, ctx)
+
+        error, move = state.error + residual, received + residual
+        if is_sync_round(ctx.round, self.period):
+            mean, left = send_up("reset", self.uplink, error, cohort, ctx)
+            received, downlink = send_down("reset", self.downlink, mean, downlink, ctx)
+            error, move = left, move + received - (error - left)
+        step, _ = self.server.step(move, ())
+        return CSERState(state.theta + step, error, stats, downlink), training_metrics(local)
+
+    def deployed(self, state: CSERState, key: Key) -> dict[str, Models]:
+        """The average model, which no client holds; bringing it together for the test is not charged."""
+        return {"test": Models(state.theta.mean(0, keepdim=True), state.stats[None])}

@@ -1,0 +1,37 @@
+"""DoubleSqueeze: compressed messages both ways, with an error memory at each client and one at the server.
+
+H. Tang, C. Yu, X. Lian, T. Zhang, J. Liu, "DoubleSqueeze: parallel stochastic gradient descent with double-pass
+error-compensated compression", ICML 2019, algorithm 1. With u_i the local change (minus the pseudo-gradient g_i):
+
+    client  m_i = C(u_i + e_i),  e_i <- u_i + e_i - m_i           server  M = C(mean m_i + E),  E <- mean m_i + E - M
+    all     x <- x + eta M
+
+So it is FedAvg whose two compressors remember their errors, in the units of u, and whose downlink carries the mean
+update to all clients, who take the server's step with it. Differs from the paper: epochs of local training instead of
+one gradient; clients may be left out of a round, and their memories wait; a server's momentum, every client keeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedcomp.algorithm.error_memory import remembering
+from fedcomp.algorithm.fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class DoubleSqueeze(FedAvg):
+    """FedAvg with error memory at both ends.
+
+    Attributes:
+        client, server, uplink, downlink: as FedAvg's; both compressors are given an error memory.
+        weights: "uniform" as in the paper, or "samples". sends: as FedAvg's.
+    """
+
+    weights: str = "uniform"
+    sends: str = "mean"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "uplink", remembering(self.uplink, "compressor"))
+        object.__setattr__(self, "downlink", remembering(self.downlink, "downlink"))

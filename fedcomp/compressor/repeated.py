@@ -1,0 +1,107 @@
+"""Repeated compression: R messages of one codec, each of what the ones before it left out.
+
+X. Huang, Y. Chen, W. Yin, K. Yuan, "Lower bounds and nearly optimal algorithms in distributed learning with
+communication compression", NeurIPS 2022, FCC (fast compressed communication):
+
+    s <- 0;  R times: c = C(x - s), s <- s + c.
+
+If C is a delta-contraction, what is left is at most (1 - delta)^R ||x||^2. R = 1 is C itself, bit for bit.
+
+Shape legend: M senders, D entries, R messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from fedcomp.compressor.check import check_count
+from fedcomp.compressor.contract import Codec, Sized, Summing
+from fedcomp.keys import Key
+from fedcomp.wire import Common, Field, Payload, WireError
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Sends `repeats` messages of `codec` as one; unbiased, contractive or faithful as the codec is.
+
+    Attributes:
+        codec: C. repeats: R, 1 or more. Each message has shared and sender's randomness of its own.
+    """
+
+    codec: Codec
+    repeats: int = 2
+
+    def __post_init__(self) -> None:
+        check_count("compressor.repeats", self.repeats)
+
+    @property
+    def unbiased(self) -> bool:
+        """The last message is unbiased for what was left, whatever that is."""
+        return self.codec.unbiased
+
+    @property
+    def contractive(self) -> bool:
+        """Every message shrinks what is left."""
+        return self.codec.contractive
+
+    @property
+    def faithful(self) -> bool:
+        """More messages bring it no further from x."""
+        return self.codec.faithful
+
+    def check_dim(self, dim: int) -> None:
+        """Raise ValueError if the codec cannot send vectors of `dim` entries."""
+        if isinstance(self.codec, Sized):
+            self.codec.check_dim(dim)
+
+    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+        """The R messages, the fields of message r called `<r>/<name>`."""
+        fields: dict[str, Field] = {}
+        paper: list[int | None] = []
+        for turn in range(self.repeats):
+            known = _known(common, turn)
+            message = self.codec.encode(x, known, _turn(coin, turn))
+            fields |= {f"{turn}/{name}": field for name, field in message.fields.items()}
+            paper.append(message.paper_bits)
+            if turn + 1 < self.repeats:
+                x = x - self.codec.decode(message, known)
+        counted = [bits for bits in paper if bits is not None]
+        return Payload(fields, sum(counted) if len(counted) == self.repeats else None)
+
+    def decode(self, payload: Payload, common: Common) -> Tensor:
+        """[M, D] the sum of all R."""
+        first, *rest = [self.codec.decode(message, known) for message, known in self._messages(payload, common)]
+        return sum(rest, start=first)
+
+    def weighted_sum(self, payload: Payload, common: Common, weight: Tensor) -> Tensor:
+        """[D] `weight @ decode`, without decoding each sender where the codec can sum them up itself."""
+        first, *rest = [self._sum(message, known, weight) for message, known in self._messages(payload, common)]
+        return sum(rest, start=first)
+
+    def _sum(self, message: Payload, common: Common, weight: Tensor) -> Tensor:
+        if isinstance(self.codec, Summing):
+            return self.codec.weighted_sum(message, common, weight)
+        return weight @ self.codec.decode(message, common)
+
+    def _messages(self, payload: Payload, common: Common) -> Iterator[tuple[Payload, Common]]:
+        """The R messages, each with what both ends know about it."""
+        parts: list[dict[str, Field]] = [{} for _ in range(self.repeats)]
+        for name, field in payload.fields.items():
+            place, _, own = name.partition("/")
+            if not own or not place.isdigit() or int(place) >= self.repeats:
+                raise WireError(f"this message holds '{name}', not one of {self.repeats} repeated messages")
+            parts[int(place)][own] = field
+        for turn, fields in enumerate(parts):
+            yield Payload(fields), _known(common, turn)
+
+
+def _turn(key: Key, turn: int) -> Key:
+    """The key of message `turn`; the first one's is the key itself, so that R = 1 draws what the codec alone draws."""
+    return key.fold("repeat", turn) if turn else key
+
+
+def _known(common: Common, turn: int) -> Common:
+    return replace(common, key=_turn(common.key, turn))

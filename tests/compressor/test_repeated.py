@@ -1,0 +1,75 @@
+"""Repeated compression: the sum of its messages, each of what was left; once is the codec itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.randk import RandK
+from fedcomp.compressor.repeated import Repeated
+from fedcomp.compressor.sign import Sign
+from fedcomp.compressor.topk import TopK
+from fedcomp.keys import Key
+from fedcomp.wire import Common, Field, Payload, WireError
+from fedcomp.wire.coding import Float
+
+M, D = 3, 47
+X = torch.randn(M, D, generator=torch.Generator().manual_seed(1))
+KNOWN, COIN = Common(Key(("test",)), torch.arange(M), (40, 7)), Key(("coin",))
+
+
+def test_messages_are_of_what_was_left() -> None:
+    """The paper's FCC, step by step."""
+    codec = Sign()
+    for repeats in (1, 2, 3, 8):
+        sent = Repeated(codec, repeats).decode(Repeated(codec, repeats).encode(X, KNOWN, COIN), KNOWN)
+        left, total = X, torch.zeros(M, D)
+        for _ in range(repeats):
+            part = codec.decode(codec.encode(left, KNOWN, COIN), KNOWN)
+            left, total = left - part, total + part
+        assert torch.allclose(sent, total, atol=1e-6)
+
+
+def test_once_is_the_codec_itself() -> None:
+    codec = RandK(0.2, seed="derived")
+    alone, once = codec.encode(X, KNOWN, COIN), Repeated(codec, 1).encode(X, KNOWN, COIN)
+    assert torch.equal(codec.decode(alone, KNOWN), Repeated(codec, 1).decode(once, KNOWN))
+    assert torch.equal(alone.bits, once.bits)
+    assert alone.paper_bits == once.paper_bits
+
+
+def test_messages_draw_places_of_their_own() -> None:
+    """Twice a fifth of the entries: some places coincide, most do not."""
+    codec = Repeated(RandK(0.2, scale="none"), 2)
+    decoded = codec.decode(codec.encode(X, KNOWN, COIN), KNOWN)
+    assert ((decoded != 0).sum(1) > round(0.2 * D)).all()
+
+
+@pytest.mark.parametrize("codec", [Sign(), TopK(0.1), RandK(0.2)], ids=lambda codec: type(codec).__name__)
+def test_the_sum_over_senders_is_that_of_the_rows(codec) -> None:
+    repeated, weight = Repeated(codec, 3), torch.tensor([0.5, -0.2, 0.7])
+    payload = repeated.encode(X, KNOWN, COIN)
+    assert torch.allclose(
+        repeated.weighted_sum(payload, KNOWN, weight), weight @ repeated.decode(payload, KNOWN), atol=1e-5
+    )
+
+
+def test_what_both_ends_declare_is_the_codecs() -> None:
+    for codec in (Sign(), RandK(0.2), Dense()):
+        repeated = Repeated(codec, 2)
+        flags = repeated.unbiased, repeated.contractive, repeated.faithful
+        assert flags == (codec.unbiased, codec.contractive, codec.faithful)
+    assert Repeated(Sign(), 3).encode(X, KNOWN, COIN).paper_bits == 3 * D
+    assert Repeated(Dense(), 3).encode(X, KNOWN, COIN).paper_bits is None
+
+
+def test_errors() -> None:
+    with pytest.raises(ValueError, match="compressor.repeats=1.5 must be a whole number"):
+        Repeated(Sign(), 1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="k=50"):
+        Repeated(TopK(k=50), 2).check_dim(D)
+    with pytest.raises(WireError, match="this message holds '2/signs', not one of 2"):
+        Repeated(Sign(), 2).decode(Repeated(Sign(), 3).encode(X, KNOWN, COIN), KNOWN)
+    with pytest.raises(WireError, match="this message holds 'values', not one of 2"):
+        Repeated(Sign(), 2).decode(Payload({"values": Field(X, Float())}), KNOWN)
