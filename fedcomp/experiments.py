@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+PARTS = ("method", "setting")
+"""Folders of what experiments are made of."""
+
 
 def experiments(folders: Iterable[Path]) -> dict[str, str]:
     """{name: the first comment of its YAML}, by name, over the `experiment` folders of these config folders.
 
-    The folders called `method` hold what the experiments beside them compare, and are no experiments.
+    The folders called `method` and `setting` hold what the experiments beside them compare, and what they share.
     """
     found = {}
     for folder in folders:
         root = folder / "experiment"
-        for path in (path for path in root.rglob("*.yaml") if path.parent.name != "method"):
+        for path in (path for path in root.rglob("*.yaml") if path.parent.name not in PARTS):
             found[path.relative_to(root).with_suffix("").as_posix()] = _first_comment(path)
     return dict(sorted(found.items()))
 

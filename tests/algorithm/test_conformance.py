@@ -13,6 +13,7 @@ from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
 from fedcomp.algorithm.kmeans import KMeans
 from fedcomp.algorithm.liec import LIEC
+from fedcomp.algorithm.m3 import M3
 from fedcomp.algorithm.mean_estimation import MeanEstimation
 from fedcomp.algorithm.memsgd import MemSGD
 from fedcomp.algorithm.neolithic import Neolithic
@@ -22,6 +23,9 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.permk import PermK
+from fedcomp.compressor.qsgd import QSGD
+from fedcomp.compressor.randk import RandK
 from fedcomp.compressor.sign import Sign
 from fedcomp.compressor.topk import TopK
 from fedcomp.model.centres import Centres
@@ -36,6 +40,7 @@ SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
 DENSE, TOPK = Compressor(Dense()), Compressor(TopK(0.2, "index"), ErrorFeedback())
 SIGN = Compressor(Sign(), ErrorFeedback())
 PLAIN_SIGN = Compressor(Sign(granularity="model"))
+SIGN, PERMK = Compressor(Sign(), ErrorFeedback()), Compressor(PermK())
 SLOW = Sgd(lr=0.01, batch_size=4)
 """Projected on one direction, a step is about sqrt(D) times as long."""
 
@@ -150,6 +155,22 @@ CASES = [
     ),
     AlgorithmCase("kmeans", KMeans(DENSE, DENSE, 4), None, THREE, metric="test/objective"),
     AlgorithmCase("kmeans-lossy", KMeans(Compressor(TopK(0.6)), SIGN, 4), None, THREE, metric="test/objective"),
+    AlgorithmCase("m3", M3(SGD, STEP, Compressor(TopK()), PERMK, p_down=0.3), None, world.with_batch_norm, world.FULL),
+    AlgorithmCase(
+        "m3-whole", M3(SGD, STEP, Compressor(TopK()), PERMK, p_down=1, p_up=1), _dense, participation=world.FULL
+    ),
+    AlgorithmCase(
+        "m3-parts",
+        M3(SGD, STEP, Compressor(RandK()), PERMK, p_down=0, p_up=0),
+        None,
+        participation=world.FULL,
+    ),
+    AlgorithmCase(
+        "m3-ef21",
+        M3(SGD, STEP, Compressor(Sign()), Compressor(QSGD()), differences="ef21", uplink_entries="compressor"),
+        None,
+        participation=world.FULL,
+    ),
     AlgorithmCase("mean", MeanEstimation(DENSE), _up_only, MeanVector, world.FULL, metric="test/error"),
     AlgorithmCase("mean-topk", MeanEstimation(TOPK, "keep"), None, MeanVector, metric="test/error"),
 ]

@@ -1,0 +1,216 @@
+"""M3: every client is sent its own part of the server's step, and answers with a compressed change of its gradient.
+
+K. Gruntkowska, A. Tyurin, P. Richtárik, "Improving the worst-case bidirectional communication complexity for nonconvex
+distributed optimization under function similarity", NeurIPS 2024 (MARINA-P down, compressed differences up, momentum),
+as "BiCompFL" (arXiv:2502.00206) runs it: PermK down, Top-k with k = floor(D / n) up, pseudo-gradients of local epochs.
+With x, G at the server and w_i, z_i, g_i at client i, a round is
+
+    down    with probability p_P: w_i <- x, broadcast;  else w_i <- w_i + C_i(x - x_old), to client i alone
+    local   z_i <- beta w_i + (1 - beta) z_i;  g_i = change of z_i by local training
+    up      with probability p_D: G <- mean g_i;  else c_i = C(g_i - h_i), G <- G + mean c_i
+    server  x <- x + step(G)
+
+where h_i is the client's last g_i (marina) or the sum of what it sent (ef21). Both first messages are full. PermK's
+parts are correlated: they cover the model, so that mean w_i = x whatever the coins show. Coins are common to all
+clients and follow from the round's key, for nothing. Neither paper's p_P, p_D, beta nor which h_i it takes is stated
+for the tables: 1 / n, 1 / n, 1/2 and marina are ours. Gradients are updates theta_i - theta here, as in FedAvg, and
+the server steps at the end of the round, so that with p_P = p_D = beta = 1 it is FedAvg.
+
+Marina with a biased codec such as Top-k adds up what it left out until the next full uplink; ef21 sends it later.
+
+Shape legend: N clients, all of whom take part, D parameters, C running statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.running_stats import gather_stats, send_stats
+from fedcomp.client import LocalData, LocalSolver
+from fedcomp.client.solver import LocalResult
+from fedcomp.cohort import Cohort
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.contract import Codec
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.estimator import WeightedSum
+from fedcomp.compressor.feedback import NoFeedback
+from fedcomp.compressor.randk import RandK
+from fedcomp.compressor.topk import TopK
+from fedcomp.keys import Key
+from fedcomp.server import ServerOptimizer
+from fedcomp.server.contract import Slots
+
+FULL = Dense()
+"""What carries whole vectors, 32 bits an entry."""
+
+
+@dataclass(frozen=True)
+class M3State:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [D] the server's model x. stats: [C] its running statistics.
+        step: [D] its last step, which the clients are still to be sent.
+        update: [D] G, the server's estimate of the clients' mean update.
+        models: [N, D] w_i, the clients' models. points: [N, D] z_i, their averages over rounds, where they train.
+        base: [N, D] h_i, what a client's next compressed update is a difference to.
+        optimizer: memories of the server optimiser.
+    """
+
+    theta: Tensor
+    stats: Tensor
+    step: Tensor
+    update: Tensor
+    models: Tensor
+    points: Tensor
+    base: Tensor
+    optimizer: Slots
+
+
+@dataclass(frozen=True)
+class M3:
+    """Parts of the step down, compressed differences up, now and then everything.
+
+    Attributes:
+        client: trains locally, from z_i. server: steps along G.
+        uplink: carries g_i - h_i. downlink: carries the step, a message for each client; unbiased.
+        p_down, p_up: p_P and p_D, probability that a round's message is the whole vector; null: 1 / n.
+        beta: weight of w_i in z_i, in (0, 1]; 1 is no momentum.
+        differences: marina, h_i is the last g_i; ef21, h_i is the sum of what was sent (codecs that only shrink).
+        uplink_entries: per_client, k = floor(D / n) of Top-k or Rand-k, as in the paper; compressor, as that says.
+    """
+
+    client: LocalSolver
+    server: ServerOptimizer
+    uplink: Compressor
+    downlink: Compressor
+    p_down: float | None = None
+    p_up: float | None = None
+    beta: float = 0.5
+    differences: str = "marina"
+    uplink_entries: str = "per_client"
+
+    weights = "uniform"
+    full_participation = True
+
+    def __post_init__(self) -> None:
+        _check_probability("algorithm.p_down", self.p_down)
+        _check_probability("algorithm.p_up", self.p_up)
+        if not (_is_number(self.beta) and 0 < self.beta <= 1):
+            raise ValueError(f"algorithm.beta={self.beta} must be a number in (0, 1]; 1 is no momentum")
+        check_choice("algorithm.differences", self.differences, ("marina", "ef21"))
+        check_choice("algorithm.uplink_entries", self.uplink_entries, ("per_client", "compressor"))
+        for name, part in (("compressor", self.uplink), ("downlink", self.downlink)):
+            if part.feedback != NoFeedback() or part.estimator != WeightedSum():
+                raise ValueError(
+                    f"M3 remembers by itself: leave {name}.feedback=none and {name}.estimator=weighted_sum"
+                )
+        self._check_codecs(self.uplink.codec, self.downlink.codec)
+
+    def _check_codecs(self, up: Codec, down: Codec) -> None:
+        if not down.unbiased:
+            raise ValueError(f"M3 needs an unbiased downlink, not {type(down).__name__}: take permk, randk or qsgd")
+        if self.differences == "ef21" and not up.contractive:
+            raise ValueError(
+                f"algorithm.differences=ef21 needs a compressor that only shrinks, not {type(up).__name__} as "
+                "configured: take topk, randk with compressor.scale=none, or algorithm.differences=marina"
+            )
+        if self.uplink_entries == "compressor":
+            return
+        if not isinstance(up, (TopK, RandK)):
+            raise ValueError(
+                f"algorithm.uplink_entries=per_client is for compressor=topk or randk, not {type(up).__name__}: "
+                "take algorithm.uplink_entries=compressor"
+            )
+        if (up.fraction, up.k, getattr(up, "match_bits", None)) != (type(up)().fraction, None, None):
+            raise ValueError(
+                "algorithm.uplink_entries=per_client sets the number of entries: leave compressor.fraction, k and "
+                "match_bits at their defaults, or take algorithm.uplink_entries=compressor"
+            )
+
+    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> M3State:
+        """The first model with everybody; nothing is sent yet. Raises ValueError: not a size that a codec can send."""
+        replace(self.uplink, codec=self._codec(theta.shape[0], num_clients)).init(num_clients, theta)
+        self.downlink.init(num_clients, theta)
+        zero = torch.zeros_like(theta)
+        rows = theta.expand(num_clients, -1)
+        models, points, base = rows.clone(), rows.clone(), torch.zeros_like(rows)
+        return M3State(theta, stats, zero, zero.clone(), models, points, base, self.server.init(theta))
+
+    def round(self, state: M3State, cohort: Cohort, ctx: Context) -> tuple[M3State, Metrics]:
+        """One round; `update/norm` is ||g_i|| [N], `models/spread` the mean ||w_i - x||^2."""
+        models = self._send_down(state, cohort, ctx)
+        stats = send_stats(state.stats, cohort.size, ctx)
+        points = torch.lerp(state.points, models, self.beta)
+
+        def train(data: LocalData, theta: Tensor, stats: Tensor) -> LocalResult:
+            result = self.client.run(data, theta, stats, ctx.progress)
+            return LocalResult(result.theta.sub_(theta), result.stats, result.loss)
+
+        local = ctx.clients.run(train, cohort, points, stats.expand(cohort.size, -1))
+        metrics = {
+            "train/loss": local.loss,
+            "update/norm": torch.linalg.vector_norm(local.theta, dim=1),
+            "models/spread": (models - state.theta).square().sum(1).mean(),
+        }
+        update, base = self._send_up(local.theta, state, cohort, ctx)
+        stats = gather_stats(local.stats, cohort, ctx)
+        step, optimizer = self.server.step(update, state.optimizer)
+        return M3State(state.theta + step, stats, step, update, models, points, base, optimizer), metrics
+
+    def deployed(self, state: M3State, key: Key) -> dict[str, Models]:
+        """The server's model, which is the mean of what PermK leaves the clients with."""
+        return {"test": Models(state.theta[None], state.stats[None])}
+
+    def _codec(self, dim: int, num_clients: int) -> Codec:
+        """The uplink's codec, with the number of entries that it is to send."""
+        codec = self.uplink.codec
+        if self.uplink_entries == "compressor":
+            return codec
+        assert isinstance(codec, (TopK, RandK))
+        return replace(codec, k=max(1, dim // num_clients))
+
+    def _send_down(self, state: M3State, cohort: Cohort, ctx: Context) -> Tensor:
+        """[N, D] w_i: the model, broadcast, or each client's own part of the last step on top of what it has."""
+        if _full(self.p_down, "down", cohort, ctx):
+            sender = ctx.server(state.theta)
+            common, coin = ctx.common("model", sender), ctx.coin("model")
+            received = ctx.link.broadcast(FULL.encode(state.theta[None], common, coin), cohort.size)
+            return FULL.decode(received, common).expand(cohort.size, -1).clone()
+        codec, common = self.downlink.codec, ctx.common("step", cohort)
+        payload = codec.encode(state.step.expand(cohort.size, -1), common, ctx.coin("step"))
+        received = ctx.link.unicast(replace(payload, paper_bits=None))
+        return state.models + codec.decode(received, common)
+
+    def _send_up(self, updates: Tensor, state: M3State, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
+        """([D] G, [N, D] h_i) from the clients' updates g_i [N, D]."""
+        common, coin = ctx.common("update", cohort), ctx.coin("update")
+        if _full(self.p_up, "up", cohort, ctx):
+            received = ctx.link.up(FULL.encode(updates, common, coin))
+            return cohort.weight @ FULL.decode(received, common), updates
+        codec = self._codec(updates.shape[1], cohort.size)
+        payload = codec.encode(updates - state.base, common, coin)  # the study counts the places, unlike Top-k's paper
+        changes = codec.decode(ctx.link.up(replace(payload, paper_bits=None)), common)
+        base = updates if self.differences == "marina" else state.base + changes
+        return state.update + cohort.weight @ changes, base
+
+
+def _full(probability: float | None, link: str, cohort: Cohort, ctx: Context) -> bool:
+    """Whether this round's message on a link is the whole vector: a coin that both ends toss from the round's key."""
+    share = 1 / cohort.size if probability is None else probability
+    coin = ctx.key.fold("full", link).uniform(torch.zeros(1, dtype=torch.int64), 1)  # on the host, which must know
+    return ctx.round == 0 or float(coin) < share
+
+
+def _check_probability(name: str, value: float | None) -> None:
+    if value is not None and not (_is_number(value) and 0 <= value <= 1):
+        raise ValueError(f"{name}={value} must be a probability in [0, 1], or null for 1 / num_clients")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

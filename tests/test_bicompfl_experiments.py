@@ -1,0 +1,90 @@
+"""The experiments of BiCompFL's tables: their settings, and that every run is what stands in the printed row."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from fedcomp import schema
+from fedcomp.experiments import experiments
+from fedcomp.report.published import load, meets
+from fedcomp.report.runs import Run
+from fedcomp.tracking.record import read_lines
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+FOLDER = CONF / "experiment" / "bicompfl"
+TABLES = {
+    "mnist_lenet_iid": "5",
+    "mnist_lenet_noniid": "6",
+    "mnist_cnn4_iid": "7",
+    "mnist_cnn4_noniid": "8",
+    "fashion_cnn4_iid": "9",
+    "fashion_cnn4_noniid": "10",
+    "cifar10_cnn6_iid": "11",
+    "cifar10_cnn6_noniid": "12",
+}
+METHOD = "experiment/bicompfl/method@_global_"
+METHODS = sorted(path.stem for path in (FOLDER / "method").glob("*.yaml"))
+
+
+@cache
+def _config(experiment: str, method: str) -> dict[str, Any]:
+    schema.register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("train", [f"experiment=bicompfl/{experiment}", f"{METHOD}={method}"])
+    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True, enum_to_str=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _rows(config: dict[str, Any]) -> list[tuple[str, str]]:
+    """(table, method) of the printed rows that a run of this config stands for."""
+    run = Run(Path("x"), config, 0, "finished")
+    return [(row.table, row.method) for row in load("bicompfl") if meets(run, row.where) and meets(run, row.match)]
+
+
+@pytest.mark.parametrize(("experiment", "table"), TABLES.items())
+def test_an_experiment_is_its_table(experiment: str, table: str) -> None:
+    config = _config(experiment, "m3")
+    assert _rows(config) == [(table, "M3")]
+    assert config["rounds"] == (400 if "cifar10" in experiment else 200)
+    assert config["name"] == f"bicompfl_{experiment}"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_is_its_row(method: str) -> None:
+    config = _config("mnist_lenet_noniid", method)
+    assert _rows(config) == [("6", config["label"])]
+    local, step = config["client"], config["server"]
+    assert config["algorithm"]["_target_"].startswith(f"fedcomp.algorithm.{method}.")
+    assert local["_target_"] == "fedcomp.client.adam.Adam"
+    assert (local["lr"], local["epochs"], local["steps"], local["batch_size"]) == (3e-4, 3, None, 128)
+    assert (step["lr"], step["momentum"]) == (0.02 if method == "m3" else 0.1, 0.0)
+    assert config["algorithm"].get("weights", "uniform") == "uniform"
+    assert (config["num_clients"], config["partition"]["alpha"]) == (10, 0.1)
+
+
+def test_cifar_has_the_predecessors_normalisation() -> None:
+    dataset = _config("cifar10_cnn6_iid", "m3")["dataset"]
+    assert dataset["mean"] == dataset["std"] == [0.5] * 3
+
+
+def test_one_command_is_every_method_over_three_seeds() -> None:
+    grid = OmegaConf.load(FOLDER / "setting" / "paper.yaml").hydra.sweeper.params
+    assert sorted(grid[METHOD].split(",")) == METHODS
+    assert grid.seed == "0,1,2"
+    named = {name.removeprefix("bicompfl/") for name in experiments([CONF]) if name.startswith("bicompfl/")}
+    assert named == set(TABLES)
+
+
+def test_a_grid_of_two_methods_runs(fedcomp, tmp_path: Path) -> None:
+    small = ("dataset=digits", "dataset.pixels=unit", "model=mlp", "partition.min_size=10", "rounds=3", "seed=1")
+    assert fedcomp("experiment=bicompfl/mnist_lenet_noniid", f"{METHOD}=fedavg,m3", *small) == 0
+    lines = [read_lines(path)[-1] for path in (tmp_path / "bicompfl_mnist_lenet_noniid").rglob("metrics.jsonl")]
+    assert len(lines) == 2
+    assert all(line["round"] == 3 for line in lines)
