@@ -33,6 +33,7 @@ check: $(READY)  ## lint, format and types
 
 bench: $(READY)  ## speed: rounds against a plain loop over clients, codecs against a plain copy
 	$(RUN) scripts/bench.py
+	$(RUN) scripts/bench_algorithms.py
 	$(RUN) scripts/bench_codecs.py
 
 clean:  ## remove .venv and caches; outputs/ stays

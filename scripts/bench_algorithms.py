@@ -1,0 +1,91 @@
+#!/usr/bin/env python
+"""`make bench`: a round of each bidirectional baseline beside one of FedAvg with the same compressors, as ratios.
+
+The job is J2 of `bench.py` (LeNet-5, 10 clients, batch 64, 10 steps), which both sides run in one process, in turn. The
+ratio is the median over turns; goal: at most 1.10. Rounds of periodic synchronisation are counted among the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from hydra import compose, initialize_config_dir
+
+from fedcomp import schema
+from fedcomp.assemble import build, build_compressor
+from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.defaults import CONF
+from fedcomp.keys import Key
+from fedcomp.model.build import build as build_model
+from fedcomp.model.chunking import chunk_size
+from fedcomp.model.cnn import lenet5
+from fedcomp.participation.full import Full
+from fedcomp.simulation.local import Shards
+from fedcomp.simulation.loop import Simulation
+from fedcomp.simulation.malloc import keep_freed_memory
+from fedcomp.simulation.workers import Workers, num_cores
+from fedcomp.wire import Ledger, Link
+
+CLIENTS, BATCH, STEPS, GOAL = 10, 64, 10, 1.10
+METHODS = ("doublesqueeze", "memsgd", "neolithic", "cser", "liec", "m3")
+CLIENT = [f"client.batch_size={BATCH}", f"client.steps={STEPS}", f"num_clients={CLIENTS}"]
+
+
+def rounds(algorithm: str, like: str) -> Callable[[], float]:
+    """A function that runs one round of `algorithm` with the compressors that `like` chooses, and gives its seconds."""
+    chosen = compose("train", overrides=[f"algorithm={like}", *CLIENT])
+    own = compose("train", overrides=[f"algorithm={algorithm}", *CLIENT])
+    uplink, downlink = build_compressor(chosen.compressor), build_compressor(chosen.downlink, "downlink")
+    method = build(own.algorithm)(client=build(own.client), server=build(own.server), uplink=uplink, downlink=downlink)
+    generator, num, cpu = torch.Generator().manual_seed(0), CLIENTS * BATCH * STEPS, torch.device("cpu")
+    samples = Samples(
+        torch.randn(num, 28, 28, 1, generator=generator), torch.randint(0, 10, (num,), generator=generator)
+    )
+    dataset, key = Dataset("bench", samples, samples, "classification", 10), Key(("bench",))
+    model = build_model(lenet5, key, (1, 28, 28), 10, "classification")
+    shards = Shards.of(list(torch.arange(num).split(BATCH * STEPS)), cpu)
+    at_once = chunk_size(model, cpu, (1, 28, 28), BATCH)
+    simulation = Simulation(method, dataset, shards, model, Full(), key, 100, at_once, Link, cpu, Workers(num_cores()))
+    state, ledger, index = simulation.init(), Ledger(), 0
+
+    def run() -> float:
+        nonlocal state, index
+        began = time.perf_counter()
+        state, _, _ = simulation.round(index, state, ledger)
+        index += 1
+        return time.perf_counter() - began
+
+    return run
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("methods", nargs="*", default=METHODS, help=f"of {', '.join(METHODS)}; all by default")
+    parser.add_argument("--repeats", type=int, default=9, help="rounds of each side")
+    options = parser.parse_args()
+    keep_freed_memory()
+    torch.set_num_threads(1)  # as `train` does: threads share chunks instead
+    schema.register()
+    print(f"LeNet-5, {CLIENTS} clients, batch {BATCH}, {STEPS} steps; medians of {options.repeats} rounds; goal {GOAL}")
+    print(f"{'algorithm':14s} {'round ms':>9s} {'fedavg ms':>9s} {'ratio':>6s}")
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        for method in options.methods:
+            ours, theirs = rounds(method, method), rounds("fedavg", method)
+            pairs = [(ours(), theirs()) for _ in range(options.repeats + 1)][1:]  # the first turn warms up
+            ratio = statistics.median(one / other for one, other in pairs)
+            mine, other = (1e3 * statistics.median(side) for side in zip(*pairs))
+            print(f"{method:14s} {mine:9.1f} {other:9.1f} {ratio:6.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
