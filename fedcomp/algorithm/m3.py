@@ -12,8 +12,8 @@ With x, G at the server and w_i, z_i, g_i at client i, a round is
 
 where h_i is the client's last g_i (marina) or the sum of what it sent (ef21). Both first messages are full. PermK's
 parts are correlated: they cover the model, so that mean w_i = x whatever the coins show. Coins are common to all
-clients and follow from the round's key, for nothing. Neither paper's p_P, p_D, beta nor which h_i it takes is stated
-for the tables: 1 / n, 1 / n, 1/2 and marina are ours. Gradients are updates theta_i - theta here, as in FedAvg, and
+clients and follow from the round's key, for nothing. With which p_P, p_D, beta and h_i BiCompFL's tables were made is
+not stated: 1 / n, 1 / n, 1/2 and marina are our choice. Gradients are updates theta_i - theta here, as in FedAvg, and
 the server steps at the end of the round, so that with p_P = p_D = beta = 1 it is FedAvg.
 
 Marina with a biased codec such as Top-k adds up what it left out until the next full uplink; ef21 sends it later.

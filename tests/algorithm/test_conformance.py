@@ -43,6 +43,7 @@ PLAIN_SIGN = Compressor(Sign(granularity="model"))
 SIGN, PERMK = Compressor(Sign(), ErrorFeedback()), Compressor(PermK())
 SLOW = Sgd(lr=0.01, batch_size=4)
 """Projected on one direction, a step is about sqrt(D) times as long."""
+PERMK = Compressor(PermK())
 
 
 def _dense(dim, stats, layers, cohort):
