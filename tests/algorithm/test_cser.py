@@ -9,6 +9,7 @@ import torch
 
 from fedcomp.algorithm.cser import CSER
 from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.liec import LIEC
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
@@ -18,8 +19,10 @@ from fedcomp.compressor.spatial import Spatial
 from fedcomp.compressor.topk import TopK
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.memory import state_bytes
 from tests.algorithm import quadratic
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
+from tests.conformance import world
 
 CLIENTS, ETA = Quadratics.of(), 0.3
 DENSE, SIGN = Compressor(Dense()), Compressor(Sign(granularity="model"))
@@ -117,6 +120,15 @@ def test_the_average_model_is_deployed() -> None:
     algorithm = CSER(STEP, ServerSgd(ETA), SIGN, DENSE)
     state = quadratic.last(algorithm, CLIENTS, 3)
     assert torch.equal(algorithm.deployed(state, None)["test"].theta[0], state.theta.mean(0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("algorithm", "rows"), [(CSER, 2), (LIEC, 1)])
+def test_the_clients_models_count_as_memory_before_the_first_round(algorithm, rows: int) -> None:
+    """CSER holds a model and an error for each client, LIEC a model; the server's error is one vector more."""
+    sim = world.simulation(algorithm(STEP, ServerSgd(), SIGN, SIGN), participation=world.FULL)
+    parts = state_bytes(sim.algorithm, sim.model, 1000)
+    server = 4 * sim.model.dim * (algorithm is LIEC)
+    assert sum(parts.values()) == 4 * sim.model.dim * rows * 1000 + server
 
 
 WRONG = [

@@ -39,9 +39,10 @@ def test_once_is_the_codec_itself() -> None:
     assert alone.paper_bits == once.paper_bits
 
 
-def test_messages_draw_places_of_their_own() -> None:
-    """Twice a fifth of the entries: some places coincide, most do not."""
-    codec = Repeated(RandK(0.2, scale="none"), 2)
+@pytest.mark.parametrize("seed", ["sent", "derived"])
+def test_messages_draw_places_of_their_own(seed: str) -> None:
+    """Twice a fifth of the entries: some places coincide, most do not. Seeds are the sender's or both's."""
+    codec = Repeated(RandK(0.2, scale="none", seed=seed), 2)
     decoded = codec.decode(codec.encode(X, KNOWN, COIN), KNOWN)
     assert ((decoded != 0).sum(1) > round(0.2 * D)).all()
 
