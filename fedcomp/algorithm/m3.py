@@ -29,9 +29,9 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.local_training import train_locally, training_metrics
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
-from fedcomp.client import LocalData, LocalSolver
-from fedcomp.client.solver import LocalResult
+from fedcomp.client import LocalSolver
 from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.check import check_choice
@@ -148,16 +148,9 @@ class M3:
         stats = send_stats(state.stats, cohort.size, ctx)
         points = torch.lerp(state.points, models, self.beta)
 
-        def train(data: LocalData, theta: Tensor, stats: Tensor) -> LocalResult:
-            result = self.client.run(data, theta, stats, ctx.progress)
-            return LocalResult(result.theta.sub_(theta), result.stats, result.loss)
-
-        local = ctx.clients.run(train, cohort, points, stats.expand(cohort.size, -1))
-        metrics = {
-            "train/loss": local.loss,
-            "update/norm": torch.linalg.vector_norm(local.theta, dim=1),
-            "models/spread": (models - state.theta).square().sum(1).mean(),
-        }
+        local = train_locally(self.client, points, stats.expand(cohort.size, -1), cohort, ctx)
+        spread = (models - state.theta).square().sum(1).mean()
+        metrics = {**training_metrics(local), "models/spread": spread}
         update, base = self._send_up(local.theta, state, cohort, ctx)
         stats = gather_stats(local.stats, cohort, ctx)
         step, optimizer = self.server.step(update, state.optimizer)
