@@ -8,7 +8,8 @@ error-compensated compression", ICML 2019, algorithm 1. With u_i the local chang
 
 So it is FedAvg whose two compressors remember their errors, in the units of u, and whose downlink carries the mean
 update to all clients, who take the server's step with it. Differs from the paper: epochs of local training instead of
-one gradient; clients may be left out of a round, and their memories wait; a server's momentum, every client keeps.
+one gradient; clients may be left out of a round, and their memories wait. With a momentum at the server, every client
+keeps that momentum too.
 """
 
 from __future__ import annotations

@@ -8,10 +8,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedcomp.algorithm.cser import CSER
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
 from fedcomp.algorithm.kmeans import KMeans
+from fedcomp.algorithm.liec import LIEC
 from fedcomp.algorithm.mean_estimation import MeanEstimation
+from fedcomp.algorithm.neolithic import Neolithic
 from fedcomp.algorithm.power_iteration import PowerIteration
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
@@ -23,6 +26,7 @@ from fedcomp.model.centres import Centres
 from fedcomp.model.mean_vector import MeanVector
 from fedcomp.model.principal_direction import PrincipalDirection
 from fedcomp.server.adam import Adam
+from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from tests.conformance import world
 
@@ -64,6 +68,19 @@ def test_a_round_reads_nothing(codec, module) -> None:
     with counter:
         ledger.counters()
     assert len(counter.reads) == (1 if "rice" in str(codec) else 0)
+
+
+@pytest.mark.parametrize("method", [Neolithic, partial(CSER, period=2), partial(LIEC, period=2)])
+def test_a_round_of_the_bidirectional_methods_reads_nothing(method) -> None:
+    algorithm = method(Sgd(lr=0.1), ServerSgd(), Compressor(Sign()), Compressor(Sign()))
+    sim = world.simulation(algorithm, world.with_batch_norm, chunk_size=2)
+    cohort = world.FULL.sample(sim.key, torch.ones(world.NUM_CLIENTS, dtype=torch.float64))
+    fixed = world.variant(sim, participation=_Fixed(cohort))
+    state, ledger = fixed.init(), Ledger()
+    with Counter() as counter:
+        for index in range(2):
+            state, _, _ = fixed.round(index, state, ledger)
+    assert counter.reads == []
 
 
 @pytest.mark.parametrize("downlink", ["model", "scalar"])
