@@ -92,7 +92,10 @@ class Repeated:
         for name, field in payload.fields.items():
             place, _, own = name.partition("/")
             if not own or not place.isdigit() or int(place) >= self.repeats:
-                raise WireError(f"this message holds '{name}', not one of {self.repeats} repeated messages")
+                raise WireError(
+                    f"this message holds {name}; expected {self.repeats} repeated messages: it was made by another "
+                    "codec or for another vector"
+                )
             parts[int(place)][own] = field
         for turn, fields in enumerate(parts):
             yield Payload(fields), _known(common, turn)
