@@ -70,7 +70,7 @@ def test_errors() -> None:
         Repeated(Sign(), 1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="k=50"):
         Repeated(TopK(k=50), 2).check_dim(D)
-    with pytest.raises(WireError, match="this message holds '2/signs', not one of 2"):
+    with pytest.raises(WireError, match="this message holds 2/signs; expected 2 repeated messages"):
         Repeated(Sign(), 2).decode(Repeated(Sign(), 3).encode(X, KNOWN, COIN), KNOWN)
-    with pytest.raises(WireError, match="this message holds 'values', not one of 2"):
+    with pytest.raises(WireError, match="this message holds values; expected 2 repeated messages"):
         Repeated(Sign(), 2).decode(Payload({"values": Field(X, Float())}), KNOWN)
