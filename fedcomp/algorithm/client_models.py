@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from fedcomp.algorithm import shared_model
 from fedcomp.algorithm.contract import Context
 from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor, Memory
@@ -45,9 +46,7 @@ def send_up(name: str, uplink: Compressor, x: Tensor, cohort: Cohort, ctx: Conte
 
 def send_down(name: str, downlink: Compressor, x: Tensor, memory: Memory, ctx: Context) -> tuple[Tensor, Memory]:
     """The server sends x [D] to everybody; returns what each receives [D], and the server's memory."""
-    sender = ctx.server(x)
-    common, coin = ctx.common(name, sender), ctx.coin(name)
-    return downlink.send_down(x, memory, sender, ctx.clients.num_clients, ctx.link, common, coin)
+    return shared_model.send_down(name, downlink, x, memory, ctx.clients.num_clients, ctx)
 
 
 def is_sync_round(round_index: int, period: int) -> bool:

@@ -24,6 +24,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context, Metrics, Models
 from fedcomp.algorithm.local_training import train_locally, training_metrics
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
+from fedcomp.algorithm.shared_model import send_down
 from fedcomp.client import LocalSolver
 from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor, Memory
@@ -90,7 +91,7 @@ class FedAvg:
         """One round of algorithm 1."""
         start, stats, downlink = state.theta, state.stats, state.downlink
         if self.sends_model:
-            start, downlink = self._send_down("model", start, downlink, cohort.size, ctx)
+            start, downlink = send_down("model", self.downlink, start, downlink, cohort.size, ctx)
             stats = send_stats(stats, cohort.size, ctx)
 
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
@@ -101,21 +102,14 @@ class FedAvg:
 
         everybody = ctx.clients.num_clients
         if self.sends == "mean":
-            mean, downlink = self._send_down("mean", mean, downlink, everybody, ctx)
+            mean, downlink = send_down("mean", self.downlink, mean, downlink, everybody, ctx)
         step, optimizer = self.server.step(mean, state.optimizer)
         if not self.sends_model:
             if self.sends != "mean":
-                step, downlink = self._send_down("step", step, downlink, everybody, ctx)
+                step, downlink = send_down("step", self.downlink, step, downlink, everybody, ctx)
             stats = send_stats(stats, everybody, ctx)
         return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer), training_metrics(local)
 
     def deployed(self, state: FedAvgState, key: Key) -> dict[str, Models]:
         """The server's model."""
         return {"test": Models(state.theta[None], state.stats[None])}
-
-    def _send_down(
-        self, name: str, x: Tensor, memory: Memory, num_receivers: int, ctx: Context
-    ) -> tuple[Tensor, Memory]:
-        sender = ctx.server(x)
-        common, coin = ctx.common(name, sender), ctx.coin(name)
-        return self.downlink.send_down(x, memory, sender, num_receivers, ctx.link, common, coin)

@@ -77,7 +77,7 @@ class FedScalar:
         check_choice("algorithm.normalise", self.normalise, ("participants", "population"))
         check_choice("algorithm.downlink", self.downlink, ("model", "scalar"))
         with _own_names():
-            self.codec  # noqa: B018  its options are checked as it is made
+            _ = self.codec  # its options are checked as it is made
 
     @property
     def weights(self) -> str:

@@ -14,23 +14,27 @@ from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor, Memory
 
 
+def send_down(
+    name: str, downlink: Compressor, x: Tensor, memory: Memory, num_receivers: int, ctx: Context
+) -> tuple[Tensor, Memory]:
+    """The server broadcasts x [D] in the message called `name`; what each decodes [D], and the server's memory."""
+    sender = ctx.server(x)
+    common, coin = ctx.common(name, sender), ctx.coin(name)
+    return downlink.send_down(x, memory, sender, num_receivers, ctx.link, common, coin)
+
+
 def at_start(
     downlink: Compressor, theta: Tensor, memory: Memory, cohort: Cohort, ctx: Context
 ) -> tuple[Tensor, Memory]:
     """The server's model theta [D] as the cohort has it when it begins to work, and the downlink's memory."""
     if not downlink.codec.faithful:
         return theta, memory
-    sender = ctx.server(theta)
-    return downlink.send_down(
-        theta, memory, sender, cohort.size, ctx.link, ctx.common("model", sender), ctx.coin("model")
-    )
+    return send_down("model", downlink, theta, memory, cohort.size, ctx)
 
 
 def at_end(downlink: Compressor, old: Tensor, new: Tensor, memory: Memory, ctx: Context) -> tuple[Tensor, Memory]:
     """The model [D] after the round: `new`, or what the step from `old` to it became on the way to all N clients."""
     if downlink.codec.faithful:
         return new, memory
-    sender = ctx.server(new)
-    common, coin = ctx.common("step", sender), ctx.coin("step")
-    step, memory = downlink.send_down(new - old, memory, sender, ctx.clients.num_clients, ctx.link, common, coin)
+    step, memory = send_down("step", downlink, new - old, memory, ctx.clients.num_clients, ctx)
     return old + step, memory
