@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedcomp import schema
 from fedcomp.compressor import Compressor
+from fedcomp.compressor.beside import spare_normalisation
 from fedcomp.compressor.estimator import ESTIMATORS
 from fedcomp.compressor.feedback import FEEDBACKS
 from fedcomp.dataset.check import check as check_dataset
@@ -22,7 +23,7 @@ from fedcomp.defaults import changes, default_choice
 from fedcomp.keys import Key
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
-from fedcomp.model.contract import Learnt
+from fedcomp.model.contract import Learnt, tensors_of
 from fedcomp.partition.contract import check_enough, check_parts
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.loop import Simulation
@@ -53,11 +54,16 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     participation.check(config.num_clients)
     parts = _split(config, dataset)
 
+    def spared(compressor: Compressor) -> Compressor:
+        if config.normalisation is schema.Normalisation.compressed:
+            return compressor
+        return spare_normalisation(compressor, tensors_of(model))
+
     offered = {
         "client": lambda: build(config.client),
         "server": lambda: build(config.server),
-        "uplink": lambda: build_compressor(config.compressor),
-        "downlink": lambda: build_compressor(config.downlink, "downlink"),
+        "uplink": lambda: spared(build_compressor(config.compressor)),
+        "downlink": lambda: spared(build_compressor(config.downlink, "downlink")),
     }
     algorithm = build(config.algorithm)
     _check_learns(getattr(algorithm, "func", algorithm), model, config)

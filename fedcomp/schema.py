@@ -17,6 +17,13 @@ class Wire(Enum):
     packed = "packed"
 
 
+class Normalisation(Enum):
+    """How scale and shift of normalisation layers travel where weights are compressed: `dense` beside them, or too."""
+
+    dense = "dense"
+    compressed = "compressed"
+
+
 @dataclass
 class RunConfig:
     """Keys of a run beside its groups; `conf/train.yaml` explains each."""
@@ -32,6 +39,7 @@ class RunConfig:
     threads: int | None = None
     chunk_size: int | None = None
     wire: Wire = Wire.counted
+    normalisation: Normalisation = Normalisation.dense
     output_root: str = "outputs"
     overwrite: bool = False
     checkpoint_every: int | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "fedcomp"
 
-CORE = {"keys", "philox", "philox_numba", "compiled", "cohort", "state"}
+CORE = {"keys", "philox", "philox_numba", "compiled", "cohort", "state", "tensors"}
 ALLOWED = {
     "wire": CORE,
     "model": CORE,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedcomp.cohort import Cohort, server
 from fedcomp.keys import Key
+from fedcomp.tensors import ParameterTensor
 from fedcomp.wire import Common, Link
 
 Rows = TypeVar("Rows")
@@ -33,17 +34,34 @@ class Models:
     stats: Tensor
 
 
+@dataclass(frozen=True)
+class Setup:
+    """What a run is made of, as far as its first state depends on it.
+
+    Attributes:
+        num_clients: N.
+        tensors: the model's parameter tensors, which the D columns come from.
+        key: names the draws of the first state; both ends know the run's seed, so that these cost nothing.
+    """
+
+    num_clients: int
+    tensors: tuple[ParameterTensor, ...]
+    key: Key
+
+
 class Clients(Protocol):
     """The clients with their data and the model they train.
 
     Attributes:
-        num_clients: N. layers: sizes of the parameter tensors, sum D.
+        num_clients: N. layers: sizes of the parameter tensors, sum D. tensors: the same with what they are.
     """
 
     @property
     def num_clients(self) -> int: ...
     @property
     def layers(self) -> tuple[int, ...]: ...
+    @property
+    def tensors(self) -> tuple[ParameterTensor, ...]: ...
 
     def run(self, work: Callable[..., Rows], cohort: Cohort, *rows: Tensor) -> Rows:
         """`work(data, *rows)` for the cohort, in chunks of clients.
@@ -107,8 +125,11 @@ class Algorithm(Protocol):
     @property
     def weights(self) -> str: ...
 
-    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> Any:
-        """First state, from the model's first parameters [D] and statistics [C]; tensors follow theta's device."""
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> Any:
+        """First state, from the model's first parameters [D] and statistics [C]; tensors follow theta's device.
+
+        Raises ValueError: the options do not fit such a model or so many clients.
+        """
         ...
 
     def round(self, state: Any, cohort: Cohort, ctx: Context) -> tuple[Any, Metrics]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.algorithm.client_models import check_parts, is_sync_round, send_down, send_up
-from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.error_memory import remembering
 from fedcomp.algorithm.local_training import train_locally, training_metrics
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
@@ -75,10 +75,10 @@ class CSER:
         check_parts(self.server, self.uplink, self.downlink)
         remembering(self.uplink, "compressor")  # a_i is an error memory, and C must be one that it can have
 
-    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> CSERState:
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> CSERState:
         """The first model everywhere, and empty memories."""
-        self.uplink.init(num_clients, theta)
-        models = theta.repeat(num_clients, 1)
+        self.uplink.init(setup.num_clients, theta)
+        models = theta.repeat(setup.num_clients, 1)
         return CSERState(models, models.new_zeros(models.shape), stats, self.downlink.init(1, theta))
 
     def round(self, state: CSERState, cohort: Cohort, ctx: Context) -> tuple[CSERState, Metrics]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.local_training import train_locally, training_metrics
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
 from fedcomp.algorithm.shared_model import send_down
@@ -82,9 +82,9 @@ class FedAvg:
         """Whether the downlink carries the model itself."""
         return self.downlink.codec.faithful if self.sends == "auto" else self.sends == "model"
 
-    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> FedAvgState:
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedAvgState:
         """The first model and empty memories."""
-        uplink, downlink = self.uplink.init(num_clients, theta), self.downlink.init(1, theta)
+        uplink, downlink = self.uplink.init(setup.num_clients, theta), self.downlink.init(1, theta)
         return FedAvgState(theta, stats, uplink, downlink, self.server.init(theta))
 
     def round(self, state: FedAvgState, cohort: Cohort, ctx: Context) -> tuple[FedAvgState, Metrics]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.local_training import train_locally
 from fedcomp.algorithm.replay import Replay, send_model
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
@@ -89,12 +89,12 @@ class FedScalar:
         """What turns a local change into scalars."""
         return Projection(self.vector, self.distribution, self.num_projections, self.directions, self.seed)
 
-    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> FedScalarState:
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedScalarState:
         """The first model. Raises ValueError: more orthonormal directions than parameters."""
         with _own_names():
             self.codec.check_dim(theta.shape[0])
         replays = self.downlink == "scalar"
-        replay = Replay.init(theta if replays else theta[:0], num_clients if replays else 0, self.codec)
+        replay = Replay.init(theta if replays else theta[:0], setup.num_clients if replays else 0, self.codec)
         return FedScalarState(theta, stats, replay)
 
     def round(self, state: FedScalarState, cohort: Cohort, ctx: Context) -> tuple[FedScalarState, Metrics]:

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.correlation import correlation
 from fedcomp.algorithm.shared_model import at_end, at_start
 from fedcomp.client import LocalData
@@ -87,10 +87,10 @@ class KMeans:
         if self.batch_size < 1:
             raise ValueError(f"algorithm.batch_size={self.batch_size} must be 1 or more")
 
-    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> KMeansState:
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> KMeansState:
         """No centres yet, and empty memories."""
         started = torch.zeros(1, dtype=torch.int64, device=theta.device)
-        return KMeansState(theta, started, self.uplink.init(num_clients, theta), self.downlink.init(1, theta))
+        return KMeansState(theta, started, self.uplink.init(setup.num_clients, theta), self.downlink.init(1, theta))
 
     def round(self, state: KMeansState, cohort: Cohort, ctx: Context) -> tuple[KMeansState, Metrics]:
         """One step of Lloyd's algorithm; `train/objective` is the cohort's, with the centres that the round began with.

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.client_models import check_parts, is_sync_round, send_down, send_up
-from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.error_memory import remembering
 from fedcomp.algorithm.local_training import train_locally, training_metrics
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
@@ -80,10 +80,10 @@ class LIEC:
         check_parts(self.server, self.uplink, self.downlink)
         object.__setattr__(self, "downlink", remembering(self.downlink, "downlink"))
 
-    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> LIECState:
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> LIECState:
         """The first model everywhere, and an empty memory."""
-        self.uplink.init(num_clients, theta)
-        return LIECState(theta.repeat(num_clients, 1), stats, self.downlink.init(1, theta))
+        self.uplink.init(setup.num_clients, theta)
+        return LIECState(theta.repeat(setup.num_clients, 1), stats, self.downlink.init(1, theta))
 
     def round(self, state: LIECState, cohort: Cohort, ctx: Context) -> tuple[LIECState, Metrics]:
         """One round; the last of each period averages the models."""

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.local_training import train_locally, training_metrics
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
 from fedcomp.client import LocalSolver
@@ -133,12 +133,12 @@ class M3:
                 "match_bits at their defaults, or take algorithm.uplink_entries=compressor"
             )
 
-    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> M3State:
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> M3State:
         """The first model with everybody; nothing is sent yet. Raises ValueError: not a size that a codec can send."""
-        replace(self.uplink, codec=self._codec(theta.shape[0], num_clients)).init(num_clients, theta)
-        self.downlink.init(num_clients, theta)
+        replace(self.uplink, codec=self._codec(theta.shape[0], setup.num_clients)).init(setup.num_clients, theta)
+        self.downlink.init(setup.num_clients, theta)
         zero = torch.zeros_like(theta)
-        rows = theta.expand(num_clients, -1)
+        rows = theta.expand(setup.num_clients, -1)
         models, points, base = rows.clone(), rows.clone(), torch.zeros_like(rows)
         return M3State(theta, stats, zero, zero.clone(), models, points, base, self.server.init(theta))
 

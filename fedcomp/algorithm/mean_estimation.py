@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.correlation import correlation
 from fedcomp.client import LocalData
 from fedcomp.cohort import Cohort
@@ -61,10 +61,10 @@ class MeanEstimation:
         if self.memory not in MEMORIES:
             raise ValueError(f"algorithm.memory={self.memory} must be one of {', '.join(MEMORIES)}")
 
-    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> MeanEstimationState:
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> MeanEstimationState:
         """No estimate yet, and empty memories."""
         errors = torch.zeros(3, dtype=torch.float64, device=theta.device)
-        return MeanEstimationState(theta, self.uplink.init(num_clients, theta), errors)
+        return MeanEstimationState(theta, self.uplink.init(setup.num_clients, theta), errors)
 
     def round(self, state: MeanEstimationState, cohort: Cohort, ctx: Context) -> tuple[MeanEstimationState, Metrics]:
         """One estimate.

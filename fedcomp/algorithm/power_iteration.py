@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.correlation import correlation
 from fedcomp.algorithm.shared_model import at_end, at_start
 from fedcomp.client import LocalData
@@ -63,9 +63,11 @@ class PowerIteration:
         if self.batch_size < 1:
             raise ValueError(f"algorithm.batch_size={self.batch_size} must be 1 or more")
 
-    def init(self, theta: Tensor, stats: Tensor, num_clients: int) -> PowerIterationState:
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> PowerIterationState:
         """The first vector and empty memories."""
-        return PowerIterationState(theta, stats, self.uplink.init(num_clients, theta), self.downlink.init(1, theta))
+        return PowerIterationState(
+            theta, stats, self.uplink.init(setup.num_clients, theta), self.downlink.init(1, theta)
+        )
 
     def round(self, state: PowerIterationState, cohort: Cohort, ctx: Context) -> tuple[PowerIterationState, Metrics]:
         """One multiplication; `vectors/correlation` is R2/R1 of what the clients have to send."""

@@ -1,4 +1,4 @@
-"""Running statistics of BatchNorm on the wire: a second vector, sent dense, averaged, counted.
+"""Running statistics of BatchNorm on the wire: a second vector, sent dense, averaged, counted; and others like it.
 
 Shape legend: M clients of the cohort, C running statistics.
 """
@@ -17,17 +17,27 @@ from fedcomp.compressor.dense import Dense
 
 def send_stats(stats: Tensor, num_receivers: int, ctx: Context) -> Tensor:
     """Broadcast running statistics [C] dense; nothing is sent where a model has none."""
-    if not stats.shape[0]:
-        return stats
-    codec, common = Dense(), replace(ctx.common("stats", ctx.server(stats)), layers=(stats.shape[0],))
-    payload = ctx.link.broadcast(codec.encode(stats[None], common, ctx.coin("stats")), num_receivers)
+    return send("stats", stats, num_receivers, ctx)
+
+
+def send(name: str, vector: Tensor, num_receivers: int, ctx: Context) -> Tensor:
+    """The same for any vector [C] that goes uncompressed, in the message called `name`."""
+    if not vector.shape[0]:
+        return vector
+    codec, common = Dense(), replace(ctx.common(name, ctx.server(vector)), layers=(vector.shape[0],))
+    payload = ctx.link.broadcast(codec.encode(vector[None], common, ctx.coin(name)), num_receivers)
     return codec.decode(payload, common)[0]
 
 
 def gather_stats(stats: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
     """Clients send running statistics [M, C] dense; the server's weighted mean [C], weights normalised to sum 1."""
-    if not stats.shape[1]:
-        return stats.new_zeros(0)
-    codec, common = Dense(), replace(ctx.common("stats", cohort), layers=(stats.shape[1],))
-    received = codec.decode(ctx.link.up(codec.encode(stats, common, ctx.coin("stats"))), common)
+    return gather("stats", stats, cohort, ctx)
+
+
+def gather(name: str, rows: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
+    """The same for any rows [M, C] that go uncompressed, in the message called `name`; no columns, no message."""
+    if not rows.shape[1]:
+        return rows.new_zeros(0)
+    codec, common = Dense(), replace(ctx.common(name, cohort), layers=(rows.shape[1],))
+    received = codec.decode(ctx.link.up(codec.encode(rows, common, ctx.coin(name))), common)
     return torch.mv(received.t(), cohort.weight / cohort.weight.sum())

@@ -2,5 +2,6 @@
 
 from fedcomp.client.contract import Batch, Batching, GradFn, LocalData
 from fedcomp.client.solver import LocalResult, LocalSolver
+from fedcomp.model.contract import Gradient
 
-__all__ = ["Batch", "Batching", "GradFn", "LocalData", "LocalResult", "LocalSolver"]
+__all__ = ["Batch", "Batching", "GradFn", "Gradient", "LocalData", "LocalResult", "LocalSolver"]

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from fedcomp.keys import Key
+from fedcomp.tensors import ParameterTensor
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,14 @@ class Model(Protocol):
         dim: D, parameters, laid out in the order of `module.parameters()`.
         num_stats: C, float buffers (BatchNorm running means and variances), in the order of `module.buffers()`.
         layers: size of each parameter tensor in that order; sums to D.
+        tensors: what each of them is.
         module: the plain single-client twin that tests hold the rows against.
     """
 
     dim: int
     num_stats: int
     layers: tuple[int, ...]
+    tensors: tuple[ParameterTensor, ...]
     module: nn.Module
 
     def init(self, key: Key) -> tuple[Tensor, Tensor]:
@@ -94,3 +97,10 @@ class Measured(Protocol):
 
 Learnt = Model | Measured
 """Whatever a run learns."""
+
+
+def tensors_of(model: Learnt) -> tuple[ParameterTensor, ...]:
+    """What a model's parameter tensors are; those of a model that is no network are of no kind in particular."""
+    if isinstance(model, Measured):
+        return tuple(ParameterTensor(size) for size in model.layers)
+    return model.tensors

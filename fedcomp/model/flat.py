@@ -11,6 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.keys import Key
+from fedcomp.tensors import BIAS, NORMALISATION, WEIGHT, ParameterTensor
+
+_NORMALISATIONS = (
+    nn.modules.batchnorm._NormBase,
+    nn.LayerNorm,
+    nn.GroupNorm,
+)
 
 Make = Callable[[], nn.Module]
 
@@ -21,7 +28,7 @@ class Flat:
     Attributes:
         module: the plain twin, on the CPU.
         dim: D. num_stats: C.
-        layers: size of each parameter tensor.
+        layers: size of each parameter tensor. tensors: what each of them is.
         shapes, stat_shapes: shape of each parameter tensor and of each float buffer.
     """
 
@@ -37,6 +44,7 @@ class Flat:
         self.make: Make = make if make is not None else lambda: reset(module)
         self.shapes = tuple(parameter.shape for parameter in module.parameters())
         self.layers = tuple(shape.numel() for shape in self.shapes)
+        self.tensors = _tensors(module)
         self.dim = sum(self.layers)
         self.stat_shapes = tuple(buffer.shape for buffer in _float_buffers(module).values())
         self.stat_sizes = tuple(shape.numel() for shape in self.stat_shapes)
@@ -83,6 +91,18 @@ def reset(module: nn.Module) -> nn.Module:
                 f"first weights cannot be drawn from the run's key: give the class, not an instance (`_partial_: true`)"
             )
     return module
+
+
+def _tensors(module: nn.Module) -> tuple[ParameterTensor, ...]:
+    """What each parameter tensor is, in the order of `parameters()`; a bias has the fan-in of its part's weight."""
+    found: dict[int, ParameterTensor] = {}
+    for part in module.modules():
+        own = list(part.parameters(recurse=False))
+        fan_in = max((tensor[0].numel() for tensor in own if tensor.dim() > 1), default=1)
+        for tensor in own:
+            kind = NORMALISATION if isinstance(part, _NORMALISATIONS) else WEIGHT if tensor.dim() > 1 else BIAS
+            found.setdefault(id(tensor), ParameterTensor(tensor.numel(), kind, fan_in))
+    return tuple(found[id(tensor)] for tensor in module.parameters())
 
 
 def _float_buffers(module: nn.Module) -> dict[str, Tensor]:

@@ -17,9 +17,10 @@ from torch import Tensor
 from fedcomp.cohort import Cohort
 from fedcomp.dataset.contract import Dataset
 from fedcomp.keys import Key
-from fedcomp.model.contract import Learnt
+from fedcomp.model.contract import Learnt, tensors_of
 from fedcomp.simulation.local import ChunkData, Shards
 from fedcomp.simulation.workers import Workers
+from fedcomp.tensors import ParameterTensor
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ class Executor:
     def layers(self) -> tuple[int, ...]:
         """Sizes of the parameter tensors."""
         return self.model.layers
+
+    @property
+    def tensors(self) -> tuple[ParameterTensor, ...]:
+        """What the parameter tensors are."""
+        return tensors_of(self.model)
 
     def run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         """`work(data, *rows)` chunk by chunk; see `Clients.run`."""

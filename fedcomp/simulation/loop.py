@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.cohort import Cohort
 from fedcomp.dataset.contract import Dataset
 from fedcomp.keys import Key
-from fedcomp.model.contract import Learnt
+from fedcomp.model.contract import Learnt, tensors_of
 from fedcomp.participation.contract import Participation
 from fedcomp.simulation.evaluation import evaluate
 from fedcomp.simulation.executor import Executor
@@ -51,7 +51,8 @@ class Simulation:
     def init(self) -> Any:
         """The algorithm's first state, from the model's first parameters."""
         theta, stats = self.model.init(self.key.fold("model"))
-        return self.algorithm.init(theta.to(self.device), stats.to(self.device), len(self.shards.sizes))
+        setup = Setup(len(self.shards.sizes), tensors_of(self.model), self.key.fold("init"))
+        return self.algorithm.init(theta.to(self.device), stats.to(self.device), setup)
 
     def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, Cohort, Metrics]:
         """Round `index` (0 is the first). One in which nobody takes part is counted, costs nothing, changes nothing."""

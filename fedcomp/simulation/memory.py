@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm
+from fedcomp.algorithm.contract import Algorithm, Setup
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.contract import Learnt
+from fedcomp.keys import Key
+from fedcomp.model.contract import Learnt, tensors_of
 from fedcomp.state import flatten
 
 GIB = 2.0**30
@@ -19,7 +20,8 @@ GIB = 2.0**30
 def state_bytes(algorithm: Algorithm, model: Learnt, num_clients: int) -> dict[str, int]:
     """Bytes of every part of the algorithm's state, without allocating it."""
     theta, stats = torch.empty(model.dim, device="meta"), torch.empty(model.num_stats, device="meta")
-    return {name: _bytes(tensor) for name, tensor in flatten(algorithm.init(theta, stats, num_clients)).items()}
+    setup = Setup(num_clients, tensors_of(model), Key())
+    return {name: _bytes(tensor) for name, tensor in flatten(algorithm.init(theta, stats, setup)).items()}
 
 
 def check_memory(

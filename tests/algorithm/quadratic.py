@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context
+from fedcomp.algorithm.contract import Algorithm, Context, Setup
 from fedcomp.client.sgd import Sgd
 from fedcomp.cohort import Cohort
 from fedcomp.keys import Key
@@ -80,7 +80,7 @@ class Quadratics:
 
 def init(algorithm: Algorithm, clients: Quadratics) -> Any:
     """First state at x = 0."""
-    return algorithm.init(torch.zeros(len(clients.curvature)), torch.zeros(0), clients.num_clients)
+    return algorithm.init(torch.zeros(len(clients.curvature)), torch.zeros(0), Setup(clients.num_clients, (), Key()))
 
 
 def once(algorithm: Algorithm, clients: Quadratics, state: Any, index: int, ledger: Ledger | None = None) -> Any:

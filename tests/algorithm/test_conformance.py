@@ -10,7 +10,10 @@ import pytest
 from fedcomp.algorithm.cser import CSER
 from fedcomp.algorithm.doublesqueeze import DoubleSqueeze
 from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.fedmrn import FedMRN
+from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.fedscalar import FedScalar
+from fedcomp.algorithm.fedsparsify import FedSparsify
 from fedcomp.algorithm.kmeans import KMeans
 from fedcomp.algorithm.liec import LIEC
 from fedcomp.algorithm.m3 import M3
@@ -44,6 +47,7 @@ SIGN, PERMK = Compressor(Sign(), ErrorFeedback()), Compressor(PermK())
 SLOW = Sgd(lr=0.01, batch_size=4)
 """Projected on one direction, a step is about sqrt(D) times as long."""
 PERMK = Compressor(PermK())
+SCORES = Adam(lr=0.1, batch_size=4)
 
 
 def _dense(dim, stats, layers, cohort):
@@ -95,6 +99,23 @@ def _topk_up_sign_down(dim, stats, layers, cohort):
     return {"uplink": uplink, "downlink": world.NUM_CLIENTS * down, "broadcast": down}
 
 
+def _mask_up(dim, stats, layers, cohort):
+    return _dense(dim, stats, layers, cohort) | {"uplink": cohort * (dim + 64 + 32 * stats)}
+
+
+def _mask_and_batch_norm_up(dim, stats, layers, cohort):
+    return _dense(dim, stats, layers, cohort) | {"uplink": cohort * (dim - 8 + 64 + 32 * 8 + 32 * stats)}
+
+
+def _one_bit_up(dim, stats, layers, cohort):
+    return _dense(dim, stats, layers, cohort) | {"uplink": cohort * dim}
+
+
+def _one_bit_up_batch_norm_frozen(dim, stats, layers, cohort):
+    each = 32 * (dim - 8 + stats)
+    return {"uplink": cohort * (dim - 8 + 32 * stats), "downlink": cohort * each, "broadcast": each}
+
+
 THREE, CENTRED = partial(Centres, num_clusters=3), partial(PrincipalDirection, centre="global")
 
 
@@ -133,6 +154,42 @@ CASES = [
         None,
         world.with_batch_norm,
         participation=world.FULL,
+    ),
+    AlgorithmCase("fedmrn", FedMRN(SGD, STEP, DENSE, alpha=0.1), _mask_up),
+    AlgorithmCase(
+        "fedmrn-signed",
+        FedMRN(SGD, STEP, DENSE, "signed", "gaussian", 0.03, ramp=0.5, power=2.0),
+        _mask_and_batch_norm_up,
+        world.with_batch_norm,
+    ),
+    AlgorithmCase(
+        "fedmrn-all",
+        FedMRN(SGD, STEP, SIGN, "signed", "bernoulli", 0.03, pm=False, seed="derived", mask_batchnorm=True),
+        None,
+        world.with_batch_norm,
+    ),
+    AlgorithmCase("fedmrn-deterministic", FedMRN(SGD, STEP, DENSE, alpha=0.1, sm=False), _mask_up),
+    AlgorithmCase("fedpm", FedPM(SCORES), _one_bit_up),
+    AlgorithmCase(
+        "fedpm-batch_norm", FedPM(SCORES, gain="e_fan_in"), _one_bit_up_batch_norm_frozen, world.with_batch_norm
+    ),
+    AlgorithmCase(
+        "fedpm-trained",
+        FedPM(SCORES, "normal", 1.5, 0.5, "p_weighted", normalisation="trained", coding="prior", test="expected"),
+        None,
+        world.with_batch_norm,
+    ),
+    AlgorithmCase(
+        "fedpm-counts",
+        FedPM(Adam(lr=0.2, batch_size=2, epochs=3), coding="arithmetic", downlink="counts", prior=1.5, reset_every=2),
+        None,
+    ),
+    AlgorithmCase("fedsparsify", FedSparsify(Sgd(lr=0.1, batch_size=4, epochs=3), 0.6), None),
+    AlgorithmCase(
+        "fedsparsify-progressive",
+        FedSparsify(Sgd(lr=0.1, batch_size=4, momentum=0.3), 0.5, "progressive", merge="majority"),
+        None,
+        world.with_batch_norm,
     ),
     AlgorithmCase(
         "doublesqueeze", DoubleSqueeze(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), _one_sign_both_ways, world.with_batch_norm

@@ -8,6 +8,7 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.drive import Drive
 from fedcomp.compressor.eden import Eden
 from fedcomp.compressor.induced import Induced
+from fedcomp.compressor.masked_noise import MaskedNoise
 from fedcomp.compressor.permk import PermK
 from fedcomp.compressor.projection import Projection
 from fedcomp.compressor.qsgd import QSGD
@@ -69,6 +70,14 @@ CASES = [
         draws=500,
     ),
     CodecCase("stochastic-sign-fixed", StochasticSign("fixed", 0.5), sum, keeps_zero=False, draws=500),
+    CodecCase("masked-noise", MaskedNoise(), lambda layers: sum(layers) + 64),
+    CodecCase("masked-noise-signed", MaskedNoise("signed", "gaussian", 2.0, seed="derived"), sum, keeps_zero=False),
+    CodecCase(
+        "masked-noise-bernoulli",
+        MaskedNoise("signed", "bernoulli", 0.5, False),
+        lambda layers: sum(layers) + 64,
+        keeps_zero=False,
+    ),
     CodecCase("terngrad", TernGrad(), lambda layers: 8 * -(-sum(layers) // 5) + 32 * len(layers), draws=1500),
     CodecCase("terngrad-clip", TernGrad(1.0, "model"), lambda layers: 8 * -(-sum(layers) // 5) + 32, draws=1500),
     CodecCase("qsgd-auto", QSGD(), None, draws=1500),

@@ -1,5 +1,6 @@
 """How the entries of a field become bits. One file a family of codes; `contract.py` says what a code must do."""
 
+from fedcomp.wire.coding.arithmetic import Arithmetic
 from fedcomp.wire.coding.contract import Coding, bits_for
 from fedcomp.wire.coding.digits import Digits
 from fedcomp.wire.coding.elias import Elias
@@ -11,6 +12,7 @@ from fedcomp.wire.coding.shortest import Shortest
 
 __all__ = [
     "FLOAT_WIDTH",
+    "Arithmetic",
     "Ascending",
     "Bitmap",
     "Coding",

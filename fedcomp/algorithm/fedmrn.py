@@ -1,0 +1,195 @@
+"""FedMRN: clients learn a mask over random noise, so that an update is one bit an entry and a seed.
+
+S. Li et al., "Masked random noise for communication-efficient federated learning", ACM MM 2024 (arXiv:2408.03220),
+algorithm 1; official code `Leopold1423/fedmrn-mm24`. FedMRN has masks in {0, 1}, FedMRNS in {-1, 1} (`mask`).
+
+A client starts from u = 0 and draws noise n from its seed. Local step tau of S works at w + u^: with probability
+tau / S an entry of u^ is its masked noise (a fresh mask each time), else the clipped clip(u / n, low, 1) n (progressive
+masking); u then takes the local solver's step with the gradient at w + u^, straight through mask and clipping. After
+the last step one more mask is drawn and sent. The last step masks every entry, since p = 1.
+
+Where paper and code differ, this is the code: gaussian noise has the standard deviation alpha, BatchNorm's parameters
+are neither masked nor part of "1 bit per parameter" (here: sent dense and counted, or masked too by `mask_batchnorm`).
+Unlike the code: clients count by their samples, not by their mini-batches; one seed of 64 bits a client and round
+instead of one of 1,001 a layer; noise really comes from that seed alone. Corrected: the paper's proposition 1 squares
+the probability of the progressive mask; it shrinks the error's factor q by sqrt((S + 1) / (2 S)), not
+sqrt(sum tau^2 / S^3), and "unbiased" holds only as compressor/masked_noise.py says.
+
+Shape legend: M clients of the cohort, A of them at work, D parameters, d of them masked, C running statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.local_training import training_metrics
+from fedcomp.algorithm.running_stats import gather, gather_stats, send_stats
+from fedcomp.algorithm.shared_model import at_end, at_start
+from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
+from fedcomp.cohort import Cohort
+from fedcomp.compressor import Compressor, Memory
+from fedcomp.compressor.masked_noise import MaskedNoise
+from fedcomp.keys import Key
+from fedcomp.server import ServerOptimizer
+from fedcomp.server.contract import Slots
+from fedcomp.tensors import ParameterTensor, Part, is_normalisation
+
+
+@dataclass(frozen=True)
+class FedMRNState:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [D] the server's model w. stats: [C] its running statistics.
+        downlink: memory of the downlink's compressor. optimizer: memories of the server optimiser.
+    """
+
+    theta: Tensor
+    stats: Tensor
+    downlink: Memory
+    optimizer: Slots
+
+
+@dataclass(frozen=True)
+class FedMRN:
+    """Local training of masks over noise, weighted mean of the masked noises, server step.
+
+    Attributes:
+        client: trains u. server: steps along the mean masked noise. downlink: carries the model or the step.
+        mask, noise, alpha, seed: see compressor/masked_noise.py.
+        sm: draw masks (stochastic masking); false: the noise that points the same way as u.
+        pm: mask a growing share of the entries (progressive masking); false: all of them in every step.
+        ramp: share of the local steps after which all entries are masked, in (0, 1].
+        power: p = (tau / (ramp S)) ** power, above 0.
+        mask_batchnorm: mask normalisation layers' parameters too, instead of sending them dense.
+        weights: "samples" (p_k proportional to the client's data) or "uniform".
+    """
+
+    client: LocalSolver
+    server: ServerOptimizer
+    downlink: Compressor
+    mask: str = "binary"
+    noise: str = "uniform"
+    alpha: float | None = None
+    sm: bool = True
+    pm: bool = True
+    ramp: float = 1.0
+    power: float = 1.0
+    seed: str = "sent"
+    mask_batchnorm: bool = False
+    weights: str = "samples"
+
+    def __post_init__(self) -> None:
+        if self.weights not in ("samples", "uniform"):
+            raise ValueError(f"algorithm.weights={self.weights} must be samples or uniform")
+        if not 0 < self.ramp <= 1:
+            raise ValueError(
+                f"algorithm.ramp={self.ramp} must be in (0, 1], the share of local steps after which every entry is "
+                "masked: otherwise the last step would not train what is sent"
+            )
+        if not 0 < self.power < float("inf"):
+            raise ValueError(f"algorithm.power={self.power} must be a positive number; 1 is linear")
+        try:
+            _ = self.codec  # it checks its own options
+        except ValueError as error:
+            raise ValueError(f"algorithm.{error}") from error
+
+    @property
+    def codec(self) -> MaskedNoise:
+        """The noise, and the message."""
+        return MaskedNoise(self.mask, self.noise, self.alpha, self.sm, self.seed)
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedMRNState:
+        """The first model. Raises ValueError: nothing to mask."""
+        if not self._masked(setup.tensors).size:
+            raise ValueError(
+                "algorithm=fedmrn masks convolution and linear weights and biases, and this model has none: choose "
+                "another model, or algorithm.mask_batchnorm=true"
+            )
+        return FedMRNState(theta, stats, self.downlink.init(1, theta), self.server.init(theta))
+
+    def round(self, state: FedMRNState, cohort: Cohort, ctx: Context) -> tuple[FedMRNState, Metrics]:
+        """One round of algorithm 1; `mask/saturated` [M] is the share of entries with |u| >= |n|, which are clipped."""
+        sends_model = self.downlink.codec.faithful
+        start, downlink = at_start(self.downlink, state.theta, state.downlink, cohort, ctx)
+        stats = send_stats(state.stats, cohort.size, ctx) if sends_model else state.stats
+
+        part = self._masked(ctx.clients.tensors)
+        common, coin = replace(ctx.common("update", cohort), layers=part.layers), ctx.coin("update")
+        local, saturated = self._train(start, stats, part, cohort, ctx)
+        payload = ctx.link.up(self.codec.encode(part.take(local.theta), common, coin))
+        mean = self.codec.weighted_sum(payload, common, cohort.weight)
+        rest, first = part.rest, part.rest.take(start)
+        dense = gather("normalisation", first + rest.take(local.theta), cohort, ctx)
+        mean = part.put(rest.put(start, dense - first), mean)
+        stats = gather_stats(local.stats, cohort, ctx)
+
+        step, optimizer = self.server.step(mean, state.optimizer)
+        theta, downlink = at_end(self.downlink, state.theta, state.theta + step, downlink, ctx)
+        if not sends_model:
+            stats = send_stats(stats, ctx.clients.num_clients, ctx)
+        metrics = {**training_metrics(local), "mask/saturated": saturated}
+        return FedMRNState(theta, stats, downlink, optimizer), metrics
+
+    def deployed(self, state: FedMRNState, key: Key) -> dict[str, Models]:
+        """The server's model."""
+        return {"test": Models(state.theta[None], state.stats[None])}
+
+    def share(self, step: int, num_steps: Tensor) -> Tensor:
+        """[A] probability that an entry is masked in local step `step` (0 is the first) of `num_steps` [A]."""
+        return ((step + 1) / (self.ramp * num_steps.to(torch.float32))).clamp(max=1.0) ** self.power
+
+    def perturbed(self, u: Tensor, noise: Tensor, draws: Tensor, share: Tensor | None) -> Tensor:
+        """u^ [A, d] of a training step: masked noise where draws [A, d] < share [A, 1], clipped u elsewhere.
+
+        One uniform draw does for both: given that it is below p, draw / p is uniform again, so that
+        draw < p P(m = 1) has the probability of the mask. `share` None: all is masked.
+        """
+        ratio = u / noise
+        clipped = None if share is None else ratio.clamp(self.codec.low, 1.0)
+        if not self.sm:
+            bits = ratio > 0
+        elif share is None:
+            bits = draws < self.codec.share(ratio)
+        else:
+            bits = draws < self.codec.share(ratio).clamp_(max=1.0).mul_(share)
+        value = self.codec.value(bits)
+        if share is not None and clipped is not None:
+            value = torch.where(draws < share, value, clipped)
+        return value.mul_(noise)
+
+    def _masked(self, tensors: tuple[ParameterTensor, ...]) -> Part:
+        return Part.of(tensors, lambda tensor: self.mask_batchnorm or not is_normalisation(tensor))
+
+    def _train(
+        self, start: Tensor, stats: Tensor, part: Part, cohort: Cohort, ctx: Context
+    ) -> tuple[LocalResult, Tensor]:
+        """The clients' u [M, D] as `theta`, and the share of masked entries [M] that the noise clips."""
+        common, coin = replace(ctx.common("update", cohort), layers=part.layers), ctx.coin("update")
+        key, numbers = self.codec.source(common, coin)
+
+        def train(data: LocalData, zero: Tensor, stats: Tensor, numbers: Tensor) -> tuple[LocalResult, Tensor]:
+            noise = self.codec.draw(key, numbers, part.size)
+            hook = self._hook(data, start, noise, part, coin.fold("training"))
+            local = self.client.run(data, zero, stats, ctx.progress, hook)
+            return local, (part.take(local.theta).abs() >= noise.abs()).to(torch.float32).mean(1)
+
+        zero, rows = torch.zeros_like(start).expand(cohort.size, -1), stats.expand(cohort.size, -1)
+        trained: tuple[LocalResult, Tensor] = ctx.clients.run(train, cohort, zero, rows, numbers)
+        return trained
+
+    def _hook(self, data: LocalData, start: Tensor, noise: Tensor, part: Part, key: Key) -> GradFn:
+        num_steps = data.num_steps(self.client.batching)
+
+        def gradient(u: Tensor, batch: Batch, step: int) -> Gradient:
+            rows = batch.num_rows
+            draws = key.fold(step).uniform(data.ids[:rows], part.size)
+            share = self.share(step, num_steps[:rows])[:, None] if self.pm else None
+            moved = part.put(u, self.perturbed(part.take(u), noise[:rows], draws, share))
+            return data.gradient(moved.add_(start), batch, step)
+
+        return gradient

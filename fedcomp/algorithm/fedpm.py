@@ -1,0 +1,188 @@
+"""FedPM: clients learn probabilities of a mask over frozen random weights, and send one drawn mask.
+
+B. Isik, F. Pase, D. Gunduz, T. Weissman, M. Zorzi, "Sparse random networks for communication-efficient federated
+learning", ICLR 2023 (arXiv:2209.15328), algorithms 1 and 2; official code `BerivanIsik/sparse-random-networks`.
+
+The server holds theta; a client trains scores from logit(theta) (mask_training.py), draws m_k ~ Bernoulli(sigma(s_k))
+and sends it. The server's Beta posterior has counts a = prior + sum m_k, b = prior + sum (1 - m_k), and theta is its
+mode (a - 1) / (a + b - 2); with prior = 1 and a reset in every round, as in the code, the mean of the masks.
+
+theta would soon be 0 or 1, where scores are infinite. The code squeezes every mask before it is "sent"
+(0 -> 0.01, 1 -> 0.99); here the bits are sent and the server squeezes its mode, which is the same (`smoothing`).
+The weights' constant is sqrt(2 / fan_in), as in the paper; the code has e / sqrt(fan_in) (`gain`). The paper counts
+H(f) bits a parameter, an entropy that is never coded; `coding: arithmetic` codes it, and counts what it writes.
+
+Shape legend: M clients of the cohort, D parameters, d of them masked, C running statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.frozen_weights import FrozenWeights, first_probabilities
+from fedcomp.algorithm.mask_training import TESTS, MaskTraining, masked_models, masked_part
+from fedcomp.algorithm.running_stats import gather, gather_stats, send, send_stats
+from fedcomp.client import LocalSolver
+from fedcomp.cohort import Cohort
+from fedcomp.compressor.check import check_choice, check_count
+from fedcomp.keys import Key
+from fedcomp.tensors import Part
+from fedcomp.wire import Field, Payload
+from fedcomp.wire.coding import Arithmetic, Coding, Unsigned, bits_for
+
+SMOOTHINGS = ("affine", "clip")
+CODINGS = ("plain", "arithmetic", "prior")
+DOWNLINKS = ("theta", "counts")
+
+
+@dataclass(frozen=True)
+class FedPMState:
+    """What lives from round to round.
+
+    Attributes:
+        weights: [D] frozen weights; the values of normalisation layers among them.
+        theta: [D] probabilities of the mask; 1 for what is not masked. stats: [C] running statistics.
+        ones: [D] masks received since the last reset that have a one. total: [1] masks since then.
+    """
+
+    weights: Tensor
+    theta: Tensor
+    stats: Tensor
+    ones: Tensor
+    total: Tensor
+
+
+@dataclass(frozen=True)
+class FedPM:
+    """Probabilistic masks up, probabilities down.
+
+    Attributes:
+        client: trains the scores.
+        frozen, gain: see frozen_weights.py. theta0: first probabilities, "normal" for sigma(N(0, 1)), or a number.
+        ste, clamp, normalisation: see mask_training.py.
+        prior: lambda_0 of the Beta posterior, at least 1. reset_every: rounds between its resets; 0: never.
+        smoothing: affine, clamp + (1 - 2 clamp) mode, or clip to [clamp, 1 - clamp].
+        coding: plain, one bit an entry; arithmetic, coded by the mask's share of ones, sent beside it; prior, coded by
+            the probabilities theta that the server sent.
+        downlink: theta, floats; counts, the posterior's counts (log2(K + 1) bits an entry after a reset in each round),
+            and nothing in the first round.
+        test: what is logged as "test": sample, the mean over `test_samples` drawn masks, expected or threshold.
+        weights: "uniform", as in the paper, or "samples".
+    """
+
+    client: LocalSolver
+    frozen: str = "signed_constant"
+    gain: str | float = "kaiming"
+    theta0: str | float = "normal"
+    ste: str = "identity"
+    clamp: float = 0.01
+    normalisation: str = "frozen"
+    prior: float = 1.0
+    reset_every: int = 1
+    smoothing: str = "affine"
+    coding: str = "plain"
+    downlink: str = "theta"
+    test: str = "sample"
+    test_samples: int = 3
+    weights: str = "uniform"
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.smoothing", self.smoothing, SMOOTHINGS)
+        check_choice("algorithm.coding", self.coding, CODINGS)
+        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
+        check_choice("algorithm.test", self.test, TESTS)
+        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_count("algorithm.test_samples", self.test_samples)
+        if not 1 <= self.prior < float("inf"):
+            raise ValueError(
+                f"algorithm.prior={self.prior} must be a number of at least 1, or the posterior has no mode"
+            )
+        if not isinstance(self.reset_every, int) or self.reset_every < 0:
+            raise ValueError(f"algorithm.reset_every={self.reset_every} must be a number of rounds, or 0 for never")
+        if self.downlink == "counts" and self.weights != "uniform":
+            raise ValueError("algorithm.downlink=counts needs algorithm.weights=uniform: weighted masks are no counts")
+        _ = self.training, self.law  # they check their own options
+
+    @property
+    def training(self) -> MaskTraining:
+        """Local training."""
+        return MaskTraining(self.client, self.ste, self.clamp, self.normalisation)
+
+    @property
+    def law(self) -> FrozenWeights:
+        """The frozen weights' distribution."""
+        return FrozenWeights(self.frozen, self.gain)
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedPMState:
+        """Frozen weights and first probabilities, both from the run's seed. Raises ValueError: nothing to mask."""
+        part = masked_part(setup.tensors, "fedpm")
+        weights = self.law.draw(theta, setup.tensors, setup.key.fold("weights"))
+        first = part.put(
+            torch.ones_like(theta), part.take(first_probabilities(self.theta0, theta, setup.key.fold("theta")))
+        )
+        return FedPMState(weights, first, stats, torch.zeros_like(theta), theta.new_zeros(1))
+
+    def round(self, state: FedPMState, cohort: Cohort, ctx: Context) -> tuple[FedPMState, Metrics]:
+        """One round; `mask/ones` [M] is the share of ones sent, `mask/entropy` theta's mean entropy in bits."""
+        part = masked_part(ctx.clients.tensors, "fedpm")
+        theta = self._send_down(state, part, cohort, ctx)
+        weights = state.weights
+        if self.normalisation == "trained":
+            weights = part.rest.put(weights, send("normalisation", part.rest.take(weights), cohort.size, ctx))
+        stats = send_stats(state.stats, cohort.size, ctx)
+
+        local = self.training.run(weights, theta[None], stats, part, cohort, ctx)
+        mask = ctx.coin("mask").uniform(cohort.ids, part.size) < part.take(local.theta)
+        payload = Payload({"mask": Field(mask.to(torch.uint8), self._coding(part.take(theta)))}, paper_bits=part.size)
+        (received,) = ctx.link.up(payload).expect(mask=part.size)
+        if self.normalisation == "trained":
+            weights = part.rest.put(weights, gather("normalisation", part.rest.take(local.theta), cohort, ctx))
+        stats = gather_stats(local.stats, cohort, ctx)
+
+        keeps = bool(self.reset_every == 0 or ctx.round % self.reset_every)
+        share = cohort.weight * (cohort.size / cohort.weight.sum())
+        sums = torch.mv(received.t().to(torch.float32), share if self.weights == "samples" else torch.ones_like(share))
+        ones = part.take(state.ones) + sums if keeps else sums
+        total = state.total + cohort.size if keeps else torch.full_like(state.total, cohort.size)
+        after = FedPMState(weights, part.put(theta, self._mode(ones, total)), stats, part.put(state.ones, ones), total)
+        entropy = torch.special.entr(part.take(after.theta)) + torch.special.entr(1 - part.take(after.theta))
+        metrics = {
+            "train/loss": local.loss,
+            "mask/ones": mask.to(torch.float32).mean(1),
+            "mask/entropy": entropy.mean() / torch.log(entropy.new_tensor(2.0)),
+        }
+        return after, metrics
+
+    def deployed(self, state: FedPMState, key: Key) -> dict[str, Models]:
+        """Drawn masks, and w * theta and w * [theta > 1/2] beside them."""
+        return masked_models(state.weights, state.theta, state.stats, key, self.test, self.test_samples)
+
+    def _mode(self, ones: Tensor, total: Tensor) -> Tensor:
+        """theta [d] that follows from the counts, kept away from 0 and 1."""
+        mode = (self.prior - 1 + ones) / (2 * self.prior - 2 + total)
+        if self.smoothing == "clip":
+            return mode.clamp(self.clamp, 1 - self.clamp)
+        return self.clamp + (1 - 2 * self.clamp) * mode
+
+    def _send_down(self, state: FedPMState, part: Part, cohort: Cohort, ctx: Context) -> Tensor:
+        """theta [D] as the cohort receives it."""
+        if self.downlink == "theta":
+            return part.put(state.theta, send("theta", part.take(state.theta), cohort.size, ctx))
+        if ctx.round == 0:
+            return state.theta
+        total = int(state.total[0])
+        fields = {
+            "total": Field(state.total.to(torch.int64)[None], Unsigned(32)),
+            "ones": Field(part.take(state.ones).to(torch.int64)[None], Unsigned(bits_for(total + 1), total + 1)),
+        }
+        num, ones = ctx.link.broadcast(Payload(fields), cohort.size).expect(total=1, ones=part.size)
+        return part.put(state.theta, self._mode(ones[0].to(torch.float32), num[0].to(torch.float32)))
+
+    def _coding(self, theta: Tensor) -> Coding:
+        if self.coding == "plain":
+            return Unsigned(1)
+        return Arithmetic() if self.coding == "arithmetic" else Arithmetic(theta)

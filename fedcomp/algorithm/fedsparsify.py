@@ -1,0 +1,179 @@
+"""FedSparsify: clients prune their weights while they train, and send those that are left.
+
+D. Stripelis, U. Gupta, G. Ver Steeg, J. L. Ambite, "Federated progressive sparsification (purge, merge, tune)+", 2022
+(arXiv:2204.12430); as FedMRN's table 1 compares with it, at 97 % sparsity.
+
+Weights are pruned, not updates: after every local epoch the smallest |w| over all weight matrices together are set to
+zero and stay so until the round's end (masked gradients); after the last epoch the client sends the k weights that are
+left, with their places, and everything else (biases, normalisation) dense. The server averages the sparse models,
+or, with `merge: majority`, only the weights that at least half of the clients kept. Its model is the union of the
+clients', so it goes down dense. FedMRN's paper counts 32 k bits; the places are counted here.
+
+The schedule of the sparsity over rounds t = 0, ..., T is s_t = s_T + (s_0 - s_T) (1 - (F floor(t / F) - t_0) /
+(T - t_0))^3 (the official test script; its trainer has another), or constant; FedMRN says only "97 %".
+
+Shape legend: M clients of the cohort, A of them at work, D parameters, d of them in weight matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.running_stats import gather, gather_stats, send, send_stats
+from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
+from fedcomp.cohort import Cohort
+from fedcomp.compressor.check import check_choice, check_count
+from fedcomp.compressor.topk import TopK
+from fedcomp.keys import Key
+from fedcomp.tensors import WEIGHT, ParameterTensor, Part
+
+SCHEDULES = ("constant", "progressive")
+MERGES = ("mean", "majority")
+
+
+@dataclass(frozen=True)
+class FedSparsifyState:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [D] the server's model. stats: [C] its running statistics.
+    """
+
+    theta: Tensor
+    stats: Tensor
+
+
+@dataclass(frozen=True)
+class FedSparsify:
+    """Pruning during local training, mean of the sparse models.
+
+    Attributes:
+        client: trains locally.
+        sparsity: s_T, share of weights that are zero, in [0, 1).
+        schedule: constant, or progressive from `first_sparsity` (s_0).
+        start: t_0, rounds before it grows. every: F, rounds between its changes.
+        merge: mean or majority. positions: how places are written (compressor/topk.py).
+        weights: "samples" or "uniform".
+    """
+
+    client: LocalSolver
+    sparsity: float = 0.97
+    schedule: str = "constant"
+    first_sparsity: float = 0.0
+    start: int = 0
+    every: int = 1
+    merge: str = "mean"
+    positions: str = "auto"
+    weights: str = "samples"
+
+    def __post_init__(self) -> None:
+        for name in ("sparsity", "first_sparsity"):
+            value = getattr(self, name)
+            if not 0 <= value < 1:
+                raise ValueError(f"algorithm.{name}={value} must be in [0, 1): the share of weights that are zero")
+        check_choice("algorithm.schedule", self.schedule, SCHEDULES)
+        check_choice("algorithm.merge", self.merge, MERGES)
+        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_count("algorithm.every", self.every)
+        if not isinstance(self.start, int) or self.start < 0:
+            raise ValueError(f"algorithm.start={self.start} must be a round, 0 or later")
+        _ = self._codec(1)
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedSparsifyState:
+        """The model's own first weights, dense. Raises ValueError: there is nothing to prune."""
+        if not _matrices(setup.tensors).size:
+            raise ValueError(
+                "algorithm=fedsparsify prunes weight matrices, and this model has none: choose another model"
+            )
+        return FedSparsifyState(theta, stats)
+
+    def round(self, state: FedSparsifyState, cohort: Cohort, ctx: Context) -> tuple[FedSparsifyState, Metrics]:
+        """One round; `model/sparsity` is the share of zeros that clients send, `model/zeros` that of the server."""
+        part = _matrices(ctx.clients.tensors)
+        start = send("model", state.theta, cohort.size, ctx)
+        stats = send_stats(state.stats, cohort.size, ctx)
+        kept = self.num_kept(part.size, *ctx.progress)
+
+        local = self._train(start, stats, part, kept, cohort, ctx)
+        common = replace(ctx.common("weights", cohort), layers=part.layers)
+        codec = self._codec(kept)
+        payload = ctx.link.up(codec.encode(part.take(local.theta), common, ctx.coin("weights")))
+        sparse = codec.decode(payload, common)
+        weight = cohort.weight / cohort.weight.sum()
+        merged = torch.mv(sparse.t(), weight)
+        if self.merge == "majority":
+            agreed = (sparse != 0).sum(0) >= max(cohort.size // 2, 1)
+            merged = torch.where(agreed, merged, 0.0)
+        dense = gather("dense", part.rest.take(local.theta), cohort, ctx)
+        stats = gather_stats(local.stats, cohort, ctx)
+        theta = part.rest.put(part.put(start, merged), dense)
+        metrics = {
+            "train/loss": local.loss,
+            "model/sparsity": (part.take(local.theta) == 0).to(torch.float32).mean(1),
+            "model/zeros": (merged == 0).to(torch.float32).mean(),
+        }
+        return FedSparsifyState(theta, stats), metrics
+
+    def deployed(self, state: FedSparsifyState, key: Key) -> dict[str, Models]:
+        """The server's model, the union of the clients' last ones."""
+        return {"test": Models(state.theta[None], state.stats[None])}
+
+    def share(self, round_index: int, num_rounds: int) -> float:
+        """s_t of round t = `round_index`, the last of `num_rounds` being T."""
+        if self.schedule == "constant":
+            return self.sparsity
+        last = max(num_rounds - 1, self.start + 1)
+        now = self.every * (round_index // self.every)
+        done = min(max((now - self.start) / (last - self.start), 0.0), 1.0)
+        return self.sparsity + (self.first_sparsity - self.sparsity) * (1 - done) ** 3
+
+    def num_kept(self, dim: int, round_index: int, num_rounds: int) -> int:
+        """k = ceil((1 - s_t) d), at least 1."""
+        exact = (1 - self.share(round_index, num_rounds)) * dim
+        return max(1, min(dim, -int(-exact // 1) if exact - int(exact) > 1e-6 else int(exact)))
+
+    def _codec(self, kept: int) -> TopK:
+        return TopK(k=kept, positions=self.positions)
+
+    def _train(self, start: Tensor, stats: Tensor, part: Part, kept: int, cohort: Cohort, ctx: Context) -> LocalResult:
+        def train(data: LocalData, theta: Tensor, stats: Tensor) -> LocalResult:
+            mask = torch.ones(theta.shape[0], part.size, dtype=torch.bool, device=theta.device)
+            local = self.client.run(data, theta, stats, ctx.progress, self._hook(data, part, kept, mask))
+            weights = part.take(local.theta) * mask
+            return LocalResult(part.put(local.theta, weights * _largest(weights, kept)), local.stats, local.loss)
+
+        rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
+        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        return local
+
+    def _hook(self, data: LocalData, part: Part, kept: int, mask: Tensor) -> GradFn:
+        """Prunes at the end of every epoch, and holds zero what is pruned; `mask` [M, d] is what is left, in place."""
+        batching = self.client.batching
+        per_epoch = [max(1, -(-num // batching.batch_size)) for num in data.num_samples.tolist()]
+
+        def gradient(theta: Tensor, batch: Batch, step: int) -> Gradient:
+            rows = batch.num_rows
+            weights, own = part.take(theta), mask[:rows]
+            ends = [step > 0 and step % steps == 0 for steps in per_epoch[:rows]]
+            if any(ends):
+                chosen = torch.tensor(ends, device=theta.device)[:, None]
+                own.copy_(torch.where(chosen, _largest(weights, kept), own))
+            part.put_(theta, weights * own)
+            plain = data.gradient(theta, batch, step)
+            return Gradient(part.put(plain.grad, part.take(plain.grad) * own), plain.loss, plain.stats)
+
+        return gradient
+
+
+def _largest(weights: Tensor, kept: int) -> Tensor:
+    """[M, d] bool: the k largest |w| of each row; of equal ones, some."""
+    places = weights.abs().topk(kept, dim=1, sorted=False).indices
+    return torch.zeros_like(weights, dtype=torch.bool).scatter_(1, places, True)
+
+
+def _matrices(tensors: tuple[ParameterTensor, ...]) -> Part:
+    return Part.of(tensors, lambda tensor: tensor.kind == WEIGHT)

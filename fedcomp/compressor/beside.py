@@ -1,0 +1,64 @@
+"""A compressor that leaves some columns alone: they go as floats beside its message, and are counted.
+
+For scale and shift of BatchNorm, which are few and large: FedMRN (its section 5.1) and the programs that it compares
+with send them uncompressed, and count them as nothing.
+
+Shape legend: M senders in the cohort, D entries, d of them compressed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from fedcomp.cohort import Cohort
+from fedcomp.compressor.compose import Compressor, Memory
+from fedcomp.keys import Key
+from fedcomp.tensors import ParameterTensor, Part, is_normalisation
+from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire.coding import Float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside(Compressor):
+    """Compresses `part`, and sends the other columns dense; memories are those of the part.
+
+    Attributes:
+        part: the columns that the codec sees.
+    """
+
+    part: Part
+
+    def init(self, num_senders: int, like: Tensor) -> Memory:
+        """Empty memories for vectors like `like` [D]."""
+        return super().init(num_senders, self.part.take(like))
+
+    def encode(self, x: Tensor, memory: Memory, cohort: Cohort, common: Common, coin: Key) -> tuple[Payload, Memory]:
+        """The codec's fields, and `beside`, the other columns."""
+        payload, memory = super().encode(self.part.take(x), memory, cohort, self._known(common), coin)
+        assert "beside" not in payload.fields, "a codec has a field called beside"
+        fields = {**payload.fields, "beside": Field(self.part.rest.take(x).contiguous(), Float())}
+        return replace(payload, fields=fields), memory
+
+    def estimate(self, payload: Payload, memory: Memory, cohort: Cohort, common: Common) -> tuple[Tensor, Memory]:
+        """The codec's estimate of its columns, and the weighted sum of the others."""
+        fields = dict(payload.fields)
+        (beside,) = Payload({"beside": fields.pop("beside")}).expect(beside=self.part.rest.size)
+        inner = replace(payload, fields=fields)
+        estimate, memory = super().estimate(inner, memory, cohort, self._known(common))
+        whole = estimate.new_empty(self.part.dim)
+        self.part.rest.put_(whole, cohort.weight @ beside)
+        return self.part.put_(whole, estimate), memory
+
+    def _known(self, common: Common) -> Common:
+        side = None if common.side is None else self.part.take(common.side)
+        return replace(common, layers=self.part.layers, side=side)
+
+
+def spare_normalisation(compressor: Compressor, tensors: tuple[ParameterTensor, ...]) -> Compressor:
+    """The compressor, leaving normalisation layers' parameters alone; itself where there are none, or nothing else."""
+    part = Part.of(tensors, lambda tensor: not is_normalisation(tensor))
+    if compressor.codec.faithful or not part.size or not part.rest.size:
+        return compressor
+    return Beside(compressor.codec, compressor.feedback, compressor.estimator, part=part)

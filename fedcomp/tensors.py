@@ -1,0 +1,96 @@
+"""What the columns of a row of parameters are: the parameter tensors that they come from, and some of these as a part.
+
+Shape legend: M rows, D parameters, d of them in a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+WEIGHT, BIAS, NORMALISATION, OTHER = "weight", "bias", "normalisation", "other"
+
+
+@dataclass(frozen=True)
+class ParameterTensor:
+    """One parameter tensor of a model.
+
+    Attributes:
+        size: its entries.
+        kind: "weight", with at least two axes; "bias"; "normalisation", scale and shift of BatchNorm and its kin;
+            "other", such as the centres of a model that is no network.
+        fan_in: inputs of one output of the layer that it belongs to; 1 where that means nothing.
+    """
+
+    size: int
+    kind: str = OTHER
+    fan_in: int = 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the columns of rows [M, D]: those of whole parameter tensors.
+
+    Attributes:
+        dim: D.
+        runs: (first, end) columns of its tensors, neighbours joined.
+        layers: size of each of its tensors.
+    """
+
+    dim: int
+    runs: tuple[tuple[int, int], ...]
+    layers: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensors: Sequence[ParameterTensor], belongs: Callable[[ParameterTensor], bool]) -> Part:
+        """The tensors for which `belongs` says so."""
+        runs: list[tuple[int, int]] = []
+        layers, first = [], 0
+        for tensor in tensors:
+            end = first + tensor.size
+            if belongs(tensor):
+                layers.append(tensor.size)
+                start = runs.pop()[0] if runs and runs[-1][1] == first else first
+                runs.append((start, end))
+            first = end
+        return cls(first, tuple(runs), tuple(layers))
+
+    @property
+    def size(self) -> int:
+        """d."""
+        return sum(self.layers)
+
+    @property
+    def rest(self) -> Part:
+        """The other columns; their tensors are no longer told apart."""
+        ends = (0, *(column for run in self.runs for column in run), self.dim)
+        runs = tuple((first, end) for first, end in zip(ends[::2], ends[1::2], strict=True) if end > first)
+        return Part(self.dim, runs, tuple(end - first for first, end in runs))
+
+    def take(self, rows: Tensor) -> Tensor:
+        """The part's columns [..., d] of rows [..., D]; the rows themselves if it has all."""
+        if self.size == self.dim:
+            return rows
+        pieces = [rows[..., first:end] for first, end in self.runs]
+        return torch.cat(pieces, -1) if pieces else rows[..., :0]
+
+    def put(self, rows: Tensor, values: Tensor) -> Tensor:
+        """Rows [..., D] with the part's columns replaced by values [..., d]; `rows` stay as they are."""
+        if self.size == self.dim:
+            return values
+        return self.put_(rows.clone(), values)
+
+    def put_(self, rows: Tensor, values: Tensor) -> Tensor:
+        """As `put`, in place."""
+        sizes = [end - first for first, end in self.runs]
+        for (first, end), piece in zip(self.runs, values.split(sizes, -1) if sizes else (), strict=True):
+            rows[..., first:end] = piece
+        return rows
+
+
+def is_normalisation(tensor: ParameterTensor) -> bool:
+    """Whether it is a scale or shift of BatchNorm and its kin."""
+    return tensor.kind == NORMALISATION
