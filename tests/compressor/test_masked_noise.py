@@ -1,0 +1,131 @@
+"""Masked random noise: closed forms of the specification, with their standard errors."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.masked_noise import SMALLEST, MaskedNoise
+from fedcomp.compressor.stochastic_sign import StochasticSign
+from fedcomp.keys import Key
+from fedcomp.wire import Common
+
+NUM = 400_000
+
+
+def decoded(codec: MaskedNoise, u: float, num: int = NUM) -> Tensor:
+    """[n] float64 what `num` entries u are decoded to, each with noise and mask of its own."""
+    common = Common(Key(("noise",)), torch.arange(1), (num,))
+    payload = codec.encode(torch.full((1, num), u), common, Key(("coin",)))
+    return codec.decode(payload, common)[0].double()
+
+
+def near(values: Tensor, mean: float, sigmas: float = 5.0) -> bool:
+    """Whether the mean of values is `mean`, within so many standard errors."""
+    return abs(float(values.mean()) - mean) < sigmas * float(values.std()) / math.sqrt(len(values)) + 1e-12
+
+
+def uniform_mean(mask: str, t: float) -> float:
+    """E[u^] / alpha of u = t alpha over uniform noise."""
+    signed = math.copysign(1, t) * (abs(t) - t * t / 2 if abs(t) <= 1 else 0.5)
+    return signed if mask == "signed" else signed / 2
+
+
+def uniform_mse(mask: str, t: float) -> float:
+    """E[(u^ - u)^2] / alpha^2."""
+    t = abs(t)
+    if mask == "signed":
+        return 1 / 3 - t**2 + t**3 if t <= 1 else t**2 - t + 1 / 3
+    return t / 4 + 5 * t**3 / 12 if t <= 1 else (t**2 - t + 1 / 3) / 2 + t**2 / 2
+
+
+@pytest.mark.parametrize("mask", ["binary", "signed"])
+@pytest.mark.parametrize("t", [0.0, 0.1, -0.5, 1.0, 1.7])
+def test_uniform_noise_is_biased_as_the_closed_form_says(mask: str, t: float) -> None:
+    alpha = 0.02
+    out = decoded(MaskedNoise(mask, "uniform", alpha), t * alpha) / alpha
+    assert near(out, uniform_mean(mask, t))
+    assert near((out - t).square(), uniform_mse(mask, t))
+    if abs(t) == 0.5:
+        assert not near(out, t), "the paper calls it unbiased"
+
+
+@pytest.mark.parametrize("mask", ["binary", "signed"])
+@pytest.mark.parametrize("t", [0.2, -1.0, 2.5])
+def test_gaussian_noise_has_the_deviation_alpha(mask: str, t: float) -> None:
+    alpha, size = 0.5, abs(t)
+    signed = math.sqrt(2 / math.pi) * (1 - math.exp(-(t**2) / 2)) + size * math.erfc(size / math.sqrt(2))
+    out = decoded(MaskedNoise(mask, "gaussian", alpha), t * alpha) / alpha
+    assert near(out, math.copysign(signed if mask == "signed" else signed / 2, t))
+
+
+@pytest.mark.parametrize("t", [0.0, 0.4, -0.9, 1.0])
+def test_bernoulli_noise_with_signed_masks_is_stochastic_sign(t: float) -> None:
+    alpha = 0.25
+    out = decoded(MaskedNoise("signed", "bernoulli", alpha), t * alpha)
+    assert set(out.abs().tolist()) == {alpha}
+    assert near(out, t * alpha)
+    common = Common(Key(("sign",)), torch.arange(1), (NUM,))
+    sign = StochasticSign("fixed", alpha)
+    other = sign.decode(sign.encode(torch.full((1, NUM), t * alpha), common, Key(("c",))), common)[0].double()
+    error = math.sqrt((float(out.var()) + float(other.var())) / NUM)
+    assert abs(float(out.mean() - other.mean())) < 5 * error + 1e-12
+
+
+@pytest.mark.parametrize("mask", ["binary", "signed"])
+def test_moments_given_the_noise(mask: str) -> None:
+    """Mean c = clip(u / n) n, variance c (n - c) or n^2 - c^2: many masks over one noise, which the seed names."""
+    codec, num = MaskedNoise(mask, "uniform", 1.0, seed="derived"), 20_000
+    common = Common(Key(("fixed",)), torch.zeros(num, dtype=torch.int64), (7,))
+    u = torch.linspace(-0.6, 0.9, 7).expand(num, -1)
+    noise = codec.source(common, Key())
+    n = codec.draw(*noise, 7)[0].double()
+    rows = Common(Key(("fixed",)), torch.arange(num), (7,))
+    bits = Key(("coin",)).fold("mask").uniform(rows.ids, 7) < codec.share(u / n.float())
+    out = codec.value(bits).double() * n
+    c = (u[0].double() / n).clamp(codec.low, 1) * n
+    variance = c * (n - c) if mask == "binary" else n**2 - c**2
+    error = (variance / num).sqrt()
+    assert ((out.mean(0) - c).abs() <= 5 * error + 1e-6).all()
+    assert torch.allclose(out.var(0), variance, rtol=0.1, atol=1e-3)
+
+
+def test_masks_are_one_where_the_noise_is_the_update() -> None:
+    codec = MaskedNoise("signed", "gaussian", 0.1, seed="derived")
+    common = Common(Key(("x",)), torch.arange(3), (50,))
+    u = codec.draw(*codec.source(common, Key()), 50)
+    assert torch.equal(codec.decode(codec.encode(u, common, Key(("c",))), common), u)
+
+
+def test_deterministic_masks_point_the_same_way() -> None:
+    common, u = Common(Key(("x",)), torch.arange(3), (50,)), torch.randn(3, 50, generator=Key(("u",)).generator())
+    for codec in (MaskedNoise("binary", stochastic=False), MaskedNoise("signed", stochastic=False)):
+        out = codec.decode(codec.encode(u, common, Key(("c",))), common)
+        assert (out * u >= 0).all()
+        assert (out.abs() > 0).float().mean() == pytest.approx(1.0 if codec.mask == "signed" else 0.5, abs=0.15)
+
+
+def test_noise_is_never_zero_and_saturates() -> None:
+    codec = MaskedNoise("signed", "uniform", 1e-9)
+    noise = codec.draw(Key(("n",)), torch.arange(2), 1000)
+    assert (noise == SMALLEST).all()
+    out = decoded(MaskedNoise("binary", "uniform", 0.01), 5.0)
+    assert out.abs().max() <= 0.01
+    assert near(out, 0.0025)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"alpha": 0}, "alpha=0 must be a positive number"),
+        ({"alpha": -0.1}, "alpha=-0.1 must be a positive number"),
+        ({"mask": "ternary"}, "mask=ternary must be one of binary, signed"),
+        ({"noise": "cauchy"}, "noise=cauchy must be one of uniform, gaussian, bernoulli"),
+    ],
+)
+def test_wrong_options_are_one_line(options: dict, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        MaskedNoise(**options)
