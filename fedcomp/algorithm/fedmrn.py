@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.drawn import drawn
 from fedcomp.algorithm.local_training import training_metrics
 from fedcomp.algorithm.running_stats import gather, gather_stats, send_stats
 from fedcomp.algorithm.shared_model import at_end, at_start
@@ -152,14 +153,14 @@ class FedMRN:
         ratio = u / noise
         clipped = None if share is None else ratio.clamp(self.codec.low, 1.0)
         if not self.sm:
-            bits = ratio > 0
-        elif share is None:
-            bits = draws < self.codec.share(ratio)
+            bits = (ratio > 0).to(torch.float32)
         else:
-            bits = draws < self.codec.share(ratio).clamp_(max=1.0).mul_(share)
-        value = self.codec.value(bits)
+            chance = self.codec.share(ratio).clamp_(max=1.0)
+            bits = drawn(chance if share is None else chance.mul_(share), draws)
+        value = bits if self.mask == "binary" else bits.mul_(2.0).sub_(1.0)
         if share is not None and clipped is not None:
-            value = torch.where(draws < share, value, clipped)
+            masked = drawn(share, draws)
+            value = value.mul_(masked).add_(clipped.mul_(1.0 - masked))
         return value.mul_(noise)
 
     def _masked(self, tensors: tuple[ParameterTensor, ...]) -> Part:

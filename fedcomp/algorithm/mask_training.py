@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Models
+from fedcomp.algorithm.drawn import drawn
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
 from fedcomp.cohort import Cohort
 from fedcomp.compressor.check import check_choice
@@ -89,7 +90,7 @@ class MaskTraining:
         def gradient(variables: Tensor, batch: Batch, step: int) -> Gradient:
             theta = torch.sigmoid(part.take(variables))
             draws = key.fold(step).uniform(data.ids[: batch.num_rows], part.size)
-            masked = torch.where(draws < theta, frozen, 0.0)
+            masked = drawn(theta, draws).mul_(frozen)
             plain = data.gradient(part.put(variables, masked), batch, step)
             slope = (1.0 - theta).mul_(theta).mul_(frozen)
             if self.ste == "p_weighted":

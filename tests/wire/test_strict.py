@@ -9,7 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcomp.wire import Field, Payload, WireError
-from fedcomp.wire.coding import Ascending, Bitmap, Coding, Digits, Elias, Float, Rice, RunLength, Shortest, Unsigned
+from fedcomp.wire.coding import (
+    Arithmetic,
+    Ascending,
+    Bitmap,
+    Coding,
+    Digits,
+    Elias,
+    Float,
+    Rice,
+    RunLength,
+    Shortest,
+    Unsigned,
+)
 from fedcomp.wire.packing import FieldLayout, layout, pack, unpack
 
 CPU = torch.device("cpu")
@@ -48,7 +60,7 @@ def test_impossible_bits_are_refused(coding: Coding, text: str, num: int, messag
 
 
 CODINGS = [
-    *(Unsigned(5), Unsigned(5, 20), Digits(3), Digits(5), Rice(2), Rice(2, 40), Ascending(40), Bitmap(3)),
+    *(Arithmetic(), Unsigned(5), Unsigned(5, 20), Digits(3), Digits(5), Rice(2), Rice(2, 40), Ascending(40), Bitmap(3)),
     *(Elias(), Elias(9), RunLength(1), RunLength(5), Shortest((Digits(11), RunLength(5)))),
 ]
 

@@ -1,0 +1,185 @@
+"""FedMRN: what the specification says of its training, its steps and its bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context
+from fedcomp.algorithm.drawn import drawn
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.fedmrn import FedMRN
+from fedcomp.algorithm.local_training import train_locally
+from fedcomp.client.sgd import Sgd
+from fedcomp.cohort import Cohort
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.keys import Key
+from fedcomp.model.build import build
+from fedcomp.model.cnn_bn import cnn4_bn, cnn8_bn
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.tensors import ParameterTensor, is_normalisation
+from fedcomp.wire import Ledger
+from tests.conformance import world
+
+SGD, STEP, DENSE = Sgd(lr=0.1, batch_size=4, epochs=3), ServerSgd(), Compressor(Dense())
+
+
+@dataclass(frozen=True)
+class NeverMasked(FedMRN):
+    """Progressive probability 0, and the clients' u instead of a new state."""
+
+    def share(self, step: int, num_steps: Tensor) -> Tensor:
+        return torch.zeros(num_steps.shape)
+
+    def round(self, state: Any, cohort: Cohort, ctx: Context) -> Any:
+        start = state.theta
+        part = self._masked(ctx.clients.tensors)
+        return self._train(start, state.stats, part, cohort, ctx), {}
+
+
+@dataclass(frozen=True)
+class Changes(FedAvg):
+    """FedAvg's local changes instead of a new state."""
+
+    def round(self, state: Any, cohort: Cohort, ctx: Context) -> Any:
+        return train_locally(
+            self.client, state.theta.expand(cohort.size, -1), state.stats.expand(cohort.size, -1), cohort, ctx
+        ), {}
+
+
+def test_progressive_probability_zero_is_fedavg_with_clipping() -> None:
+    masked = world.simulation(NeverMasked(SGD, STEP, DENSE, "signed", "bernoulli", 10.0))
+    (u, saturated), _, _ = masked.round(0, masked.init(), Ledger())
+    plain = world.simulation(Changes(SGD, STEP, DENSE, DENSE))
+    change, _, _ = plain.round(0, plain.init(), Ledger())
+    assert torch.allclose(u.theta, change.theta, atol=1e-5)
+    assert not saturated.any()
+    clipping = world.simulation(NeverMasked(SGD, STEP, DENSE, "signed", "bernoulli", 0.02))
+    (u, saturated), _, _ = clipping.round(0, clipping.init(), Ledger())
+    assert saturated.mean() > 0.1
+    assert not torch.allclose(u.theta, change.theta, atol=1e-3)
+
+
+def test_draws_are_exact() -> None:
+    chance = torch.tensor([-3.0, 0.0, 2.0**-24, 0.25, 0.25 + 2**-24, 0.1, 1.0, 1e9])
+    for draw in (0.0, 2.0**-24, 0.25, 0.1, 1 - 2.0**-24):
+        draws = torch.full_like(chance, draw)
+        assert torch.equal(drawn(chance, draws), (draws < chance).float())
+
+
+def test_share_of_a_step_is_linear_in_the_clients_own_steps() -> None:
+    algorithm = FedMRN(SGD, STEP, DENSE)
+    steps = torch.tensor([10, 4])
+    assert algorithm.share(0, steps).tolist() == pytest.approx([0.1, 0.25])
+    assert algorithm.share(3, steps).tolist() == pytest.approx([0.4, 1.0])
+    fast = FedMRN(SGD, STEP, DENSE, ramp=0.5, power=2.0)
+    assert fast.share(1, steps).tolist() == pytest.approx([0.16, 1.0])
+
+
+@pytest.mark.parametrize("mask", ["binary", "signed"])
+def test_error_of_a_step_and_the_corrected_proposition_1(mask: str) -> None:
+    """E||u^ - clipped||^2 = p E||masked - clipped||^2, and sqrt(mean of p over S steps) = sqrt((S + 1) / (2 S))."""
+    algorithm, num, num_steps = FedMRN(SGD, STEP, DENSE, mask), 20_000, 8
+    noise = algorithm.codec.draw(Key(("n",)), torch.arange(1), num)
+    u = 0.005 * torch.randn(1, num, generator=Key(("u",)).generator())
+    clipped = (u / noise).clamp(algorithm.codec.low, 1) * noise
+
+    def error(share: float | None, step: int) -> float:
+        draws = Key(("draw", step)).uniform(torch.arange(1), num)
+        given = None if share is None else torch.tensor([[share]])
+        return float((algorithm.perturbed(u, noise, draws, given) - clipped).double().square().sum())
+
+    whole = sum(error(None, 100 + step) for step in range(num_steps)) / num_steps
+    shares = [float(algorithm.share(step, torch.tensor([num_steps]))) for step in range(num_steps)]
+    each = [error(share, step) for step, share in enumerate(shares)]
+    assert [one / whole for one in each] == pytest.approx(shares, abs=0.05)
+    factor = (sum(each) / num_steps / whole) ** 0.5
+    corrected, printed = (
+        ((num_steps + 1) / (2 * num_steps)) ** 0.5,
+        (sum(share**2 for share in shares) / num_steps) ** 0.5,
+    )
+    assert factor == pytest.approx(corrected, abs=0.02)
+    assert abs(factor - printed) > 0.05
+
+
+def test_a_step_has_the_clipped_mean() -> None:
+    algorithm, num = FedMRN(SGD, STEP, DENSE, "signed"), 40_000
+    noise, u = torch.tensor([0.004, -0.003, 0.001]), torch.tensor([0.002, 0.001, 0.002])
+    rows = noise.expand(num, -1), Key(("d",)).uniform(torch.arange(num), 3)
+    mean = algorithm.perturbed(u.expand(num, -1), rows[0], rows[1], torch.tensor([[0.3]])).double().mean(0)
+    assert torch.allclose(mean, torch.tensor([0.002, 0.001, 0.001], dtype=torch.float64), atol=5e-5)
+
+
+@pytest.mark.parametrize("noise", ["uniform", "bernoulli"])
+def test_a_round_moves_no_weight_by_more_than_alpha(noise: str) -> None:
+    sim = world.simulation(FedMRN(SGD, STEP, DENSE, "signed", noise, 0.01))
+    state = sim.init()
+    after, _, metrics = sim.round(0, state, Ledger())
+    moved = (after.theta - state.theta).abs()
+    assert 0 < float(moved.max()) <= 0.01 * (1 + 1e-5)
+    assert (metrics["mask/saturated"] > 0).all()
+
+
+def test_without_learning_binary_masks_send_nothing_and_signed_ones_noise() -> None:
+    still = Sgd(lr=1e-30, batch_size=4)
+    sim = world.simulation(FedMRN(still, STEP, DENSE, "binary"))
+    state = sim.init()
+    after, _, _ = sim.round(0, state, Ledger())
+    assert torch.equal(after.theta, state.theta)
+    signed, alpha = world.simulation(FedMRN(still, STEP, DENSE, "signed", alpha=0.3)), 0.3
+    moves, expected = [], []
+    for index in range(40):
+        after, cohort, _ = signed.round(index, state, Ledger())
+        moves.append(after.theta - state.theta)
+        expected.append(alpha**2 / 3 * float(cohort.weight.square().sum()))
+    moved = torch.stack(moves)
+    assert float(moved.square().mean()) == pytest.approx(sum(expected) / len(expected), rel=0.1)
+    assert abs(float(moved.mean())) < 5 * float(moved.std()) / moved.numel() ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("factory", "shape", "outputs", "masked", "real"),
+    [
+        (cnn4_bn, (1, 28, 28), 10, 389_920, 1.155),
+        (cnn4_bn, (3, 32, 32), 10, 398_176, 1.152),
+        (cnn8_bn, (3, 32, 32), 10, 1_181_536, 1.102),
+        (cnn8_bn, (3, 32, 32), 100, 1_273_696, 1.095),
+    ],
+)
+def test_bits_per_parameter_with_batch_norm(factory: Any, shape: Any, outputs: int, masked: int, real: float) -> None:
+    """A mask, a seed, and BatchNorm's four floats a channel; the paper says 1, and its code sends counters too."""
+    model = build(factory, Key(("m",)), shape, outputs, "classification")
+    weights = sum(tensor.size for tensor in model.tensors if not is_normalisation(tensor))
+    assert weights == masked
+    sent = weights + 64 + 32 * (model.dim - weights) + 32 * model.num_stats
+    assert sent / model.dim == pytest.approx(real, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"alpha": 0.0}, r"algorithm.alpha=0.0 must be a positive number"),
+        ({"ramp": 1.5}, r"algorithm.ramp=1.5 must be in \(0, 1\].*the last step would not train what is sent"),
+        ({"ramp": 0.0}, r"algorithm.ramp=0.0 must be in \(0, 1\]"),
+        ({"power": -1.0}, "algorithm.power=-1.0 must be a positive number"),
+        ({"mask": "soft"}, "algorithm.mask=soft must be one of binary, signed"),
+        ({"weights": "even"}, "algorithm.weights=even must be samples or uniform"),
+    ],
+)
+def test_wrong_options_are_one_line(options: dict, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        FedMRN(SGD, STEP, DENSE, **options)
+
+
+def test_a_model_without_weights_is_refused() -> None:
+    sim = world.simulation(FedMRN(SGD, STEP, DENSE))
+    only_norms = (ParameterTensor(3, "normalisation"),)
+    from fedcomp.algorithm.contract import Setup
+
+    with pytest.raises(ValueError, match="this model has none: choose another model"):
+        sim.algorithm.init(torch.zeros(3), torch.zeros(0), Setup(2, only_norms, Key()))

@@ -1,0 +1,189 @@
+"""FedPM: aggregation, gradients straight through the mask, frozen weights, bits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Setup
+from fedcomp.algorithm.fedpm import FedPM
+from fedcomp.algorithm.frozen_weights import GAINS, FrozenWeights, first_probabilities
+from fedcomp.algorithm.mask_training import MaskTraining
+from fedcomp.client import Batch, Gradient
+from fedcomp.client.adam import Adam
+from fedcomp.client.sgd import Sgd
+from fedcomp.keys import Key
+from fedcomp.tensors import BIAS, NORMALISATION, WEIGHT, ParameterTensor, Part
+from fedcomp.wire import Ledger
+from tests.conformance import world
+
+SCORES, STILL = Adam(lr=0.1, batch_size=4), Adam(lr=1e-12, batch_size=4)
+
+
+def test_the_estimate_is_unbiased_with_the_variance_of_its_draws() -> None:
+    """Without learning E theta' = theta, and E||theta' - theta||^2 = sum theta (1 - theta) / K <= d / (4 K)."""
+    sim = world.simulation(FedPM(STILL, smoothing="clip", clamp=1e-6), participation=world.FULL)
+    state = sim.init()
+    thetas = torch.stack([sim.round(index, state, Ledger())[0].theta for index in range(300)]).double()
+    theta = state.theta.double()
+    variance = float((theta * (1 - theta)).sum()) / world.NUM_CLIENTS
+    errors = (thetas - theta).square().sum(1)
+    assert abs(float(errors.mean()) - variance) < 5 * float(errors.std()) / 300**0.5
+    assert variance <= len(theta) / (4 * world.NUM_CLIENTS)
+    each = thetas.mean(0) - theta
+    assert each.abs().max() < 5 * float(thetas.std(0).max()) / 300**0.5
+
+
+def test_the_mode_is_the_squeezed_mean() -> None:
+    sim = world.simulation(FedPM(SCORES), participation=world.FULL)
+    state, _, _ = sim.round(0, sim.init(), Ledger())
+    grid = 0.01 + 0.98 * torch.arange(world.NUM_CLIENTS + 1) / world.NUM_CLIENTS
+    assert torch.isin((state.theta * 1e5).round(), (grid * 1e5).round()).all()
+    assert float(torch.logit(grid).abs().max()) == pytest.approx(4.59512, abs=1e-5)
+    alone = world.simulation(FedPM(SCORES), participation=world.FULL, sizes=(9,))
+    one, _, _ = alone.round(0, alone.init(), Ledger())
+    assert set(one.theta.tolist()) == {float(grid[0]), float(grid[-1])}
+
+
+def test_a_posterior_that_is_not_reset_counts_on() -> None:
+    sim = world.simulation(FedPM(SCORES, reset_every=0, prior=2.0, smoothing="clip"), participation=world.FULL)
+    state = world.run(sim, last=3)
+    assert float(state.total) == 3 * world.NUM_CLIENTS
+    mode = (1 + state.ones) / (2 + state.total)
+    assert torch.allclose(state.theta, mode.clamp(0.01, 0.99))
+    every = world.run(world.simulation(FedPM(SCORES, reset_every=2), participation=world.FULL), last=3)
+    assert float(every.total) == world.NUM_CLIENTS
+
+
+def test_counts_down_are_the_probabilities_down() -> None:
+    floats = world.simulation(FedPM(SCORES), participation=world.FULL)
+    counts = world.simulation(FedPM(SCORES, downlink="counts"), participation=world.FULL)
+    ledgers = Ledger(), Ledger()
+    states = [world.run(sim, ledger=ledger) for sim, ledger in zip((floats, counts), ledgers, strict=True)]
+    assert torch.allclose(states[0].theta, states[1].theta, atol=1e-6)
+    dim, rounds = floats.model.dim, floats.rounds
+    assert ledgers[0].counters()["broadcast"] == rounds * 32 * dim
+    assert ledgers[1].counters()["broadcast"] == (rounds - 1) * (32 + 3 * dim)
+
+
+@pytest.mark.parametrize("coding", ["plain", "arithmetic", "prior"])
+def test_coded_masks_are_the_same_masks(coding: str) -> None:
+    plain = world.run(world.simulation(FedPM(SCORES)))
+    ledger = Ledger()
+    coded = world.run(world.simulation(FedPM(SCORES, coding=coding)), ledger=ledger)
+    assert torch.equal(plain.theta, coded.theta)
+
+
+def test_masks_that_settle_cost_less_by_the_servers_probabilities() -> None:
+    ledgers = {}
+    for coding in ("plain", "prior"):
+        ledgers[coding] = Ledger()
+        client = Adam(lr=0.3, batch_size=4, epochs=3)
+        sim = world.simulation(FedPM(client, coding=coding), participation=world.FULL, rounds=12)
+        world.run(sim, ledger=ledgers[coding])
+    assert ledgers["prior"].counters()["uplink"] < 0.9 * ledgers["plain"].counters()["uplink"]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Data whose loss is sum c w m: its gradient at any weights is c."""
+
+    ids: Tensor
+    slope: Tensor
+
+    def gradient(self, theta: Tensor, batch: Batch, step: int) -> Gradient:
+        return Gradient(self.slope.expand(theta.shape).clone(), torch.zeros(len(theta)), batch.stats)
+
+
+@pytest.mark.parametrize("ste", ["identity", "p_weighted"])
+def test_the_gradient_goes_straight_through_the_draw(ste: str) -> None:
+    tensors = (ParameterTensor(6, WEIGHT, 2), ParameterTensor(2, NORMALISATION), ParameterTensor(3, BIAS, 2))
+    part, generator = Part.of(tensors, lambda tensor: tensor.kind != NORMALISATION), Key(("g",)).generator()
+    weights, slope = torch.randn(11, generator=generator), torch.randn(11, generator=generator)
+    scores = torch.randn(2, 11, generator=generator)
+    batch = Batch(torch.zeros(2, 1), torch.zeros(2, 1), None, torch.zeros(2, 0))
+    data = Linear(torch.arange(2), slope)
+    for normalisation in ("frozen", "trained"):
+        training = MaskTraining(Sgd(lr=1.0), ste, 0.01, normalisation)
+        grads = [training._hook(data, weights, part, Key((draw,)))(scores, batch, 0).grad for draw in ("a", "b")]
+        assert torch.equal(*grads)
+        theta = torch.sigmoid(scores)
+        wanted = slope * weights * theta * (1 - theta) * (theta if ste == "p_weighted" else 1)
+        assert torch.allclose(part.take(grads[0]), part.take(wanted), atol=1e-6)
+        rest = slope[6:8].expand(2, -1) if normalisation == "trained" else torch.zeros(2, 2)
+        assert torch.equal(part.rest.take(grads[0]), rest)
+
+
+def test_frozen_weights_never_change_and_follow_from_the_seed() -> None:
+    sim = world.simulation(FedPM(SCORES), module=world.with_batch_norm)
+    first, after = sim.init(), world.run(sim)
+    assert torch.equal(first.weights, after.weights)
+    assert torch.equal(first.weights, world.simulation(FedPM(SCORES), module=world.with_batch_norm).init().weights)
+    other = replace(sim, key=Key(("run", 1))).init()
+    assert not torch.equal(other.weights, first.weights)
+
+
+@pytest.mark.parametrize("gain", [*GAINS, 0.7])
+def test_signed_constants(gain: str | float) -> None:
+    tensors = (ParameterTensor(4000, WEIGHT, 100), ParameterTensor(5, NORMALISATION), ParameterTensor(400, BIAS, 100))
+    weights = FrozenWeights("signed_constant", gain).draw(torch.full((4405,), 7.0), tensors, Key(("w",)))
+    scale = (GAINS[gain] if isinstance(gain, str) else gain) / 10
+    assert weights[:4000].abs().unique().tolist() == pytest.approx([scale])
+    assert weights[4005:].abs().unique().tolist() == pytest.approx([scale])
+    assert abs(float(weights[:4000].mean())) < 5 * scale / 4000**0.5
+    assert weights[4000:4005].tolist() == [7.0] * 5
+    for law in ("uniform", "normal"):
+        drawn = FrozenWeights(law, gain).draw(torch.zeros(4405), tensors, Key(("w",)))
+        assert float(drawn[:4000].std()) == pytest.approx(scale, rel=0.06)
+
+
+def test_a_half_masked_layer_keeps_the_second_moment_as_its_gain_says() -> None:
+    width, x = 512, torch.randn(400, 512, generator=Key(("x",)).generator()).relu()
+    for gain, wanted in (("kaiming", 0.5), ("e_fan_in", 1.85), ("two_over_fan_in", 1.0)):
+        tensors = (ParameterTensor(width * width, WEIGHT, width),)
+        weights = FrozenWeights(gain=gain).draw(torch.zeros(width * width), tensors, Key(("w", gain)))
+        mask = Key(("m",)).uniform(torch.zeros(1, dtype=torch.int64), width * width)[0] < 0.5
+        y = (x @ (weights * mask).view(width, width).t()).relu()
+        assert float(y.square().mean() / x.square().mean()) == pytest.approx(wanted, rel=0.05)
+
+
+def test_first_probabilities() -> None:
+    normal = torch.logit(first_probabilities("normal", torch.zeros(20_000), Key(("t",))))
+    assert abs(float(normal.mean())) < 0.04
+    assert float(normal.std()) == pytest.approx(1, abs=0.03)
+    assert first_probabilities(0.5, torch.zeros(3), Key()).tolist() == [0.5] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"theta0": 1.0}, "algorithm.theta0=1.0 must be normal, or a number between 0 and 1"),
+        ({"theta0": "half"}, "algorithm.theta0=half must be normal"),
+        ({"clamp": 0.0}, "algorithm.clamp=0.0 must be between 0 and 0.5"),
+        ({"prior": 0.5}, "algorithm.prior=0.5 must be a number of at least 1"),
+        ({"gain": "xavier"}, "algorithm.gain=xavier must be one of kaiming, e_fan_in, two_over_fan_in"),
+        ({"frozen": "zeros"}, "algorithm.frozen=zeros must be one of signed_constant"),
+        ({"ste": "reinmax"}, "algorithm.ste=reinmax must be one of identity, p_weighted"),
+        ({"downlink": "counts", "weights": "samples"}, "weighted masks are no counts"),
+        ({"test_samples": 0}, "algorithm.test_samples=0 must be a whole number"),
+    ],
+)
+def test_wrong_options_are_one_line(options: dict, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        world.simulation(FedPM(SCORES, **options)).init()
+
+
+def test_a_model_without_weights_is_refused() -> None:
+    with pytest.raises(ValueError, match="this model has none: choose another model"):
+        FedPM(SCORES).init(torch.zeros(3), torch.zeros(0), Setup(2, (ParameterTensor(3, NORMALISATION),), Key()))
+
+
+def test_entropy_of_masks_is_what_the_metrics_say() -> None:
+    sim = world.simulation(FedPM(STILL, theta0=0.5), participation=world.FULL)
+    _, _, metrics = sim.round(0, sim.init(), Ledger())
+    assert float(metrics["mask/ones"].mean()) == pytest.approx(0.5, abs=0.1)
+    assert 0 < float(metrics["mask/entropy"]) <= 1 + math.ulp(1)

@@ -1,0 +1,68 @@
+"""FedSparsify: exact sparsity, its schedule, and FedAvg at none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.fedsparsify import FedSparsify
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.wire import Ledger
+from tests.conformance import world
+
+SGD = Sgd(lr=0.1, batch_size=4, epochs=3, momentum=0.5)
+WEIGHTS = 5 * 4 + 4 * 3
+
+
+@pytest.mark.parametrize("sparsity", [0.5, 0.9, 0.97])
+def test_clients_send_exactly_the_weights_that_are_left(sparsity: float) -> None:
+    sim = world.simulation(FedSparsify(SGD, sparsity))
+    state, cohort, metrics = sim.round(0, sim.init(), Ledger())
+    kept = sim.algorithm.num_kept(WEIGHTS, 0, 4)
+    assert kept == {0.5: 16, 0.9: 4, 0.97: 1}[sparsity]
+    assert metrics["model/sparsity"].tolist() == pytest.approx([1 - kept / WEIGHTS] * cohort.size)
+    weights = torch.cat((state.theta[:20], state.theta[24:36]))
+    assert kept <= int((weights != 0).sum()) <= kept * cohort.size
+    assert (state.theta[20:24] != 0).all()
+
+
+def test_no_sparsity_is_fedavg() -> None:
+    dense = Compressor(Dense())
+    sparse = world.run(world.simulation(FedSparsify(SGD, 0.0)))
+    plain = world.run(world.simulation(FedAvg(SGD, ServerSgd(), dense, dense)))
+    assert torch.allclose(sparse.theta, plain.theta, atol=1e-6)
+
+
+def test_the_progressive_schedule_is_the_test_scripts() -> None:
+    algorithm = FedSparsify(SGD, 0.97, "progressive")
+    shares = [algorithm.share(t, 201) for t in (0, 1, 20, 50, 100, 200)]
+    assert shares == pytest.approx([0, 0.0145, 0.2629, 0.5608, 0.8488, 0.97], abs=1e-4)
+    steps = FedSparsify(SGD, 0.97, "progressive", every=10, start=20)
+    assert steps.share(5, 201) == steps.share(20, 201) == 0
+    assert steps.share(37, 201) == steps.share(30, 201) > 0
+
+
+def test_a_majority_keeps_what_half_of_the_clients_kept() -> None:
+    union = world.run(world.simulation(FedSparsify(SGD, 0.8), participation=world.FULL), last=1)
+    agreed = world.run(world.simulation(FedSparsify(SGD, 0.8, merge="majority"), participation=world.FULL), last=1)
+    kept = agreed.theta != 0
+    assert torch.equal(agreed.theta[kept], union.theta[kept])
+    assert int(kept.sum()) < int((union.theta != 0).sum())
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"sparsity": 1.0}, r"algorithm.sparsity=1.0 must be in \[0, 1\)"),
+        ({"schedule": "cubic"}, "algorithm.schedule=cubic must be one of constant, progressive"),
+        ({"merge": "max"}, "algorithm.merge=max must be one of mean, majority"),
+        ({"every": 0}, "algorithm.every=0 must be a whole number"),
+    ],
+)
+def test_wrong_options_are_one_line(options: dict, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        FedSparsify(SGD, **options)

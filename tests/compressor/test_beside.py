@@ -1,0 +1,63 @@
+"""Normalisation layers' parameters beside a compressor."""
+
+from __future__ import annotations
+
+import torch
+
+from fedcomp.cohort import Cohort
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.beside import Beside, spare_normalisation
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.randk import RandK
+from fedcomp.compressor.sign import Sign
+from fedcomp.compressor.spatial import Spatial
+from fedcomp.keys import Key
+from fedcomp.tensors import BIAS, NORMALISATION, WEIGHT, ParameterTensor, Part
+from fedcomp.wire import Common, Ledger, Link, WireLink
+
+TENSORS = (ParameterTensor(30, WEIGHT), ParameterTensor(3, NORMALISATION), ParameterTensor(3, BIAS))
+SIZES = tuple(tensor.size for tensor in TENSORS)
+COHORT = Cohort.of((1, 4), torch.tensor([0.25, 0.75]))
+X = torch.randn(2, 36, generator=Key(("x",)).generator())
+
+
+def sent(compressor: Compressor, link: type[Link] = Link) -> tuple[torch.Tensor, Ledger]:
+    """What the receiver estimates of two senders' rows X, and the ledger."""
+    ledger, common = Ledger(), Common(Key(("k",)), COHORT.ids, SIZES)
+    ledger.add_round(2)
+    memory = compressor.init(5, X[0])
+    estimate, _ = compressor.send_up(X, memory, COHORT, link(ledger), common, Key(("coin",)))
+    return estimate, ledger
+
+
+def test_other_columns_are_exact_and_counted() -> None:
+    spared = spare_normalisation(Compressor(Sign(granularity="model")), TENSORS)
+    estimate, ledger = sent(spared)
+    assert torch.allclose(estimate[30:33], COHORT.weight @ X[:, 30:33])
+    columns = [*range(30), *range(33, 36)]
+    part, signs = X[:, columns], torch.where(X[:, columns] >= 0, 1.0, -1.0)
+    assert torch.allclose(estimate[columns], COHORT.weight @ (signs * part.abs().mean(1, keepdim=True)))
+    assert ledger.counters()["uplink"] == 2 * (33 + 32 + 3 * 32)
+
+
+def test_through_real_bytes() -> None:
+    for compressor in (Compressor(Sign(), ErrorFeedback()), Compressor(RandK(0.5), estimator=Spatial("avg"))):
+        spared = spare_normalisation(compressor, TENSORS)
+        straight, packed = sent(spared), sent(spared, WireLink)
+        assert torch.equal(straight[0], packed[0])
+        assert straight[1].counters() == packed[1].counters()
+
+
+def test_memory_is_of_the_compressed_columns() -> None:
+    spared = spare_normalisation(Compressor(Sign(), ErrorFeedback()), TENSORS)
+    assert spared.init(5, X[0]).sender.shape == (5, 33)
+
+
+def test_nothing_to_spare_is_the_compressor_itself() -> None:
+    sign, dense = Compressor(Sign()), Compressor(Dense())
+    assert spare_normalisation(sign, (TENSORS[0], TENSORS[2])) is sign
+    assert spare_normalisation(dense, TENSORS) is dense
+    assert spare_normalisation(sign, (TENSORS[1],)) is sign
+    assert isinstance(spare_normalisation(sign, TENSORS), Beside)
+    assert Part.of(TENSORS, lambda tensor: tensor.kind == NORMALISATION).size == 3

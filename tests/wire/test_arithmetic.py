@@ -1,0 +1,88 @@
+"""Arithmetic coding: pinned bits, lengths beside the ideal, and what no sender can have written."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedcomp.wire.coding import Arithmetic
+from fedcomp.wire.errors import WireError
+
+
+def ideal(row: Tensor, probability: Tensor) -> float:
+    """Bits that the probabilities of ones ask for."""
+    chance = torch.where(row > 0, probability.double(), 1 - probability.double())
+    return float(-chance.log2().sum())
+
+
+def test_pinned_bits() -> None:
+    row = torch.tensor([1, 1, 0, 1, 1, 1, 1, 1], dtype=torch.uint8)
+    # 7 ones; then p = 15/18: the interval is [0.5787, 0.6252), and 38/64 the first number of six bits in it.
+    assert "".join(map(str, Arithmetic().write(row))) == "0111" + "100110"
+    # Ones take the lower part: [0.081, 0.081 + 0.729 * 0.9^5) = [0.081, 0.512), and 1/8 is in it.
+    sure = torch.tensor([0.9, 0.9, 0.1, 0.9, 0.9, 0.9, 0.9, 0.9])
+    assert "".join(map(str, Arithmetic(sure).write(row))) == "001"
+    assert len(Arithmetic().write(torch.zeros(8, dtype=torch.uint8))) == 4
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 300), st.floats(0, 1), st.integers(0, 2**31), st.booleans())
+def test_round_trip_and_length(num: int, share: float, seed: int, known: bool) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    row = (torch.rand(num, generator=generator) < share).to(torch.uint8)
+    coding = Arithmetic(torch.rand(num, generator=generator)) if known else Arithmetic()
+    bits = coding.write(row)
+    assert len(bits) == int(coding.bits(row[None]))
+    around = np.concatenate(([1, 0, 1], bits, np.ones(70, np.uint8))).astype(np.uint8)
+    read, end = coding.read(around, 3, num, torch.uint8)
+    assert torch.equal(read, row)
+    assert end == 3 + len(bits)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1, 0.003])
+def test_length_is_the_entropy(share: float) -> None:
+    num = 50_000
+    row = (torch.rand(num, generator=torch.Generator().manual_seed(1)) < share).to(torch.uint8)
+    ones = int(row.sum())
+    got = len(Arithmetic().write(row))
+    wanted = ideal(row, torch.full((num,), (ones + 0.5) / (num + 1)))
+    header = math.ceil(math.log2(num + 1))
+    assert got - header >= wanted * (1 - 2e-3 * (share < 0.01)) - 1
+    assert got - header <= wanted * 1.002 + 4
+    probability = torch.rand(num, generator=torch.Generator().manual_seed(2)).clamp(0.01, 0.99)
+    drawn = (torch.rand(num, generator=torch.Generator().manual_seed(3)) < probability).to(torch.uint8)
+    assert len(Arithmetic(probability).write(drawn)) == pytest.approx(ideal(drawn, probability), rel=1e-3)
+
+
+def test_unlikely_bits_are_dear() -> None:
+    row = torch.ones(20, dtype=torch.uint8)
+    assert len(Arithmetic(torch.full((20,), 1e-9)).write(row)) > 20 * 15
+    assert len(Arithmetic(torch.full((20,), 1 - 1e-9)).write(row)) < 5
+
+
+def test_foreign_bits_are_refused() -> None:
+    row = torch.tensor([1, 0, 0, 1, 0, 0, 0, 0, 1, 0] * 5, dtype=torch.uint8)
+    bits = Arithmetic().write(row)
+    with pytest.raises(WireError):
+        Arithmetic().read(bits[:-1], 0, 50, torch.uint8)
+    over = bits.copy()
+    over[:6] = 1  # 63 ones among 50
+    with pytest.raises(WireError, match="63"):
+        Arithmetic().read(over, 0, 50, torch.uint8)
+    changed, refused = 0, 0
+    for place in range(6, len(bits)):
+        flipped = bits.copy()
+        flipped[place] ^= 1
+        try:
+            read, _ = Arithmetic().read(flipped, 0, 50, torch.uint8)
+            changed += not torch.equal(read, row)
+        except WireError:
+            refused += 1
+    assert changed + refused == len(bits) - 6
+    assert refused > 0
