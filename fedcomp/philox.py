@@ -39,15 +39,18 @@ def philox_numpy(key: tuple[int, int], counter: np.ndarray) -> np.ndarray:
     return np.stack((even[0], odd[0], even[1], odd[1]))
 
 
-def philox_torch(key: tuple[int, int], counter: Tensor) -> Tensor:
-    """The same on int64 tensors of any device: products wrap around, and both halves are masked out."""
+def philox_torch(key: tuple[int, int] | Tensor, counter: Tensor) -> Tensor:
+    """The same on int64 tensors of any device: products wrap around, and both halves are masked out.
+
+    `key` may also be a tensor [2, ...] that broadcasts against the counters, for keys that the host does not know.
+    """
     ones = (1,) * (counter.dim() - 1)
-    factors = counter.new_tensor(MULTIPLIERS).view(2, *ones)
-    keys = counter.new_tensor([_round_key(key, step) for step in range(ROUNDS)]).view(ROUNDS, 2, *ones)
+    factors, weyl = (counter.new_tensor(pair).view(2, *ones) for pair in (MULTIPLIERS, WEYL))
+    keys = key if isinstance(key, Tensor) else counter.new_tensor(key).view(2, *ones)
     even, odd = counter[0::2], counter[1::2]
     for step in range(ROUNDS):
         product = even * factors
-        even = ((product >> 32) & MASK).flip(0) ^ odd ^ keys[step]
+        even = ((product >> 32) & MASK).flip(0) ^ odd ^ ((keys + step * weyl) & MASK)
         odd = (product & MASK).flip(0)
     return torch.stack((even[0], odd[0], even[1], odd[1]))
 

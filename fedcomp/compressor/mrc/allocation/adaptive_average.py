@@ -1,0 +1,78 @@
+"""Blocks of one size that follows the mean divergence: BiCompFL's Adaptive-Avg, arXiv:2502.00206.
+
+A client whose mean divergence of a block is off capacity kappa = ln n_IS by more than the factor phi asks for new
+blocks; then each proposes s_i = clip(round(kappa d / sum of its divergences), smallest, longest), and the server
+broadcasts the rounded mean. The paper leaves phi and the kind of mean open.
+
+Shape legend: M clients, D entries, B blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.mrc.allocation.contract import SHARES, check_trigger, enough, flags
+from fedcomp.compressor.mrc.blocks import Blocks, check_block
+from fedcomp.wire import Field, Payload
+from fedcomp.wire.coding import Unsigned, bits_for
+
+
+@dataclass(frozen=True)
+class AdaptiveAverage:
+    """One size for all blocks; ceil(log2(longest)) bits from each client and to all, when it changes.
+
+    Attributes:
+        size: of the first blocks. smallest, longest: bounds of the later ones.
+        phi: factor by which the mean divergence may be off capacity. two_sided: also where it is too high.
+        vote: majority or any: how many clients must ask.
+    """
+
+    size: int = 256
+    smallest: int = 16
+    longest: int = 4096
+    phi: float = 3.0
+    two_sided: bool = True
+    vote: str = "any"
+
+    def __post_init__(self) -> None:
+        check_block("size", self.size)
+        check_trigger(self.phi, self.longest, self.smallest)
+        check_choice("vote", self.vote, tuple(SHARES))
+
+    def first(self, dim: int, device: torch.device | str = "cpu") -> Blocks:
+        """Blocks of the first size."""
+        return Blocks.fixed(dim, self.size, device)
+
+    def request(self, kl: Tensor, blocks: Blocks, num_candidates: int) -> Payload:
+        """One bit a client: whether its mean divergence of a block is off by more than phi."""
+        ratio = kl.sum(1, dtype=torch.float64) / blocks.num / math.log(num_candidates)
+        low = ratio < 1 / self.phi
+        return flags((ratio > self.phi) | low if self.two_sided else low)
+
+    def wanted(self, flags: Payload) -> bool:
+        """Whether enough clients asked for another size."""
+        return enough(flags, self.vote)
+
+    def propose(self, kl: Tensor, num_candidates: int) -> Payload:
+        """The size that would fill each client's blocks to capacity; the longest where nothing diverges."""
+        size = math.log(num_candidates) * kl.shape[1] / kl.sum(1, dtype=torch.float64)
+        return self._message(size.clamp_(self.smallest, self.longest).round_().to(torch.int64))
+
+    def merge(self, proposals: Payload) -> Payload:
+        """The mean of the clients' sizes, rounded."""
+        (sizes,) = proposals.expect(size=1)
+        return self._message((sizes + 1).to(torch.float64).mean(0).round_().to(torch.int64))
+
+    def read(self, allocation: Payload, dim: int, device: torch.device | str = "cpu") -> Blocks:
+        """Blocks of the size that was sent."""
+        (sizes,) = allocation.expect(size=1)
+        return Blocks.fixed(dim, int(sizes[0, 0]) + 1, device)
+
+    def _message(self, sizes: Tensor) -> Payload:
+        coding = Unsigned(bits_for(self.longest), self.longest)
+        return Payload({"size": Field(sizes[:, None] - 1, coding)})

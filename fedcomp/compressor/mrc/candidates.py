@@ -1,0 +1,85 @@
+"""The candidates of minimal random coding: bits that both ends can make, each by itself, and never store.
+
+Shared randomness is a function, not a stream. The uniform number of b bits that belongs to coordinate e of candidate i
+in repetition l is a part of one Philox4x32-10 block,
+
+    u(l, i, e) = part e mod 2^s of Philox(key; counter = (e >> s, i, l, domain)),  s = 4, 3, 2 for b = 8, 16, 32,
+
+parts counted from the low end of the first word on; the candidate has a one where u < T, and so with probability
+T / 2^b exactly. e is the coordinate of the whole vector: no bit depends on how it is cut into blocks, on the order of
+calls, on threads or on the device.
+
+Shape legend: S streams (1 that all senders share, or M), M senders, K = n_IS candidates, n coordinates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.keys import Key
+from fedcomp.philox import philox_torch
+
+BITS = (8, 16, 32)
+"""Widths of a uniform number. A narrow one costs no bias, only a prior that is rounded to T / 2^b."""
+SOURCES = ("shared", "per_client")
+"""shared: all senders choose among the same candidates; per_client: each among its own, which receivers know too."""
+UPLINK, DOWNLINK, NOISE = 0, 1, 2
+"""Domains of the counter. NOISE is the encoder's private choice and never met by a decoder."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Which candidates a message chooses among.
+
+    Attributes:
+        keys: [S, 2] int64 words of 32 bits: Philox' key of each stream.
+        num: n_IS, candidates a block. bits: b of a uniform number. domain: 0 up, 1 down.
+    """
+
+    keys: Tensor
+    num: int
+    bits: int = 8
+    domain: int = UPLINK
+
+    @property
+    def index_type(self) -> torch.dtype:
+        """Narrowest type that holds a candidate's number."""
+        return torch.uint8 if self.num <= 1 << 8 else torch.int32
+
+
+def streams(source: str, key: Key, ids: Tensor) -> Tensor:
+    """[S, 2] int64 keys: stream 0 for all senders, or stream 1 + i for sender i; drawn on the device of ids [M]."""
+    return key.words(ids.new_zeros(1) if source == "shared" else ids + 1, 2)
+
+
+def group_size(bits: int) -> int:
+    """2^s: coordinates whose uniform numbers one Philox block holds."""
+    return 128 // bits
+
+
+def uniform(keys: Tensor, candidates: Candidates, repetition: int, number: Tensor, coordinate: Tensor) -> Tensor:
+    """u(l, i, e) int64 for candidates `number` and coordinates, which broadcast; keys [2, ...] do too."""
+    size, each = group_size(candidates.bits), 32 // candidates.bits
+    number, coordinate = torch.broadcast_tensors(number, coordinate)
+    fixed = [torch.full_like(number, value) for value in (repetition, candidates.domain)]
+    words = philox_torch(keys, torch.stack((coordinate // size, number, *fixed)))
+    place = coordinate % size
+    word = words.gather(0, (place // each)[None])[0]
+    return (word >> (place % each * candidates.bits)) & ((1 << candidates.bits) - 1)
+
+
+def stretch(keys: Tensor, candidates: Candidates, repetition: int, begin: int, end: int) -> Tensor:
+    """[K, n] int64 u(l, i, e) of all candidates and begin <= e < end, for one stream's keys [2]."""
+    size, each = group_size(candidates.bits), 32 // candidates.bits
+    first = begin // size
+    groups = torch.arange(first, -(-end // size), device=keys.device)
+    counter = groups.new_empty(4, candidates.num, len(groups))
+    counter[0], counter[1] = groups, torch.arange(candidates.num, device=keys.device)[:, None]
+    counter[2], counter[3] = repetition, candidates.domain
+    words = philox_torch(keys[:, None, None], counter).permute(1, 2, 0)
+    parts = words[..., None] >> (torch.arange(each, device=keys.device) * candidates.bits)
+    numbers = (parts & ((1 << candidates.bits) - 1)).reshape(candidates.num, -1)
+    return numbers[:, begin - first * size : end - first * size]

@@ -1,0 +1,157 @@
+"""Minimal random coding as a codec: posteriors in, indices on the wire, counts of ones out.
+
+BiCompFL, arXiv:2502.00206, and `coder.py`. A row is a vector of probabilities q; `Common.side` is the prior that both
+ends hold, as thresholds (`thresholds.py`). Cost: n_s B ceil(log2 n_IS) bits a message, exact to the last block.
+
+Shape legend: M senders, D entries, B blocks, R = n_s repetitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.check import check_choice, check_count
+from fedcomp.compressor.mrc.blocks import Blocks, check_block
+from fedcomp.compressor.mrc.candidates import BITS, SOURCES, UPLINK, Candidates, streams
+from fedcomp.compressor.mrc.coder import Map, decode, encode
+from fedcomp.compressor.mrc.diagnostics import effective_sample_size
+from fedcomp.compressor.mrc.thresholds import TYPES, check_clamp
+from fedcomp.keys import Key
+from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire.coding import Coding, Digits, Unsigned, bits_for
+
+MOST_CANDIDATES = 1 << 16
+PACKINGS = ("fixed", "digits")
+
+
+@dataclass(frozen=True)
+class MRC:
+    """Sends a Bernoulli sample of each row as one number a block; nearly unbiased while blocks stay below capacity.
+
+    Attributes:
+        num_candidates: n_IS, 1 to 65536; 1 sends nothing and decodes to a sample of the prior.
+        repetitions: n_s independent samples, whose mean is decoded.
+        block: entries a block, where `blocks` does not say otherwise.
+        candidates: shared, all senders choose among the same; per_client, each among its own. The cost is the same.
+            Shared ones need 1/M of the random numbers, but senders that choose alike decode alike, and their mean then
+            varies by 1 + (M - 1) / ESS times as much.
+        bits: b of a threshold and of the uniform numbers: 8, 16 or 32. 8 do for priors clamped to [0.01, 0.99].
+        clamp: c, how near posteriors come to 0 and 1.
+        packing: fixed, ceil(log2 n_IS) bits an index; digits, several in whole bytes where that is shorter.
+        domain: of the counter: 0 up, 1 down.
+        blocks: the round's blocks, where they are not of fixed size.
+    """
+
+    num_candidates: int = 256
+    repetitions: int = 1
+    block: int = 256
+    candidates: str = "shared"
+    bits: int = 8
+    clamp: float = 0.01
+    packing: str = "fixed"
+    domain: int = UPLINK
+    blocks: Blocks | None = None
+    unbiased: bool = False
+    contractive: bool = False
+    faithful: bool = False
+
+    def __post_init__(self) -> None:
+        check_count("num_candidates", self.num_candidates)
+        if self.num_candidates > MOST_CANDIDATES:
+            raise ValueError(f"num_candidates={self.num_candidates} must be at most {MOST_CANDIDATES}")
+        check_count("repetitions", self.repetitions)
+        check_block("block", self.block)
+        check_choice("candidates", self.candidates, SOURCES)
+        check_choice("packing", self.packing, PACKINGS)
+        if self.bits not in BITS:
+            raise ValueError(f"bits={self.bits} must be one of {', '.join(map(str, BITS))}: the width of a threshold")
+        check_clamp("clamp", self.clamp)
+
+    @property
+    def coding(self) -> Coding:
+        """How an index is written."""
+        if self.packing == "digits" and self.num_candidates > 1:
+            return Digits(self.num_candidates)
+        return Unsigned(bits_for(self.num_candidates), self.num_candidates)
+
+    def cut(self, dim: int, device: torch.device) -> Blocks:
+        """The blocks of a vector of `dim` entries."""
+        return Blocks.fixed(dim, self.block, device) if self.blocks is None else self.blocks
+
+    def within(self, blocks: Blocks) -> MRC:
+        """The same codec with the blocks of this round."""
+        return replace(self, blocks=blocks)
+
+    def encode(self, x: Tensor, common: Common, coin: Key, spread: Map = map) -> Payload:
+        """Indices of posteriors x [M, D], repetition by repetition; `coin` names the encoder's own choices.
+
+        Raises:
+            ValueError: x is no matrix of probabilities (looked at on a CPU only: a GPU would have to be asked).
+        """
+        check_probabilities(x)
+        chosen = encode(
+            x,
+            prior(common, self.bits),
+            self.cut(common.dim, x.device),
+            self._candidates(common),
+            coin.words(common.ids, 2),
+            self.repetitions,
+            self.clamp,
+            spread,
+        )
+        return Payload({"indices": Field(chosen.flatten(1), self.coding)})
+
+    def decode(self, payload: Payload, common: Common) -> Tensor:
+        """[M, D] float32 the mean of the R samples."""
+        return self.counts(payload, common).to(torch.float32).div_(self.repetitions)
+
+    def counts(self, payload: Payload, common: Common, spread: Map = map) -> Tensor:
+        """[M, D] int32 how many of the R samples have a one: what the mean is made of, exactly."""
+        return self._decoded(payload, common, False, spread)
+
+    def total(self, payload: Payload, common: Common, spread: Map = map) -> Tensor:
+        """[D] int32 the counts summed over senders, without a row for each."""
+        return self._decoded(payload, common, True, spread)[0]
+
+    def effective_sample_size(self, x: Tensor, common: Common) -> Tensor:
+        """[M] how many candidates really count, for posteriors x [M, D]: a diagnostic (`diagnostics.py`)."""
+        blocks = self.cut(common.dim, x.device)
+        return effective_sample_size(x, prior(common, self.bits), blocks, self._candidates(common), self.clamp)
+
+    def layout(self, dim: int) -> Mapping[str, int]:
+        """Fields of a message for `dim` entries and the number of their entries."""
+        num = -(-dim // self.block) if self.blocks is None else self.blocks.num
+        return {"indices": self.repetitions * num}
+
+    def _decoded(self, payload: Payload, common: Common, total: bool, spread: Map) -> Tensor:
+        (indices,) = payload.expect(**self.layout(common.dim))
+        blocks = self.cut(common.dim, indices.device)
+        sent = indices.view(len(indices), self.repetitions, blocks.num)
+        return decode(sent, prior(common, self.bits), blocks, self._candidates(common), total, spread)
+
+    def _candidates(self, common: Common) -> Candidates:
+        keys = streams(self.candidates, common.key, common.ids)
+        return Candidates(keys, self.num_candidates, self.bits, self.domain)
+
+
+def prior(common: Common, bits: int) -> Tensor:
+    """[P, D] the thresholds that both ends hold."""
+    side = common.side
+    assert side is not None, "`common.side` is the prior, as thresholds"
+    assert side.dtype == TYPES[bits], f"thresholds of {bits} bits are {TYPES[bits]}, not {side.dtype}"
+    assert side.shape in ((1, common.dim), (len(common.ids), common.dim)), side.shape
+    return side
+
+
+def check_probabilities(x: Tensor) -> None:
+    """Raise ValueError unless all entries of x are in [0, 1]; on a CPU, where looking at them stalls nothing."""
+    if x.device.type != "cpu" or not x.numel():
+        return
+    entries = x.numpy()  # not through torch: no operation that would wait for a GPU is counted here
+    low, high = float(entries.min()), float(entries.max())
+    if not (low >= 0.0 and high <= 1.0):
+        raise ValueError(f"posteriors must be probabilities in [0, 1]; these lie between {low} and {high}")

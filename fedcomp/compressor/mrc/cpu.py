@@ -1,0 +1,58 @@
+"""`reference.py` on CPUs: tensors handed to the kernels of `numba_kernels.py`.
+
+Importing this module takes half a second (numba), and its first use the time to compile, unless that is cached.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.mrc import numba_kernels
+from fedcomp.compressor.mrc.blocks import Blocks
+from fedcomp.compressor.mrc.candidates import NOISE, Candidates
+from fedcomp.compressor.mrc.fixed_point import FINEST, gumbel_table
+
+
+def encode(
+    log_odds: Tensor,
+    thresholds: Tensor,
+    blocks: Blocks,
+    candidates: Candidates,
+    coins: Tensor,
+    repetitions: int,
+    fraction: int,
+) -> Tensor:
+    """[M, R, B] int32 chosen candidates; see `coder.encode`."""
+    chosen = torch.empty(len(log_odds), repetitions, blocks.num, dtype=torch.int32, device="cpu")
+    numba_kernels.encode(
+        _words(thresholds),
+        log_odds.contiguous().numpy(),
+        blocks.offsets.numpy(),
+        blocks.first,
+        _words(candidates.keys),
+        _words(coins),
+        gumbel_table(log_odds.device).numpy(),
+        np.array((candidates.num, candidates.bits, candidates.domain, NOISE, FINEST - fraction)),
+        chosen.numpy(),
+    )
+    return chosen
+
+
+def decode(indices: Tensor, thresholds: Tensor, blocks: Blocks, candidates: Candidates, out: Tensor) -> None:
+    """Add the bits that indices [M, R, B] stand for to out [M or 1, n] int32; see `coder.decode`."""
+    numba_kernels.decode(
+        indices.to(torch.int32).contiguous().numpy(),
+        _words(thresholds),
+        blocks.offsets.numpy(),
+        _words(candidates.keys),
+        candidates.bits,
+        candidates.domain,
+        out.numpy(),
+    )
+
+
+def _words(numbers: Tensor) -> np.ndarray:
+    """uint32 copies of integers below 2^32."""
+    return numbers.numpy().astype(np.uint32)

@@ -1,0 +1,71 @@
+"""Log odds and Gumbel noise in fixed point, so that scores are exact sums, the same in any order on every device.
+
+Candidate i of a block has the importance weight w_i, prod_e (q/p)^X ((1-q)/(1-p))^(1-X), and up to a term that all
+candidates share, log w_i = sum_e X[i, e] D_e with D = logit q - logit p. D is rounded to a multiple of 2^-F, which
+codes the neighbouring posterior logit q' = logit p + D' without any other error; its KL divergence from q is at most
+2^-2F / 32 nats a coordinate. F = 18 for blocks up to 256 entries (1e-10 nats for a block), one less for each doubling,
+so that a block's score stays below 2^30.
+
+Shape legend: M senders, P priors (1 or M), D entries.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.mrc.thresholds import probability
+from fedcomp.wire.coding import bits_for
+
+RANGE = 16.0
+"""|D| is at most this, in nats: what clamped probabilities give stays below."""
+FINEST = 18
+"""F of short blocks, and of the table of Gumbel noise."""
+OCTAVE = 8
+"""Bits of the mantissa that choose an entry of the table; between two entries, noise is interpolated."""
+ENTRIES = (31 << OCTAVE) + 2
+"""Entries of one half of the table."""
+
+
+def fraction_bits(longest: int) -> int:
+    """F for blocks of at most `longest` entries."""
+    return min(FINEST, 26 - bits_for(longest))
+
+
+def log_odds(q: Tensor, thresholds: Tensor, bits: int, clamp: float, fraction: int) -> Tensor:
+    """[M, D] int32 D 2^F of posteriors q [M, D], clamped to [c, 1 - c], against the priors of thresholds [P, D]."""
+    prior = torch.logit(probability(thresholds, bits), eps=2.0**-24)
+    steps = torch.logit(q, eps=clamp).sub_(prior).mul_(2.0**fraction)
+    return steps.clamp_(-RANGE * 2.0**fraction, RANGE * 2.0**fraction).round_().to(torch.int32)
+
+
+@lru_cache
+def gumbel_table(device: torch.device) -> Tensor:
+    """[2 ENTRIES] int32 -ln(-ln u) 2^FINEST at the nodes of `gumbel`.
+
+    The first half is the upper tail, 1 - u = v, the second the lower, u = v, for v = t 2^-32 and t = (1 + j / 2^OCTAVE)
+    2^k: evenly spaced within each octave, so that both tails are as finely resolved as the middle.
+    """
+    node = np.arange(ENTRIES)
+    v = np.ldexp(1.0 + (node % (1 << OCTAVE)) / (1 << OCTAVE), node // (1 << OCTAVE) - 32)
+    upper = -np.log(-np.log1p(-np.minimum(v, 0.75)))
+    lower = -np.log(-np.log(np.minimum(v, 0.75)))
+    table = np.rint(np.concatenate((upper, lower)) * 2.0**FINEST).astype(np.int32)
+    return torch.from_numpy(table).to(device)
+
+
+def gumbel(words: Tensor, fraction: int) -> Tensor:
+    """Gumbel noise 2^F, int64, from words of 32 bits of any shape.
+
+    The top bit of a word chooses the tail and the others t, the place in it; t as a float32 is exponent and mantissa,
+    which are the entry of the table and the place between it and the next.
+    """
+    table = gumbel_table(words.device).to(torch.int64)
+    t = (words & 0x7FFFFFFF) | 1
+    place = t.to(torch.float32).view(torch.int32).to(torch.int64) - 0x3F800000
+    at = (place >> (23 - OCTAVE)) + (words >> 31) * ENTRIES
+    low, rest = table[at], place & ((1 << (23 - OCTAVE)) - 1)
+    return (low + ((table[at + 1] - low) * rest >> (23 - OCTAVE))) >> (FINEST - fraction)

@@ -1,0 +1,108 @@
+"""The prior of BiCompFL-PR with prior optimisation: a mixture of what both ends hold of a client.
+
+    p(lam) = lam theta + (1 - lam) q_before,    lam* = argmin over [0, 1] of sum_e kl(q_e || p_e(lam))
+
+theta is the client's estimate of the global model, q_before its previous decoded posterior (the paper writes the
+present one, which the server does not have yet). Both are counts of few samples, so a coordinate is one of few kinds
+(c, c'), within which p is the same: the objective needs how many coordinates are of each kind and the sum of their q,
+one pass over the vector, and is then the same convex function to the last digit. lam is sent as k / 255 in 8 bits,
+which the paper ignores: the best k, by bisection on the sign of the derivative,
+
+    f'(lam) = sum_e (theta - q_before)_e (p_e - q_e) / (p_e (1 - p_e)).
+
+Shape legend: M clients, D entries, G kinds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.mrc.thresholds import TYPES, clamped
+from fedcomp.wire import Field, Payload
+from fedcomp.wire.coding import Unsigned
+
+STEPS = 255
+"""lam = k / STEPS."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Priors between two that are made of counts.
+
+    Attributes:
+        num_first: samples behind theta. num_second: behind q_before.
+        bits, clamp, form: of the thresholds, and how both are moved away from 0 and 1 before they are mixed.
+    """
+
+    num_first: int
+    num_second: int
+    bits: int = 8
+    clamp: float = 0.01
+    form: str = "clip"
+
+    def best(self, q: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """[M] int64 the best k in 0, ..., 255 for posteriors q [M, D] and counts first, second [M, D]."""
+        q = q.clamp(self.clamp, 1 - self.clamp).to(torch.float64)
+        kinds, num = self._kinds(first, second), (self.num_first + 1) * (self.num_second + 1)
+        zeros = q.new_zeros(len(q), num)
+        sums = zeros.scatter_add(1, kinds, q)
+        counts = zeros.scatter_add(1, kinds, torch.ones_like(q))
+        low, high = torch.zeros(len(q), 1, device=q.device), torch.full((len(q), 1), float(STEPS), device=q.device)
+        for _ in range(STEPS.bit_length()):  # f' <= 0 at low, unless that is 0; f' > 0 at high, unless that is 255
+            middle = ((low + high) / 2).floor_()
+            rising = self._slope(middle, counts, sums) > 0
+            low, high = torch.where(rising, low, middle), torch.where(rising, middle, high)
+        better = self._divergence(high, counts, sums) <= self._divergence(low, counts, sums)
+        return torch.where(better, high, low)[:, 0].to(torch.int64)
+
+    def thresholds(self, codes: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """[M, D] thresholds of p(lam) for codes [M] and counts [M, D], by a table of all kinds; 255 is theta's own."""
+        kinds = self._kinds(first, second)
+        table = (self._mixed(codes.to(torch.float64)[:, None]) * 2.0**self.bits).round_()
+        return table.clamp_(1, 2**self.bits - 1).gather(1, kinds).to(TYPES[self.bits])
+
+    def divergence(self, codes: Tensor, q: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """[M] float64 sum_e kl(q_e || p_e(lam)) in nats at codes [M], coordinate by coordinate."""
+        q = q.clamp(self.clamp, 1 - self.clamp).to(torch.float64)
+        p = self._mixed(codes.to(torch.float64)[:, None]).gather(1, self._kinds(first, second))
+        return (q * (q / p).log() + (1 - q) * ((1 - q) / (1 - p)).log()).sum(1)
+
+    def _kinds(self, first: Tensor, second: Tensor) -> Tensor:
+        """[M, D] int64 c (num_second + 1) + c'."""
+        return first.to(torch.int64) * (self.num_second + 1) + second.to(torch.int64)
+
+    def _ends(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """(theta, q_before) [G] float64 of each kind."""
+        first = torch.arange(self.num_first + 1, dtype=torch.float64, device=like.device) / self.num_first
+        second = torch.arange(self.num_second + 1, dtype=torch.float64, device=like.device) / self.num_second
+        first, second = (clamped(end, self.clamp, self.form) for end in (first, second))
+        return first.repeat_interleave(len(second)), second.repeat(len(first))
+
+    def _mixed(self, codes: Tensor) -> Tensor:
+        """[M, G] float64 p(k / 255) of each kind, for codes [M, 1]; exactly theta at 255."""
+        theta, before = self._ends(codes)
+        return torch.where(codes == STEPS, theta, (codes * theta + (STEPS - codes) * before) / STEPS)
+
+    def _slope(self, codes: Tensor, counts: Tensor, sums: Tensor) -> Tensor:
+        theta, before = self._ends(codes)
+        p = self._mixed(codes)
+        return ((theta - before) * (counts * p - sums) / (p * (1 - p))).sum(1, keepdim=True)
+
+    def _divergence(self, codes: Tensor, counts: Tensor, sums: Tensor) -> Tensor:
+        """[M, 1] f up to what does not depend on lam."""
+        p = self._mixed(codes)
+        return -(sums * p.log() + (counts - sums) * (1 - p).log()).sum(1, keepdim=True)
+
+
+def message(codes: Tensor) -> Payload:
+    """8 bits a client."""
+    return Payload({"mixture": Field(codes[:, None], Unsigned(8, STEPS + 1))})
+
+
+def received(payload: Payload) -> Tensor:
+    """[M] int64 the codes that were sent."""
+    (codes,) = payload.expect(mixture=1)
+    return codes[:, 0].to(torch.int64)

@@ -1,0 +1,237 @@
+"""`reference.py` compiled for CPUs, bit for bit the same: candidates are made, weighed and forgotten block by block.
+
+Only integer operations, and one conversion of an integer to float32, so every CPU computes the same. No kernel starts
+threads, and each lets go of the interpreter's lock. What stays in the first cache: the random words and the masks of
+one group of coordinates, and the scores of one block.
+
+numba's cache watches only the file of a function itself, so all that a kernel calls is in this file.
+
+Shape legend: M rows (clients), P priors (1 or M), S streams of candidates (1 or M), n coordinates, B blocks, K = n_IS
+candidates, R repetitions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcomp.compiled import compiled
+from fedcomp.philox import MULTIPLIERS, ROUNDS, WEYL
+
+_M0, _M1 = (np.uint64(factor) for factor in MULTIPLIERS)
+_W0, _W1 = (np.uint32(step) for step in WEYL)
+_HALF = np.uint64(32)
+COLUMNS = 10
+"""Rows that are scored against one set of candidates at once, at most."""
+
+
+@compiled
+def encode(
+    thresholds: np.ndarray,
+    log_odds: np.ndarray,
+    offsets: np.ndarray,
+    first: int,
+    keys: np.ndarray,
+    coins: np.ndarray,
+    gumbel: np.ndarray,
+    layout: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """out [M, R, B]: the chosen candidates of blocks `first`, ..., whose ends are `offsets` [B + 1] int64.
+
+    Coordinates offsets[0], ..., offsets[B] - 1 are at hand: `thresholds` [P, n] uint32 and `log_odds` [M, n] int32.
+    `keys` [S, 2] and `coins` [M, 2] are uint32; `layout` int64 is (K, bits of a uniform, domain, domain of the noise,
+    shift of the noise).
+    """
+    num, bits, domain, noise_domain, shift = layout[0], layout[1], layout[2], layout[3], layout[4]
+    rows, together = log_odds.shape[0], 1
+    if keys.shape[0] == 1 and thresholds.shape[0] == 1:
+        together = min(rows, COLUMNS)
+    words, masks = np.empty((4, num), np.uint32), np.empty((16, num), np.int32)
+    scores, noise = np.empty((together, num), np.int32), np.empty((together, 4, num), np.uint32)
+    steps, picked, totals = np.empty((together, 16), np.int32), np.empty(16, np.uint32), np.empty(num, np.int32)
+    for repetition in range(out.shape[1]):
+        for row in range(0, rows, together):
+            columns = min(together, rows - row)
+            key, prior = keys[row % keys.shape[0]], thresholds[row % thresholds.shape[0]]
+            for block in range(offsets.size - 1):
+                begin, end = offsets[block] - offsets[0], offsets[block + 1] - offsets[0]
+                scores[:columns] = 0
+                _score(
+                    prior, log_odds[row : row + columns], offsets[0], begin, end, bits, key, repetition, domain,
+                    words, masks, steps, picked, scores,
+                )  # fmt: skip
+                for column in range(columns):
+                    at = first + block
+                    if block == 0 or at % 4 == 0:
+                        _words(at // 4, repetition, noise_domain, coins[row + column], noise[column])
+                    chosen = _choose(scores[column], noise[column, at % 4], gumbel, shift, totals)
+                    out[row + column, repetition, block] = chosen
+
+
+@compiled
+def _words(counter: int, repetition: int, domain: int, key: np.ndarray, words: np.ndarray) -> None:
+    """words[:, i] = Philox4x32-10(key; counter, i, repetition, domain)."""
+    for i in range(words.shape[1]):
+        c0, c1, c2, c3 = np.uint32(counter), np.uint32(i), np.uint32(repetition), np.uint32(domain)
+        k0, k1 = key[0], key[1]
+        for _ in range(ROUNDS):
+            even, odd = np.uint64(c0) * _M0, np.uint64(c2) * _M1
+            c0, c1 = np.uint32(odd >> _HALF) ^ c1 ^ k0, np.uint32(odd)
+            c2, c3 = np.uint32(even >> _HALF) ^ c3 ^ k1, np.uint32(even)
+            k0, k1 = np.uint32(k0 + _W0), np.uint32(k1 + _W1)
+        words[0, i], words[1, i], words[2, i], words[3, i] = c0, c1, c2, c3
+
+
+@compiled
+def _score(
+    prior: np.ndarray,
+    log_odds: np.ndarray,
+    base: int,
+    begin: int,
+    end: int,
+    bits: int,
+    key: np.ndarray,
+    repetition: int,
+    domain: int,
+    words: np.ndarray,
+    masks: np.ndarray,
+    steps: np.ndarray,
+    picked: np.ndarray,
+    scores: np.ndarray,
+) -> None:
+    """scores[c, i] += sum of log_odds[c, e] over coordinates begin <= e < end that candidate i has a one at."""
+    size, each = 128 // bits, 32 // bits
+    cut = np.uint32((1 << bits) - 1)
+    for group in range((base + begin) // size, (base + end - 1) // size + 1):
+        _words(group, repetition, domain, key, words)
+        for place in range(size):
+            e = group * size + place - base
+            inside = begin <= e < end
+            threshold = prior[e] if inside else np.uint32(0)
+            for column in range(log_odds.shape[0]):
+                steps[column, place] = log_odds[column, e] if inside else 0
+            picked[place] = threshold
+        if bits == 8:
+            for place in range(0, 16, 4):
+                _mask4(words[place // 4], picked[place : place + 4], masks[place : place + 4])
+        else:
+            for place in range(size):
+                _mask(words[place // each], np.uint32(bits * (place % each)), cut, picked[place], masks[place])
+        for column in range(log_odds.shape[0]):
+            if size == 4:
+                _add4(masks, 0, steps[column], scores[column])
+            else:
+                for part in range(0, size, 8):
+                    _add8(masks, part, steps[column], scores[column])
+
+
+@compiled
+def _mask4(word: np.ndarray, picked: np.ndarray, masks: np.ndarray) -> None:
+    """masks[j, i] = -1 where byte j of word i is below picked[j], else 0."""
+    m0, m1, m2, m3 = masks[0], masks[1], masks[2], masks[3]
+    t0, t1, t2, t3 = picked[0], picked[1], picked[2], picked[3]
+    cut = np.uint32(255)
+    for i in range(word.size):
+        w = word[i]
+        m0[i] = -np.int32((w & cut) < t0)
+        m1[i] = -np.int32(((w >> np.uint32(8)) & cut) < t1)
+        m2[i] = -np.int32(((w >> np.uint32(16)) & cut) < t2)
+        m3[i] = -np.int32((w >> np.uint32(24)) < t3)
+
+
+@compiled
+def _mask(word: np.ndarray, right: int, cut: int, threshold: int, mask: np.ndarray) -> None:
+    for i in range(word.size):
+        mask[i] = -np.int32(((word[i] >> right) & cut) < threshold)
+
+
+@compiled
+def _add8(masks: np.ndarray, part: int, steps: np.ndarray, scores: np.ndarray) -> None:
+    m0, m1, m2, m3 = masks[part], masks[part + 1], masks[part + 2], masks[part + 3]
+    m4, m5, m6, m7 = masks[part + 4], masks[part + 5], masks[part + 6], masks[part + 7]
+    d0, d1, d2, d3 = steps[part], steps[part + 1], steps[part + 2], steps[part + 3]
+    d4, d5, d6, d7 = steps[part + 4], steps[part + 5], steps[part + 6], steps[part + 7]
+    for i in range(scores.size):
+        low = np.int32((m0[i] & d0) + (m1[i] & d1)) + np.int32((m2[i] & d2) + (m3[i] & d3))
+        high = np.int32((m4[i] & d4) + (m5[i] & d5)) + np.int32((m6[i] & d6) + (m7[i] & d7))
+        scores[i] += np.int32(low) + np.int32(high)
+
+
+@compiled
+def _add4(masks: np.ndarray, part: int, steps: np.ndarray, scores: np.ndarray) -> None:
+    m0, m1, m2, m3 = masks[part], masks[part + 1], masks[part + 2], masks[part + 3]
+    d0, d1, d2, d3 = steps[part], steps[part + 1], steps[part + 2], steps[part + 3]
+    for i in range(scores.size):
+        scores[i] += np.int32((m0[i] & d0) + (m1[i] & d1)) + np.int32((m2[i] & d2) + (m3[i] & d3))
+
+
+@compiled
+def _choose(scores: np.ndarray, noise: np.ndarray, gumbel: np.ndarray, shift: int, totals: np.ndarray) -> int:
+    """argmax_i scores[i] + noise i, the first of equal ones; `fixed_point.gumbel` says what noise a word makes."""
+    half, right = np.uint32(gumbel.size // 2), np.int32(shift)
+    for i in range(totals.size):
+        word = noise[i]
+        t = np.float32(np.int32((word & np.uint32(0x7FFFFFFF)) | np.uint32(1)))
+        place = np.uint32(t.view(np.int32)) - np.uint32(0x3F800000)
+        at = np.uint32(np.uint32(place >> np.uint32(15)) + half * np.uint32(word >> np.uint32(31)))
+        low = gumbel[at]
+        rise = np.int32(gumbel[at + np.uint32(1)] - low) * np.int32(place & np.uint32(0x7FFF))
+        totals[i] = scores[i] + (np.int32(low + np.int32(np.int32(rise) >> np.int32(15))) >> right)
+    best = totals[0]
+    for i in range(totals.size):
+        best = max(best, totals[i])
+    chosen = 0
+    while totals[chosen] != best:
+        chosen += 1
+    return chosen
+
+
+@compiled
+def decode(
+    indices: np.ndarray,
+    thresholds: np.ndarray,
+    offsets: np.ndarray,
+    keys: np.ndarray,
+    bits: int,
+    domain: int,
+    out: np.ndarray,
+) -> None:
+    """out [M or 1, n] int32 += the bits of the candidates `indices` [M, R, B] int32; the rest as in `encode`."""
+    size = 128 // bits
+    longest = 1
+    for block in range(offsets.size - 1):
+        longest = max(longest, offsets[block + 1] - offsets[block])
+    words = np.empty((longest // size + 2, 4), np.uint32)
+    for row in range(indices.shape[0]):
+        key, prior, into = keys[row % keys.shape[0]], thresholds[row % thresholds.shape[0]], out[row % out.shape[0]]
+        for repetition in range(indices.shape[1]):
+            for block in range(offsets.size - 1):
+                begin, end = offsets[block] - offsets[0], offsets[block + 1] - offsets[0]
+                first, last = offsets[block] // size, (offsets[block + 1] - 1) // size + 1
+                some = words[: last - first]
+                _candidate(first, indices[row, repetition, block], repetition, domain, key, some)
+                flat, skipped = some.reshape(-1), offsets[block] - first * size
+                _count(flat, bits, skipped, prior[begin:end], into[begin:end])
+
+
+@compiled
+def _candidate(first: int, number: int, repetition: int, domain: int, key: np.ndarray, words: np.ndarray) -> None:
+    """words[g] = Philox4x32-10(key; first + g, number, repetition, domain)."""
+    for group in range(words.shape[0]):
+        c0, c1, c2, c3 = np.uint32(first + group), np.uint32(number), np.uint32(repetition), np.uint32(domain)
+        k0, k1 = key[0], key[1]
+        for _ in range(ROUNDS):
+            even, odd = np.uint64(c0) * _M0, np.uint64(c2) * _M1
+            c0, c1 = np.uint32(odd >> _HALF) ^ c1 ^ k0, np.uint32(odd)
+            c2, c3 = np.uint32(even >> _HALF) ^ c3 ^ k1, np.uint32(even)
+            k0, k1 = np.uint32(k0 + _W0), np.uint32(k1 + _W1)
+        words[group, 0], words[group, 1], words[group, 2], words[group, 3] = c0, c1, c2, c3
+
+
+@compiled
+def _count(words: np.ndarray, bits: int, skipped: int, prior: np.ndarray, into: np.ndarray) -> None:
+    """into[e] += part skipped + e of the words < prior[e]."""
+    each, cut = 32 // bits, np.uint32((1 << bits) - 1)
+    for e in range(into.size):
+        place = skipped + e
+        into[e] += ((words[place // each] >> np.uint32(bits * (place % each))) & cut) < prior[e]

@@ -1,0 +1,83 @@
+"""Minimal random coding in plain tensor code: what the compiled kernels mean, on any device.
+
+    encode:  a_i = sum over e in the block of X[i, e] D_e,   I = argmax_i (a_i + G_i),  G_i Gumbel noise (the first of
+             equal ones), an exact draw from the normalised importance weights W_i = w_i / sum_j w_j
+    decode:  X[I, e]
+
+Everything is integer arithmetic (`fixed_point.py`), so all implementations and devices agree on every index.
+
+Shape legend: M senders, P priors (1 or M), S streams (1 or M), n coordinates, B blocks, K = n_IS candidates,
+R repetitions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.mrc.blocks import Blocks
+from fedcomp.compressor.mrc.candidates import NOISE, Candidates, stretch, uniform
+from fedcomp.compressor.mrc.fixed_point import gumbel
+
+AT_ONCE = 1 << 22
+"""Candidate bits held at once, unless a single block has more."""
+
+
+def scores(
+    log_odds: Tensor, thresholds: Tensor, blocks: Blocks, candidates: Candidates, row: int, repetition: int
+) -> Tensor:
+    """[C, K, B] int64 a_i 2^F of senders that share row `row` of the priors and streams, for their log odds [C, n]."""
+    keys = candidates.keys[row % candidates.keys.shape[0]]
+    found = []
+    for _, some in blocks.pieces(max(1, AT_ONCE // (candidates.num * blocks.longest))):
+        here = slice(some.begin - blocks.begin, some.end - blocks.begin)
+        ones = stretch(keys, candidates, repetition, some.begin, some.end) < thresholds[here].to(torch.int64)
+        total = torch.zeros(len(log_odds), candidates.num, some.dim + 1, dtype=torch.int64, device=keys.device)
+        for sums, steps in zip(total, log_odds[:, here]):
+            sums[:, 1:] = (ones * steps.to(torch.int64)).cumsum(1)
+        found.append(total[:, :, some.offsets - some.begin].diff())
+    return torch.cat(found, 2)
+
+
+def noise(coins: Tensor, candidates: Candidates, repetition: int, blocks: Blocks, fraction: int) -> Tensor:
+    """[M, K, B] int64 G_i 2^F: word b mod 4 of Philox(coin; b >> 2, i, l, NOISE) for block b, by the coins [M, 2]."""
+    private = replace(candidates, bits=32, domain=NOISE)
+    words = [stretch(coin, private, repetition, blocks.first, blocks.first + blocks.num) for coin in coins]
+    return gumbel(torch.stack(words), fraction)
+
+
+def encode(
+    log_odds: Tensor,
+    thresholds: Tensor,
+    blocks: Blocks,
+    candidates: Candidates,
+    coins: Tensor,
+    repetitions: int,
+    fraction: int,
+) -> Tensor:
+    """[M, R, B] int32 chosen candidates; see `coder.encode`."""
+    first_of_equal = torch.arange(candidates.num - 1, -1, -1, device=log_odds.device)[:, None]
+    chosen = log_odds.new_empty(len(log_odds), repetitions, blocks.num)
+    alike = len(candidates.keys) == 1 and len(thresholds) == 1
+    step = len(log_odds) if alike else 1
+    for repetition in range(repetitions):
+        for row in range(0, len(log_odds), step):
+            prior = thresholds[row % len(thresholds)]
+            total = scores(log_odds[row : row + step], prior, blocks, candidates, row, repetition)
+            total += noise(coins[row : row + step], candidates, repetition, blocks, fraction)
+            ranked = (total << 16) | first_of_equal  # the larger of two equal scores is that of the smaller number
+            chosen[row : row + step, repetition] = candidates.num - 1 - (ranked.amax(1) & 0xFFFF).to(torch.int32)
+    return chosen
+
+
+def decode(indices: Tensor, thresholds: Tensor, blocks: Blocks, candidates: Candidates, out: Tensor) -> None:
+    """Add the bits that indices [M, R, B] stand for to out [M or 1, n] int32; see `coder.decode`."""
+    owner = blocks.owner()
+    coordinate = torch.arange(blocks.begin, blocks.end, device=indices.device)
+    for row, numbers in enumerate(indices.to(torch.int64)):
+        keys = candidates.keys[row % len(candidates.keys), :, None]
+        prior = thresholds[row % len(thresholds)].to(torch.int64)
+        for repetition, number in enumerate(numbers):
+            out[row % len(out)] += uniform(keys, candidates, repetition, number[owner], coordinate) < prior

@@ -1,0 +1,94 @@
+"""A vector sent in parts: each receiver gets whole blocks of it, another part every round.
+
+BiCompFL's SplitDL, arXiv:2502.00206: the B blocks in n groups of consecutive ones, disjoint and covering. The paper
+leaves open who gets which; receiver i gets group (i + t) mod n in round t, so that in n rounds it has met every block.
+
+Shape legend: M receivers (rows), D entries, B blocks, R repetitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.mrc.blocks import Blocks
+from fedcomp.compressor.mrc.codec import MRC
+from fedcomp.keys import Key
+from fedcomp.wire import Common, Field, Payload
+
+
+def groups(num_blocks: int, num_groups: int) -> list[tuple[int, int]]:
+    """(first block, one past the last) of each group: sizes differ by one at most."""
+    ends = [num_blocks * group // num_groups for group in range(num_groups + 1)]
+    return list(pairwise(ends))
+
+
+def rotated(clients: Sequence[int], round: int, num_clients: int) -> tuple[int, ...]:
+    """The group that each client gets in a round: (i + t) mod n."""
+    return tuple((client + round) % num_clients for client in clients)
+
+
+@dataclass(frozen=True)
+class SplitMRC:
+    """Sends each row its part of the blocks.
+
+    Attributes:
+        codec: whose blocks, candidates and priors are those of whole vectors.
+        parts: (first block, one past the last) of each row.
+    """
+
+    codec: MRC
+    parts: tuple[tuple[int, int], ...]
+
+    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+        """Indices [M, R B'] of the rows' parts, B' the largest; how many are sent both ends know."""
+        rows = []
+        for row, (own, codec, part) in enumerate(self._rows(common)):
+            alone = codec.encode(x[row : row + 1, part.begin : part.end], own, coin)
+            rows.append(alone.fields["indices"].data[0])
+        return Payload({"indices": Field(self._padded(rows, x), self.codec.coding, self._counts(x), count_known=True)})
+
+    def counts(self, payload: Payload, common: Common) -> tuple[Tensor, Tensor]:
+        """(how many samples have a one [M, D] int32, zero outside each row's part; which entries that is [M, D])."""
+        (indices,) = payload.expect(indices=self.codec.repetitions * self._largest)
+        counts = torch.zeros(len(indices), common.dim, dtype=torch.int32, device=indices.device)
+        inside = torch.zeros_like(counts, dtype=torch.bool)
+        for row, (own, codec, part) in enumerate(self._rows(common)):
+            data = indices[row : row + 1, : self.codec.repetitions * part.num]
+            here = slice(part.begin, part.end)
+            alone = Payload({"indices": Field(data, codec.coding)})
+            counts[row, here] = codec.counts(alone, own)[0]
+            inside[row, here] = True
+        return counts, inside
+
+    @property
+    def _largest(self) -> int:
+        return max((high - low for low, high in self.parts), default=0)
+
+    def _counts(self, like: Tensor) -> Tensor:
+        sizes = [self.codec.repetitions * (high - low) for low, high in self.parts]
+        return torch.tensor(sizes, dtype=torch.int64, device=like.device)
+
+    def _padded(self, rows: list[Tensor], like: Tensor) -> Tensor:
+        """[M, R B'] the rows, zeros behind."""
+        whole = torch.zeros(len(rows), self.codec.repetitions * self._largest, dtype=torch.int32, device=like.device)
+        whole = whole.to(rows[0].dtype) if rows else whole
+        for row, indices in enumerate(rows):
+            whole[row, : len(indices)] = indices
+        return whole
+
+    def _rows(self, common: Common) -> Iterator[tuple[Common, MRC, Blocks]]:
+        """For each row: what both ends know of its part, the codec of its part, and the part."""
+        blocks = self.codec.cut(common.dim, common.ids.device)
+        side = common.side
+        assert side is not None
+        assert len(self.parts) == len(common.ids), "one part a row"
+        for row, (low, high) in enumerate(self.parts):
+            part = blocks.part(low, high)
+            here = side[row % len(side), None, part.begin : part.end]
+            own = replace(common, ids=common.ids[row : row + 1], layers=(part.dim,), side=here)
+            yield own, self.codec.within(part), part

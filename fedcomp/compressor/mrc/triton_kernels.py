@@ -1,0 +1,153 @@
+"""`reference.py` for GPUs: candidates are made in registers, weighed there and forgotten.
+
+What goes through memory is thresholds, log odds, the table of Gumbel noise (64 KiB, which stays in the cache) and
+indices. Only integer operations, and one conversion of an integer to float32, so indices are those of the reference.
+
+Shape legend: M rows (clients), D coordinates, B blocks, K = n_IS candidates, R repetitions, C = COLUMNS rows that share
+candidates, L = LANES candidates (or coordinates, in decoding) at once.
+"""
+# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def encode(
+    thresholds,
+    log_odds,
+    offsets,
+    keys,
+    coins,
+    gumbel,
+    out,
+    num_rows,
+    dim,
+    base,
+    first,
+    repetitions,
+    num_blocks,
+    prior_stride,
+    key_stride,
+    domain,
+    noise_domain,
+    shift,
+    NUM: tl.constexpr,
+    BITS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    LANES: tl.constexpr,
+    OCTAVE: tl.constexpr,
+    ENTRIES: tl.constexpr,
+):
+    """out [M, R, B]: one program chooses for one block, repetition and C rows; arguments as in `reference.encode`."""
+    SIZE: tl.constexpr = 128 // BITS
+    EACH: tl.constexpr = 32 // BITS
+    block, repetition, leader = tl.program_id(0), tl.program_id(1), tl.program_id(2) * COLUMNS
+    rows = (leader + tl.arange(0, COLUMNS)).to(tl.int64)
+    live = rows < num_rows
+    begin, end = tl.load(offsets + block), tl.load(offsets + block + 1)
+    seed = _seed(keys + leader * key_stride)
+    coin = _seed(coins + 2 * tl.minimum(rows, num_rows - 1))
+    prior = thresholds + leader.to(tl.int64) * prior_stride - base
+    steps = log_odds + rows * dim - base
+    best = tl.full([COLUMNS], -(2**31), tl.int32)
+    chosen = tl.zeros([COLUMNS], tl.int32)
+    for tile in range(0, NUM, LANES):
+        lane = tile + tl.arange(0, LANES)
+        score = tl.zeros([COLUMNS, LANES], tl.int32)
+        for group in range(begin // SIZE, (end - 1) // SIZE + 1):
+            w0, w1, w2, w3 = _philox(seed, group, lane, repetition, domain)
+            for place in tl.static_range(SIZE):
+                e = group * SIZE + place
+                inside = (e >= begin) & (e < end)
+                threshold = tl.load(prior + e, mask=inside, other=0).to(tl.uint32)
+                step = tl.load(steps + e, mask=live & inside, other=0)
+                word = (w0, w1, w2, w3)[place // EACH]
+                ones = _part(word, BITS * (place % EACH), BITS) < threshold
+                score += tl.where(ones[None, :], step[:, None], 0)
+        number = lane[None, :] + tl.zeros([COLUMNS, LANES], tl.int32)
+        counter = first + block
+        w0, w1, w2, w3 = _philox(coin[:, None], counter // 4, number, repetition, noise_domain)
+        which = counter % 4
+        word = tl.where(which == 0, w0, tl.where(which == 1, w1, tl.where(which == 2, w2, w3)))
+        total = score + (_gumbel(word, gumbel, OCTAVE, ENTRIES) >> shift)
+        total = tl.where(number < NUM, total, -(2**31))
+        top, at = tl.max(total, 1), tl.argmax(total, 1, tie_break_left=True)
+        chosen = tl.where(top > best, tile + at, chosen)
+        best = tl.maximum(top, best)
+    tl.store(out + (rows * repetitions + repetition) * num_blocks + block, chosen, mask=live)
+
+
+@triton.jit
+def decode(
+    indices,
+    thresholds,
+    owner,
+    keys,
+    out,
+    together,
+    dim,
+    base,
+    repetitions,
+    num_blocks,
+    prior_stride,
+    key_stride,
+    domain,
+    BITS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    """out [M, D] or [1, D] int32 += bits: one program adds up L coordinates of one row, or of `together` rows."""
+    SIZE: tl.constexpr = 128 // BITS
+    EACH: tl.constexpr = 32 // BITS
+    place = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    inside = place < dim
+    into = out + tl.program_id(1).to(tl.int64) * dim + place
+    coordinate = base + place
+    block = tl.load(owner + place, mask=inside, other=0)
+    total = tl.load(into, mask=inside, other=0)
+    for one in range(together):
+        row = (tl.program_id(1) + one).to(tl.int64)
+        seed = _seed(keys + row * key_stride)
+        threshold = tl.load(thresholds + row * prior_stride + place, mask=inside, other=0).to(tl.uint32)
+        for repetition in range(repetitions):
+            at = (row * repetitions + repetition) * num_blocks + block
+            number = tl.load(indices + at, mask=inside, other=0).to(tl.int32)
+            w0, w1, w2, w3 = _philox(seed, coordinate // SIZE, number, repetition, domain)
+            part = coordinate % SIZE
+            which = part // EACH
+            word = tl.where(which == 0, w0, tl.where(which == 1, w1, tl.where(which == 2, w2, w3)))
+            total += (_part(word, BITS * (part % EACH), BITS) < threshold).to(tl.int32)
+    tl.store(into, total, mask=inside)
+
+
+@triton.jit
+def _seed(words):
+    """The 64-bit key of which `words` points at both halves."""
+    return tl.load(words) | (tl.load(words + 1) << 32)
+
+
+@triton.jit
+def _philox(seed, counter, number, repetition, domain):
+    """Philox4x32-10(seed; counter, number, repetition, domain), in the shape of `number`."""
+    zero = number * 0
+    return tl.philox(seed, (zero + counter).to(tl.int32), number, (zero + repetition).to(tl.int32), zero + domain)
+
+
+@triton.jit
+def _part(word, right, BITS: tl.constexpr):
+    """`BITS` bits of uint32 words from bit `right` on."""
+    CUT: tl.constexpr = (1 << BITS) - 1
+    return (word >> right) & CUT
+
+
+@triton.jit
+def _gumbel(word, table, OCTAVE: tl.constexpr, ENTRIES: tl.constexpr):
+    """`fixed_point.gumbel`, at its finest."""
+    REST: tl.constexpr = 23 - OCTAVE
+    t = ((word & 0x7FFFFFFF) | 1).to(tl.int32).to(tl.float32)
+    place = t.to(tl.int32, bitcast=True) - 0x3F800000
+    at = (place >> REST) + (word >> 31).to(tl.int32) * ENTRIES
+    low = tl.load(table + at)
+    return low + ((tl.load(table + at + 1) - low) * (place & ((1 << REST) - 1)) >> REST)
