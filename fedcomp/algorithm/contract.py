@@ -5,7 +5,7 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -73,6 +73,10 @@ class Clients(Protocol):
         Returns:
             the results of all chunks, in the order of the cohort.
         """
+        ...
+
+    def spread(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
+        """`map(function, pieces)` over the threads that chunks of clients share, for work that lets go of the lock."""
         ...
 
 

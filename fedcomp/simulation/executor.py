@@ -6,7 +6,7 @@ Shape legend: M clients of the cohort, N clients in all.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +75,10 @@ class Executor:
                 results = _map(lambda tensor: tensor.new_empty(len(places), *tensor.shape[1:]), part)
             _map(lambda whole, tensor, at=where: whole.index_copy_(0, at, tensor), results, part)
         return results
+
+    def spread(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
+        """`map(function, pieces)` over the workers."""
+        return self.workers.map(function, pieces)
 
     def _data(self, ids: Tensor, sizes: np.ndarray) -> ChunkData:
         return ChunkData(ids, sizes, self.key, self.dataset, self.shards, self.model)

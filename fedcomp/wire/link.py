@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 from torch import Tensor
 
 from fedcomp.wire.ledger import Ledger
@@ -35,7 +38,27 @@ class Link:
         self.ledger.add("broadcast", bits, paper)
         return self._carry(payload)
 
+    def relay(self, payload: Payload, coded: bool = False) -> Payload:
+        """The server passes every client's message (row) on to all other clients; returns what each then has.
+
+        Point to point, each gets the M - 1 messages of the others. A broadcast has to carry all M of them; `coded`,
+        M - 1 suffice: the XORs of neighbours, of which each client solves the rest with its own. Papers count M - 1.
+
+        Raises:
+            ValueError: `coded`, but messages differ in length.
+        """
+        num, bits, paper = payload.num_rows, payload.total_bits, _paper_bits(payload)
+        self.ledger.add("downlink", bits * (num - 1), paper * (num - 1))
+        if coded and not isinstance(bits, int):
+            raise ValueError("relaying by XOR needs messages of one length: relay each as it is (relay=plain)")
+        others = paper * (num - 1) // num
+        self.ledger.add("broadcast", bits * (num - 1) // num if coded or num == 1 else bits, others)
+        return self._pass_on(payload, coded)
+
     def _carry(self, payload: Payload) -> Payload:
+        return payload
+
+    def _pass_on(self, payload: Payload, coded: bool) -> Payload:
         return payload
 
 
@@ -51,7 +74,27 @@ class WireLink(Link):
         messages = [pack(payload, row) for row in range(payload.num_rows)]
         for message, bits in zip(messages, payload.bits.tolist(), strict=True):
             assert 0 <= 8 * len(message) - bits < 8, f"a message of {8 * len(message)} bits declares {bits}"
-        return unpack(messages, layout(payload), device)
+        return replace(unpack(messages, layout(payload), device), paper_bits=payload.paper_bits)
+
+    def _pass_on(self, payload: Payload, coded: bool) -> Payload:
+        if not coded:
+            return self._carry(payload)
+        device = next(iter(payload.fields.values())).data.device
+        messages = [pack(payload, row) for row in range(payload.num_rows)]
+        sent = [_xor(one, other) for one, other in pairwise(messages)]
+        for own in range(len(messages)):  # what client `own` makes of these
+            known = {own: messages[own]}
+            for row in range(own, 0, -1):
+                known[row - 1] = _xor(known[row], sent[row - 1])
+            for row in range(own, len(sent)):
+                known[row + 1] = _xor(known[row], sent[row])
+            received = [known[row] for row in range(len(messages))]
+            assert received == messages, "a client cannot solve the relayed messages"
+        return replace(unpack(received, layout(payload), device), paper_bits=payload.paper_bits)
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(left ^ right for left, right in zip(one, other, strict=True))
 
 
 def _paper_bits(payload: Payload) -> int | Tensor:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fedcomp.algorithm.bicompfl_cfl import BiCompFLCFL
+from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
+from fedcomp.algorithm.bicompfl_pr import BiCompFLPR
 from fedcomp.algorithm.cser import CSER
 from fedcomp.algorithm.doublesqueeze import DoubleSqueeze
 from fedcomp.algorithm.fedavg import FedAvg
@@ -26,6 +29,8 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.mrc_quantiser import MRCQuantiser
+from fedcomp.compressor.mrc_sign import MRCSign
 from fedcomp.compressor.permk import PermK
 from fedcomp.compressor.qsgd import QSGD
 from fedcomp.compressor.randk import RandK
@@ -48,6 +53,7 @@ SLOW = Sgd(lr=0.01, batch_size=4)
 """Projected on one direction, a step is about sqrt(D) times as long."""
 PERMK = Compressor(PermK())
 SCORES = Adam(lr=0.1, batch_size=4)
+MASKS = Adam(lr=0.2, batch_size=4, epochs=3)
 
 
 def _dense(dim, stats, layers, cohort):
@@ -105,6 +111,26 @@ def _mask_up(dim, stats, layers, cohort):
 
 def _mask_and_batch_norm_up(dim, stats, layers, cohort):
     return _dense(dim, stats, layers, cohort) | {"uplink": cohort * (dim - 8 + 64 + 32 * 8 + 32 * stats)}
+
+
+def _relayed(dim, stats, layers, cohort):
+    each = 8 * -(-dim // 16)
+    return {"uplink": cohort * each, "downlink": cohort * (cohort - 1) * each, "broadcast": cohort * each}
+
+
+def _coded_both_ways(dim, stats, layers, cohort):
+    each = 8 * -(-dim // 16)
+    return {"uplink": 2 * cohort * each, "downlink": 2 * cohort * cohort * each, "broadcast": 2 * cohort * each}
+
+
+def _private(dim, stats, layers, cohort):
+    each, down = 6 * -(-dim // 16), world.NUM_CLIENTS
+    return {"uplink": cohort * each, "downlink": down * cohort * each, "broadcast": down * cohort * each}
+
+
+def _relayed_signs(dim, stats, layers, cohort):
+    each = 8 * -(-dim // 8)
+    return {"uplink": cohort * each, "downlink": cohort * (cohort - 1) * each, "broadcast": cohort * each}
 
 
 def _one_bit_up(dim, stats, layers, cohort):
@@ -177,7 +203,7 @@ CASES = [
         "fedpm-trained",
         FedPM(SCORES, "normal", 1.5, 0.5, "p_weighted", normalisation="trained", coding="prior", test="expected"),
         None,
-        world.with_batch_norm,
+        world.masked_batch_norm,
     ),
     AlgorithmCase(
         "fedpm-counts",
@@ -190,6 +216,53 @@ CASES = [
         FedSparsify(Sgd(lr=0.1, batch_size=4, momentum=0.3), 0.5, "progressive", merge="majority"),
         None,
         world.with_batch_norm,
+    ),
+    AlgorithmCase("bicompfl_gr", BiCompFLGR(client=MASKS, block=16), _relayed, participation=world.FULL),
+    AlgorithmCase(
+        "bicompfl_gr-reconstruct",
+        BiCompFLGR(client=MASKS, reconstruct=True, block=16, candidates="per_client", n_ul=2, form="affine"),
+        _coded_both_ways,
+        participation=world.FULL,
+    ),
+    AlgorithmCase(
+        "bicompfl_gr-adaptive",
+        BiCompFLGR(client=MASKS, allocation="adaptive", block=4, longest=32, n_is=64, relay="xor"),
+        None,
+        world.masked_batch_norm,
+        participation=world.FULL,
+    ),
+    AlgorithmCase(
+        "bicompfl_gr-average",
+        BiCompFLGR(client=MASKS, allocation="adaptive_avg", block=4, smallest=2, longest=32, n_is=20, phi=1.5),
+        None,
+        participation=world.FULL,
+    ),
+    AlgorithmCase("bicompfl_pr", BiCompFLPR(client=MASKS, block=16, n_is=64), _private),
+    AlgorithmCase(
+        "bicompfl_pr-mixed",
+        BiCompFLPR(client=MASKS, block=8, optimise_prior=True, n_dl=5, bits=16, test="expected"),
+        None,
+        world.masked_batch_norm,
+    ),
+    AlgorithmCase("bicompfl_pr-split", BiCompFLPR(client=MASKS, block=4, split_downlink=True, rest="qhat"), None),
+    AlgorithmCase(
+        "bicompfl_cfl",
+        BiCompFLCFL(SGD, ServerSgd(0.05), Compressor(MRCSign(block=8))),
+        _relayed_signs,
+        participation=world.FULL,
+    ),
+    AlgorithmCase(
+        "bicompfl_cfl-memory",
+        BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, scale="mean_abs"), ErrorFeedback()), "xor"),
+        None,
+        world.with_batch_norm,
+        participation=world.FULL,
+    ),
+    AlgorithmCase(
+        "bicompfl_cfl-quantiser",
+        BiCompFLCFL(SGD, STEP, Compressor(MRCQuantiser(block=8, prior="mean"))),
+        None,
+        participation=world.FULL,
     ),
     AlgorithmCase(
         "doublesqueeze", DoubleSqueeze(SGD, STEP, PLAIN_SIGN, PLAIN_SIGN), _one_sign_both_ways, world.with_batch_norm

@@ -9,6 +9,8 @@ from fedcomp.compressor.drive import Drive
 from fedcomp.compressor.eden import Eden
 from fedcomp.compressor.induced import Induced
 from fedcomp.compressor.masked_noise import MaskedNoise
+from fedcomp.compressor.mrc_quantiser import MRCQuantiser
+from fedcomp.compressor.mrc_sign import MRCSign
 from fedcomp.compressor.permk import PermK
 from fedcomp.compressor.projection import Projection
 from fedcomp.compressor.qsgd import QSGD
@@ -78,6 +80,14 @@ CASES = [
         lambda layers: sum(layers) + 64,
         keeps_zero=False,
     ),
+    CodecCase("mrc_sign", MRCSign(block=8), lambda layers: 8 * -(-sum(layers) // 8), keeps_zero=False),
+    CodecCase(
+        "mrc_sign-scaled",
+        MRCSign(block=16, num_candidates=100, repetitions=3, candidates="per_client", K="capacity", scale="mean_abs"),
+        lambda layers: 3 * 7 * -(-sum(layers) // 16) + 32,
+    ),
+    CodecCase("mrc_quantiser", MRCQuantiser(levels=4, block=8), None),
+    CodecCase("mrc_quantiser-mean", MRCQuantiser(levels=64, prior="mean", bits=16), None),
     CodecCase("terngrad", TernGrad(), lambda layers: 8 * -(-sum(layers) // 5) + 32 * len(layers), draws=1500),
     CodecCase("terngrad-clip", TernGrad(1.0, "model"), lambda layers: 8 * -(-sum(layers) // 5) + 32, draws=1500),
     CodecCase("qsgd-auto", QSGD(), None, draws=1500),

@@ -45,6 +45,12 @@ def with_batch_norm() -> nn.Module:
     return nn.Sequential(nn.Linear(NUM_FEATURES, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, NUM_CLASSES))
 
 
+def masked_batch_norm() -> nn.Module:
+    """Without a bias before the normalisation: its gradient is 0 but for rounding, of which Adam makes whole steps."""
+    linear = nn.Linear(NUM_FEATURES, 4, bias=False)
+    return nn.Sequential(linear, nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, NUM_CLASSES))
+
+
 def simulation(
     algorithm: Algorithm,
     module: Any = mlp,

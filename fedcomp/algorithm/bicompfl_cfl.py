@@ -1,0 +1,97 @@
+"""BiCompFL-GR-CFL: conventional training whose coded updates the server passes on to all.
+
+M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), section 5. Everybody holds the model x; client i trains to y_i and
+sends its update y_i - x through a compressor whose messages every client can decode: stochastic signs by minimal random
+coding (compressor=mrc_sign) or the quantiser Q_s (compressor=mrc_quantiser) in the paper, anything else here. The
+server relays them, and all make the same step along their mean: x <- x + lr mean_i C(y_i - x), with lr = 0.005 for
+signs of size one (server=sgd_signs). With error feedback a client keeps what its message left out.
+
+Corrected: the paper's broadcast counts n - 1 of n relayed messages, which only XORs of neighbours need (`relay: xor`).
+
+Shape legend: M = N clients, D parameters, C running statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.local_training import train_locally, training_metrics
+from fedcomp.algorithm.running_stats import gather_stats, send_stats
+from fedcomp.client import LocalSolver
+from fedcomp.cohort import Cohort
+from fedcomp.compressor import Compressor, Memory
+from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.feedback import NoFeedback
+from fedcomp.compressor.mrc_sign import MRCSign
+from fedcomp.keys import Key
+from fedcomp.server import ServerOptimizer
+from fedcomp.server.contract import Slots
+
+RELAYS = ("plain", "xor")
+
+
+@dataclass(frozen=True)
+class BiCompFLCFLState:
+    """What everybody holds.
+
+    Attributes:
+        theta: [D] the model x. stats: [C] running statistics.
+        uplink: the clients' memories. optimizer: memories of the server optimiser.
+    """
+
+    theta: Tensor
+    stats: Tensor
+    uplink: Memory
+    optimizer: Slots
+
+
+@dataclass(frozen=True)
+class BiCompFLCFL:
+    """Local training, messages relayed, a common step.
+
+    Attributes:
+        client: trains locally. server: the step along the mean, which all take.
+        uplink: carries y_i - x to everybody. relay: plain or xor, what a broadcast of the relayed messages costs.
+        weights: "uniform" or "samples".
+    """
+
+    client: LocalSolver
+    server: ServerOptimizer
+    uplink: Compressor
+    relay: str = "plain"
+    weights: str = "uniform"
+    full_participation: bool = True
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.relay", self.relay, RELAYS)
+        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        codec, remembers = self.uplink.codec, not isinstance(self.uplink.feedback, NoFeedback)
+        if remembers and isinstance(codec, MRCSign) and codec.scale == "one":
+            raise ValueError(
+                "compressor.feedback=error needs messages in the units of updates, and signs of size one are not: add "
+                "compressor.scale=mean_abs, which sends their scale in 32 bits (and then server.lr=1)"
+            )
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> BiCompFLCFLState:
+        """The first model, which follows from the run's seed, and empty memories."""
+        return BiCompFLCFLState(theta, stats, self.uplink.init(setup.num_clients, theta), self.server.init(theta))
+
+    def round(self, state: BiCompFLCFLState, cohort: Cohort, ctx: Context) -> tuple[BiCompFLCFLState, Metrics]:
+        """One round."""
+        stats = send_stats(state.stats, cohort.size, ctx)
+        rows = state.theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
+        local = train_locally(self.client, *rows, cohort, ctx)
+        common, coin = ctx.common("update", cohort), ctx.coin("update")
+        payload, uplink = self.uplink.encode(local.theta, state.uplink, cohort, common, coin)
+        everywhere = ctx.link.relay(ctx.link.up(payload), self.relay == "xor")
+        mean, uplink = self.uplink.estimate(everywhere, uplink, cohort, common)
+        stats = gather_stats(local.stats, cohort, ctx)
+        step, optimizer = self.server.step(mean, state.optimizer)
+        return BiCompFLCFLState(state.theta + step, stats, uplink, optimizer), training_metrics(local)
+
+    def deployed(self, state: BiCompFLCFLState, key: Key) -> dict[str, Models]:
+        """The common model."""
+        return {"test": Models(state.theta[None], state.stats[None])}

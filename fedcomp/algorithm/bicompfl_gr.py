@@ -1,0 +1,189 @@
+"""BiCompFL-GR: with randomness that all share, the server passes on what the clients sent.
+
+M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), algorithm 1; `reconstruct`, GR-Reconst of section 4. In a round
+all clients train masks from the common theta^ (mask_training.py), send their posteriors by minimal random coding
+against theta^ as prior, and get the indices of all others, so that everybody makes the same next theta^, the mean of
+all samples. With `reconstruct` the server codes that mean once more instead, n_DL samples against theta^, for all.
+
+Blocks: `fixed`, or following the divergence: `adaptive` (boundaries that clients propose) and `adaptive_avg` (one
+size), whose messages are charged in the rounds in which they are sent (compressor/mrc/allocation/).
+
+Corrected: a relay by broadcast has to carry all M streams, which the paper counts as M - 1; XORs of neighbours really
+need M - 1 (`relay: xor`). Ragged last blocks are counted. Needs every client in every round, as in the paper.
+
+Shape legend: M = N clients, D parameters, d of them masked, C running statistics, B blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.coded_masks import CodedMasks, blocks_at, part_of, starts
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.mask_estimate import MaskEstimate
+from fedcomp.algorithm.mask_training import masked_models
+from fedcomp.algorithm.running_stats import gather_stats, send_stats
+from fedcomp.cohort import Cohort
+from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.mrc import MRC
+from fedcomp.compressor.mrc.allocation import Adaptive, AdaptiveAverage, Allocation, Changing, Fixed
+from fedcomp.compressor.mrc.blocks import Blocks
+from fedcomp.compressor.mrc.candidates import DOWNLINK, SOURCES
+from fedcomp.compressor.mrc.diagnostics import kl_divergence, polarisation
+from fedcomp.keys import Key
+from fedcomp.tensors import Part
+
+ALLOCATIONS = ("fixed", "adaptive", "adaptive_avg")
+RELAYS = ("plain", "xor")
+
+
+@dataclass(frozen=True)
+class BiCompFLGRState:
+    """What everybody holds.
+
+    Attributes:
+        weights: [D] frozen weights. theta0: [D] first probabilities, 1 for what is not masked. stats: [C].
+        codes: [D] counts that theta^ is made of (mask_estimate.py). estimate: [D] theta^ itself.
+        theta: [D] the server's probabilities; with `reconstruct` not theta^.
+        starts: [d] bool where blocks begin, [0] if they never change. wanted: [1] bool, new blocks were asked for.
+    """
+
+    weights: Tensor
+    theta0: Tensor
+    stats: Tensor
+    codes: Tensor
+    estimate: Tensor
+    theta: Tensor
+    starts: Tensor
+    wanted: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiCompFLGR(CodedMasks):
+    """Masks coded with global randomness.
+
+    Attributes:
+        candidates: shared by all clients, as in the text, or per_client: as many bits, n times the random numbers, and
+            less variance where clients would choose alike (compressor/mrc/codec.py).
+        reconstruct: code the server's mean for the way down, instead of passing indices on.
+        relay: plain or xor, what a broadcast of the relayed messages costs.
+        allocation: fixed, adaptive or adaptive_avg. longest, smallest, phi, two_sided: see compressor/mrc/allocation/.
+    """
+
+    candidates: str = "shared"
+    reconstruct: bool = False
+    relay: str = "plain"
+    allocation: str = "fixed"
+    longest: int = 4096
+    smallest: int = 16
+    phi: float = 3.0
+    two_sided: bool | None = None
+    full_participation: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("algorithm.candidates", self.candidates, SOURCES)
+        check_choice("algorithm.relay", self.relay, RELAYS)
+        check_choice("algorithm.allocation", self.allocation, ALLOCATIONS)
+        try:
+            _ = self.strategy
+        except ValueError as error:
+            raise ValueError(f"algorithm: {error}") from error
+
+    @property
+    def strategy(self) -> Allocation:
+        """How vectors are cut into blocks."""
+        if self.allocation == "adaptive":
+            return Adaptive(self.block, self.longest, self.phi, bool(self.two_sided))
+        if self.allocation == "adaptive_avg":
+            sided = True if self.two_sided is None else self.two_sided
+            return AdaptiveAverage(self.block, self.smallest, self.longest, self.phi, sided)
+        return Fixed(self.block)
+
+    def estimate(self, num_clients: int) -> MaskEstimate:
+        """How theta^ is counted."""
+        num = self.samples_down(num_clients) if self.reconstruct else num_clients * self.n_ul
+        return MaskEstimate(num, self.bits, self.clamp, self.form)
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> BiCompFLGRState:
+        """Frozen weights and theta_0, which follow from the run's seed. Raises ValueError: nothing to mask."""
+        weights, theta0 = self.first(theta, setup, "bicompfl_gr")
+        part, marks = part_of(setup.tensors), torch.zeros(0, dtype=torch.bool, device=theta.device)
+        if isinstance(self.strategy, Changing):
+            marks = torch.zeros(part.size, dtype=torch.bool, device=theta.device)
+            marks[:: self.block] = True
+        codes, wanted = self.estimate(setup.num_clients).first(theta), torch.zeros_like(marks[:1])
+        return BiCompFLGRState(weights, theta0, stats, codes, theta0, theta0, marks, wanted)
+
+    def round(self, state: BiCompFLGRState, cohort: Cohort, ctx: Context) -> tuple[BiCompFLGRState, Metrics]:
+        """One round of algorithm 1; metrics of the code as in `diagnosed`, and `mask/polarisation` of theta."""
+        part, estimate = part_of(ctx.clients.tensors), self.estimate(cohort.size)
+        prior = estimate.thresholds(part.take(state.codes), part.take(state.theta0))[None]
+        stats = send_stats(state.stats, cohort.size, ctx)
+        local = self.training.run(state.weights, state.estimate[None], stats, part, cohort, ctx)
+        q = part.take(local.theta)
+
+        blocks, wanted, marks = self._blocks(state, q, prior, part, ctx)
+        codec = replace(self.codec, candidates=self.candidates).within(blocks)
+        common = self.known("update", cohort, part, prior, ctx)
+        payload = ctx.link.up(codec.encode(q, common, ctx.coin("update"), ctx.clients.spread))
+        metrics = {"train/loss": local.loss, **self.diagnosed("up", q, common, codec, ctx)}
+
+        if self.reconstruct:
+            counts = codec.total(payload, common, ctx.clients.spread)
+            theta = counts.to(torch.float32) / (cohort.size * self.n_ul)
+            held, more = self._send_down(theta, prior, codec, cohort, part, ctx)
+            metrics |= more
+        else:
+            relayed = ctx.link.relay(payload, self.relay == "xor")
+            held = codec.total(relayed, common, ctx.clients.spread)
+            theta = estimate.probability(held, part.take(state.theta0))
+        stats = gather_stats(local.stats, cohort, ctx)
+
+        codes = part.put(state.codes, held.to(estimate.dtype))
+        guess = part.put(state.estimate, estimate.probability(held, part.take(state.theta0)))
+        metrics["mask/polarisation"] = polarisation(theta)
+        after = BiCompFLGRState(
+            state.weights, state.theta0, stats, codes, guess, part.put(state.theta, theta), marks, wanted
+        )
+        return after, metrics
+
+    def deployed(self, state: BiCompFLGRState, key: Key) -> dict[str, Models]:
+        """The server's masks; with `reconstruct` also the clients' (`clients`)."""
+        models = masked_models(state.weights, state.theta, state.stats, key, self.test, self.test_samples)
+        if self.reconstruct:
+            theirs = masked_models(state.weights, state.estimate, state.stats, key, self.test, self.test_samples)
+            models["clients"] = theirs["test"]
+        return models
+
+    def _blocks(
+        self, state: BiCompFLGRState, q: Tensor, prior: Tensor, part: Part, ctx: Context
+    ) -> tuple[Blocks, Tensor, Tensor]:
+        """The round's blocks, whether others are wanted next time, and where these begin; all that is sent about it."""
+        strategy = self.strategy
+        if not isinstance(strategy, Changing):
+            return strategy.first(part.size, q.device), state.wanted, state.starts
+        kl = kl_divergence(q, prior, self.bits, self.clamp)
+        blocks, marks = blocks_at(state.starts), state.starts
+        if bool(state.wanted[0]):
+            merged = strategy.merge(ctx.link.up(strategy.propose(kl, self.n_is)))
+            blocks = strategy.read(ctx.link.broadcast(merged, len(q)), part.size, q.device)
+            marks = starts(blocks)
+        wanted = strategy.wanted(ctx.link.up(strategy.request(kl, blocks, self.n_is)))
+        return blocks, torch.full_like(state.wanted, wanted), marks
+
+    def _send_down(
+        self, theta: Tensor, prior: Tensor, codec: MRC, cohort: Cohort, part: Part, ctx: Context
+    ) -> tuple[Tensor, Metrics]:
+        """Counts [d] of the samples of theta that all clients decode."""
+        down = replace(codec, repetitions=self.samples_down(cohort.size), candidates="shared", domain=DOWNLINK)
+        common = self.known("mean", ctx.server(theta), part, prior, ctx)
+        payload = ctx.link.broadcast(
+            down.encode(theta[None], common, ctx.coin("mean"), ctx.clients.spread), cohort.size
+        )
+        return down.counts(payload, common, ctx.clients.spread)[0], self.diagnosed(
+            "down", theta[None], common, down, ctx
+        )

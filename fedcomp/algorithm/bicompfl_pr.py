@@ -1,0 +1,194 @@
+"""BiCompFL-PR: every client shares randomness with the server alone, and holds a model of its own.
+
+M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), algorithm 2. Client i trains masks from its theta^_i, which the
+server mirrors, and sends its posterior by minimal random coding against it; the server's theta is the mean of what it
+decodes, and goes back to each client as n_DL samples against theta^_i. (The paper's line by which the server encodes
+the uplink is a slip: the client holds the posterior.)
+
+`split_downlink` (PR-Fixed-SplitDL): each client gets one of n disjoint parts of the blocks, another in every round
+(compressor/mrc/split.py), and keeps its estimate elsewhere (`rest: keep`), or takes what the server decoded from it
+(`rest: qhat`); the paper says neither. `optimise_prior` (OP): the uplink's prior is the mixture of theta^_i and the
+client's previous decoded posterior that is nearest to the new one (compressor/mrc/mixing.py); its 8 bits are counted.
+
+A client that does not take part keeps its estimate, at both ends.
+
+Shape legend: M clients of the cohort, N clients, D parameters, d of them masked, C running statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.coded_masks import CodedMasks, part_of
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.mask_estimate import MaskEstimate
+from fedcomp.algorithm.mask_training import masked_models
+from fedcomp.algorithm.running_stats import gather_stats, send_stats
+from fedcomp.cohort import Cohort
+from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.mrc import MRC
+from fedcomp.compressor.mrc.candidates import DOWNLINK
+from fedcomp.compressor.mrc.diagnostics import polarisation
+from fedcomp.compressor.mrc.mixing import STEPS, Mixture, message, received
+from fedcomp.compressor.mrc.split import SplitMRC, groups, rotated
+from fedcomp.keys import Key
+from fedcomp.state import put_rows, take_rows
+from fedcomp.tensors import Part
+
+RESTS = ("keep", "qhat")
+
+
+@dataclass(frozen=True)
+class BiCompFLPRState:
+    """What the server holds, and each client of its own row.
+
+    Attributes:
+        weights: [D] frozen weights. theta0: [D] first probabilities, 1 for what is not masked. stats: [C].
+        codes: [N, D] counts that theta^_i is made of (mask_estimate.py); one byte each for n_DL < 255.
+        before: [N, D] counts of each client's last decoded posterior, [N, 0] if no prior is mixed.
+        heard: [N] bool, whether there is one.
+        theta: [D] the server's probabilities. mean: [D] mean of the clients' estimates.
+    """
+
+    weights: Tensor
+    theta0: Tensor
+    stats: Tensor
+    codes: Tensor
+    before: Tensor
+    heard: Tensor
+    theta: Tensor
+    mean: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiCompFLPR(CodedMasks):
+    """Masks coded with private randomness.
+
+    Attributes:
+        split_downlink: send each client a part of the blocks. rest: keep or qhat, what it does with the others.
+        optimise_prior: mix the uplink's prior.
+    """
+
+    split_downlink: bool = False
+    rest: str = "keep"
+    optimise_prior: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("algorithm.rest", self.rest, RESTS)
+
+    def estimate(self, num_clients: int) -> MaskEstimate:
+        """How theta^_i is counted."""
+        return MaskEstimate(self.samples_down(num_clients), self.bits, self.clamp, self.form)
+
+    def mixture(self, num_clients: int) -> Mixture:
+        """The uplink's prior."""
+        return Mixture(self.samples_down(num_clients), self.n_ul, self.bits, self.clamp, self.form)
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> BiCompFLPRState:
+        """Frozen weights and theta_0, which follow from the run's seed. Raises ValueError: nothing to mask."""
+        num, down = setup.num_clients, self.samples_down(setup.num_clients)
+        if self.rest == "qhat" and down % self.n_ul:
+            raise ValueError(
+                f"algorithm.rest=qhat needs n_dl to be a multiple of n_ul, so that both are counts of one kind: "
+                f"n_dl is {down}, n_ul {self.n_ul}"
+            )
+        if self.split_downlink and part_of(setup.tensors).size < self.block * num:
+            raise ValueError(
+                f"algorithm.split_downlink needs a block for each of {num} clients: {part_of(setup.tensors).size} "
+                f"parameters make fewer blocks of {self.block}; take smaller blocks or fewer clients"
+            )
+        weights, theta0 = self.first(theta, setup, "bicompfl_pr")
+        estimate = self.estimate(num)
+        codes = estimate.first(theta0.expand(num, -1))
+        before = codes.new_zeros((num, theta.shape[0] if self.optimise_prior else 0))
+        heard = torch.zeros(num, dtype=torch.bool, device=theta.device)
+        return BiCompFLPRState(weights, theta0, stats, codes, before, heard, theta0, theta0)
+
+    def round(self, state: BiCompFLPRState, cohort: Cohort, ctx: Context) -> tuple[BiCompFLPRState, Metrics]:
+        """One round of algorithm 2.
+
+        Metrics of the code as in `diagnosed`; `mask/polarisation` of theta; `mask/spread`, the variance of theta^_i.
+        """
+        part, estimate = part_of(ctx.clients.tensors), self.estimate(ctx.clients.num_clients)
+        own, theta0 = take_rows(state.codes, cohort), part.take(state.theta0)
+        codes = part.take(own)
+        guess, prior = estimate.probability(own, state.theta0), estimate.thresholds(codes, theta0)
+        stats = send_stats(state.stats, cohort.size, ctx)
+        local = self.training.run(state.weights, guess, stats, part, cohort, ctx)
+        q = part.take(local.theta)
+
+        codec, spread = replace(self.codec, candidates="per_client"), ctx.clients.spread
+        mixed, extra = self._mixed(q, codes, prior, state, cohort, part, ctx)
+        common = self.known("update", cohort, part, mixed, ctx)
+        payload = ctx.link.up(codec.encode(q, common, ctx.coin("update"), spread))
+        counts = codec.counts(payload, common, spread)
+        theta = counts.sum(0).to(torch.float32) / (cohort.size * self.n_ul)
+        metrics = {"train/loss": local.loss, **extra, **self.diagnosed("up", q, common, codec, ctx)}
+        stats = gather_stats(local.stats, cohort, ctx)
+
+        new, more = self._send_down(theta, counts, codes, prior, codec, cohort, part, ctx)
+        rows = part.put(own, new)
+        after = put_rows(state.codes, cohort, rows)
+        mean = estimate.probability(after, state.theta0).mean(0)
+        before, heard = state.before, state.heard
+        if self.optimise_prior:
+            before = put_rows(before, cohort, part.put(torch.zeros_like(own), counts.to(own.dtype)))
+            heard = put_rows(heard, cohort, torch.ones_like(heard[: cohort.size]))
+        guesses = estimate.probability(new, theta0)
+        spread_of = (guesses - guesses.mean(0)).square().mean()
+        metrics |= {**more, "mask/polarisation": polarisation(theta), "mask/spread": spread_of}
+        full = part.put(state.theta, theta)
+        return BiCompFLPRState(state.weights, state.theta0, stats, after, before, heard, full, mean), metrics
+
+    def deployed(self, state: BiCompFLPRState, key: Key) -> dict[str, Models]:
+        """The server's masks, and those of the clients' mean estimate (`clients`)."""
+        models = masked_models(state.weights, state.theta, state.stats, key, self.test, self.test_samples)
+        theirs = masked_models(state.weights, state.mean, state.stats, key, self.test, self.test_samples)
+        return models | {"clients": theirs["test"]}
+
+    def _mixed(
+        self, q: Tensor, codes: Tensor, prior: Tensor, state: BiCompFLPRState, cohort: Cohort, part: Part, ctx: Context
+    ) -> tuple[Tensor, Metrics]:
+        """The uplink's priors [M, d] at both ends, after the clients have said which; `mrc/lambda` [M]."""
+        if not self.optimise_prior:
+            return prior, {}
+        mixture, estimate = self.mixture(ctx.clients.num_clients), self.estimate(ctx.clients.num_clients)
+        known = estimate.known(codes)
+        ready = take_rows(state.heard, cohort) & known.all(1)
+        first, second = torch.where(known, codes, 0), part.take(take_rows(state.before, cohort))
+        best = torch.where(ready, mixture.best(q, first, second), STEPS)
+        chosen = received(ctx.link.up(message(best)))
+        mixed = mixture.thresholds(chosen, first, second)
+        return torch.where(ready[:, None], mixed, prior), {"mrc/lambda": chosen.to(torch.float32) / STEPS}
+
+    def _send_down(
+        self,
+        theta: Tensor,
+        counts: Tensor,
+        codes: Tensor,
+        prior: Tensor,
+        codec: MRC,
+        cohort: Cohort,
+        part: Part,
+        ctx: Context,
+    ) -> tuple[Tensor, Metrics]:
+        """The clients' new codes [M, d] for theta [d], given their decoded posteriors and old codes [M, d]."""
+        num, spread = ctx.clients.num_clients, ctx.clients.spread
+        down = replace(codec, repetitions=self.samples_down(num), domain=DOWNLINK)
+        common = self.known("mean", cohort, part, prior, ctx)
+        rows, coin = theta.expand(cohort.size, -1), ctx.coin("mean")
+        if not self.split_downlink:
+            payload = ctx.link.unicast(down.encode(rows, common, coin, spread))
+            new = down.counts(payload, common, spread).to(codes.dtype)
+        else:
+            num_blocks = down.cut(part.size, theta.device).num
+            every = groups(num_blocks, num)
+            split = SplitMRC(down, tuple(every[group] for group in rotated(cohort.clients, ctx.round, num)))
+            got, inside = split.counts(ctx.link.unicast(split.encode(rows, common, coin)), common)
+            rest = codes if self.rest == "keep" else (counts * (self.samples_down(num) // self.n_ul)).to(codes.dtype)
+            new = torch.where(inside, got.to(codes.dtype), rest)
+        return new, self.diagnosed("down", rows, common, down, ctx)

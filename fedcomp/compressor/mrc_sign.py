@@ -1,0 +1,86 @@
+"""Stochastic signs by minimal random coding: log2(n_IS) bits for a block of signs.
+
+M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), section 5 (CFL): q_e = 1 / (1 + exp(-x_e / K)) is the probability
+of a plus, 1/2 its prior, and what is decoded is +-1. K is never sent, and the paper names none (compressor/mrc/
+sign_posterior.py). Read element-wise, as the text has it, the code would cost 8 bits an entry; here blocks are coded.
+With `scale: mean_abs`, which is no part of the paper, signs are decoded to +- the mean |x| of the message, sent in 32
+bits, so that an error memory has something to subtract.
+
+Shape legend: M senders, D entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.mrc import MRC
+from fedcomp.compressor.mrc.sign_posterior import check_rule, even_prior, sign_posterior, signs
+from fedcomp.keys import Key
+from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire.coding import Float
+
+SCALES = ("one", "mean_abs")
+
+
+@dataclass(frozen=True)
+class MRCSign:
+    """Sends samples of the signs; biased.
+
+    Attributes:
+        num_candidates: n_IS. repetitions: n_UL, samples whose mean is decoded. block: entries a block.
+        candidates: shared by all senders, or per_client.
+        bits: of the uniform numbers that candidates are made of.
+        K: mean_abs, the mean of |x|; block_max, a twentieth of each block's largest; capacity, as each block can carry;
+            or a positive number, in units of x.
+        scale: one, decoded to +-1, which the receiver's step has to scale; mean_abs, sent.
+    """
+
+    num_candidates: int = 256
+    repetitions: int = 1
+    block: int = 256
+    candidates: str = "shared"
+    bits: int = 8
+    K: str | float = "mean_abs"
+    scale: str = "one"
+    unbiased: bool = False
+    contractive: bool = False
+    faithful: bool = False
+
+    def __post_init__(self) -> None:
+        check_rule("compressor.K", self.K)
+        check_choice("compressor.scale", self.scale, SCALES)
+        try:
+            _ = self.codec
+        except ValueError as error:
+            raise ValueError(f"compressor.{error}") from error
+
+    @property
+    def codec(self) -> MRC:
+        """The code of the samples."""
+        return MRC(self.num_candidates, self.repetitions, self.block, self.candidates, self.bits)
+
+    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+        """Indices of the samples, and the scale."""
+        q = sign_posterior(x, self.K, self.codec.cut(common.dim, x.device), self.num_candidates)
+        payload = self.codec.encode(q, self._known(common, x), coin)
+        if self.scale == "one":
+            return payload
+        scale = Field(x.abs().mean(1, keepdim=True), Float())
+        return replace(payload, fields={**payload.fields, "scale": scale})
+
+    def decode(self, payload: Payload, common: Common) -> Tensor:
+        """The mean of the decoded signs, scaled."""
+        fields = dict(payload.fields)
+        scale = None
+        if self.scale == "mean_abs":
+            sent = Payload({"scale": fields.pop("scale")}) if "scale" in fields else payload
+            (scale,) = sent.expect(scale=1)
+        counts = self.codec.counts(Payload(fields), self._known(common, common.ids))
+        mean = signs(counts, self.repetitions)
+        return mean if scale is None else mean.mul_(scale)
+
+    def _known(self, common: Common, like: Tensor) -> Common:
+        return replace(common, side=even_prior(common.dim, self.bits, like.device))
