@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from fedcomp.wire import Field, Ledger, Link, Payload
-from fedcomp.wire.coding import Float, Rice
+from fedcomp.wire import Field, Ledger, Link, Payload, WireLink
+from fedcomp.wire.coding import Elias, Float, Rice
 
 
 def _floats(rows: int, num: int, paper: int | None = None) -> Payload:
@@ -22,6 +23,24 @@ def test_links() -> None:
     assert counters["uplink"] == 192
     assert counters["downlink"] == 96 + 3 * 128
     assert counters["broadcast"] == 96 + 128
+
+
+def test_a_relay_goes_to_all_others() -> None:
+    """Three clients' 64 bits: each gets two; a broadcast needs three of them, or the XORs of two pairs."""
+    for link in (Link, WireLink):
+        for coded, broadcast in ((False, 3 * 64), (True, 2 * 64)):
+            ledger, payload = Ledger(), _floats(3, 2)
+            received = link(ledger).relay(payload, coded)
+            assert torch.equal(received.fields["values"].data, payload.fields["values"].data)
+            counters = ledger.counters()
+            assert (counters["uplink"], counters["downlink"], counters["broadcast"]) == (0, 6 * 64, broadcast)
+            assert counters["paper/broadcast"] == 2 * 64
+
+
+def test_messages_of_different_length_are_not_mixed() -> None:
+    codes = Field(torch.tensor([[1], [900]]), Elias())
+    with pytest.raises(ValueError, match="relaying by XOR needs messages of one length"):
+        Link(Ledger()).relay(Payload({"codes": codes}), coded=True)
 
 
 def test_bits_per_parameter_is_per_client_and_round() -> None:
