@@ -67,7 +67,7 @@ def test_a_method_is_its_row(method: str) -> None:
     assert config["algorithm"]["_target_"].startswith(f"fedcomp.algorithm.{algorithm}.")
     assert local["_target_"] == "fedcomp.client.adam.Adam"
     assert (local["lr"], local["epochs"], local["steps"], local["batch_size"]) == (0.1 if masks else 3e-4, 3, None, 128)
-    steps = {"m3": 0.02, "gr_cfl": 0.005}
+    steps = {"m3": 0.02, "gr_cfl": 1.0}
     assert (step["lr"], step["momentum"]) == (1.0 if masks else steps.get(method, 0.1), 0.0)
     assert config["algorithm"].get("weights", "uniform") == "uniform"
     assert (config["num_clients"], config["partition"]["alpha"]) == (10, 0.1)

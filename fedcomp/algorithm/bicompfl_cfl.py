@@ -3,8 +3,8 @@
 M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), section 5. Everybody holds the model x; client i trains to y_i and
 sends its update y_i - x through a compressor whose messages every client can decode: stochastic signs by minimal random
 coding (compressor=mrc_sign) or the quantiser Q_s (compressor=mrc_quantiser) in the paper, anything else here. The
-server relays them, and all make the same step along their mean: x <- x + lr mean_i C(y_i - x), with lr = 0.005 for
-signs of size one (server=sgd_signs). With error feedback a client keeps what its message left out.
+server relays them, and all make the same step along their mean: x <- x + lr mean_i C(y_i - x), where signs have the size 0.005
+(`compressor.value`) and lr is 1. With error feedback a client keeps what its message left out.
 
 Corrected: the paper's broadcast counts n - 1 of n relayed messages, which only XORs of neighbours need (`relay: xor`).
 
@@ -24,8 +24,6 @@ from fedcomp.client import LocalSolver
 from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.check import check_choice
-from fedcomp.compressor.feedback import NoFeedback
-from fedcomp.compressor.mrc_sign import MRCSign
 from fedcomp.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
@@ -68,12 +66,6 @@ class BiCompFLCFL:
     def __post_init__(self) -> None:
         check_choice("algorithm.relay", self.relay, RELAYS)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
-        codec, remembers = self.uplink.codec, not isinstance(self.uplink.feedback, NoFeedback)
-        if remembers and isinstance(codec, MRCSign) and codec.scale == "one":
-            raise ValueError(
-                "compressor.feedback=error needs messages in the units of updates, and signs of size one are not: add "
-                "compressor.scale=mean_abs, which sends their scale in 32 bits (and then server.lr=1)"
-            )
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> BiCompFLCFLState:
         """The first model, which follows from the run's seed, and empty memories."""

@@ -1,10 +1,10 @@
 """Stochastic signs by minimal random coding: log2(n_IS) bits for a block of signs.
 
 M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), section 5 (CFL): q_e = 1 / (1 + exp(-x_e / K)) is the probability
-of a plus, 1/2 its prior, and what is decoded is +-1. K is never sent, and the paper names none (compressor/mrc/
-sign_posterior.py). Read element-wise, as the text has it, the code would cost 8 bits an entry; here blocks are coded.
-With `scale: mean_abs`, which is no part of the paper, signs are decoded to +- the mean |x| of the message, sent in 32
-bits, so that an error memory has something to subtract.
+of a plus, 1/2 its prior. K is never sent, and the paper names none (compressor/mrc/sign_posterior.py). Read as the text
+has it, element by element, the code would cost 8 bits an entry; here blocks are coded. The paper's server steps along
+decoded signs with a fixed length: `value`, which both ends know. With `scale: mean_abs`, which is no part of the paper,
+a sign is decoded to +- the mean |x| of its message, sent in 32 bits, as an error memory needs it.
 
 Shape legend: M senders, D entries.
 """
@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.check import check_choice, check_positive
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.sign_posterior import check_rule, even_prior, sign_posterior, signs
 from fedcomp.keys import Key
 from fedcomp.wire import Common, Field, Payload
 from fedcomp.wire.coding import Float
 
-SCALES = ("one", "mean_abs")
+SCALES = ("fixed", "mean_abs")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ class MRCSign:
         bits: of the uniform numbers that candidates are made of.
         K: mean_abs, the mean of |x|; block_max, a twentieth of each block's largest; capacity, as each block can carry;
             or a positive number, in units of x.
-        scale: one, decoded to +-1, which the receiver's step has to scale; mean_abs, sent.
+        scale: fixed, signs are decoded to +-`value`; mean_abs, to the mean |x|, which is sent.
+        value: in units of x; the paper's step of 0.005.
     """
 
     num_candidates: int = 256
@@ -44,7 +45,8 @@ class MRCSign:
     candidates: str = "shared"
     bits: int = 8
     K: str | float = "mean_abs"
-    scale: str = "one"
+    scale: str = "fixed"
+    value: float = 0.005
     unbiased: bool = False
     contractive: bool = False
     faithful: bool = False
@@ -52,6 +54,7 @@ class MRCSign:
     def __post_init__(self) -> None:
         check_rule("compressor.K", self.K)
         check_choice("compressor.scale", self.scale, SCALES)
+        check_positive("compressor.value", self.value, "what a sign is decoded to, in units of an update's entries")
         try:
             _ = self.codec
         except ValueError as error:
@@ -66,7 +69,7 @@ class MRCSign:
         """Indices of the samples, and the scale."""
         q = sign_posterior(x, self.K, self.codec.cut(common.dim, x.device), self.num_candidates)
         payload = self.codec.encode(q, self._known(common, x), coin)
-        if self.scale == "one":
+        if self.scale == "fixed":
             return payload
         scale = Field(x.abs().mean(1, keepdim=True), Float())
         return replace(payload, fields={**payload.fields, "scale": scale})
@@ -80,7 +83,7 @@ class MRCSign:
             (scale,) = sent.expect(scale=1)
         counts = self.codec.counts(Payload(fields), self._known(common, common.ids))
         mean = signs(counts, self.repetitions)
-        return mean if scale is None else mean.mul_(scale)
+        return mean.mul_(self.value if scale is None else scale)
 
     def _known(self, common: Common, like: Tensor) -> Common:
         return replace(common, side=even_prior(common.dim, self.bits, like.device))

@@ -15,7 +15,6 @@ from fedcomp.algorithm.mask_estimate import MaskEstimate
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.mrc.thresholds import quantised
 from fedcomp.compressor.mrc_sign import MRCSign
 from fedcomp.server.sgd import Sgd as ServerSgd
@@ -170,10 +169,11 @@ def test_estimates_are_read_alike_as_floats_and_thresholds() -> None:
     assert MaskEstimate(300).dtype == torch.int32
 
 
-def test_signs_of_size_one_have_no_memory() -> None:
-    memory = Compressor(MRCSign(), ErrorFeedback())
-    with pytest.raises(ValueError, match="add compressor.scale=mean_abs, which sends their scale in 32 bits"):
-        BiCompFLCFL(Sgd(lr=0.1), ServerSgd(), memory)
+def test_a_relayed_step_is_the_mean_of_signs_of_one_size() -> None:
+    sim, state, _ = first_round(BiCompFLCFL(Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(MRCSign(block=4))))
+    steps = (state.theta - sim.init().theta) * NUM / 0.005
+    assert torch.allclose(steps, steps.round(), atol=2e-3)
+    assert int(steps.abs().max().round()) <= NUM
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ CASES = [
     AlgorithmCase("bicompfl_pr-split", BiCompFLPR(client=MASKS, block=4, split_downlink=True, rest="qhat"), None),
     AlgorithmCase(
         "bicompfl_cfl",
-        BiCompFLCFL(SGD, ServerSgd(0.05), Compressor(MRCSign(block=8))),
+        BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, value=0.05))),
         _relayed_signs,
         participation=world.FULL,
     ),

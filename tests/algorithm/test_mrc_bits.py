@@ -4,9 +4,9 @@ What a round sends is written down here from each variant's rule: B = ceil(d / 2
 clients, n_UL = 1, n_DL = 10; a test holds the codec and the ledger to it. bpp (BC) counts a relayed stream n - 1 times
 for n receivers, as the paper does.
 
-128 cells of four methods with fixed blocks: 102 match to the two printed digits. The 26 others, those of `MISMATCHES` in
-every table of their model, differ by a unit of the last digit: d is no multiple of 256, and the paper does not say how
-it counts the last block (LeNet-5's cells need an uplink between 8/256 and 0.031316, which no rounding of d / 256 gives).
+128 cells of four methods with fixed blocks: 102 match to the two printed digits. The 26 others, those of `MISMATCHES`
+in every table of their model, differ by a unit of the last digit: d is no multiple of 256, and the paper does not say
+how it counts the last block (LeNet-5's need an uplink between 8/256 and 0.031316, which no rounding of d / 256 gives).
 The 64 cells of the adaptive variants depend on the data, but their ratios do not: down is 9 times up, and bpp (BC) is
 up + down / 10, in all but one row of table 8.
 """
