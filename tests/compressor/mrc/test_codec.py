@@ -17,6 +17,7 @@ from fedcomp.keys import Key
 from fedcomp.wire import Common, Field, Ledger, Payload, WireError, WireLink
 from fedcomp.wire.coding import Digits, Unsigned
 from fedcomp.wire.packing import layout, pack, unpack
+from tests.simulation.test_no_host_sync import Counter
 
 KEY = Key(("run", 0, "round", 7, "uplink"))
 COIN = KEY.fold("sender")
@@ -182,6 +183,24 @@ def test_rows_are_coded_alike_alone_and_together() -> None:
         alone = codec.encode(q[2:3], replace(known, ids=known.ids[2:3]), COIN).fields["indices"].data
         assert torch.equal(alone[0], whole[2])
         assert codec.encode(q[:0], replace(known, ids=known.ids[:0]), COIN).fields["indices"].data.shape == (0, 8)
+
+
+@pytest.mark.parametrize("blocks", [None, Blocks.of([0, 10, 300, 500], 500)])
+@pytest.mark.parametrize("candidates", ["shared", "per_client"])
+def test_coding_reads_nothing_back_and_stays_on_the_device(candidates, blocks) -> None:
+    codec, known, q = MRC(block=64, candidates=candidates, blocks=blocks), _known(4, 500), _posteriors(4, 500)
+    split = SplitMRC(codec, tuple(groups(codec.cut(500, torch.device("cpu")).num, 4)))
+    with Counter() as counter:
+        payload = codec.encode(q, known, COIN)
+        decoded = codec.total(payload, known)
+        split.counts(split.encode(q, known, COIN), known)
+        codec.effective_sample_size(q, known)
+    assert counter.reads == []
+    with torch.device("meta"):
+        again = codec.encode(q, known, COIN)
+        assert torch.equal(codec.total(again, known), decoded)
+        split.counts(split.encode(q, known, COIN), known)
+        codec.effective_sample_size(q, known)
 
 
 def test_split_parts_are_disjoint_cover_and_rotate() -> None:
