@@ -89,7 +89,9 @@ class Blocks:
         """Where a block begins, for the host; read back only where sizes vary and it is neither end."""
         if block in (0, self.num):
             return self.end if block else self.begin
-        return int(self.offsets[block]) if self.size is None else self.begin + block * self.size
+        if self.size is not None:
+            return self.begin + block * self.size
+        return int(self.offsets.cpu().numpy()[block])
 
     def sums(self, x: Tensor) -> Tensor:
         """[M, B] float64 sums of x [M, dim] over each block, in one order on every device."""

@@ -36,9 +36,10 @@ def share_above(kl: Tensor, num_candidates: int) -> Tensor:
 def effective_sample_size(
     q: Tensor, thresholds: Tensor, blocks: Blocks, candidates: Candidates, clamp: float = 0.01, num_blocks: int = 32
 ) -> Tensor:
-    """[M] mean over some blocks of 1 / sum_i W_i^2: n_IS candidates are as good as this many drawn from q.
+    """[M] 1 / sum_i W_i^2, the sum averaged over some blocks: n_IS candidates are as good as this many drawn from q.
 
-    Weights are made anew, by the reference, for `num_blocks` consecutive blocks from the middle on (all, if there are
+    Its inverse is the chance that two senders of one posterior choose the same of their shared candidates.
+    Weights are made anew, by the reference, for `num_blocks` consecutive blocks around the middle (all, if there are
     not more): a measurement beside the coding, which never holds a weight.
     """
     low = max(0, (blocks.num - num_blocks) // 2)
@@ -51,7 +52,7 @@ def effective_sample_size(
         prior = thresholds[row % len(thresholds), here]
         scores = reference.scores(steps[row : row + 1], prior, some, candidates, row, 0)[0]
         weights = torch.softmax(scores.to(torch.float64) * 2.0**-fraction, 0)
-        sizes.append((1.0 / weights.square().sum(0)).mean())
+        sizes.append(1.0 / weights.square().sum(0).mean())
     return torch.stack(sizes).to(torch.float32) if sizes else q.new_zeros(0)
 
 

@@ -38,8 +38,15 @@ def fraction_bits(longest: int) -> int:
 def log_odds(q: Tensor, thresholds: Tensor, bits: int, clamp: float, fraction: int) -> Tensor:
     """[M, D] int32 D 2^F of posteriors q [M, D], clamped to [c, 1 - c], against the priors of thresholds [P, D]."""
     prior = torch.logit(probability(thresholds, bits), eps=2.0**-24)
-    steps = torch.logit(q, eps=clamp).sub_(prior).mul_(2.0**fraction)
-    return steps.clamp_(-RANGE * 2.0**fraction, RANGE * 2.0**fraction).round_().to(torch.int32)
+    bound = RANGE * 2.0**fraction
+    if q.device.type != "cpu":
+        steps = torch.logit(q, eps=clamp).sub_(prior).mul_(2.0**fraction)
+        return steps.clamp_(-bound, bound).round_().to(torch.int32)
+    whole = torch.empty(q.shape, dtype=torch.int32, device=q.device)
+    for row, entries in enumerate(q):  # one row is contiguous, and stays in the cache
+        steps = torch.logit(entries, eps=clamp).sub_(prior[row % len(prior)]).mul_(2.0**fraction)
+        whole[row] = steps.clamp_(-bound, bound).round_()
+    return whole
 
 
 @lru_cache

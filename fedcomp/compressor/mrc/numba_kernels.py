@@ -111,6 +111,10 @@ def _score(
             for column in range(log_odds.shape[0]):
                 steps[column, place] = log_odds[column, e] if inside else 0
             picked[place] = threshold
+        if log_odds.shape[0] == 1:
+            for place in range(0, size, 4):
+                _weigh4(words, place, bits, picked, steps[0], scores[0])
+            continue
         if bits == 8:
             for place in range(0, 16, 4):
                 _mask4(words[place // 4], picked[place : place + 4], masks[place : place + 4])
@@ -123,6 +127,26 @@ def _score(
             else:
                 for part in range(0, size, 8):
                     _add8(masks, part, steps[column], scores[column])
+
+
+@compiled
+def _weigh4(
+    words: np.ndarray, place: int, bits: int, picked: np.ndarray, steps: np.ndarray, scores: np.ndarray
+) -> None:
+    """scores[i] += sum of steps[j] where part j of word i is below picked[j], for four places j from `place` on."""
+    each, cut = 32 // bits, np.uint32((1 << bits) - 1)
+    w0, r0 = words[place // each], np.uint32(bits * (place % each))
+    w1, r1 = words[(place + 1) // each], np.uint32(bits * ((place + 1) % each))
+    w2, r2 = words[(place + 2) // each], np.uint32(bits * ((place + 2) % each))
+    w3, r3 = words[(place + 3) // each], np.uint32(bits * ((place + 3) % each))
+    t0, t1, t2, t3 = picked[place], picked[place + 1], picked[place + 2], picked[place + 3]
+    d0, d1, d2, d3 = steps[place], steps[place + 1], steps[place + 2], steps[place + 3]
+    none = np.int32(0)
+    for i in range(scores.size):
+        total = np.int32(scores[i] + (d0 if ((w0[i] >> r0) & cut) < t0 else none))
+        total = np.int32(total + (d1 if ((w1[i] >> r1) & cut) < t1 else none))
+        total = np.int32(total + (d2 if ((w2[i] >> r2) & cut) < t2 else none))
+        scores[i] = np.int32(total + (d3 if ((w3[i] >> r3) & cut) < t3 else none))
 
 
 @compiled

@@ -1,5 +1,5 @@
 """What is decoded has the law that the theory gives: scalar blocks exactly, others to first order, and damped above
-capacity. Keys are fixed, standard errors are measured; each test names a planted fault that it was seen to catch."""
+capacity. Keys are fixed, standard errors are measured; each test names faults that, planted, it was seen to catch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_closed_form_gives_the_specified_values(q, p, n, bias) -> None:
 
 @pytest.mark.parametrize(("q", "p", "n"), [(0.9, 0.1, 16), (0.6, 0.5, 2), (0.2, 0.7, 5), (0.99, 0.01, 256)])
 def test_scalar_blocks_follow_the_exact_law(q, p, n) -> None:
-    # Fault seen to fail: the noise of neighbouring blocks taken from one word.
+    # Faults: noise halved; one word for the noise of two candidates; a sixth of the candidates never chosen.
     decoded, prior, _ = samples(torch.tensor([q]), torch.tensor([p]), n, 200_000)
     exact = _scalar_law(q, float(prior[0]), n)
     error = math.sqrt(exact * (1 - exact) / 200_000)  # 0.0010 for (0.9, 0.1, 16): 0.7319
@@ -47,7 +47,7 @@ def test_scalar_blocks_follow_the_exact_law(q, p, n) -> None:
 
 
 def test_bias_of_a_block_to_first_order() -> None:
-    # E[x_e] - q_e = -(1 + chi^2) / n (q*_e - q_e), fitted as one slope over all entries. Fault: n - 8 candidates used.
+    # E[x_e] - q_e = -(1 + chi^2) / n (q*_e - q_e), fitted as one slope over all entries. Fault: noise halved.
     generator = torch.Generator().manual_seed(0)
     p = 0.2 + 0.6 * torch.rand(32, generator=generator, dtype=torch.float64)
     q = p + 0.085 * torch.randn(32, generator=generator, dtype=torch.float64).sign()
@@ -74,7 +74,7 @@ DIVERGENCES = (1.27, 2.85, 7.76, 18.9, 38.9)
 
 @pytest.mark.parametrize("n", list(DAMPING))
 def test_above_capacity_the_update_is_damped_as_specified(n) -> None:
-    # E[x] = p + beta (q - p). Fault: noise left out (argmax of the scores), which gives beta = 1.3 at 1.27 nats.
+    # E[x] = p + beta (q - p). Faults: noise halved, or left out.
     p = torch.full((256,), 0.5)
     last = 1.1
     for nats, expected in zip(DIVERGENCES, DAMPING[n], strict=True):

@@ -1,0 +1,71 @@
+"""The optimised prior: the best of 256 mixtures, the priors at its ends, and its eight bits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.mrc.mixing import STEPS, Mixture, message, received
+from fedcomp.compressor.mrc.thresholds import TYPES, from_counts
+from fedcomp.wire import Ledger, WireError, WireLink
+
+MIXTURE = Mixture(num_first=10, num_second=1)
+
+
+def _held(num: int, dim: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """(posteriors, counts of 10, counts of 1) [M, D]: posteriors between what both counts say."""
+    generator = torch.Generator().manual_seed(seed)
+    first = torch.randint(0, 11, (num, dim), generator=generator)
+    second = torch.randint(0, 2, (num, dim), generator=generator)
+    share = torch.linspace(0, 1, num)[:, None]
+    q = share * first / 10 + (1 - share) * second + 0.1 * torch.randn(num, dim, generator=generator)
+    return q.clamp(0, 1), first, second
+
+
+def _every(q: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """[256, M] the objective at every code."""
+    codes = torch.arange(STEPS + 1)
+    return torch.stack([MIXTURE.divergence(code.expand(len(q)), q, first, second) for code in codes])
+
+
+def test_the_best_code_is_the_best_of_all() -> None:
+    held = _held(6, 700)
+    objective = _every(*held)
+    best = MIXTURE.best(*held)
+    assert best.unique().numel() > 3
+    at_best = objective.gather(0, best[None])[0]
+    assert torch.allclose(at_best, objective.amin(0), rtol=1e-12)
+    assert (at_best <= torch.minimum(objective[0], objective[-1])).all()
+    assert (objective[2:] - 2 * objective[1:-1] + objective[:-2] > -1e-9).all()  # convex
+
+
+def test_the_ends() -> None:
+    first, second = torch.tensor([[10, 0, 5, 5]]), torch.tensor([[0, 1, 1, 0]])
+    assert MIXTURE.best(first / 10, first, second).tolist() == [255]
+    assert MIXTURE.best(second.float(), first, second).tolist() == [0]
+    alike = torch.tensor([[10, 0]])
+    assert 0 <= int(MIXTURE.best(torch.tensor([[0.3, 0.3]]), alike, alike // 10)) <= 255
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+@pytest.mark.parametrize("form", ["clip", "affine"])
+def test_thresholds_at_255_and_0_are_those_of_the_counts(bits, form) -> None:
+    mixture = Mixture(10, 2, bits, 0.01, form)
+    first, second = torch.randint(0, 11, (2, 50)), torch.randint(0, 3, (2, 50))
+    made = mixture.thresholds(torch.tensor([255, 0]), first, second)
+    assert made.dtype == TYPES[bits]
+    assert torch.equal(made[0], from_counts(first[0], 10, bits, 0.01, form))
+    assert torch.equal(made[1], from_counts(second[1], 2, bits, 0.01, form))
+    middle = mixture.thresholds(torch.tensor([128, 128]), first, second).double()
+    ends = [from_counts(count, num, bits, 0.01, form).double() for count, num in ((first, 10), (second, 2))]
+    assert ((middle - (ends[0] * 128 + ends[1] * 127) / 255).abs() <= 1).all()
+
+
+def test_eight_bits_a_client() -> None:
+    codes = torch.tensor([0, 7, 255])
+    sent = message(codes)
+    assert sent.bits.tolist() == [8, 8, 8]
+    assert torch.equal(received(WireLink(Ledger()).up(sent)), codes)
+    with pytest.raises(WireError, match="it was made by another codec"):
+        received(type(sent)({}) if not sent.fields else type(sent)({"other": sent.fields["mixture"]}))

@@ -1,0 +1,100 @@
+"""Posteriors of updates: stochastic signs, and the last bit of Q_s."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from fedcomp.compressor.mrc import MRC, Blocks
+from fedcomp.compressor.mrc.diagnostics import kl_divergence
+from fedcomp.compressor.mrc.quantiser import Quantised, check_levels
+from fedcomp.compressor.mrc.sign_posterior import check_rule, even_prior, sign_posterior, signs
+from fedcomp.keys import Key
+from fedcomp.wire import Common, Field, Ledger, Payload, WireError, WireLink
+
+G = torch.randn(3, 1000, generator=torch.Generator().manual_seed(0)) * torch.tensor([[1e-4], [1.0], [50.0]])
+BLOCKS = Blocks.fixed(1000, 256)
+
+
+def test_rules_for_the_scale() -> None:
+    assert torch.allclose(sign_posterior(G, 0.5, BLOCKS), torch.sigmoid(2 * G))
+    by_mean = sign_posterior(G, "mean_abs", BLOCKS)
+    assert torch.allclose(by_mean, torch.sigmoid(G / G.abs().mean(1, keepdim=True)))
+    scale = torch.cat([part.abs().amax(1, keepdim=True).expand_as(part) for part in G.split(256, 1)], 1)
+    assert torch.allclose(sign_posterior(G, "block_max", BLOCKS), torch.sigmoid(20 * G / scale))
+
+
+def test_divergences_of_the_rules_are_those_of_the_specification() -> None:
+    half = even_prior(1000, 16)
+    nats = {
+        rule: BLOCKS.sums(kl_divergence(sign_posterior(G, rule, BLOCKS), half, 16, 2.0**-11))[:, :3].mean(1)
+        for rule in ("mean_abs", "block_max", "capacity")
+    }
+    assert ((nats["mean_abs"] > 22) & (nats["mean_abs"] < 36)).all()  # 25 to 30 nats of real updates
+    assert ((nats["block_max"] > 100) & (nats["block_max"] < 256 * math.log(2))).all()
+    assert ((nats["capacity"] - math.log(256)).abs() < 0.4).all()
+
+
+def test_zero_updates_have_no_sign() -> None:
+    for rule in ("mean_abs", "block_max", "capacity", 0.1):
+        assert sign_posterior(torch.zeros(2, 1000), rule, BLOCKS).eq(0.5).all()
+
+
+def test_signs_are_means_of_plus_and_minus_one() -> None:
+    assert signs(torch.tensor([0, 1, 2, 4]), 4).tolist() == [-1.0, -0.5, 0.0, 1.0]
+
+
+def test_coded_signs_follow_the_update() -> None:
+    known = Common(Key(("signs",)), torch.arange(3), (1000,), even_prior(1000, 8))
+    codec = MRC()
+    counts = codec.counts(codec.encode(sign_posterior(G, "capacity", BLOCKS), known, Key(("coin",))), known)
+    agreement = (signs(counts, 1) * G.sign()).mean(1)
+    assert (agreement > 0.05).all()  # standard error 0.03, mean |2 q - 1| = 0.16
+    assert float(agreement.mean()) > 3 * 0.03 / 3**0.5
+
+
+@pytest.mark.parametrize("rule", ["mean", 0.0, -1, float("inf"), True])
+def test_rules_are_checked(rule) -> None:
+    with pytest.raises(ValueError, match="cfl.K=.* must be one of mean_abs, block_max, capacity, or K itself"):
+        check_rule("cfl.K", rule)
+
+
+@pytest.mark.parametrize("levels", [1, 4, 64, 1000])
+def test_quantiser_leaves_one_bit_that_decides_between_neighbours(levels) -> None:
+    parts, q = Quantised.of(G, levels)
+    assert int(parts.tau.max()) <= levels - 1
+    assert ((q >= 0) & (q <= 1)).all()
+    assert torch.allclose(parts.values(q), G, atol=1e-5 * float(G.abs().max()))  # the mean of the bit is the update
+    low, high = parts.values(torch.zeros_like(q)).abs(), parts.values(torch.ones_like(q)).abs()
+    assert ((low <= G.abs() + 1e-5) & (G.abs() <= high * (1 + 1e-5) + 1e-7)).all()
+    assert torch.allclose(high - low, (parts.norm / levels).expand_as(low), rtol=1e-4)
+
+
+def test_quantiser_s_side_information_is_charged_and_travels_with_the_bits() -> None:
+    levels, known = 64, Common(Key(("q",)), torch.arange(3), (1000,), even_prior(1000, 8))
+    parts, q = Quantised.of(G, levels)
+    codec = MRC()
+    payload = Payload({**parts.fields, **codec.encode(q, known, Key(("coin",))).fields})
+    length = torch.tensor([0, 1, 3, 3, 6, 6, 6, 6, *[7] * 8])  # omega codes of 1, ..., 15
+    expected = 32 + 1000 + length[(parts.tau + 1).long()].sum(1) + 8 * 4
+    assert payload.bits.tolist() == expected.tolist()
+    received = WireLink(Ledger()).up(payload)
+    bits = codec.counts(Payload({"indices": received.fields["indices"]}), known)
+    mine = codec.counts(Payload({"indices": payload.fields["indices"]}), known)
+    assert torch.equal(Quantised.received(received, levels, 1000).values(bits), parts.values(mine))
+    with pytest.raises(WireError, match="it was made by another codec"):
+        Quantised.received(Payload({"norm": Field(parts.norm, payload.fields["norm"].coding)}), levels, 1000)
+
+
+def test_zero_updates_quantise_to_zero() -> None:
+    parts, q = Quantised.of(torch.zeros(2, 10), 4)
+    assert not q.any()
+    assert not parts.values(torch.ones(2, 10)).any()
+
+
+def test_levels_are_checked() -> None:
+    for levels in (0, 1.5, 1 << 24):
+        with pytest.raises(ValueError, match="cfl.levels="):
+            check_levels("cfl.levels", levels)
