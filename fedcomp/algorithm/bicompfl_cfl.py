@@ -3,8 +3,8 @@
 M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), section 5. Everybody holds the model x; client i trains to y_i and
 sends its update y_i - x through a compressor whose messages every client can decode: stochastic signs by minimal random
 coding (compressor=mrc_sign) or the quantiser Q_s (compressor=mrc_quantiser) in the paper, anything else here. The
-server relays them, and all make the same step along their mean: x <- x + lr mean_i C(y_i - x), where signs have the size 0.005
-(`compressor.value`) and lr is 1. With error feedback a client keeps what its message left out.
+server relays them, and all make the same step along their mean: x <- x + lr mean_i C(y_i - x), where signs have the
+size 0.005 (`compressor.value`) and lr is 1. With error feedback a client keeps what its message left out.
 
 Corrected: the paper's broadcast counts n - 1 of n relayed messages, which only XORs of neighbours need (`relay: xor`).
 

@@ -11,7 +11,6 @@ from fedcomp.compressor.induced import Induced
 from fedcomp.compressor.masked_noise import MaskedNoise
 from fedcomp.compressor.mrc_quantiser import MRCQuantiser
 from fedcomp.compressor.mrc_sign import MRCSign
-from fedcomp.compressor.mrc.sign import MRCSign
 from fedcomp.compressor.permk import PermK
 from fedcomp.compressor.projection import Projection
 from fedcomp.compressor.qsgd import QSGD
@@ -107,14 +106,6 @@ CASES = [
     CodecCase("eden-2", Eden(2), lambda layers: 2 * sum(layers) + 96, bias=0.02),
     CodecCase("eden-1.5", Eden(1.5), lambda layers: sum(layers) + round(0.5 * sum(layers)) + 96, bias=0.03),
     CodecCase("eden-0.5", Eden(0.5), lambda layers: max(1, round(0.5 * sum(layers))) + 96, bias=0.05),
-    CodecCase("mrc", MRCSign(block=16), lambda layers: 8 * -(-sum(layers) // 16), keeps_zero=False, draws=500),
-    CodecCase(
-        "mrc-shared",
-        MRCSign(1.0, "capacity", 100, 3, 10, "shared", 16),
-        lambda layers: 3 * 7 * -(-sum(layers) // 10),
-        keeps_zero=False,
-        draws=500,
-    ),
 ]
 
 
