@@ -81,7 +81,7 @@ WRONG = [
     (["compressor=topk", "compressor.fractoin=0.1"], "no option 'compressor.fractoin'"),
     (
         ["compressor=topkk"],
-        "compressor=topkk is unknown; did you mean 'topk'? (there are: dense, drive, eden, induced, permk",
+        "compressor=topkk is unknown; did you mean 'topk'? (there are: dense, drive, eden, induced, masked_noise",
     ),
     (["experiment=quickstat"], "experiment=quickstat is unknown; did you mean 'quickstart'?"),
     (["compresor=topk"], "there is no option 'compresor'; did you mean 'compressor'?"),
