@@ -100,8 +100,7 @@ def _score(
     scores: np.ndarray,
 ) -> None:
     """scores[c, i] += sum of log_odds[c, e] over coordinates begin <= e < end that candidate i has a one at."""
-    size, each = 128 // bits, 32 // bits
-    cut = np.uint32((1 << bits) - 1)
+    size = 128 // bits
     for group in range((base + begin) // size, (base + end - 1) // size + 1):
         _words(group, repetition, domain, key, words)
         for place in range(size):
@@ -111,16 +110,15 @@ def _score(
             for column in range(log_odds.shape[0]):
                 steps[column, place] = log_odds[column, e] if inside else 0
             picked[place] = threshold
-        if log_odds.shape[0] == 1:
-            for place in range(0, size, 4):
-                _weigh4(words, place, bits, picked, steps[0], scores[0])
-            continue
         if bits == 8:
-            for place in range(0, 16, 4):
-                _mask4(words[place // 4], picked[place : place + 4], masks[place : place + 4])
+            _weigh(words, picked, steps[: log_odds.shape[0]], scores)
+            continue
+        if bits == 16:
+            for word in range(4):
+                _mask2(words[word], picked[2 * word : 2 * word + 2], masks[2 * word : 2 * word + 2])
         else:
-            for place in range(size):
-                _mask(words[place // each], np.uint32(bits * (place % each)), cut, picked[place], masks[place])
+            for place in range(4):
+                _mask1(words[place], picked[place], masks[place])
         for column in range(log_odds.shape[0]):
             if size == 4:
                 _add4(masks, 0, steps[column], scores[column])
@@ -130,43 +128,82 @@ def _score(
 
 
 @compiled
-def _weigh4(
-    words: np.ndarray, place: int, bits: int, picked: np.ndarray, steps: np.ndarray, scores: np.ndarray
-) -> None:
-    """scores[i] += sum of steps[j] where part j of word i is below picked[j], for four places j from `place` on."""
-    each, cut = 32 // bits, np.uint32((1 << bits) - 1)
-    w0, r0 = words[place // each], np.uint32(bits * (place % each))
-    w1, r1 = words[(place + 1) // each], np.uint32(bits * ((place + 1) % each))
-    w2, r2 = words[(place + 2) // each], np.uint32(bits * ((place + 2) % each))
-    w3, r3 = words[(place + 3) // each], np.uint32(bits * ((place + 3) % each))
-    t0, t1, t2, t3 = picked[place], picked[place + 1], picked[place + 2], picked[place + 3]
-    d0, d1, d2, d3 = steps[place], steps[place + 1], steps[place + 2], steps[place + 3]
-    none = np.int32(0)
-    for i in range(scores.size):
-        total = np.int32(scores[i] + (d0 if ((w0[i] >> r0) & cut) < t0 else none))
-        total = np.int32(total + (d1 if ((w1[i] >> r1) & cut) < t1 else none))
-        total = np.int32(total + (d2 if ((w2[i] >> r2) & cut) < t2 else none))
-        scores[i] = np.int32(total + (d3 if ((w3[i] >> r3) & cut) < t3 else none))
+def _weigh(words: np.ndarray, picked: np.ndarray, steps: np.ndarray, scores: np.ndarray) -> None:
+    """scores[c, i] += sum of steps[c, j] where byte j of words[:, i] is below picked[j]: no masks in between.
+
+    Three columns at a time share the comparisons; more would be too many arrays for the compiler to keep apart.
+    """
+    for column in range(0, steps.shape[0] - 2, 3):
+        for part in range(0, 16, 4):
+            _weigh3(words[part // 4], part, picked, column, steps, scores)
+    for column in range(steps.shape[0] // 3 * 3, steps.shape[0]):
+        for part in range(0, 16, 8):
+            _weigh1(words[part // 4], words[part // 4 + 1], part, picked, steps[column], scores[column])
 
 
 @compiled
-def _mask4(word: np.ndarray, picked: np.ndarray, masks: np.ndarray) -> None:
-    """masks[j, i] = -1 where byte j of word i is below picked[j], else 0."""
-    m0, m1, m2, m3 = masks[0], masks[1], masks[2], masks[3]
-    t0, t1, t2, t3 = picked[0], picked[1], picked[2], picked[3]
-    cut = np.uint32(255)
+def _weigh3(
+    word: np.ndarray, part: int, picked: np.ndarray, column: int, steps: np.ndarray, scores: np.ndarray
+) -> None:
+    """Four bytes from `part` on, for three columns."""
+    t0, t1, t2, t3 = picked[part], picked[part + 1], picked[part + 2], picked[part + 3]
+    a, b, c = steps[column], steps[column + 1], steps[column + 2]
+    a0, a1, a2, a3 = a[part], a[part + 1], a[part + 2], a[part + 3]
+    b0, b1, b2, b3 = b[part], b[part + 1], b[part + 2], b[part + 3]
+    c0, c1, c2, c3 = c[part], c[part + 1], c[part + 2], c[part + 3]
+    first, second, third = scores[column], scores[column + 1], scores[column + 2]
+    none, cut = np.int32(0), np.uint32(255)
     for i in range(word.size):
         w = word[i]
-        m0[i] = -np.int32((w & cut) < t0)
-        m1[i] = -np.int32(((w >> np.uint32(8)) & cut) < t1)
-        m2[i] = -np.int32(((w >> np.uint32(16)) & cut) < t2)
-        m3[i] = -np.int32((w >> np.uint32(24)) < t3)
+        one0, one1 = (w & cut) < t0, ((w >> np.uint32(8)) & cut) < t1
+        one2, one3 = ((w >> np.uint32(16)) & cut) < t2, (w >> np.uint32(24)) < t3
+        x, y, z = first[i], second[i], third[i]
+        x, y = np.int32(x + (a0 if one0 else none)), np.int32(y + (b0 if one0 else none))
+        x, y = np.int32(x + (a1 if one1 else none)), np.int32(y + (b1 if one1 else none))
+        x, y = np.int32(x + (a2 if one2 else none)), np.int32(y + (b2 if one2 else none))
+        x, y = np.int32(x + (a3 if one3 else none)), np.int32(y + (b3 if one3 else none))
+        z = np.int32(np.int32(z + (c0 if one0 else none)) + (c1 if one1 else none))
+        z = np.int32(np.int32(z + (c2 if one2 else none)) + (c3 if one3 else none))
+        first[i], second[i], third[i] = x, y, z
 
 
 @compiled
-def _mask(word: np.ndarray, right: int, cut: int, threshold: int, mask: np.ndarray) -> None:
+def _weigh1(
+    low: np.ndarray, high: np.ndarray, part: int, picked: np.ndarray, steps: np.ndarray, scores: np.ndarray
+) -> None:
+    """Eight bytes from `part` on, for one column."""
+    t0, t1, t2, t3 = picked[part], picked[part + 1], picked[part + 2], picked[part + 3]
+    t4, t5, t6, t7 = picked[part + 4], picked[part + 5], picked[part + 6], picked[part + 7]
+    d0, d1, d2, d3 = steps[part], steps[part + 1], steps[part + 2], steps[part + 3]
+    d4, d5, d6, d7 = steps[part + 4], steps[part + 5], steps[part + 6], steps[part + 7]
+    none, cut = np.int32(0), np.uint32(255)
+    for i in range(scores.size):
+        w, v = low[i], high[i]
+        total = np.int32(scores[i] + (d0 if (w & cut) < t0 else none))
+        total = np.int32(total + (d1 if ((w >> np.uint32(8)) & cut) < t1 else none))
+        total = np.int32(total + (d2 if ((w >> np.uint32(16)) & cut) < t2 else none))
+        total = np.int32(total + (d3 if (w >> np.uint32(24)) < t3 else none))
+        total = np.int32(total + (d4 if (v & cut) < t4 else none))
+        total = np.int32(total + (d5 if ((v >> np.uint32(8)) & cut) < t5 else none))
+        total = np.int32(total + (d6 if ((v >> np.uint32(16)) & cut) < t6 else none))
+        scores[i] = np.int32(total + (d7 if (v >> np.uint32(24)) < t7 else none))
+
+
+@compiled
+def _mask2(word: np.ndarray, picked: np.ndarray, masks: np.ndarray) -> None:
+    """masks[j, i] = -1 where half j of word i is below picked[j], else 0."""
+    m0, m1, t0, t1 = masks[0], masks[1], picked[0], picked[1]
     for i in range(word.size):
-        mask[i] = -np.int32(((word[i] >> right) & cut) < threshold)
+        w = word[i]
+        m0[i] = -np.int32((w & np.uint32(0xFFFF)) < t0)
+        m1[i] = -np.int32((w >> np.uint32(16)) < t1)
+
+
+@compiled
+def _mask1(word: np.ndarray, threshold: int, mask: np.ndarray) -> None:
+    """The same for whole words."""
+    for i in range(word.size):
+        mask[i] = -np.int32(word[i] < threshold)
 
 
 @compiled

@@ -16,8 +16,8 @@ from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import BITS
 from tests.compressor.mrc.problem import SHAPES, Problem, problem
 
-RAGGED = Blocks.of([0, 1, 20, 21, 300, 777, 1000], 1000)
-CUTS = (RAGGED, Blocks.fixed(1000, 256), Blocks.fixed(100, 7), Blocks.fixed(90, 256), RAGGED.part(2, 5))
+RAGGED = Blocks.of([0, 1, 20, 21, 150, 277, 400], 400)
+CUTS = (RAGGED, Blocks.fixed(300, 128), Blocks.fixed(60, 7), Blocks.fixed(90, 256), RAGGED.part(2, 5))
 
 
 @pytest.mark.parametrize("bits", BITS)
