@@ -72,7 +72,8 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     _check_participation(algorithm, participation, config)
     expected = int(participation.inclusion(config.num_clients).sum().ceil())
     check_memory(algorithm, model, dataset, config.num_clients, expected, device)
-    batch_size = getattr(algorithm, "batch_size", config.client.batch_size)
+    most_samples = getattr(getattr(algorithm, "client", None), "most_samples", config.client.batch_size)
+    batch_size = getattr(algorithm, "batch_size", most_samples)
     at_once = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size)
     simulation = Simulation(
         algorithm=algorithm,
