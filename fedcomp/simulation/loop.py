@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +57,7 @@ class Simulation:
     def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, Cohort, Metrics]:
         """Round `index` (0 is the first). One in which nobody takes part is counted, costs nothing, changes nothing."""
         key = self.key.fold("round", index)
-        cohort = self.participation.sample(key.fold("participation"), self._importance()).to(self.device)
+        cohort = self.participation.sample(key.fold("participation"), self.importance, index).to(self.device)
         ledger.add_round(cohort.size)
         if not cohort.size:
             return state, cohort, {}
@@ -70,6 +71,8 @@ class Simulation:
         deployed = self.algorithm.deployed(state, self.key.fold("deployed", index))
         return evaluate(deployed, self.model, self.dataset, self.workers)
 
-    def _importance(self) -> Tensor:
+    @functools.cached_property
+    def importance(self) -> Tensor:
+        """[N] float64 how much each client counts, on the CPU: its samples, or 1."""
         sizes = torch.from_numpy(self.shards.sizes).to(torch.float64)
         return sizes if self.algorithm.weights == "samples" else torch.ones_like(sizes)

@@ -43,7 +43,7 @@ DENSE, TOPK = Compressor(Dense()), Compressor(TopK(0.2, "index"), ErrorFeedback(
 SIGN = Compressor(Sign(), ErrorFeedback())
 PLAIN_SIGN = Compressor(Sign(granularity="model"))
 SIGN, PERMK = Compressor(Sign(), ErrorFeedback()), Compressor(PermK())
-SVRG = Svrg(lr=0.05, batch_size=2, snapshots=2, inner_steps=3, snapshot_batch_size=8)
+SVRG = Svrg(lr=0.05, batch_size=4, snapshots=2, inner_steps=3, snapshot_batch_size=8)
 SLOW = Sgd(lr=0.01, batch_size=4)
 """Projected on one direction, a step is about sqrt(D) times as long."""
 PERMK = Compressor(PermK())
