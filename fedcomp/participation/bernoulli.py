@@ -3,7 +3,7 @@
 M. Rostami, S. S. Kia, "Federated learning using variance reduced stochastic gradient for probabilistically activated
 agents", ACC 2023: 1_i^k ~ Bernoulli(p_i^k), and the server divides by N p_i^k, which keeps the aggregate unbiased
 whoever is rare; the server must know p, and no bit is counted for asking who is there. For fixed changes Delta_i the
-aggregate has the variance (1/N^2) sum_i (1/p_i - 1) ||Delta_i||^2. The paper does not say its p_i: {low: 0.3, high: 1.0,
+aggregate has the variance (1/N^2) sum_i (1/p_i - 1) ||Delta_i||^2. The paper does not say its p_i: {low: 0.3, high: 1,
 seed: 0} is ours. A small p times a large 1/p overshoots; runs record the largest 1/p.
 """
 

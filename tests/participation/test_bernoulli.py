@@ -99,7 +99,7 @@ def test_a_list_must_have_one_a_client():
 def test_beta_drawn_probabilities():
     """Mean 2/7 and variance 10/(49 * 8) of Beta(2, 5), moved to [0.2, 0.9]; within 4.5 standard errors."""
     drawn = Bernoulli({"low": 0.2, "high": 0.9, "seed": 0, "alpha": 2, "beta": 5}).inclusion(4000)
-    assert 0.2 < float(drawn.min())
+    assert float(drawn.min()) > 0.2
     assert float(drawn.max()) < 0.9
     spread = 0.7 * (10 / (49 * 8)) ** 0.5
     assert abs(float(drawn.mean()) - (0.2 + 0.7 * 2 / 7)) < 4.5 * spread / 4000**0.5
