@@ -17,6 +17,13 @@ class Wire(Enum):
     packed = "packed"
 
 
+class Precision(Enum):
+    """What clients compute in; messages and state are float32 in either case."""
+
+    float32 = "float32"
+    float64 = "float64"
+
+
 @dataclass
 class RunConfig:
     """Keys of a run beside its groups; `conf/train.yaml` explains each."""
@@ -24,10 +31,12 @@ class RunConfig:
     name: str = "fedcomp"
     label: str | None = None
     rounds: int = 100
+    repeats: int = 1
     seed: int = 0
     num_clients: int = 20
     eval_every: int = 1
     device: str = "auto"
+    dtype: Precision = Precision.float32
     tf32: bool = False
     threads: int | None = None
     chunk_size: int | None = None
@@ -77,7 +86,7 @@ def plain_config(config: DictConfig, device: object) -> dict[str, Any]:
 
 def check(config: RunConfig | DictConfig) -> None:
     """Raise ValueError for run-level values that no run can have."""
-    for name in ("rounds", "num_clients", "eval_every"):
+    for name in ("rounds", "repeats", "num_clients", "eval_every"):
         _at_least_one(name, getattr(config, name))
     for name in ("threads", "chunk_size", "checkpoint_every"):
         if getattr(config, name) is not None:

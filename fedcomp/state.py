@@ -41,6 +41,18 @@ def to_device(state: State, device: Any) -> State:
     return _rebuild(state, lambda _, tensor: tensor.to(device), "")
 
 
+def map_tensors(function: Callable[..., Tensor], *trees: Any) -> Any:
+    """`function` of the tensors in the same place of equally built trees (dataclasses, tuples), in such a tree."""
+    head = trees[0]
+    if isinstance(head, Tensor):
+        return function(*trees)
+    if isinstance(head, tuple):
+        return tuple(map_tensors(function, *parts) for parts in zip(*trees, strict=True))
+    names = [field.name for field in dataclasses.fields(head)]
+    parts = {name: map_tensors(function, *[getattr(tree, name) for tree in trees]) for name in names}
+    return dataclasses.replace(head, **parts)
+
+
 def _children(state: Any, path: str) -> list[tuple[str, Any]]:
     if dataclasses.is_dataclass(state) and not isinstance(state, type):
         return [(field.name, getattr(state, field.name)) for field in dataclasses.fields(state)]

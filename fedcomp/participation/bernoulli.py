@@ -45,13 +45,18 @@ class Bernoulli:
     def check(self, num_clients: int) -> None:
         """As `Participation.check`: a list of probabilities must have N entries."""
         check_length("participation.probability", self.at(-1), num_clients)
-        for start, probability in self.schedule or ():
+        for start, probability in self.steps:
             check_length(f"participation.schedule[{start}]", probability, num_clients)
+
+    @property
+    def steps(self) -> tuple[tuple[int, Probability], ...]:
+        """The schedule's (round, probability), by round."""
+        return self.schedule if isinstance(self.schedule, tuple) else ()
 
     def at(self, round_index: int) -> Probability:
         """What holds in round `round_index` (0 is the first; -1: before any step of the schedule)."""
         current: Any = self.probability
-        for start, probability in self.schedule or ():
+        for start, probability in self.steps:
             if start > round_index:
                 break
             current = probability

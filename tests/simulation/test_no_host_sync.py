@@ -155,5 +155,5 @@ class _Fixed:
     def __init__(self, cohort) -> None:
         self._cohort = cohort
 
-    def sample(self, key, importance):
+    def sample(self, key, importance, round_index=0):
         return self._cohort
