@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -51,6 +51,12 @@ def map_tensors(function: Callable[..., Tensor], *trees: Any) -> Any:
     names = [field.name for field in dataclasses.fields(head)]
     parts = {name: map_tensors(function, *[getattr(tree, name) for tree in trees]) for name in names}
     return dataclasses.replace(head, **parts)
+
+
+def unflatten(like: Any, tensors: Iterable[Tensor]) -> Any:
+    """A tree built as `like` of other tensors, in the order of `flatten(like)`, whatever their shapes."""
+    left = iter(tensors)
+    return map_tensors(lambda _: next(left), like)
 
 
 def _children(state: Any, path: str) -> list[tuple[str, Any]]:

@@ -71,8 +71,8 @@ class Bernoulli:
         probability = self.inclusion(len(importance), round_index)
         coin = torch.rand(len(importance), generator=key.generator(), dtype=torch.float64)
         clients = (coin < probability).nonzero()[:, 0]
-        weight = importance[clients] / (importance.sum() * probability[clients])
-        return Cohort.of(clients.tolist(), weight)
+        weight = (importance / (importance.sum() * probability)).to(torch.float32)
+        return Cohort(clients, weight[clients], tuple(clients.tolist()))
 
     def metrics(self, num_clients: int, round_index: int) -> dict[str, float]:
         """The largest 1/p, by which a change may be stretched."""

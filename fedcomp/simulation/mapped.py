@@ -14,7 +14,7 @@ from torch import Tensor
 from fedcomp.cohort import Cohort
 from fedcomp.simulation.executor import Executor
 from fedcomp.simulation.repeated_keys import Refused, over_repetitions
-from fedcomp.state import flatten, map_tensors, restore
+from fedcomp.state import flatten, map_tensors, unflatten
 from fedcomp.wire import Ledger, Link, Payload
 
 
@@ -87,9 +87,7 @@ class MappedClients:
             return tuple(flatten(map_tensors(spread, result)).values())
 
         outputs = over_repetitions(outside, cohort.ids, *rows)
-        names = flatten(built[0]).keys()
-        like = map_tensors(lambda part: part.new_empty(cohort.size, *part.shape[1:]), built[0])
-        return restore(like, dict(zip(names, outputs)))
+        return unflatten(built[0], outputs)
 
 
 class MappedLink(Link):

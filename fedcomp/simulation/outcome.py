@@ -36,8 +36,11 @@ class Outcome:
 
     def means(self) -> dict[str, Tensor]:
         """Float64 [R] of each metric: its mean over the clients of each repetition in which anybody took part."""
+        sizes = torch.tensor(self.sizes, device=self.cohort.ids.device)
+        repetition = torch.arange(len(self.sizes), device=sizes.device).repeat_interleave(sizes)
         each = {
-            name: torch.stack([part.mean() for part in value.to(torch.float64).split(self.sizes)])
+            name: sizes.new_zeros(len(self.sizes), dtype=torch.float64).index_add_(0, repetition, value.double())
+            / sizes
             for name, value in self.metrics.items()
         }
         return each | {name: value.to(torch.float64) for name, value in self.shared.items()}

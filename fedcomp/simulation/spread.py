@@ -27,7 +27,8 @@ def spread_of(name: str, values: Tensor) -> Line:
 
 def circular_error(points: Tensor) -> float:
     """CEP of points [R, n]: the median distance to their mean; of an even number of points the middle of two."""
-    return float(torch.linalg.vector_norm(points - points.mean(0), dim=1).quantile(0.5))
+    away = torch.linalg.vector_norm(points - points.mean(0), dim=1).sort().values
+    return float(away[(len(away) - 1) // 2] + away[len(away) // 2]) / 2
 
 
 def spread_of_models(theta: Tensor, test: dict[str, Tensor]) -> Line:

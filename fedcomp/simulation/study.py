@@ -147,14 +147,18 @@ class Study:
                     for number, one in enumerate(self.repetitions)
                 ]
                 found |= {key: torch.tensor([line[key] for line in lines], dtype=torch.float64) for key in lines[0]}
-            excess = [
-                one.optimum.excess(theta).mean()
-                for one, theta in zip(self.repetitions, models.theta)
-                if one.optimum is not None
-            ]
-            if excess:
-                found[f"{name}/excess"] = torch.stack(excess)
+            if (excess := self._excess(models.theta)) is not None:
+                found[f"{name}/excess"] = excess
         return {name: value.cpu() for name, value in found.items()}
+
+    def _excess(self, theta: Tensor) -> Tensor | None:
+        """[R] float64 f - f*, means over the models theta [R, K, D] of a repetition; None where f* is unknown."""
+        optima = [one.optimum for one in self.repetitions]
+        if optima[0] is None:
+            return None
+        if all(one is optima[0] for one in optima):
+            return optima[0].excess(theta.flatten(0, 1)).unflatten(0, theta.shape[:2]).mean(1)
+        return torch.stack([one.excess(own).mean() for one, own in zip(optima, theta) if one is not None])
 
 
 def _tried(repetitions: tuple[Simulation, ...]) -> Together | None:

@@ -30,7 +30,7 @@ from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.mapped import MappedClients, MappedLink, PaddedCohort
 from fedcomp.simulation.outcome import Outcome
 from fedcomp.simulation.repeated_keys import ClientKey, MappedKey, Refused
-from fedcomp.state import flatten, map_tensors, restore
+from fedcomp.state import flatten, map_tensors, unflatten
 from fedcomp.wire import Ledger, Link
 
 
@@ -68,32 +68,30 @@ class Together:
         client_key = ClientKey((), tuple(one.round_key(index).fold("client") for one in self.repetitions), num_clients)
         clients = MappedClients(self.whole.clients(client_key, spent), rows.cohort, rows.places, num_clients)
         keys = tuple(self.repetitions[number].round_key(index).fold("message") for number in present)
-        like = map_tensors(lambda tensor: tensor[0], state)
 
         def one(tensors: dict[str, Tensor], ids: Tensor, weight: Tensor, number: Tensor) -> Any:
             cohort = PaddedCohort.of(ids, weight)
             link, key = MappedLink(spent, cohort.size, sum(sizes), len(sizes)), MappedKey((), keys, number)
             context = Context(index, self.whole.rounds, key, link, clients)
-            new, metrics = self.whole.algorithm.round(restore(like, tensors), cohort, context)
+            new, metrics = self.whole.algorithm.round(unflatten(state, tensors.values()), cohort, context)
             return flatten(new), dict(metrics)
 
         tensors, metrics = torch.func.vmap(one)(flatten(chosen), rows.ids, rows.weight, where)
-        new = restore(chosen, tensors)
+        new = unflatten(state, tensors.values())
         if len(present) < len(every):
             new = map_tensors(lambda old, part: old.index_copy(0, where, part), state, new)
         ledger.add_round(sum(sizes))
         ledger.merge(spent)
         each = {name: value.flatten(0, 1)[rows.places] for name, value in metrics.items() if value.dim() > 1}
         shared = {name: value for name, value in metrics.items() if value.dim() == 1}
-        return new, Outcome(_side_by_side(cohorts), each, tuple(sizes), shared)
+        return new, Outcome(rows.everybody, each, tuple(sizes), shared)
 
     def deployed(self, index: int, state: Any) -> dict[str, Models]:
         """The models of all repetitions, theta [R, K, D]; raises as `round` does."""
         keys = tuple(one.key.fold("deployed", index) for one in self.repetitions)
-        like = map_tensors(lambda tensor: tensor[0], state)
 
         def one(tensors: dict[str, Tensor], number: Tensor) -> Any:
-            models = self.whole.algorithm.deployed(restore(like, tensors), MappedKey((), keys, number))
+            models = self.whole.algorithm.deployed(unflatten(state, tensors.values()), MappedKey((), keys, number))
             return {name: (model.theta, model.stats) for name, model in models.items()}
 
         numbers = torch.arange(len(keys), device=self.whole.device)
@@ -106,7 +104,7 @@ class _Rows:
     Attributes:
         ids: [R, M] client numbers, 0 where there is none. weight: [R, M], 0 there.
         places: [n] where the n clients stand in the R M rows.
-        cohort: they, as clients of the joined federation.
+        cohort: they, as clients of the joined federation. everybody: they, under their numbers at home on the host.
     """
 
     def __init__(self, present: list[int], cohorts: list[Cohort], num_clients: int) -> None:
@@ -115,15 +113,11 @@ class _Rows:
         sizes = np.array([cohort.size for cohort in cohorts])
         taken = np.arange(self.ids.shape[1]) < sizes[:, None]
         self.places = torch.from_numpy(np.flatnonzero(taken)).to(self.ids.device)
-        numbers = np.concatenate([np.array(one.clients) + at * num_clients for at, one in zip(present, cohorts)])
-        ids = torch.from_numpy(numbers).to(self.ids.device)
-        self.cohort = Cohort(ids, self.weight.flatten()[self.places], tuple(numbers.tolist()))
-
-
-def _side_by_side(cohorts: list[Cohort]) -> Cohort:
-    """One cohort of all clients, numbered as in their own repetitions."""
-    clients = tuple(client for cohort in cohorts for client in cohort.clients)
-    return Cohort(torch.cat([one.ids for one in cohorts]), torch.cat([one.weight for one in cohorts]), clients)
+        before = torch.tensor(present, device=self.ids.device)[:, None] * num_clients
+        ids, weight = (self.ids + before).flatten()[self.places], self.weight.flatten()[self.places]
+        numbers = [at * num_clients + client for at, one in zip(present, cohorts) for client in one.clients]
+        self.cohort = Cohort(ids, weight, tuple(numbers))
+        self.everybody = replace(self.cohort, clients=tuple(client for one in cohorts for client in one.clients))
 
 
 def _joined(shards: list[Shards]) -> Shards:
