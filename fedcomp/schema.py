@@ -45,6 +45,7 @@ class RunConfig:
     overwrite: bool = False
     checkpoint_every: int | None = None
     pictures: bool = True
+    vars: dict[str, Any] = field(default_factory=dict)
     figures: list[Any] = field(default_factory=list)
     quiet: bool = False
     verbose: bool = False
