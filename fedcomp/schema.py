@@ -30,6 +30,7 @@ class RunConfig:
 
     name: str = "fedcomp"
     label: str | None = None
+    case: str | None = None
     rounds: int = 100
     repeats: int = 1
     seed: int = 0

@@ -54,7 +54,8 @@ def read_repetitions(folder: Path) -> dict[int, Each]:
     for number, raw in enumerate(_whole_lines(path), start=1):
         try:
             line = json.loads(raw)
-            found[int(line.pop("round"))] = {
+            done = int(line.pop("round"))
+            found[done] = {
                 str(name): [math.nan if value is None else float(value) for value in values]
                 for name, values in line.items()
             }
