@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -100,7 +101,7 @@ def _panel(axes: Axes, panel: Panel, order: tuple[str, ...], labelled: bool) -> 
         axes.set_title(panel.title, fontsize=8.5, color=figure.INK, loc="left")
     floor = _floor(panel)
     for series in panel.series:
-        _series(axes, series, order.index(series.label), floor)
+        _series(axes, _positive(series) if panel.y.log else series, order.index(series.label), floor)
     _scale(axes, "x", panel.x)
     _scale(axes, "y", panel.y)
     for _, value in panel.lines:
@@ -117,11 +118,13 @@ def _panel(axes: Axes, panel: Panel, order: tuple[str, ...], labelled: bool) -> 
             color="#666666",
             annotation_clip=False,
         )
-    for label, x, y in panel.stars:
+    for _, x, y in panel.stars:
         axes.plot(x, y, color="black", marker="*", markersize=8, linestyle="none", zorder=4)
-        axes.annotate(label, (x, y), xytext=(5, 4), textcoords="offset points", fontsize=7.5, color="#666666")
     if any(series.mark == "cloud" for series in panel.series):
         axes.set_aspect("equal", adjustable="datalim")
+        axes.locator_params(nbins=5)
+        marks = " ".join(["+ mean", *(f"★ {label}" for label, _, _ in panel.stars)])
+        axes.text(1, 0.02, marks, transform=axes.transAxes, ha="right", fontsize=7.5, color="#666666")
     for place in panel.marks:
         axes.axvline(place, color="#888888", linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
 
@@ -196,6 +199,11 @@ def _apart(lines: Sequence[tuple[str, float]], axes: Axes) -> list[tuple[str, fl
             out.append((label, value))
             before = height
     return out
+
+
+def _positive(series: Series) -> Series:
+    """The series with gaps where a logarithmic axis has no place for it, such as variances before the first round."""
+    return replace(series, y=np.where(series.y > 0, series.y, np.nan))
 
 
 def _floor(panel: Panel) -> float:

@@ -34,6 +34,9 @@ from fedcomp.report.repeated import each_run, last_places, optimum
 
 KINDS = ("last", "curve", "variance", "runs", "circle")
 
+SPENT = {"gradients": Axis("gradients of samples, all clients", log=True)}
+"""What is spent beside bits."""
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -135,7 +138,8 @@ def build(figure: Figure, groups: Sequence[Group]) -> Picture | None:
     labels = tuple(dict.fromkeys(one.label for panel in panels for one in panel.series))
     shared = order(groups, groups)
     shared = shared if set(labels) <= set(shared) else labels
-    return Picture(slug(figure.name), figure.name, "", tuple(panels), min(3, len(panels)), shared)
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
+    return Picture(slug(figure.name), figure.name, "", tuple(panels), columns, shared)
 
 
 def _along(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
@@ -259,7 +263,7 @@ def _number(key: str, line: Mapping[str, float], flat: Mapping[str, Any]) -> flo
 
 def _x_axis(figure: Figure, lines: Sequence[Series]) -> Axis:
     """The axis of x: logarithmic if asked for, always for bits, or where its values are far apart."""
-    known = dict(X_AXES).get(figure.x)
+    known = {**dict(X_AXES), **SPENT}.get(figure.x)
     if known is not None:
         return known
     title = figure.x.split(".")[-1].replace("/", " ").replace("_", " ")

@@ -5,7 +5,7 @@ it, who holds which samples. Repetition 0 is the run without `repeats`. They go 
 
     together            where the model is so small that clients of several repetitions fit into one chunk
                         (`chunk_size`), and the method can be mapped over repetitions (`together.py`); whether it can is
-                        tried out on the first two rounds, which must come out as one after another
+                        tried out on the first rounds, which must come out as one after another
     one after another   everything else: convolutions on a CPU, messages as real bytes, bits that depend on data
 
 Both give the same draws, bits and, up to rounding, numbers; which of them it is follows from the config, so that a
@@ -35,8 +35,8 @@ from fedcomp.state import flatten, map_tensors
 from fedcomp.tracking.record import Line
 from fedcomp.wire import Ledger
 
-TRIED = 2
-"""Rounds that are run both ways to see whether repetitions can go together."""
+TRIED, LOOKED_AT = 2, 50
+"""Rounds with clients that are run both ways to see whether repetitions can go together, of the first so many."""
 CLOSE = 1e-3
 """Largest difference between the two ways that counts as rounding, relative to the largest entry."""
 
@@ -167,10 +167,13 @@ def _tried(repetitions: tuple[Simulation, ...]) -> Together | None:
         joint = Together.of(repetitions)
         apart = Study(repetitions)
         state = other = apart.init()
-        ledger, counted = Ledger(), Ledger()
-        for index in range(min(TRIED, apart.rounds)):
-            state, _ = joint.round(index, state, ledger)
+        ledger, counted, tried = Ledger(), Ledger(), 0
+        for index in range(min(LOOKED_AT, apart.rounds)):
+            state, outcome = joint.round(index, state, ledger)
             other, _ = apart.round(index, other, counted)
+            tried += bool(outcome.sizes)
+            if tried == TRIED:
+                break
     except (Refused, RuntimeError):
         return None
     same = ledger.counters() == counted.counters() and _close(state, other)

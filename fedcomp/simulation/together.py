@@ -15,6 +15,7 @@ Shape legend: R repetitions in which anybody takes part, N clients of each, M ro
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +33,9 @@ from fedcomp.simulation.outcome import Outcome
 from fedcomp.simulation.repeated_keys import ClientKey, MappedKey, Refused
 from fedcomp.state import flatten, map_tensors, unflatten
 from fedcomp.wire import Ledger, Link
+
+# A codec's operation that vmap runs in a loop is slower and not wrong, and nothing for a user to read about.
+warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet implemented the batch")
 
 
 @dataclass(frozen=True)
