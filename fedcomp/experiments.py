@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-PARTS = ("method", "setting")
+PARTS = ("method", "setting", "case")
 """Folders of what experiments are made of."""
 
 
 def experiments(folders: Iterable[Path]) -> dict[str, str]:
     """{name: the first comment of its YAML}, by name, over the `experiment` folders of these config folders.
 
-    The folders called `method` and `setting` hold what the experiments beside them compare, and what they share.
+    The folders called `method`, `setting` and `case` hold what the experiments beside them compare, and what they share.
     """
     found = {}
     for folder in folders:
