@@ -201,7 +201,7 @@ def _check_participation(algorithm: Any, participation: Any, config: DictConfig)
         ValueError: some client may be left out.
     """
     needed = getattr(algorithm, "full_participation", False)
-    if needed and float(participation.inclusion(config.num_clients).min()) < 1:
+    if needed and any(float(participation.inclusion(config.num_clients, at).min()) < 1 for at in range(config.rounds)):
         name, chosen = (_file_name(config[group]) for group in ("algorithm", "participation"))
         raise ValueError(
             f"algorithm={name} needs every client in every round, but participation={chosen} leaves some out: take "

@@ -12,7 +12,7 @@ PARTS = ("method", "setting", "case")
 def experiments(folders: Iterable[Path]) -> dict[str, str]:
     """{name: the first comment of its YAML}, by name, over the `experiment` folders of these config folders.
 
-    The folders called `method`, `setting` and `case` hold what the experiments beside them compare, and what they share.
+    The folders called `method`, `setting` and `case` hold what the experiments beside them are made of.
     """
     found = {}
     for folder in folders:

@@ -224,6 +224,12 @@ def test_a_column_of_words_is_one_line(fedcomp, capsys, tmp_path: Path) -> None:
     assert "row 2, column 'smoker': 'yes' is no number; repair it, leave the column out" in capsys.readouterr().err
 
 
+def test_a_schedule_that_leaves_clients_out_later_does_not_fit_a_method_that_needs_all(fedcomp, capsys) -> None:
+    coins = ("participation=bernoulli", "participation.probability=1.0", "participation.schedule={50: 0.5}")
+    assert fedcomp("algorithm=cser", *coins) == 1
+    assert "needs every client in every round, but participation=bernoulli leaves some out" in capsys.readouterr().err
+
+
 def test_float64_is_for_networks(fedcomp, capsys) -> None:
     assert fedcomp("algorithm=kmeans", "dtype=float64") == 1
     assert "dtype=float64 is for networks, not for model=centres: take dtype=float32" in capsys.readouterr().err

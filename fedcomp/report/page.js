@@ -49,7 +49,7 @@ const traces = (panel) => {
     const colour = data.colours[series.style % data.colours.length];
     const turn = Math.floor(series.style / data.colours.length);
     const x = array(series.x, 0);
-    const y = array(series.y, x.length);
+    const y = array(series.y, x.length).map((value) => (panel.y.log && value <= 0 ? null : value));
     const deviation = array(series.deviation, x.length);
     const shared = { legendgroup: series.label, name: escaped(series.label) };
     if (series.mark === "line" && series.deviation >= 0) {
