@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,11 +69,12 @@ class Bernoulli:
 
     def sample(self, key: Key, importance: Tensor, round_index: int = 0) -> Cohort:
         """As `Participation.sample`."""
-        probability = self.inclusion(len(importance), round_index)
-        coin = torch.rand(len(importance), generator=key.generator(), dtype=torch.float64)
-        clients = (coin < probability).nonzero()[:, 0]
-        weight = (importance / (importance.sum() * probability)).to(torch.float32)
-        return Cohort(clients, weight[clients], tuple(clients.tolist()))
+        # In numpy, whose calls cost a third of torch's on as few numbers as there are clients.
+        probability, counts = self.inclusion(len(importance), round_index).numpy(), importance.numpy()
+        coin = torch.rand(len(importance), generator=key.generator(), dtype=torch.float64).numpy()
+        clients = np.flatnonzero(coin < probability)
+        weight = (counts[clients] / (counts.sum() * probability[clients])).astype(np.float32)
+        return Cohort(torch.from_numpy(clients), torch.from_numpy(weight), tuple(clients.tolist()))
 
     def metrics(self, num_clients: int, round_index: int) -> dict[str, float]:
         """The largest 1/p, by which a change may be stretched."""

@@ -69,9 +69,11 @@ class Together:
         rows = _Rows(present, cohorts, num_clients)
         where = torch.tensor(present, device=rows.ids.device)
         chosen = state if len(present) == len(every) else map_tensors(lambda tensor: tensor[where], state)
-        client_key = ClientKey((), tuple(one.round_key(index).fold("client") for one in self.repetitions), num_clients)
+        client_key = ClientKey(
+            (), tuple(one.key.fold("round", index, "client") for one in self.repetitions), num_clients
+        )
         clients = MappedClients(self.whole.clients(client_key, spent), rows.cohort, rows.places, num_clients)
-        keys = tuple(self.repetitions[number].round_key(index).fold("message") for number in present)
+        keys = tuple(self.repetitions[number].key.fold("round", index, "message") for number in present)
 
         def one(tensors: dict[str, Tensor], ids: Tensor, weight: Tensor, number: Tensor) -> Any:
             cohort = PaddedCohort.of(ids, weight)
