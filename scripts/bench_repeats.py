@@ -36,7 +36,7 @@ METHODS = {
     "FedAvg-SVRG, S=10, M=5": ["client.snapshots=10", "client.inner_steps=5"],
     "FedAvg, 10 steps": ["client=sgd", "client.lr=0.1", "client.batch_size=1", "client.steps=10"],
     "FedAvg, 50 steps": ["client=sgd", "client.lr=0.1", "client.batch_size=1", "client.steps=50"],
-    "FedScalar, S=5, M=2": ["algorithm=fedscalar", "client=svrg", "client.lr=0.01", "algorithm.seed=derived"],
+    "sign up, S=5, M=2": ["compressor=sign"],
 }
 SETTING = [
     "algorithm=fedavg_svrg",

@@ -6,7 +6,8 @@ it, who holds which samples. Repetition 0 is the run without `repeats`. They go 
     together            where the model is so small that clients of several repetitions fit into one chunk
                         (`chunk_size`), and the method can be mapped over repetitions (`together.py`); whether it can is
                         tried out on the first rounds, which must come out as one after another
-    one after another   everything else: convolutions on a CPU, messages as real bytes, bits that depend on data
+    one after another   everything else: convolutions on a CPU, messages as real bytes, bits that depend on data, draws
+                        from seeds that messages carry (FedScalar, Rand-k)
 
 Both give the same draws, bits and, up to rounding, numbers; which of them it is follows from the config, so that a
 resumed study ends bit for bit as an unbroken one. Its state is the method's with the repetitions as first axis.

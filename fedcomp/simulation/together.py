@@ -7,8 +7,9 @@ need a hand:
     local work leaves vmap: the rows of all repetitions are those of one federation of R N clients, as many of whom are
     trained at once as `chunk_size` says;
     draws are made from each repetition's own key.
-A method that needs more (a number read back, the clients' numbers on the host, bits that depend on data, messages as
-real bytes) raises inside vmap. One that takes rows for clients would be wrong instead; `agrees` finds both out.
+A method that needs more (a number read back, the clients' numbers on the host, bits that depend on data, draws from
+seeds that messages carry, messages as real bytes) raises inside vmap. One that takes rows for clients would be wrong
+instead. `study.py` finds both out before the first round.
 
 Shape legend: R repetitions in which anybody takes part, N clients of each, M rows of each, D parameters.
 """
