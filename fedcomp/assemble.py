@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,11 +24,15 @@ from fedcomp.defaults import changes, default_choice
 from fedcomp.keys import Key
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
-from fedcomp.model.contract import Learnt, tensors_of
+from fedcomp.model.contract import Learnt, Measured, tensors_of
 from fedcomp.partition.contract import check_enough, check_parts
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.memory import check_memory
+from fedcomp.simulation.once import Once
+from fedcomp.simulation.optimum import least_squares
+from fedcomp.simulation.outcome import Rounds
+from fedcomp.simulation.study import Study, repetition_key
 from fedcomp.simulation.workers import Workers, num_cores
 from fedcomp.wire import Link, WireLink
 
@@ -77,13 +82,17 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
 
     _check_participation(algorithm, participation, config)
     expected = int(participation.inclusion(config.num_clients).sum().ceil())
-    check_memory(algorithm, model, dataset, config.num_clients, expected, device)
-    batch_size = getattr(algorithm, "batch_size", config.client.batch_size)
+    check_memory(algorithm, model, dataset, config.num_clients, expected, device, config.repeats)
+    if config.dtype is schema.Dtype.float64 and isinstance(model, Measured):
+        raise ValueError(f"dtype=float64 is for networks, not for model={_file_name(config.model)}: take dtype=float32")
+    most_samples = getattr(getattr(algorithm, "client", None), "most_samples", config.client.batch_size)
+    batch_size = getattr(algorithm, "batch_size", most_samples)
     at_once = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size)
+    dataset, shards = dataset.to(device), Shards.of(parts, device)
     simulation = Simulation(
         algorithm=algorithm,
-        dataset=dataset.to(device),
-        shards=Shards.of(parts, device),
+        dataset=dataset,
+        shards=shards,
         model=model,
         participation=participation,
         key=key,
@@ -92,8 +101,28 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         link=WireLink if config.wire is schema.Wire.packed else Link,
         device=device,
         workers=Workers(1 if device.type == "cuda" else config.threads or num_cores()),
+        dtype=getattr(torch, config.dtype.name),
     )
-    return simulation, parts
+    return _with_optimum(simulation), parts
+
+
+def repeated(simulation: Simulation, config: DictConfig) -> Rounds:
+    """What a session runs: the simulation itself, or `config.repeats` independent repetitions of it."""
+    if config.repeats == 1:
+        return Once(simulation)
+    repetitions = [simulation]
+    for number in range(1, config.repeats):
+        own = replace(simulation, key=repetition_key(simulation.key, number))
+        if config.partition.get("seed") is None:
+            own = _with_optimum(replace(own, shards=Shards.of(_split(config, simulation.dataset, number), own.device)))
+        repetitions.append(own)
+    return Study.of(tuple(repetitions))
+
+
+def _with_optimum(simulation: Simulation) -> Simulation:
+    """Knows the optimum of the clients' objective, if the model is a linear regression."""
+    parts = simulation.model, simulation.dataset, simulation.shards, simulation.importance
+    return replace(simulation, optimum=least_squares(*parts))
 
 
 def _wanted(algorithm: Any) -> set[str]:
@@ -178,7 +207,7 @@ def _check_participation(algorithm: Any, participation: Any, config: DictConfig)
         ValueError: some client may be left out.
     """
     needed = getattr(algorithm, "full_participation", False)
-    if needed and float(participation.inclusion(config.num_clients).min()) < 1:
+    if needed and any(float(participation.inclusion(config.num_clients, at).min()) < 1 for at in range(config.rounds)):
         name, chosen = (_file_name(config[group]) for group in ("algorithm", "participation"))
         raise ValueError(
             f"algorithm={name} needs every client in every round, but participation={chosen} leaves some out: take "
@@ -191,12 +220,14 @@ def _file_name(node: DictConfig) -> str:
     return str(node.get("_target_")).split(".")[-2:][0]
 
 
-def _split(config: DictConfig, dataset: Dataset) -> list[torch.Tensor]:
+def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[torch.Tensor]:
     partition = build(config.partition)
-    labels = dataset.train.y if dataset.task == "classification" else None
+    labels = dataset.train.y.cpu() if dataset.task == "classification" else None
     check_enough(len(dataset.train), config.num_clients)
     seed = config.seed if partition.seed is None else partition.seed
-    parts = partition.split(labels, len(dataset.train), config.num_clients, Key(("partition", seed)))
+    parts = partition.split(
+        labels, len(dataset.train), config.num_clients, repetition_key(Key(("partition", seed)), repetition)
+    )
     check_parts(parts, len(dataset.train))
     return parts
 

@@ -34,6 +34,8 @@ class Cohort:
 
     def to(self, device: torch.device) -> Cohort:
         """The same cohort with its tensors on `device`."""
+        if self.ids.device == device:
+            return self
         return replace(self, ids=self.ids.to(device), weight=self.weight.to(device))
 
 

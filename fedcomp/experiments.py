@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-PARTS = ("method", "setting", "data", "split")
+PARTS = ("method", "setting", "data", "split", "case")
 """Folders of what experiments are made of."""
 
 

@@ -8,6 +8,8 @@ in numpy, whose calls cost a third of torch's on the small arrays of a round; el
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -18,18 +20,19 @@ WEYL = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 
 
-def philox_numpy(key: tuple[int, int], counter: np.ndarray) -> np.ndarray:
+def philox_numpy(key: tuple[int, int] | tuple[np.ndarray, np.ndarray], counter: np.ndarray) -> np.ndarray:
     """Encrypt counters: out = Philox4x32-10(key, counter).
 
     Args:
-        key: two 32-bit words.
+        key: two 32-bit words, or two uint64 arrays of them that broadcast against an entry of `counter`.
         counter: [4, ...] uint64, each entry a 32-bit word.
     Returns:
         [4, ...] uint64 words, uniform on [0, 2^32).
     """
     ones = (1,) * (counter.ndim - 1)
     factors = np.array(MULTIPLIERS, np.uint64).reshape(2, *ones)
-    keys = np.array([_round_key(key, step) for step in range(ROUNDS)], np.uint64).reshape(ROUNDS, 2, *ones)
+    keys = np.array([_round_key(key, step) for step in range(ROUNDS)], np.uint64)
+    keys = keys.reshape(ROUNDS, 2, *ones) if keys.ndim == 2 else keys
     low_bits, half = np.uint64(MASK), np.uint64(32)
     even, odd = counter[0::2], counter[1::2]  # (c0, c2), (c1, c3)
     for step in range(ROUNDS):
@@ -55,5 +58,5 @@ def philox_torch(key: tuple[int, int] | Tensor, counter: Tensor) -> Tensor:
     return torch.stack((even[0], odd[0], even[1], odd[1]))
 
 
-def _round_key(key: tuple[int, int], step: int) -> tuple[int, int]:
+def _round_key(key: tuple[Any, Any], step: int) -> tuple[Any, Any]:
     return (key[0] + step * WEYL[0]) & MASK, (key[1] + step * WEYL[1]) & MASK

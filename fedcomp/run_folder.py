@@ -25,6 +25,7 @@ WITHOUT_EFFECT = frozenset(
         "threads",
         "pictures",
         "figures",
+        "vars",
         "quiet",
         "verbose",
         "tracker",

@@ -24,17 +24,27 @@ class Normalisation(Enum):
     compressed = "compressed"
 
 
+class Dtype(Enum):
+    """What clients compute in; messages and state are float32 in either case."""
+
+    float32 = "float32"
+    float64 = "float64"
+
+
 @dataclass
 class RunConfig:
     """Keys of a run beside its groups; `conf/train.yaml` explains each."""
 
     name: str = "fedcomp"
     label: str | None = None
+    case: str | None = None
     rounds: int = 100
+    repeats: int = 1
     seed: int = 0
     num_clients: int = 20
     eval_every: int = 1
     device: str = "auto"
+    dtype: Dtype = Dtype.float32
     tf32: bool = False
     threads: int | None = None
     chunk_size: int | None = None
@@ -44,6 +54,7 @@ class RunConfig:
     overwrite: bool = False
     checkpoint_every: int | None = None
     pictures: bool = True
+    vars: dict[str, Any] = field(default_factory=dict)
     figures: list[Any] = field(default_factory=list)
     quiet: bool = False
     verbose: bool = False
@@ -85,7 +96,7 @@ def plain_config(config: DictConfig, device: object) -> dict[str, Any]:
 
 def check(config: RunConfig | DictConfig) -> None:
     """Raise ValueError for run-level values that no run can have."""
-    for name in ("rounds", "num_clients", "eval_every"):
+    for name in ("rounds", "repeats", "num_clients", "eval_every"):
         _at_least_one(name, getattr(config, name))
     for name in ("threads", "chunk_size", "checkpoint_every"):
         if getattr(config, name) is not None:

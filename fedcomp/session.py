@@ -7,13 +7,11 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from fedcomp.algorithm.contract import Metrics
 from fedcomp.run_folder import CHECKPOINT, CURVE
 from fedcomp.simulation import checkpoint as checkpoints
 from fedcomp.simulation.checkpoint import Checkpoint
-from fedcomp.simulation.loop import Simulation
+from fedcomp.simulation.outcome import Outcome, Rounds
 from fedcomp.simulation.watch import REMEDY, Diverged, Watch
 from fedcomp.stop import Interrupted, StopRequest
 from fedcomp.tracking.contract import RunInfo, Tracker
@@ -22,6 +20,7 @@ from fedcomp.tracking.progress import Progress
 from fedcomp.tracking.quality import axis_name, main_metric
 from fedcomp.tracking.record import FILE as RECORD
 from fedcomp.tracking.record import Line, Record, read_lines
+from fedcomp.tracking.repetitions import Repetitions
 from fedcomp.tracking.status import State, Status, read_status, write_status
 from fedcomp.wire import Ledger
 
@@ -33,13 +32,14 @@ class Session:
     """One run in its folder.
 
     Attributes:
-        simulation: what is run. info: which run this is. tracker: a view beside the record. progress: for the user.
+        simulation: what is run, once or in repetitions. info: which run this is. tracker: a view beside the record.
+        progress: for the user.
         eval_every: rounds between evaluations; round 0 and the last round are always evaluated.
         checkpoint_every: rounds between checkpoints; None: one every 30 seconds, and at the end.
         pictures: whether the curve is drawn.
     """
 
-    simulation: Simulation
+    simulation: Rounds
     info: RunInfo
     tracker: Tracker
     progress: Progress
@@ -61,7 +61,8 @@ class Session:
         """
         record = Record(self.folder)
         start = self._resume()
-        record.truncate_after(start.round if start.round else -1)
+        for file in (record, Repetitions(self.folder)):
+            file.truncate_after(start.round if start.round else -1)
         state: State = "failed"
         error: str | None = None
         saved: int | None = None
@@ -98,7 +99,7 @@ class Session:
         return start
 
     def _rounds(self, start: Checkpoint, record: Record, stop: StopRequest) -> None:
-        simulation, watch, ledger = self.simulation, Watch(), Ledger()
+        simulation, watch, ledger, repetitions = self.simulation, Watch(), Ledger(), Repetitions(self.folder)
         ledger.restore(start.ledger)
         began = time.perf_counter() - start.seconds
         state, saved = start.state, time.perf_counter()
@@ -107,21 +108,24 @@ class Session:
             position = Checkpoint(done, state, ledger.counters(), time.perf_counter() - began)
             checkpoints.save(self.folder / CHECKPOINT, position, self.info.config_hash)
 
-        def log(done: int, metrics: dict[str, float]) -> None:
-            line: Line = {"round": done} | metrics | ledger.record(simulation.model.dim)
+        def log(done: int, outcome: Outcome | None) -> None:
+            recorded = simulation.record(done, state, outcome)
+            _check_finite(done, recorded.line)
+            line: Line = {"round": done} | recorded.line | simulation.spent(ledger)
             line["seconds"] = time.perf_counter() - began
+            repetitions.append(done, recorded.each)
             self._log(line, record)
 
         self.progress.start(start.round, simulation.rounds)
         write_status(self.folder, Status("running", start.round))
         if not start.round:
-            log(0, simulation.evaluate(0, state))
+            log(0, None)
         for done in range(start.round + 1, simulation.rounds + 1):
-            state, cohort, metrics = simulation.round(done - 1, state, ledger)
-            watch.see(done, cohort, metrics)
+            state, outcome = simulation.round(done - 1, state, ledger)
+            watch.see(done, outcome.cohort, outcome.metrics)
             if done % self.eval_every == 0 or done == simulation.rounds:
                 watch.check()
-                log(done, _test(done, simulation, state) | _means(metrics))
+                log(done, outcome)
                 write_status(self.folder, Status("running", done))
             if self._due(done, saved):
                 watch.check()
@@ -159,15 +163,9 @@ def finished(folder: Path, rounds: int) -> list[Line] | None:
     return read_lines(folder / RECORD)
 
 
-def _test(done: int, simulation: Simulation, state: Any) -> dict[str, float]:
-    metrics = simulation.evaluate(done, state)
-    for name, value in metrics.items():
+def _check_finite(done: int, line: Line) -> None:
+    """Raise Diverged: what the server's model is tested for is no number. Before the first round, anything goes."""
+    for name, value in line.items() if done else ():
         if name.startswith("test/") and not math.isfinite(value):
-            remedy = REMEDY if name == "test/loss" else "compress less, or take another estimator"
+            remedy = REMEDY if name in ("test/loss", "test/excess") else "compress less, or take another estimator"
             raise Diverged(f"round {done}: the {axis_name(name)} of the server's model is {value}; {remedy}")
-    return metrics
-
-
-def _means(metrics: Metrics) -> dict[str, float]:
-    """The round's own metrics, those with one value a client as their mean; none of a round without clients."""
-    return {name: float(value.mean()) for name, value in metrics.items()}

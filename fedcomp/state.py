@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -39,6 +39,24 @@ def restore(like: State, tensors: dict[str, Tensor], path: str = "") -> State:
 def to_device(state: State, device: Any) -> State:
     """The same state with every tensor on `device`."""
     return _rebuild(state, lambda _, tensor: tensor.to(device), "")
+
+
+def map_tensors(function: Callable[..., Tensor], *trees: Any) -> Any:
+    """`function` of the tensors in the same place of equally built trees (dataclasses, tuples), in such a tree."""
+    head = trees[0]
+    if isinstance(head, Tensor):
+        return function(*trees)
+    if isinstance(head, tuple):
+        return tuple(map_tensors(function, *parts) for parts in zip(*trees, strict=True))
+    names = [field.name for field in dataclasses.fields(head)]
+    parts = {name: map_tensors(function, *[getattr(tree, name) for tree in trees]) for name in names}
+    return dataclasses.replace(head, **parts)
+
+
+def unflatten(like: Any, tensors: Iterable[Tensor]) -> Any:
+    """A tree built as `like` of other tensors, in the order of `flatten(like)`, whatever their shapes."""
+    left = iter(tensors)
+    return map_tensors(lambda _: next(left), like)
 
 
 def _children(state: Any, path: str) -> list[tuple[str, Any]]:

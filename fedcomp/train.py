@@ -12,7 +12,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from fedcomp import schema
-from fedcomp.assemble import assemble, build, pick_device
+from fedcomp.assemble import assemble, build, pick_device, repeated
 from fedcomp.dataset.contract import Dataset
 from fedcomp.partition.summary import label_counts
 from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, config_hash, owned, run_folder
@@ -57,13 +57,12 @@ def train(config: DictConfig) -> list[Line]:
         write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
         with _told(folder):
             simulation, parts = assemble(config, device)
+            rounds = repeated(simulation, config)
         _draw_partition(simulation.dataset, parts, config, folder)
         facts, note = _facts(simulation), _note(progress)
         info = RunInfo(folder, config.name, config_hash(plain), config.seed, plain, facts, note)
         tracker = build(config.tracker)
-        session = Session(
-            simulation, info, tracker, progress, config.eval_every, config.checkpoint_every, config.pictures
-        )
+        session = Session(rounds, info, tracker, progress, config.eval_every, config.checkpoint_every, config.pictures)
         with _log_file(folder):
             log.info("run %s on %s, %d parameters", folder, device, simulation.model.dim)
             lines = session.run()

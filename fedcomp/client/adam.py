@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.client.solver import LocalSolver
+from fedcomp.client.minibatch import MinibatchSolver
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adam(LocalSolver):
+class Adam(MinibatchSolver):
     """Adam as torch.optim.Adam computes it.
 
     Attributes:

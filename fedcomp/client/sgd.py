@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.client.solver import LocalSolver
+from fedcomp.client.minibatch import MinibatchSolver
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sgd(LocalSolver):
+class Sgd(MinibatchSolver):
     """g <- grad + weight_decay * theta; v <- momentum * v + g; theta <- theta - lr * v. Fresh v every round.
 
     Attributes:

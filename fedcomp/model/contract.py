@@ -67,6 +67,15 @@ class Model(Protocol):
 
 
 @runtime_checkable
+class RowModel(Protocol):
+    """A network that evaluates many models on the same inputs at once."""
+
+    def outputs_of_rows(self, theta: Tensor, x: Tensor) -> Tensor:
+        """[M, B, O] outputs of each row of theta [M, D] on x [B, ...], in evaluation mode."""
+        ...
+
+
+@runtime_checkable
 class Measured(Protocol):
     """What is learnt where it is no network, such as a direction or cluster centres: it brings its own metrics.
 

@@ -8,9 +8,19 @@ from collections.abc import Sequence
 from torch import nn
 
 
-def linear(input_shape: Sequence[int], num_outputs: int, bias: bool = True) -> nn.Sequential:
-    """x W^T + b over all of a sample's values; with cross-entropy this is softmax regression."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), num_outputs, bias=bias))
+def linear(
+    input_shape: Sequence[int], num_outputs: int, bias: bool = True, start: float | None = None
+) -> nn.Sequential:
+    """x W^T + b over all of a sample's values; with cross-entropy this is softmax regression.
+
+    Args:
+        start: first value of every parameter; None: torch's random ones.
+    """
+    layer = nn.Linear(math.prod(input_shape), num_outputs, bias=bias)
+    if start is not None:
+        for parameter in layer.parameters():
+            nn.init.constant_(parameter, start)
+    return nn.Sequential(nn.Flatten(), layer)
 
 
 def logistic(input_shape: Sequence[int], num_outputs: int, task: str, bias: bool = True) -> nn.Sequential:

@@ -86,12 +86,16 @@ class Perceptron(Flat):
         parts.reverse()
         return Gradient(torch.cat(parts, 1), loss, stats)
 
-    @torch.no_grad()
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
         """[B, O] outputs of one model (theta [D]) on x [B, ...]."""
-        views = [dense.views(theta[None]) for dense in self.denses]
-        *_, z_MOB = self._forward(views, x.to(theta.dtype).flatten(1)[None])
-        return z_MOB[0].t()
+        return self.outputs_of_rows(theta[None], x)[0]
+
+    @torch.no_grad()
+    def outputs_of_rows(self, theta: Tensor, x: Tensor) -> Tensor:
+        """[M, B, O] outputs of each row of theta [M, D] on x [B, ...]."""
+        views = [dense.views(theta) for dense in self.denses]
+        *_, z_MOB = self._forward(views, x.to(theta.dtype).flatten(1).expand(theta.shape[0], -1, -1))
+        return z_MOB.mT
 
     def _forward(self, views: list[tuple[Tensor, Tensor | None]], x: Tensor) -> list[Tensor]:
         """x [M, B, F], the values of each hidden layer [M, B, width], the outputs [M, O, B]."""

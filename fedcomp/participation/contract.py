@@ -20,15 +20,19 @@ class Participation(Protocol):
             ValueError: naming the setting, what was given and what is allowed.
         """
 
-    def inclusion(self, num_clients: int) -> Tensor:
-        """[N] float64 in (0, 1]: the probability that a client is in a round's cohort."""
+    def inclusion(self, num_clients: int, round_index: int = 0) -> Tensor:
+        """[N] float64 in (0, 1]: the probability that a client is in the cohort of round `round_index`."""
 
-    def sample(self, key: Key, importance: Tensor) -> Cohort:
+    def sample(self, key: Key, importance: Tensor, round_index: int = 0) -> Cohort:
         """Draw the cohort that `key` names, after `check`.
 
         Args:
             key: one a round; equal keys give equal cohorts.
             importance: [N] float64 above 0 on the CPU: data sizes, or ones where all clients count alike.
+            round_index: 0 for the first, for rules that change over rounds.
         Returns:
             the cohort, on the CPU, its weights as the rule states.
         """
+
+    def metrics(self, num_clients: int, round_index: int) -> dict[str, float]:
+        """What the record says about round `round_index` beside the method's own metrics; {} for nothing."""

@@ -18,10 +18,14 @@ class Full:
     def check(self, num_clients: int) -> None:
         """Fits any number of clients."""
 
-    def inclusion(self, num_clients: int) -> Tensor:
+    def inclusion(self, num_clients: int, round_index: int = 0) -> Tensor:
         """1 for each client."""
         return torch.ones(num_clients, dtype=torch.float64)
 
-    def sample(self, key: Key, importance: Tensor) -> Cohort:
+    def sample(self, key: Key, importance: Tensor, round_index: int = 0) -> Cohort:
         """As `Participation.sample`; nothing is drawn."""
         return Cohort.of(tuple(range(len(importance))), importance / importance.sum())
+
+    def metrics(self, num_clients: int, round_index: int) -> dict[str, float]:
+        """Nothing."""
+        return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -100,7 +101,7 @@ def _panel(axes: Axes, panel: Panel, order: tuple[str, ...], labelled: bool) -> 
         axes.set_title(panel.title, fontsize=8.5, color=figure.INK, loc="left")
     floor = _floor(panel)
     for series in panel.series:
-        _series(axes, series, order.index(series.label), floor)
+        _series(axes, _positive(series) if panel.y.log else series, order.index(series.label), floor)
     _scale(axes, "x", panel.x)
     _scale(axes, "y", panel.y)
     for _, value in panel.lines:
@@ -117,6 +118,13 @@ def _panel(axes: Axes, panel: Panel, order: tuple[str, ...], labelled: bool) -> 
             color="#666666",
             annotation_clip=False,
         )
+    for _, x, y in panel.stars:
+        axes.plot(x, y, color="black", marker="*", markersize=8, linestyle="none", zorder=4)
+    if any(series.mark == "cloud" for series in panel.series):
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.locator_params(nbins=5)
+        marks = " ".join(["+ mean", *(f"★ {label}" for label, _, _ in panel.stars)])
+        axes.text(1, 0.02, marks, transform=axes.transAxes, ha="right", fontsize=7.5, color="#666666")
     for place in panel.marks:
         axes.axvline(place, color="#888888", linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
 
@@ -132,9 +140,16 @@ def _series(axes: Axes, series: Series, index: int, floor: float) -> None:
         axes.plot(series.x, series.y, color=colour, linestyle=(0, (3, 2)), linewidth=1.1, alpha=0.8)
         return
     low, high = np.maximum(series.y - series.deviation, floor), series.y + series.deviation
+    if series.mark == "cloud":
+        _cloud(axes, series, colour, marker)
+        return
     if series.mark == "line":
-        axes.fill_between(series.x, low, high, color=colour, alpha=0.16, linewidth=0)
-        axes.plot(series.x, series.y, color=colour, linestyle=dashes, linewidth=1.5, label=series.label)
+        for one in series.each:
+            axes.plot(series.x, one, color=colour, linewidth=0.35, alpha=0.35, zorder=1.5)
+        if not series.each:
+            axes.fill_between(series.x, low, high, color=colour, alpha=0.16, linewidth=0)
+        thick = 2.0 if series.each else 1.5
+        axes.plot(series.x, series.y, color=colour, linestyle=dashes, linewidth=thick, label=series.label)
         axes.plot(series.x[-1:], series.y[-1:], color=colour, marker=marker, markersize=4, **filled)
         return
     if np.isfinite(series.deviation).any():
@@ -152,6 +167,16 @@ def _series(axes: Axes, series: Series, index: int, floor: float) -> None:
         {"linestyle": "none"} if series.mark == "points" else {"linestyle": dashes, "linewidth": 1.4}
     )
     axes.plot(series.x, series.y, color=colour, marker=marker, markersize=5, label=series.label, **joined, **filled)
+
+
+def _cloud(axes: Axes, series: Series, colour: str, marker: str) -> None:
+    """A point a repetition, a cross for their mean, and the circle around it that holds half of them."""
+    from matplotlib.patches import Circle
+
+    centre = float(series.x.mean()), float(series.y.mean())
+    axes.add_patch(Circle(centre, series.radius, facecolor="none", edgecolor=colour, linewidth=1.3))
+    axes.plot(*centre, color=colour, marker="+", markersize=7, markeredgewidth=1.3)
+    axes.plot(series.x, series.y, color=colour, marker=marker, markersize=2.6, linestyle="none", label=series.label)
 
 
 def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis) -> None:
@@ -174,6 +199,11 @@ def _apart(lines: Sequence[tuple[str, float]], axes: Axes) -> list[tuple[str, fl
             out.append((label, value))
             before = height
     return out
+
+
+def _positive(series: Series) -> Series:
+    """The series with gaps where a logarithmic axis has no place for it, such as variances before the first round."""
+    return replace(series, y=np.where(series.y > 0, series.y, np.nan))
 
 
 def _floor(panel: Panel) -> float:

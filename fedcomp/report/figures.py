@@ -5,11 +5,14 @@
       - {name: train_loss, kind: curve, x: round, y: [train/loss], marks: [600]}
       - {name: loss_variance, kind: variance, x: round, y: [train/loss, test/loss], log_y: true}
       - {name: excess, kind: curve, x: round, y: [estimate/variance], average: true, lines: {"d - 1": 232}}
+      - {name: cost, kind: runs, x: gradients, y: [test/excess]}
+      - {name: cep, kind: circle, y: [theta/0, theta/1]}
 
 `kind: last` (the default) shows each run's last values, one line a method, over x: a metric of the last line or a
 config key. Config keys under `without` vary along a line and are not in its name. `curve` shows means over seeds along
-the run, `variance` the sample variance over seeds. Each key under `y` has panels of its own, one for each value of
-`panel`, a config key or a metric too.
+the run, `variance` the sample variance over seeds, `runs` a thin line for each repetition (or seed) and their thick
+mean, `circle` the last place of each repetition in the plane of two metrics, with the circle that holds half of them.
+Each key under `y` has panels of its own, one for each value of `panel`, a config key or a metric too.
 """
 
 from __future__ import annotations
@@ -27,8 +30,12 @@ from fedcomp.report.group import Group, by_setting, regroup
 from fedcomp.report.labels import show_value
 from fedcomp.report.metrics import Metric, metric
 from fedcomp.report.picture import Axis, Panel, Picture, Series, wide
+from fedcomp.report.repeated import each_run, last_places, optimum
 
-KINDS = ("last", "curve", "variance")
+KINDS = ("last", "curve", "variance", "runs", "circle")
+
+SPENT = {"gradients": Axis("gradients of samples, all clients", log=True)}
+"""What is spent beside bits."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Figure:
 
     Attributes:
         name: of its files.
-        y: metrics, each with panels of its own.
+        y: metrics, each with panels of its own; of `circle` the two that span the plane.
         x: for `last` a metric of the last line or a dotted config key, else a metric along the run.
         kind: one of KINDS.
         beside: of `last`: metrics drawn dashed without markers in the method's colour, one for each of `y`.
@@ -87,6 +94,8 @@ def parse(entry: Any) -> Figure:
     figure = Figure(**options)
     if figure.kind not in KINDS:
         raise ValueError(f"figure {figure.name!r}: kind is {figure.kind!r}, allowed are {', '.join(KINDS)}")
+    if figure.kind == "circle" and len(figure.y) != 2:
+        raise ValueError(f"figure {figure.name!r}: a circle lies in a plane of 2 metrics, but y has {len(figure.y)}")
     return figure
 
 
@@ -121,17 +130,20 @@ def pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
 
 def build(figure: Figure, groups: Sequence[Group]) -> Picture | None:
     """The figure of these groups; None if none of them has its metrics. Those that have not are left out."""
-    panels = _last(figure, groups) if figure.kind == "last" else _along(figure, groups)
+    panels = _circles(figure, groups) if figure.kind == "circle" else []
+    if figure.kind != "circle":
+        panels = _last(figure, groups) if figure.kind == "last" else _along(figure, groups)
     if not panels:
         return None
     labels = tuple(dict.fromkeys(one.label for panel in panels for one in panel.series))
     shared = order(groups, groups)
     shared = shared if set(labels) <= set(shared) else labels
-    return Picture(slug(figure.name), figure.name, "", tuple(panels), min(3, len(panels)), shared)
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
+    return Picture(slug(figure.name), figure.name, "", tuple(panels), columns, shared)
 
 
 def _along(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
-    """`curve` and `variance`: for each setting and metric a panel."""
+    """`curve`, `runs` and `variance`: for each setting and metric a panel."""
     panels = []
     for own in by_setting(groups).values():
         for key in figure.y:
@@ -139,12 +151,26 @@ def _along(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
             if figure.kind == "variance":
                 title = Metric(key, f"{title.title.removesuffix(' (%)')}, variance over seeds", 1, False)
                 lines = [_variance(one, title, figure.x) for one in own if len(one.runs) > 1]
+            elif figure.kind == "runs":
+                lines = [each_run(one, title, figure.x) for one in own]
             else:
                 lines = [series(one, title, figure.x, average=figure.average) for one in own]
             lines = [line for line in lines if len(line.x)]
             if lines:
                 y = y_axis(title, lines, figure.log_y)
                 panels.append(Panel(own[0].place, _x_axis(figure, lines), y, tuple(lines), figure.lines, figure.marks))
+    return panels
+
+
+def _circles(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
+    """`circle`: for each setting a panel, with the optimum if the runs know it."""
+    x, y = (metric(key) for key in figure.y)
+    panels = []
+    for own in by_setting(groups).values():
+        clouds = tuple(cloud for one in own if (cloud := last_places(one, x.key, y.key)) is not None)
+        if clouds:
+            stars = optimum(own, x.key, y.key)
+            panels.append(Panel(own[0].place, Axis(x.title), Axis(y.title), clouds, stars=stars))
     return panels
 
 
@@ -237,7 +263,7 @@ def _number(key: str, line: Mapping[str, float], flat: Mapping[str, Any]) -> flo
 
 def _x_axis(figure: Figure, lines: Sequence[Series]) -> Axis:
     """The axis of x: logarithmic if asked for, always for bits, or where its values are far apart."""
-    known = dict(X_AXES).get(figure.x)
+    known = {**dict(X_AXES), **SPENT}.get(figure.x)
     if known is not None:
         return known
     title = figure.x.split(".")[-1].replace("/", " ").replace("_", " ")

@@ -14,7 +14,7 @@ from fedcomp.run_folder import WITHOUT_EFFECT
 NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "figures"}
 """Config keys, folders included, that say where, when or how visibly a run happens, not what it computes."""
 
-SETTINGS = ("dataset", "model", "partition", "num_clients")
+SETTINGS = ("dataset", "model", "partition", "num_clients", "case")
 """Config folders and keys that say what methods are compared on; everything else is the method."""
 
 Setting = tuple[tuple[str, str], ...]

@@ -13,9 +13,11 @@ ACCURACY, LOSS = "test/accuracy", "test/loss"
 MSE = "mse"
 """Mean squared error of estimates so far: what mean estimation is about, beside its last estimate's `test/error`."""
 
-BOOKKEEPING = ("bits/", "bpp/", "paper/", "train/")
+BOOKKEEPING = ("bits/", "bpp/", "paper/", "train/", "participation/")
 """Prefixes of what a line holds beside quality."""
-NOT_METRICS = frozenset({"round", "seconds"})
+SPREAD = ("variance/test/accuracy", "variance/test/loss", "cep/")
+"""Prefixes of what a study says about how far its repetitions lie apart."""
+NOT_METRICS = frozenset({"round", "seconds", "gradients"})
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,10 @@ class Metric:
 
 
 def metric(key: str) -> Metric:
-    """`test/accuracy` -> test accuracy (%), `mse/closed_form` -> mse closed form."""
-    words = key.replace("/", " ").replace("_", " ")
-    if key.split("/")[-1] == "accuracy":
+    """`test/accuracy` -> test accuracy (%), `mse/closed_form` -> mse closed form, `cep/theta` -> CEP of theta."""
+    words = key.replace("variance/", "variance of ").replace("cep/", "CEP of ").replace("/", " ").replace("_", " ")
+    words += " f − f*" if key.endswith("/excess") else ""
+    if key.split("/")[-1] == "accuracy" and not key.startswith("variance/"):
         return Metric(key, f"{words} (%)", 100, True)
     return Metric(key, words, 1, False)
 

@@ -40,6 +40,8 @@ const floorOf = (panel) => {
   return least / 2;
 };
 
+const centre = (...axes) => axes.map((values) => values.reduce((sum, value) => sum + value, 0) / values.length);
+
 const traces = (panel) => {
   const floor = floorOf(panel);
   const out = [];
@@ -47,7 +49,7 @@ const traces = (panel) => {
     const colour = data.colours[series.style % data.colours.length];
     const turn = Math.floor(series.style / data.colours.length);
     const x = array(series.x, 0);
-    const y = array(series.y, x.length);
+    const y = array(series.y, x.length).map((value) => (panel.y.log && value <= 0 ? null : value));
     const deviation = array(series.deviation, x.length);
     const shared = { legendgroup: series.label, name: escaped(series.label) };
     if (series.mark === "line" && series.deviation >= 0) {
@@ -60,19 +62,38 @@ const traces = (panel) => {
         fill: "toself", fillcolor: faded(colour),
       });
     }
+    for (const place of series.each) {
+      out.push({ ...shared, showlegend: false, hoverinfo: "skip", type: "scatter", mode: "lines", x,
+                 y: array(place, x.length), line: { color: colour, width: 0.6 }, opacity: 0.35 });
+    }
     const beside = series.mark === "beside";
-    const points = series.mark === "points";
+    const cloud = series.mark === "cloud";
+    const points = series.mark === "points" || cloud;
+    if (cloud) {
+      const [cx, cy] = centre(x, y);
+      const angles = Array.from({ length: 73 }, (_, i) => (i * Math.PI) / 36);
+      out.push({ ...shared, showlegend: false, hoverinfo: "skip", type: "scatter", mode: "lines",
+                 x: angles.map((angle) => cx + series.radius * Math.cos(angle)),
+                 y: angles.map((angle) => cy + series.radius * Math.sin(angle)), line: { color: colour, width: 2 } });
+      out.push({ ...shared, showlegend: false, type: "scatter", mode: "markers", x: [cx], y: [cy],
+                 marker: { color: colour, size: 12, symbol: "cross-thin", line: { color: colour, width: 2 } },
+                 hovertemplate: `<b>${escaped(series.label)}</b><br>mean; half end within ${significant(series.radius)}` +
+                   "<extra></extra>" });
+    }
     out.push({
       ...shared, x, y, type: "scatter", showlegend: !beside,
       mode: points ? "markers" : series.mark === "both" || x.length === 1 ? "lines+markers" : "lines",
-      line: { color: colour, width: beside ? 1.5 : 2, dash: beside ? "6px,4px" : data.dashes[turn % data.dashes.length] },
-      marker: { color: colour, size: points ? 10 : 7,
+      line: { color: colour, width: beside ? 1.5 : series.each.length ? 3 : 2, dash: beside ? "6px,4px" : data.dashes[turn % data.dashes.length] },
+      marker: { color: colour, size: cloud ? 5 : points ? 10 : 7,
                 symbol: data.markers[series.style % data.markers.length] + (turn % 2 ? "-open" : "") },
       error_y: !beside && series.mark !== "line" && series.deviation >= 0
         ? { type: "data", array: deviation, color: colour, thickness: 1, width: 3 } : undefined,
       text: hover(panel, series, x, y, deviation), hovertemplate: "%{text}<extra></extra>",
     });
   }
+  for (const [label, x, y] of panel.stars)
+    out.push({ x: [x], y: [y], type: "scatter", mode: "markers", name: escaped(label), showlegend: true,
+               marker: { color: "#000", size: 12, symbol: "star" } });
   return out;
 };
 
@@ -102,7 +123,7 @@ const layout = (panel) => ({
   title: panel.title ? { text: escaped(panel.title), font: { size: 14 }, x: 0.02 } : undefined,
   font: { family: "system-ui, sans-serif", size: 12, color: "#333" },
   xaxis: axis(panel, "x"),
-  yaxis: axis(panel, "y"),
+  yaxis: { ...axis(panel, "y"), ...(panel.series.some((one) => one.mark === "cloud") ? { scaleanchor: "x" } : {}) },
   legend: { orientation: "h", y: -0.2, yanchor: "top", font: { size: 11 } },
   shapes: [
     ...panel.lines.map(([, value]) => ({ type: "line", xref: "paper", x0: 0, x1: 1, y0: value, y1: value,

@@ -113,6 +113,7 @@ def _panel(panel: Panel, picture: Picture, pool: Pool) -> dict:
         "y": _axis(panel.y),
         "lines": panel.lines,
         "marks": panel.marks,
+        "stars": panel.stars,
         "series": [
             {
                 "label": series.label,
@@ -122,6 +123,8 @@ def _panel(panel: Panel, picture: Picture, pool: Pool) -> dict:
                 "deviation": pool.place(series.deviation),
                 "seeds": series.num_seeds,
                 "mark": series.mark,
+                "each": [pool.place(one) for one in series.each],
+                "radius": series.radius,
             }
             for series in panel.series
         ],

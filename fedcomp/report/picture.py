@@ -40,7 +40,10 @@ class Series:
         y: [E] means over seeds, NaN where some seed has NaN.
         deviation: [E] sample deviation over seeds, NaN for one seed: a band, or an error bar.
         num_seeds: how many seeds the means are over.
-        mark: `line`, `points` (not joined), `both`, or `beside` (dashed, no markers: a closed form next to `both`).
+        mark: `line`, `points` (not joined), `both`, `beside` (dashed, no markers: a closed form next to `both`), or
+            `cloud`: a point a repetition, with their mean and, around it, the circle that holds half of them.
+        each: of `line`: the thin lines of which it is the mean, [R] arrays [E]; then it has no band.
+        radius: of `cloud`: the circle's.
     """
 
     label: str
@@ -49,6 +52,8 @@ class Series:
     deviation: np.ndarray
     num_seeds: int
     mark: str = "line"
+    each: tuple[np.ndarray, ...] = ()
+    radius: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class Panel:
         title: what sets it apart from the picture's other panels, beside its axes; may be empty.
         lines: (label, value) of constants, dashed across the panel.
         marks: places on the x axis with a dotted line.
+        stars: (label, x, y) of single points, such as the optimum.
     """
 
     title: str
@@ -67,6 +73,7 @@ class Panel:
     series: tuple[Series, ...]
     lines: tuple[tuple[str, float], ...] = ()
     marks: tuple[float, ...] = ()
+    stars: tuple[tuple[str, float, float], ...] = ()
 
 
 @dataclass(frozen=True)

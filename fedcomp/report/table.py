@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fedcomp.report.group import Group
-from fedcomp.report.metrics import Metric, metric, qualities, recorded
+from fedcomp.report.metrics import SPREAD, Metric, metric, qualities, recorded
 from fedcomp.report.runs import Run
 from fedcomp.tracking import units
 
@@ -164,10 +164,10 @@ def parse_target(text: str, groups: Sequence[Group]) -> Target:
 
 
 def _quality_columns(runs: Iterable[Run]) -> list[Column]:
-    """Last and best of the first quality, the last value of others, and of other models' accuracies."""
+    """Last and best of the first quality, the last value of others, of other models' accuracies, and of spreads."""
     every = list(runs)
     judged = qualities(every)
-    also = [metric(key) for key in recorded(every) if key.endswith("/accuracy")]
+    also = [metric(key) for key in recorded(every) if key.endswith("/accuracy") or key.startswith(SPREAD)]
     out = []
     for one in [*judged, *(one for one in also if one not in judged)]:
         better = "high" if one.higher_is_better else "low"

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Models
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.contract import Learnt, Measured, Model
+from fedcomp.model.contract import Learnt, Measured, Model, RowModel
 from fedcomp.model.loss import loss_of
 from fedcomp.simulation.workers import Workers
 
@@ -17,11 +17,16 @@ BATCH = 1024
 
 
 def evaluate(
-    deployed: Mapping[str, Models], model: Learnt, dataset: Dataset, workers: Workers | None = None
+    deployed: Mapping[str, Models],
+    model: Learnt,
+    dataset: Dataset,
+    workers: Workers | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> dict[str, float]:
     """Metrics `<name>/...` of every deployed name, means over its K models.
 
-    Networks: `loss` and, for classification, `accuracy` on the test set. `Measured` models: their own metrics.
+    Networks: `loss` and, for classification, `accuracy` on the test set, computed in `dtype`. `Measured` models: their
+    own metrics.
     """
     workers = workers or Workers()
     record: dict[str, float] = {}
@@ -29,12 +34,30 @@ def evaluate(
         if isinstance(model, Measured):
             record |= _own_metrics(name, models, model, dataset)
             continue
-        sums = [_sums(theta, stats, model, dataset, workers) for theta, stats in zip(models.theta, models.stats)]
+        thetas = models.theta if dtype == torch.float32 else models.theta.to(dtype)
+        sums = [_sums(theta, stats, model, dataset, workers) for theta, stats in zip(thetas, models.stats)]
         loss, correct = (torch.stack(sums).mean(0) / len(dataset.test)).tolist()
         record[f"{name}/loss"] = loss
         if dataset.task == "classification":
             record[f"{name}/accuracy"] = correct
     return record
+
+
+def evaluate_rows(
+    models: Models, model: RowModel, dataset: Dataset, dtype: torch.dtype = torch.float32
+) -> dict[str, Tensor]:
+    """What `evaluate` says of each of K models by itself, float64 [K] by name: all at once, for models of rows."""
+    test, loss = dataset.test, loss_of(dataset.task)
+    theta, num = models.theta.to(dtype), len(models.theta)
+    total, correct = torch.zeros(2, num, dtype=torch.float64, device=theta.device)
+    for first in range(0, len(test), BATCH):
+        y = test.y[first : first + BATCH].expand(num, *test.y[first : first + BATCH].shape)
+        outputs = model.outputs_of_rows(theta, dataset.normalise(test.x[first : first + BATCH]))
+        total += loss(outputs, y).sum(1, dtype=torch.float64)
+        if dataset.task == "classification":
+            correct += (outputs.argmax(-1) == y).sum(1)
+    record = {"loss": total / len(test)}
+    return record | ({"accuracy": correct / len(test)} if dataset.task == "classification" else {})
 
 
 def _own_metrics(name: str, models: Models, model: Measured, dataset: Dataset) -> dict[str, float]:

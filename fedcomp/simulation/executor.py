@@ -5,7 +5,6 @@ Shape legend: M clients of the cohort, N clients in all.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +19,7 @@ from fedcomp.keys import Key
 from fedcomp.model.contract import Learnt, tensors_of
 from fedcomp.simulation.local import ChunkData, Shards
 from fedcomp.simulation.workers import Workers
+from fedcomp.state import map_tensors
 from fedcomp.tensors import ParameterTensor
 
 
@@ -31,6 +31,8 @@ class Executor:
         dataset, shards, model: who trains what on which samples.
         key: names the round's draws.
         chunk_size: clients trained at once; at least 1. workers: threads that share the chunks.
+        dtype: what clients compute in. Their rows come and go in float32 all the same, as messages carry them.
+        count: told of every gradient's number of samples.
     """
 
     dataset: Dataset
@@ -39,6 +41,8 @@ class Executor:
     key: Key
     chunk_size: int
     workers: Workers = field(default_factory=Workers)
+    dtype: torch.dtype = torch.float32
+    count: Callable[[int | Tensor], None] | None = None
 
     @property
     def num_clients(self) -> int:
@@ -57,23 +61,33 @@ class Executor:
 
     def run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         """`work(data, *rows)` chunk by chunk; see `Clients.run`."""
+        if self.dtype == torch.float32:
+            return self._run(work, cohort, *rows)
+        result = self._run(work, cohort, *[_cast(tensor, torch.float32, self.dtype) for tensor in rows])
+        return map_tensors(lambda tensor: _cast(tensor, self.dtype, torch.float32), result)
+
+    def _run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         sizes = self.shards.sizes[list(cohort.clients)]
         places = np.argsort(-sizes, kind="stable")  # clients with most work first, so that those done drop off the end
         in_order = bool((places[1:] > places[:-1]).all())
         if in_order and len(places) <= self.chunk_size:
-            return work(self._data(cohort.ids, sizes), *rows)
+            data = self._data(cohort.ids, sizes)
+            result = work(data, *rows)
+            self._counted(data)
+            return result
         chunks = [places[first : first + self.chunk_size] for first in range(0, len(places), self.chunk_size)]
 
-        def work_on(chosen: np.ndarray) -> tuple[Tensor, Any]:
+        def work_on(chosen: np.ndarray) -> tuple[ChunkData, Tensor, Any]:
             where = torch.from_numpy(chosen).to(cohort.ids.device, non_blocking=True)
             data = self._data(cohort.ids.index_select(0, where), sizes[chosen])
-            return where, work(data, *[_take(tensor, where) for tensor in rows])
+            return data, where, work(data, *[_take(tensor, where) for tensor in rows])
 
         results: Any = None
-        for where, part in self.workers.map(work_on, chunks):
+        for data, where, part in self.workers.map(work_on, chunks):
+            self._counted(data)
             if results is None:
-                results = _map(lambda tensor: tensor.new_empty(len(places), *tensor.shape[1:]), part)
-            _map(lambda whole, tensor, at=where: whole.index_copy_(0, at, tensor), results, part)
+                results = map_tensors(lambda tensor: tensor.new_empty(len(places), *tensor.shape[1:]), part)
+            map_tensors(lambda whole, tensor, at=where: whole.index_copy_(0, at, tensor), results, part)
         return results
 
     def spread(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
@@ -83,20 +97,18 @@ class Executor:
     def _data(self, ids: Tensor, sizes: np.ndarray) -> ChunkData:
         return ChunkData(ids, sizes, self.key, self.dataset, self.shards, self.model)
 
+    def _counted(self, data: ChunkData) -> None:
+        """Here and not while a chunk is worked on, for threads share the count; sums on a GPU are left there."""
+        if self.count is not None and data.computed:
+            known = [num for num in data.computed if not isinstance(num, Tensor)]
+            left = [num for num in data.computed if isinstance(num, Tensor)]
+            self.count(sum(known) + (torch.stack(left).sum() if left else 0))
+
+
+def _cast(tensor: Tensor, old: torch.dtype, new: torch.dtype) -> Tensor:
+    return tensor.to(new) if tensor.dtype == old else tensor
+
 
 def _take(rows: Tensor, where: Tensor) -> Tensor:
     """Rows at `where`; rows that are one vector repeated are not copied."""
     return rows[: where.shape[0]] if rows.stride(0) == 0 else rows.index_select(0, where)
-
-
-def _map(function: Callable[..., Tensor], *trees: Any) -> Any:
-    """Apply `function` to the tensors of equally built dataclasses or tuples."""
-    head = trees[0]
-    if isinstance(head, Tensor):
-        return function(*trees)
-    if isinstance(head, tuple):
-        return tuple(_map(function, *parts) for parts in zip(*trees, strict=True))
-    names = [field.name for field in dataclasses.fields(head)]
-    return dataclasses.replace(
-        head, **{name: _map(function, *[getattr(tree, name) for tree in trees]) for name in names}
-    )

@@ -6,7 +6,7 @@ Shape legend: M clients of a chunk, A of them still at work, S steps, B batch, D
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -52,6 +52,7 @@ class ChunkData:
     Attributes:
         ids: [M] int64 client numbers on the device. sizes: [M] their samples, known to the host.
         key: names the draws of this round's batches.
+        computed: samples of every gradient that was computed on this chunk.
     """
 
     ids: Tensor
@@ -60,6 +61,7 @@ class ChunkData:
     dataset: Dataset
     shards: Shards
     model: Learnt
+    computed: list[int | Tensor] = field(default_factory=list)
 
     @property
     def num_samples(self) -> Tensor:
@@ -73,6 +75,8 @@ class ChunkData:
     def gradient(self, theta: Tensor, batch: Batch, step: int) -> Gradient:
         """The plain gradient of the batch loss."""
         network = cast(Model, self.model)  # algorithms that take gradients are only run with networks
+        num = batch.y.shape[0] * batch.y.shape[1] if batch.weight is None else batch.weight.sum(dtype=torch.int64)
+        self.computed.append(num)
         return network.gradient(theta, batch.stats, batch.x, batch.y, batch.weight)
 
     def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:

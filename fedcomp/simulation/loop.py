@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.cohort import Cohort
 from fedcomp.dataset.contract import Dataset
 from fedcomp.keys import Key
@@ -17,6 +19,7 @@ from fedcomp.participation.contract import Participation
 from fedcomp.simulation.evaluation import evaluate
 from fedcomp.simulation.executor import Executor
 from fedcomp.simulation.local import Shards
+from fedcomp.simulation.optimum import LeastSquares
 from fedcomp.simulation.workers import Workers
 from fedcomp.wire import Ledger, Link
 
@@ -33,6 +36,8 @@ class Simulation:
         rounds: how many there are.
         chunk_size: clients trained at once.
         link: `Link` or its honest twin `WireLink`.
+        dtype: what clients compute and models are tested in; messages and state are float32 all the same.
+        optimum: of the training objective, where it is known; None: it is not.
         device: where everything happens. workers: threads that share chunks and test batches.
     """
 
@@ -47,6 +52,8 @@ class Simulation:
     link: type[Link] = Link
     device: torch.device = CPU
     workers: Workers = field(default_factory=Workers)
+    dtype: torch.dtype = torch.float32
+    optimum: LeastSquares | None = None
 
     def init(self) -> Any:
         """The algorithm's first state, from the model's first parameters."""
@@ -56,21 +63,47 @@ class Simulation:
 
     def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, Cohort, Metrics]:
         """Round `index` (0 is the first). One in which nobody takes part is counted, costs nothing, changes nothing."""
-        key = self.key.fold("round", index)
-        cohort = self.participation.sample(key.fold("participation"), self._importance()).to(self.device)
+        key, cohort = self.round_key(index), self.cohort(index)
         ledger.add_round(cohort.size)
         if not cohort.size:
             return state, cohort, {}
-        clients = Executor(self.dataset, self.shards, self.model, key.fold("client"), self.chunk_size, self.workers)
-        context = Context(index, self.rounds, key.fold("message"), self.link(ledger), clients)
+        context = Context(
+            index, self.rounds, key.fold("message"), self.link(ledger), self.clients(key.fold("client"), ledger)
+        )
         state, metrics = self.algorithm.round(state, cohort, context)
         return state, cohort, metrics
+
+    def round_key(self, index: int) -> Key:
+        """Names the draws of round `index`."""
+        return self.key.fold("round", index)
+
+    def cohort(self, index: int) -> Cohort:
+        """Who takes part in round `index`."""
+        drawn = self.participation.sample(self.round_key(index).fold("participation"), self.importance, index)
+        return drawn.to(self.device)
+
+    def participation_metrics(self, index: int) -> dict[str, float]:
+        """What the participation has to say about round `index`."""
+        return self.participation.metrics(len(self.shards.sizes), index)
+
+    def clients(self, key: Key, ledger: Ledger) -> Executor:
+        """The clients in a round whose draws `key` names; `ledger` counts their gradients."""
+        parts = self.dataset, self.shards, self.model, key, self.chunk_size, self.workers, self.dtype
+        return Executor(*parts, ledger.add_gradients)
 
     def evaluate(self, index: int, state: Any) -> dict[str, float]:
         """Test metrics of the deployed models after `index` rounds."""
         deployed = self.algorithm.deployed(state, self.key.fold("deployed", index))
-        return evaluate(deployed, self.model, self.dataset, self.workers)
+        return evaluate(deployed, self.model, self.dataset, self.workers, self.dtype) | self._excess(deployed)
 
-    def _importance(self) -> Tensor:
+    def _excess(self, deployed: Mapping[str, Models]) -> dict[str, float]:
+        """`<name>/excess`: f - f* of the clients' objective f on their training data, where f* is known."""
+        if self.optimum is None:
+            return {}
+        return {f"{name}/excess": float(self.optimum.excess(one.theta).mean()) for name, one in deployed.items()}
+
+    @functools.cached_property
+    def importance(self) -> Tensor:
+        """[N] float64 how much each client counts, on the CPU: its samples, or 1."""
         sizes = torch.from_numpy(self.shards.sizes).to(torch.float64)
         return sizes if self.algorithm.weights == "samples" else torch.ones_like(sizes)

@@ -25,15 +25,22 @@ def state_bytes(algorithm: Algorithm, model: Learnt, num_clients: int) -> dict[s
 
 
 def check_memory(
-    algorithm: Algorithm, model: Learnt, dataset: Dataset, num_clients: int, largest_cohort: int, device: torch.device
+    algorithm: Algorithm,
+    model: Learnt,
+    dataset: Dataset,
+    num_clients: int,
+    largest_cohort: int,
+    device: torch.device,
+    repeats: int = 1,
 ) -> None:
     """Raise ValueError if the state, the cohort's rows and the data are more than the device has free.
 
     A round holds the old state and the new one, and four rows of D floats for each client of the cohort (what it
-    starts from, its update, its message and what is decoded); activations are not counted.
+    starts from, its update, its message and what is decoded); activations are not counted. Of repetitions, each has a
+    state of its own.
     """
     parts = state_bytes(algorithm, model, num_clients)
-    state, largest = sum(parts.values()), max(parts, key=lambda name: parts[name])
+    state, largest = repeats * sum(parts.values()), max(parts, key=lambda name: parts[name])
     cohort = 4 * 4 * largest_cohort * model.dim
     data = sum(_bytes(tensor) for part in (dataset.train, dataset.test) for tensor in (part.x, part.y))
     needed = 2 * state + cohort + (data if device.type == "cuda" else 0)

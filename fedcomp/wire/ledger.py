@@ -1,4 +1,4 @@
-"""The count of every bit that crossed a link."""
+"""The count of every bit that crossed a link, and beside it of the gradients that were computed for them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 LINKS = ("uplink", "downlink", "broadcast")
+GRADIENTS = "gradients"
 
 
 class Ledger:
@@ -16,26 +17,36 @@ class Ledger:
     broadcast: the same traffic with a broadcast counted once. Counts that depend on data are added on their device
     and read only when asked for, so counting does not make a GPU wait.
 
+    Gradients are counted in samples: a gradient over a batch of 10 counts 10 component gradients.
+
     Attributes:
         client_rounds: sum over rounds of the clients that took part; the denominator of bits per parameter.
     """
 
     def __init__(self) -> None:
         self.client_rounds = 0
-        self._fixed = dict.fromkeys(_names(), 0)
+        self._fixed = dict.fromkeys((*_names(), GRADIENTS), 0)
         self._varying: dict[str, Tensor] = {}
 
     def add(self, link: str, bits: int | Tensor, paper_bits: int | Tensor) -> None:
         """Count a message on `link` (one of LINKS): its true bits and its paper's count."""
-        for name, amount in ((link, bits), (f"paper/{link}", paper_bits)):
-            if isinstance(amount, Tensor):
-                self._varying[name] = self._varying[name] + amount if name in self._varying else amount
-            else:
-                self._fixed[name] += amount
+        self._add(link, bits)
+        self._add(f"paper/{link}", paper_bits)
 
     def add_round(self, num_clients: int) -> None:
         """Count a round in which `num_clients` took part (0 for an empty one)."""
         self.client_rounds += num_clients
+
+    def add_gradients(self, num: int | Tensor) -> None:
+        """Count component gradients that clients computed."""
+        self._add(GRADIENTS, num)
+
+    def merge(self, other: Ledger) -> None:
+        """Add what another ledger counted."""
+        for amounts in (other._fixed, other._varying):
+            for name, amount in amounts.items():
+                self._add(name, amount)
+        self.client_rounds += other.client_rounds
 
     def counters(self) -> dict[str, int]:
         """Everything counted so far, as integers; the form that is checkpointed."""
@@ -47,7 +58,7 @@ class Ledger:
     def restore(self, counters: Mapping[str, int]) -> None:
         """Continue from `counters()` of an earlier run."""
         self._varying.clear()
-        self._fixed = {name: int(counters[name]) for name in _names()}
+        self._fixed = {name: int(counters[name]) for name in _names()} | {GRADIENTS: int(counters.get(GRADIENTS, 0))}
         self.client_rounds = int(counters["client_rounds"])
 
     def record(self, dim: int) -> dict[str, int | float]:
@@ -56,13 +67,19 @@ class Ledger:
         Returns:
             `bits/<link>` and `bits/total` (uplink + downlink), cumulative over clients; `bpp/<link>` and `bpp/total`,
             bits per parameter per client and round, averaged so far; and the same under `paper/` for the links on
-            which a paper counts otherwise.
+            which a paper counts otherwise; `gradients`, cumulative over clients, if there were any.
         """
         counters = self.counters()
         line = _lines(counters, "", dim, self.client_rounds)
         if any(counters[f"paper/{link}"] != counters[link] for link in LINKS):
             line |= _lines(counters, "paper/", dim, self.client_rounds)
-        return line
+        return line | ({GRADIENTS: counters[GRADIENTS]} if counters[GRADIENTS] else {})
+
+    def _add(self, name: str, amount: int | Tensor) -> None:
+        if isinstance(amount, Tensor):
+            self._varying[name] = self._varying[name] + amount if name in self._varying else amount
+        else:
+            self._fixed[name] += amount
 
 
 def _names() -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from fedcomp.algorithm.neolithic import Neolithic
 from fedcomp.algorithm.power_iteration import PowerIteration
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
+from fedcomp.client.svrg import Svrg
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
@@ -49,6 +51,7 @@ DENSE, TOPK = Compressor(Dense()), Compressor(TopK(0.2, "index"), ErrorFeedback(
 SIGN = Compressor(Sign(), ErrorFeedback())
 PLAIN_SIGN = Compressor(Sign(granularity="model"))
 SIGN, PERMK = Compressor(Sign(), ErrorFeedback()), Compressor(PermK())
+SVRG = Svrg(lr=0.05, batch_size=4, snapshots=2, inner_steps=3, snapshot_batch_size=8)
 SLOW = Sgd(lr=0.01, batch_size=4)
 """Projected on one direction, a step is about sqrt(D) times as long."""
 PERMK = Compressor(PermK())
@@ -171,6 +174,9 @@ CASES = [
         FedAvg(Sgd(lr=0.05, momentum=0.5, epochs=2, batch_size=3), ServerSgd(0.7, 0.5), TOPK, DENSE),
         _topk,
     ),
+    AlgorithmCase("fedavg-svrg", FedAvg(SVRG, STEP, DENSE, DENSE, "uniform"), _dense, world.with_batch_norm),
+    AlgorithmCase("fedavg-svrg-sign", FedAvg(SVRG, STEP, SIGN, SIGN), _sign_both_ways),
+    AlgorithmCase("fedscalar-svrg", FedScalar(replace(SVRG, lr=0.01)), _shared_scalar),
     AlgorithmCase("fedscalar-shared", FedScalar(SLOW, num_projections=1), _shared_scalar, world.with_batch_norm),
     AlgorithmCase("fedscalar-per_agent", FedScalar(SLOW, "per_agent", "gaussian", 3), _scalar_each),
     AlgorithmCase("fedscalar-replay", FedScalar(SLOW, distribution="sphere", downlink="scalar"), None),

@@ -153,7 +153,7 @@ class Scheduled:
     def __init__(self) -> None:
         self.calls = 0
 
-    def sample(self, key, importance):
+    def sample(self, key, importance, round_index=0):
         from fedcomp.cohort import Cohort
 
         clients = SCHEDULE[self.calls]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -98,3 +98,31 @@ def test_weights_mark_real_samples_only_where_needed() -> None:
         return row
 
     executor.run(work, Cohort.of(range(7), torch.ones(7)), torch.zeros(7, 1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("chunk_size", [2, 100])
+def test_work_is_done_in_float64_and_comes_back_as_messages_carry_it(chunk_size: int) -> None:
+    executor = replace(_executor(chunk_size), dtype=torch.float64)
+    cohort = Cohort.of([0, 1, 3], torch.ones(3))
+    seen = []
+
+    def work(data, row):
+        seen.append(row.dtype)
+        return Two(row + 1e-12 - row, data.num_samples)
+
+    result = executor.run(work, cohort, torch.ones(3, 1))
+    assert set(seen) == {torch.float64}
+    assert (result.first.dtype, result.second.dtype) == (torch.float32, torch.int64)
+    assert torch.allclose(result.first, torch.full((3, 1), 1e-12), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 3, 100])
+def test_gradients_are_counted_in_samples(chunk_size: int) -> None:
+    counted: list = []
+    executor = replace(_executor(chunk_size), count=counted.append)
+    cohort = Cohort.of([0, 2, 3], torch.ones(3))
+    sim = world.simulation(ALGORITHM)
+    start = sim.init().theta.expand(3, -1)
+    solver = Sgd(lr=0.1, batch_size=4, epochs=2)
+    executor.run(lambda data, theta: solver.run(data, theta, torch.zeros(len(theta), 0), (0, 1)), cohort, start)
+    assert sum(int(num) for num in counted) == 2 * sum(world.SIZES[client] for client in cohort.clients)

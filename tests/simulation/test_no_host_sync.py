@@ -67,7 +67,8 @@ def test_a_round_reads_nothing(codec, module) -> None:
     assert counter.reads == []
     with counter:
         ledger.counters()
-    assert len(counter.reads) == (1 if "rice" in str(codec) else 0)
+    # Gradients of ragged batches, and bits that depend on data.
+    assert len(counter.reads) == 1 + ("rice" in str(codec))
 
 
 @pytest.mark.parametrize("method", [Neolithic, partial(CSER, period=2), partial(LIEC, period=2)])
@@ -155,5 +156,5 @@ class _Fixed:
     def __init__(self, cohort) -> None:
         self._cohort = cohort
 
-    def sample(self, key, importance):
+    def sample(self, key, importance, round_index=0):
         return self._cohort

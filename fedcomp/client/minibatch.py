@@ -1,0 +1,69 @@
+"""Mini-batch optimisers: one gradient a step; the loop that SGD and Adam share.
+
+Shape legend: M clients of a chunk, A of them still at work, D parameters, C running statistics.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.client.contract import Batch, Batching, GradFn, LocalData
+from fedcomp.client.solver import LocalResult, LocalSolver, at_least_one, clip
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinibatchSolver(LocalSolver):
+    """Steps along gradients of mini-batches.
+
+    Attributes:
+        epochs, steps, replacement: see `Batching`; `steps` given wins over `epochs`.
+    """
+
+    epochs: int = 1
+    steps: int | None = None
+    replacement: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one("client.epochs", self.epochs)
+        if self.steps is not None:
+            at_least_one("client.steps", self.steps)
+
+    @property
+    def batching(self) -> Batching:
+        """As the options say."""
+        return Batching(self.batch_size, self.epochs, self.steps, self.replacement)
+
+    @abstractmethod
+    def init(self, theta: Tensor) -> tuple[Tensor, ...]:
+        """Fresh optimiser memories, each [M, D]."""
+
+    @abstractmethod
+    def update(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step: int, lr: float) -> None:
+        """One step in place: theta [A, D] and the memories' rows, given the gradient [A, D]."""
+
+    def run(
+        self, data: LocalData, theta: Tensor, stats: Tensor, progress: tuple[int, int], grad_fn: GradFn | None = None
+    ) -> LocalResult:
+        """As `LocalSolver.run`."""
+        grad_fn = grad_fn or data.gradient
+        theta, stats = theta.clone(memory_format=torch.contiguous_format), stats.clone()
+        slots = self.init(theta)
+        lr = self.learning_rate(progress)
+        loss = theta.new_zeros(theta.shape[0])
+        working, memory, current, total = theta, slots, stats, loss
+        for step, (x, y, weight) in enumerate(data.batches(self.batching)):
+            if x.shape[0] < working.shape[0]:  # those who are done are the last rows
+                working, current, total = theta[: x.shape[0]], stats[: x.shape[0]], loss[: x.shape[0]]
+                memory = tuple(slot[: x.shape[0]] for slot in slots)
+            gradient = grad_fn(working, Batch(x, y, weight, current), step)
+            grad = gradient.grad if self.clip_norm is None else clip(gradient.grad, self.clip_norm)
+            self.update(working, grad, memory, step, lr)
+            total += gradient.loss
+            if stats.shape[1]:
+                current.copy_(gradient.stats)
+        return LocalResult(theta, stats, loss / data.num_steps(self.batching).clamp(min=1))

@@ -1,0 +1,126 @@
+"""Local SVRG: stochastic steps whose variance a full local gradient takes away.
+
+M. Rostami, S. S. Kia, "Federated learning using variance reduced stochastic gradient for probabilistically activated
+agents", ACC 2023, algorithm 1, after R. Johnson, T. Zhang, "Accelerating stochastic gradient descent using predictive
+variance reduction", NIPS 2013, option I. In a round an active agent n with L_n component losses f_{n,i} does S times
+
+    w~ <- w;  mu~ <- (1/L_n) sum_i grad f_{n,i}(w~)
+    M times, i ~ U{1, ..., L_n}:  w <- w - delta (grad f_{n,i}(w) - grad f_{n,i}(w~) + mu~)
+
+A component is a sample; with batch_size > 1 the mean over as many, drawn with replacement. The direction is unbiased,
+with variance 0 at w = w~, so that M = 1 makes S plain gradient steps. The cost is S (L_n + 2 M batch_size) component
+gradients, against M S batch_size of as many steps of SGD.
+
+FedAvg with this solver, weights 1/(N p_n) and activations by coin **is** the paper's method (`algorithm=fedavg_svrg`).
+Two of its claims do not hold:
+    O(1/K) to the optimum (lemma V.1) bounds the distance to each agent's own minimiser. Where the f_n differ, local
+    steps at the common optimum do not vanish, and for p_n < 1 the activation leaves a noise floor whose aggregate
+    variance is (1/N^2) sum_n (1/p_n - 1) ||Delta_n(theta*)||^2 (`tests/test_fedavg_svrg.py`);
+    O(K^(-2/3)) for delta = K^(-epsilon): the last term of (8) sums 1/p over K rounds and is O(delta), not O(delta/K),
+    so that the best is O(K^(-1/2)), the rate of the method that it is compared with.
+
+The gradient hook is asked at both points with the same batch, the same running statistics and the same step, and so
+BatchNorm does the same in both. Running statistics move with the steps alone, as in SGD. BatchNorm makes a batch's
+gradient depend on who else is in it: mu~ is then no longer exactly the mean of what it replaces.
+
+Shape legend: M clients of a chunk, A of them in a mini-chunk, D parameters, C running statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.client.contract import Batch, Batching, GradFn, LocalData
+from fedcomp.client.solver import LocalResult, LocalSolver, at_least_one, clip
+
+HELD_VALUES = 1 << 22
+"""Input values of a chunk's clients up to which their data is gathered once, and not for each snapshot again."""
+
+Samples = Iterable[tuple[Tensor, Tensor, Tensor | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Svrg(LocalSolver):
+    """S snapshots with M inner steps each.
+
+    Attributes:
+        snapshots: S. inner_steps: M. batch_size: samples of an inner step.
+        snapshot_batch_size: samples of a client whose gradients are computed at once for a full gradient; changes
+            results by rounding only.
+    """
+
+    batch_size: int = 1
+    snapshots: int = 5
+    inner_steps: int = 2
+    snapshot_batch_size: int = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one("client.snapshots", self.snapshots)
+        at_least_one("client.inner_steps", self.inner_steps)
+        at_least_one("client.snapshot_batch_size", self.snapshot_batch_size)
+
+    @property
+    def batching(self) -> Batching:
+        """S M draws with replacement, whatever the client holds."""
+        return Batching(self.batch_size, steps=self.snapshots * self.inner_steps, replacement=True)
+
+    @property
+    def most_samples(self) -> int:
+        """Those of a snapshot."""
+        return max(self.batch_size, self.snapshot_batch_size)
+
+    def run(
+        self, data: LocalData, theta: Tensor, stats: Tensor, progress: tuple[int, int], grad_fn: GradFn | None = None
+    ) -> LocalResult:
+        """As `LocalSolver.run`; the result is the last iterate."""
+        grad_fn = grad_fn or data.gradient
+        w, stats = theta.clone(memory_format=torch.contiguous_format), stats.clone()
+        snapshot, full = w, torch.empty_like(w)
+        lr, loss = self.learning_rate(progress), w.new_zeros(w.shape[0])
+        held = _gather_once(data, self.snapshot_batch_size)
+        for step, (x, y, weight) in enumerate(data.batches(self.batching)):
+            if step % self.inner_steps == 0:
+                samples = held if held is not None else data.samples(self.snapshot_batch_size)
+                snapshot, full = w.clone(), full_gradient(samples, data.num_samples, w, stats, step, grad_fn)
+            batch = Batch(x, y, weight, stats)
+            here, there = grad_fn(w, batch, step), grad_fn(snapshot, batch, step)
+            direction = (here.grad - there.grad).add_(full)
+            w.sub_(direction if self.clip_norm is None else clip(direction, self.clip_norm), alpha=lr)
+            loss += here.loss
+            if stats.shape[1]:
+                stats = here.stats
+        return LocalResult(w, stats, loss / (self.snapshots * self.inner_steps))
+
+
+def full_gradient(
+    samples: Samples, num_samples: Tensor, theta: Tensor, stats: Tensor, step: int, grad_fn: GradFn
+) -> Tensor:
+    """[M, D] each client's mean gradient over all of its samples, mu~.
+
+    Args:
+        samples: mini-chunks of all clients' data; clients with fewer samples drop off the end.
+        num_samples: [M] L_n. theta: [M, D]; stats: [M, C]. step, grad_fn: the hook, and what it is told.
+    """
+    full, held = torch.zeros_like(theta), num_samples.to(theta.dtype)
+    for x, y, weight in samples:
+        rows = x.shape[0]
+        part = grad_fn(theta[:rows], Batch(x, y, weight, stats[:rows]), step).grad
+        taken = x.shape[1] if weight is None else weight.sum(1)
+        full[:rows] += part * (taken / held[:rows])[:, None]
+    return full
+
+
+def _gather_once(data: LocalData, batch_size: int) -> Samples | None:
+    """All samples if they are few enough to keep for every snapshot, else None."""
+    chunks, values = [], 0
+    for chunk in data.samples(batch_size):
+        chunks.append(chunk)
+        values += chunk[0].numel()
+        if values > HELD_VALUES:
+            return None
+    return chunks

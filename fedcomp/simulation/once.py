@@ -1,0 +1,50 @@
+"""One simulation, as a session runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fedcomp.model.contract import Learnt
+from fedcomp.simulation.loop import Simulation
+from fedcomp.simulation.outcome import Outcome, Recorded
+from fedcomp.tracking.record import Line
+from fedcomp.wire import Ledger
+
+
+@dataclass(frozen=True)
+class Once:
+    """Implements `Rounds` for `simulation`."""
+
+    simulation: Simulation
+
+    @property
+    def rounds(self) -> int:
+        """How many there are."""
+        return self.simulation.rounds
+
+    @property
+    def model(self) -> Learnt:
+        """What is learnt."""
+        return self.simulation.model
+
+    def init(self) -> Any:
+        """The first state."""
+        return self.simulation.init()
+
+    def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, Outcome]:
+        """As `Simulation.round`."""
+        state, cohort, metrics = self.simulation.round(index, state, ledger)
+        return state, Outcome(cohort, metrics)
+
+    def record(self, index: int, state: Any, outcome: Outcome | None) -> Recorded:
+        """Test metrics, and the round's own ones as means over clients; none of a round without clients."""
+        line: Line = dict(self.simulation.evaluate(index, state))
+        if outcome is not None:
+            line |= {name: float(value.mean()) for name, value in outcome.metrics.items()}
+            line |= self.simulation.participation_metrics(index - 1)
+        return Recorded(line)
+
+    def spent(self, ledger: Ledger) -> Line:
+        """The ledger's line."""
+        return ledger.record(self.model.dim)
