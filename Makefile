@@ -36,6 +36,7 @@ bench: $(READY)  ## speed: rounds against a plain loop over clients, codecs agai
 	$(RUN) scripts/bench_algorithms.py
 	$(RUN) scripts/bench_codecs.py
 	$(RUN) scripts/bench_mrc.py
+	$(RUN) scripts/bench_repeats.py
 
 clean:  ## remove .venv and caches; outputs/ stays
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
