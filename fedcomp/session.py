@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import signal
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedcomp.algorithm.contract import Metrics
+from fedcomp.peers import Alone, Peers
 from fedcomp.run_folder import CHECKPOINT, CURVE
 from fedcomp.simulation import checkpoint as checkpoints
 from fedcomp.simulation.checkpoint import Checkpoint
@@ -36,7 +39,7 @@ class Session:
         simulation: what is run. info: which run this is. tracker: a view beside the record. progress: for the user.
         eval_every: rounds between evaluations; round 0 and the last round are always evaluated.
         checkpoint_every: rounds between checkpoints; None: one every 30 seconds, and at the end.
-        pictures: whether the curve is drawn.
+        pictures: whether the curve is drawn. peers: the processes that make the run.
     """
 
     simulation: Simulation
@@ -46,6 +49,7 @@ class Session:
     eval_every: int = 1
     checkpoint_every: int | None = None
     pictures: bool = True
+    peers: Peers = field(default_factory=Alone)
 
     @property
     def folder(self) -> Path:
@@ -60,7 +64,7 @@ class Session:
             ValueError: the run failed, with one line that says why; the record up to there is kept.
         """
         record = Record(self.folder)
-        start = self._resume()
+        start = self.peers.start(self._resume())
         record.truncate_after(start.round if start.round else -1)
         state: State = "failed"
         error: str | None = None
@@ -68,7 +72,7 @@ class Session:
         self.tracker.start(self.info)
         try:
             with StopRequest() as stop, self.progress:
-                self._rounds(start, record, stop)
+                self._rounds(start, stop, functools.partial(self._log, record))
             state = "finished"
         except Interrupted as interruption:
             state, error, saved = "interrupted", str(interruption), interruption.round
@@ -97,23 +101,23 @@ class Session:
         self.progress.note(f"resuming after round {start.round}")
         return start
 
-    def _rounds(self, start: Checkpoint, record: Record, stop: StopRequest) -> None:
+    def _rounds(self, start: Checkpoint, stop: StopRequest, keep: Callable[[Line], None]) -> None:
         simulation, watch, ledger = self.simulation, Watch(), Ledger()
         ledger.restore(start.ledger)
         began = time.perf_counter() - start.seconds
         state, saved = start.state, time.perf_counter()
 
         def save(done: int) -> None:
-            position = Checkpoint(done, state, ledger.counters(), time.perf_counter() - began)
-            checkpoints.save(self.folder / CHECKPOINT, position, self.info.config_hash)
+            self.peers.compare(state)
+            self._write(Checkpoint(done, state, ledger.counters(), time.perf_counter() - began))
 
         def log(done: int, metrics: dict[str, float]) -> None:
             line: Line = {"round": done} | metrics | ledger.record(simulation.model.dim)
             line["seconds"] = time.perf_counter() - began
-            self._log(line, record)
+            keep(line)
 
         self.progress.start(start.round, simulation.rounds)
-        write_status(self.folder, Status("running", start.round))
+        self._tell(Status("running", start.round))
         if not start.round:
             log(0, simulation.evaluate(0, state))
         for done in range(start.round + 1, simulation.rounds + 1):
@@ -122,15 +126,16 @@ class Session:
             if done % self.eval_every == 0 or done == simulation.rounds:
                 watch.check()
                 log(done, _test(done, simulation, state) | _means(metrics))
-                write_status(self.folder, Status("running", done))
-            if self._due(done, saved):
+                self._tell(Status("running", done))
+            heard, due = self.peers.agree(stop.number, self._due(done, saved))
+            if due:
                 watch.check()
                 save(done)
                 saved = time.perf_counter()
-            if stop.number is not None and done < simulation.rounds:
+            if heard is not None and done < simulation.rounds:
                 save(done)
                 message = f"interrupted after round {done} of {simulation.rounds}, state saved"
-                raise Interrupted(stop.number, message, done)
+                raise Interrupted(heard, message, done)
             self.progress.advance(done)
 
     def _due(self, done: int, saved: float) -> bool:
@@ -140,7 +145,13 @@ class Session:
             return done % self.checkpoint_every == 0
         return time.perf_counter() - saved > CHECKPOINT_SECONDS
 
-    def _log(self, line: Line, record: Record) -> None:
+    def _tell(self, status: Status) -> None:
+        write_status(self.folder, status)
+
+    def _write(self, position: Checkpoint) -> None:
+        checkpoints.save(self.folder / CHECKPOINT, position, self.info.config_hash)
+
+    def _log(self, record: Record, line: Line) -> None:
         record.append(line)
         self.tracker.log(line)
         self.progress.evaluated(line)

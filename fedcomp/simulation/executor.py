@@ -58,30 +58,47 @@ class Executor:
     def run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         """`work(data, *rows)` chunk by chunk; see `Clients.run`."""
         sizes = self.shards.sizes[list(cohort.clients)]
-        places = np.argsort(-sizes, kind="stable")  # clients with most work first, so that those done drop off the end
+        places = _by_work(sizes)
         in_order = bool((places[1:] > places[:-1]).all())
         if in_order and len(places) <= self.chunk_size:
             return work(self._data(cohort.ids, sizes), *rows)
-        chunks = [places[first : first + self.chunk_size] for first in range(0, len(places), self.chunk_size)]
 
-        def work_on(chosen: np.ndarray) -> tuple[Tensor, Any]:
-            where = torch.from_numpy(chosen).to(cohort.ids.device, non_blocking=True)
-            data = self._data(cohort.ids.index_select(0, where), sizes[chosen])
-            return where, work(data, *[_take(tensor, where) for tensor in rows])
+        def work_on(chunk: np.ndarray) -> tuple[Tensor, Any]:
+            return self.work_on(work, cohort, sizes, rows, chunk)
 
         results: Any = None
-        for where, part in self.workers.map(work_on, chunks):
+        for where, part in self.workers.map(work_on, self._cut(places)):
             if results is None:
-                results = _map(lambda tensor: tensor.new_empty(len(places), *tensor.shape[1:]), part)
-            _map(lambda whole, tensor, at=where: whole.index_copy_(0, at, tensor), results, part)
+                results = map_tensors(lambda tensor: tensor.new_empty(len(places), *tensor.shape[1:]), part)
+            map_tensors(lambda whole, tensor, at=where: whole.index_copy_(0, at, tensor), results, part)
         return results
 
     def spread(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
         """`map(function, pieces)` over the workers."""
         return self.workers.map(function, pieces)
 
+    def chunks(self, sizes: np.ndarray) -> list[np.ndarray]:
+        """Places in a cohort of clients with `sizes` [M] samples, chunk by chunk."""
+        return self._cut(_by_work(sizes))
+
+    def work_on(
+        self, work: Callable[..., Any], cohort: Cohort, sizes: np.ndarray, rows: Sequence[Tensor], chunk: np.ndarray
+    ) -> tuple[Tensor, Any]:
+        """One chunk's places on the device, and its results."""
+        where = torch.from_numpy(chunk).to(cohort.ids.device, non_blocking=True)
+        data = self._data(cohort.ids.index_select(0, where), sizes[chunk])
+        return where, work(data, *[_take(tensor, where) for tensor in rows])
+
+    def _cut(self, places: np.ndarray) -> list[np.ndarray]:
+        return [places[first : first + self.chunk_size] for first in range(0, len(places), self.chunk_size)]
+
     def _data(self, ids: Tensor, sizes: np.ndarray) -> ChunkData:
         return ChunkData(ids, sizes, self.key, self.dataset, self.shards, self.model)
+
+
+def _by_work(sizes: np.ndarray) -> np.ndarray:
+    """[M] places of the clients, those with most work first, so that those done drop off the end."""
+    return np.argsort(-sizes, kind="stable")
 
 
 def _take(rows: Tensor, where: Tensor) -> Tensor:
@@ -89,14 +106,14 @@ def _take(rows: Tensor, where: Tensor) -> Tensor:
     return rows[: where.shape[0]] if rows.stride(0) == 0 else rows.index_select(0, where)
 
 
-def _map(function: Callable[..., Tensor], *trees: Any) -> Any:
+def map_tensors(function: Callable[..., Tensor], *trees: Any) -> Any:
     """Apply `function` to the tensors of equally built dataclasses or tuples."""
     head = trees[0]
     if isinstance(head, Tensor):
         return function(*trees)
     if isinstance(head, tuple):
-        return tuple(_map(function, *parts) for parts in zip(*trees, strict=True))
+        return tuple(map_tensors(function, *parts) for parts in zip(*trees, strict=True))
     names = [field.name for field in dataclasses.fields(head)]
     return dataclasses.replace(
-        head, **{name: _map(function, *[getattr(tree, name) for tree in trees]) for name in names}
+        head, **{name: map_tensors(function, *[getattr(tree, name) for tree in trees]) for name in names}
     )

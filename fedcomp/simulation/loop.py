@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,8 @@ class Simulation:
         rounds: how many there are.
         chunk_size: clients trained at once.
         link: `Link` or its honest twin `WireLink`.
-        device: where everything happens. workers: threads that share chunks and test batches.
+        device: where everything happens. workers: threads that share chunks.
+        testers: who shares the test batches; None: the workers. executor: makes the clients of a round.
     """
 
     algorithm: Algorithm
@@ -47,6 +49,8 @@ class Simulation:
     link: type[Link] = Link
     device: torch.device = CPU
     workers: Workers = field(default_factory=Workers)
+    testers: Workers | None = None
+    executor: Callable[..., Executor] = Executor
 
     def init(self) -> Any:
         """The algorithm's first state, from the model's first parameters."""
@@ -61,7 +65,9 @@ class Simulation:
         ledger.add_round(cohort.size)
         if not cohort.size:
             return state, cohort, {}
-        clients = Executor(self.dataset, self.shards, self.model, key.fold("client"), self.chunk_size, self.workers)
+        clients = self.executor(
+            self.dataset, self.shards, self.model, key.fold("client"), self.chunk_size, self.workers
+        )
         context = Context(index, self.rounds, key.fold("message"), self.link(ledger), clients)
         state, metrics = self.algorithm.round(state, cohort, context)
         return state, cohort, metrics
@@ -69,7 +75,7 @@ class Simulation:
     def evaluate(self, index: int, state: Any) -> dict[str, float]:
         """Test metrics of the deployed models after `index` rounds."""
         deployed = self.algorithm.deployed(state, self.key.fold("deployed", index))
-        return evaluate(deployed, self.model, self.dataset, self.workers)
+        return evaluate(deployed, self.model, self.dataset, self.testers or self.workers)
 
     def _importance(self) -> Tensor:
         sizes = torch.from_numpy(self.shards.sizes).to(torch.float64)
