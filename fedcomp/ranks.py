@@ -11,9 +11,9 @@ import contextlib
 import functools
 import math
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from fedcomp.simulation.workers import Workers, num_cores
 from fedcomp.state import flatten, restore
 
 LEFT = "left"
-PATIENCE = timedelta(seconds=20)
+PATIENCE_SECONDS = 20.0
 """How long a process that ends waits for process 0 to write its last, since torchrun then ends that one too."""
 
 
@@ -128,10 +128,7 @@ def joined(place: Launched) -> Iterator[Ranks]:
     store, _, _ = next(iter(dist.rendezvous("env://")))
     store = dist.PrefixStore(f"fedcomp/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
     dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
-    host = dist.group.WORLD
-    assert host is not None
-    ranks = Ranks(place, Group(place.rank, place.size, store, host, host))
-    del host
+    ranks = Ranks(place, Group(place.rank, place.size, store))
     try:
         yield ranks
     except SystemExit:
@@ -145,14 +142,15 @@ def joined(place: Launched) -> Iterator[Ranks]:
 
 
 def _leave(place: Launched, store: dist.Store) -> None:
-    """Of a run that failed, tell those who wait for this process first, by closing what they wait on."""
+    """Of a run that failed, wake those who wait for this process first, by closing what they wait on."""
+    patience = time.monotonic() + PATIENCE_SECONDS
     with contextlib.suppress(RuntimeError):  # the store is gone if process 0 is
         if store.check([FAILURE]):
             dist.destroy_process_group()
         if place.rank == 0:
             store.set(LEFT, "")
-        else:
-            store.wait([LEFT], PATIENCE)
+        while not store.check([LEFT]) and time.monotonic() < patience:
+            time.sleep(0.02)
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -40,14 +40,14 @@ class Group:
     Attributes:
         rank, size: which of how many.
         store: holds what a process that fails has to say; outlives that process under torchrun.
-        host: carries values that the host knows (gloo). rows: carries rows on the run's device: `host`, or NCCL.
+        rows: carries rows on the run's device (NCCL); None: torch's default group does, as it does what the host knows
+            (gloo). That one is nobody's to keep: it closes its connections only when nothing refers to it.
     """
 
     rank: int
     size: int
     store: dist.Store
-    host: dist.ProcessGroup
-    rows: dist.ProcessGroup
+    rows: dist.ProcessGroup | None = None
 
     def gather(self, mine: Any, places: Sequence[Tensor]) -> Any:
         """Every process's rows, in the order of the cohort.
@@ -86,14 +86,14 @@ class Group:
         """The largest of every process's value, one by one. On the host: no device waits for it."""
         flags = torch.tensor(values)
         with self.talking():
-            dist.all_reduce(flags, dist.ReduceOp.MAX, group=self.host)
+            dist.all_reduce(flags, dist.ReduceOp.MAX)
         return flags.tolist()
 
     def told(self, value: Any, source: int = 0) -> Any:
         """What `source` says, a small Python value."""
         box = [value]
         with self.talking():
-            dist.broadcast_object_list(box, source, group=self.host)
+            dist.broadcast_object_list(box, source)
         return box[0]
 
     @contextlib.contextmanager
@@ -102,18 +102,15 @@ class Group:
         try:
             yield
         except RuntimeError as error:
-            raise Lost(self._why(error)) from error
+            raise Lost(self._why()) from error
 
-    def _why(self, error: RuntimeError) -> str:
+    def _why(self) -> str:
         with contextlib.suppress(RuntimeError):  # the store is gone with its process
             if self.store.check([FAILURE]):
                 rank, _, words = self.store.get(FAILURE).decode().partition(" ")
                 return f"process {rank} of {self.size} failed: {words}"
-        reason = str(error).strip().split("\n")[0].rpartition("] ")[2] if "] " in str(error) else ""
-        return (
-            f"another of the {self.size} processes was killed or cannot be reached{f' ({reason})' if reason else ''}; "
-            "the last checkpoint holds, the same command goes on"
-        )
+        lost = f"another of the {self.size} processes was killed or cannot be reached"
+        return f"{lost}; the last checkpoint holds, the same command goes on"
 
     def _built_alike(self, mine: Any, source: int, device: torch.device) -> Any:
         """`mine`; where it is None, no rows of what `source` has, so that their shapes and dtypes are known."""
