@@ -64,6 +64,10 @@ class Peers(Protocol):
         """The leader's `value`, a small Python value; the others' is ignored."""
         ...
 
+    def by_turns(self) -> contextlib.AbstractContextManager[None]:
+        """A block that one process of each machine goes through first: it may download what the others then find."""
+        ...
+
     def share(self, simulation: Simulation, chunk_size: int | None, threads: int | None) -> Simulation:
         """The simulation with its work split. `chunk_size`, `threads`: what the user gave."""
         ...
@@ -101,6 +105,10 @@ class Alone:
     def told(self, value: Any) -> Any:
         """The value as it is."""
         return value
+
+    def by_turns(self) -> contextlib.AbstractContextManager[None]:
+        """At once."""
+        return contextlib.nullcontext()
 
     def share(self, simulation: Simulation, chunk_size: int | None, threads: int | None) -> Simulation:
         """The simulation as it is."""

@@ -72,6 +72,14 @@ class Ranks:
     def told(self, value: Any) -> Any:
         return self.group.told(value)
 
+    @contextlib.contextmanager
+    def by_turns(self) -> Iterator[None]:
+        if self.place.local_rank > 0:
+            self.group.largest(0)  # a barrier: here those wait whom the others pass below
+        yield
+        if self.place.local_rank == 0:
+            self.group.largest(0)
+
     def share(self, simulation: Simulation, chunk_size: int | None, threads: int | None) -> Simulation:
         """Chunks as one process has them. A GPU's own choice, which follows its free memory, is cut to even shares."""
         on_gpu = simulation.device.type == "cuda"

@@ -62,7 +62,8 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
         _settle(device, config.tf32)
         write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
         with _told(folder):
-            simulation, parts = assemble(config, device)
+            with peers.by_turns():
+                simulation, parts = assemble(config, device)
             simulation = peers.share(simulation, config.chunk_size, config.threads)
         _draw_partition(simulation.dataset, parts, config, folder)
         facts, note = _facts(simulation), _note(progress)
@@ -86,7 +87,8 @@ def _follow(config: DictConfig, plain: dict[str, Any], device: torch.device, pee
     if peers.told(None):  # the leader found that the run is finished
         return []
     _settle(device, config.tf32)
-    simulation, _ = assemble(config, device)
+    with peers.by_turns():
+        simulation, _ = assemble(config, device)
     simulation = peers.share(simulation, config.chunk_size, config.threads)
     info = RunInfo(run_folder(plain), config.name, config_hash(plain), config.seed, plain)
     with Progress("quiet") as progress:

@@ -11,16 +11,19 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
-from fedcomp.peers import launched
-from fedcomp.simulation.group import shares
+from fedcomp import ranks
+from fedcomp.peers import Launched, launched
+from fedcomp.simulation.group import Group, shares
 from fedcomp.state import flatten
 from fedcomp.tracking.record import read_lines
 from fedcomp.tracking.status import read_status
+from tests.conformance import world
 from tests.simulation import ranked
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,6 +103,43 @@ def test_shares_take_the_dearest_first() -> None:
             load[owner] += cost
         assert max(load) - min(load) <= max(costs)
         assert max(load) <= sum(costs) / size + max(costs)
+
+
+@dataclass(frozen=True)
+class _Likewise(Group):
+    """Others that all have this process's values."""
+
+    def largest(self, *values: int) -> list[int]:
+        return list(values)
+
+
+def test_each_process_takes_a_gpu_of_its_own(monkeypatch) -> None:
+    taken: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(ranks, "_nccl", lambda: None)
+    group = _Likewise(5, 8, torch.distributed.HashStore())
+    one = ranks.Ranks(Launched(5, 8, 1, 4), group)
+    assert one.device(torch.device("cpu")) == torch.device("cpu")
+    assert one.device(torch.device("cuda")) == torch.device("cuda", 1)
+    assert taken == [torch.device("cuda", 1)]
+    with pytest.raises(ValueError, match="device=cuda:0 is one GPU for 8 processes: give device=cuda"):
+        one.device(torch.device("cuda", 0))
+    with pytest.raises(ValueError, match="4 processes on a machine with 2 GPUs"):
+        ranks.Ranks(Launched(6, 8, 2, 4), group).device(torch.device("cuda"))
+
+
+def test_a_gpus_own_chunk_size_leaves_work_for_all(monkeypatch) -> None:
+    monkeypatch.setattr(ranks, "_nccl", lambda: None)
+    one = ranks.Ranks(Launched(0, 3, 0, 3), _Likewise(0, 3, torch.distributed.HashStore()))
+    sim = world.simulation(ranked.ALGORITHM, participation=world.FULL)  # 7 clients, 100 at once
+    on_gpu = world.variant(sim, device=torch.device("cuda"))
+    assert one.share(on_gpu, None, None).chunk_size == 3
+    assert one.share(on_gpu, 100, None).chunk_size == 100  # the user's own, so that it is the run of one process
+    on_cpu = one.share(sim, None, None)
+    assert on_cpu.chunk_size == 100
+    assert one.words(on_cpu).endswith("that is work for 1 of them, chunk_size=3 gives more of them some")
+    assert one.words(one.share(on_gpu, None, None)) == "3 processes share cohorts of 7 clients, 3 at once"
 
 
 def test_alone_nothing_is_shared(monkeypatch) -> None:
