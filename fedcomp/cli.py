@@ -22,6 +22,7 @@ from fedcomp.defaults import CONF
 from fedcomp.experiments import listing
 from fedcomp.launcher.contract import RunFailed
 from fedcomp.launcher.say import say
+from fedcomp.peers import say_once, together
 from fedcomp.sweeper.contract import SweepFailed
 
 
@@ -36,17 +37,18 @@ def _entry(config: DictConfig) -> float:
     grid = hydra_config.mode == RunMode.MULTIRUN
     if grid and not config.quiet:
         say(f"run {hydra_config.job.num} of the grid: {hydra_config.job.override_dirname or 'defaults'}")
-    try:
-        objective = build(config.objective)
-        return objective(train(config))
-    except Interrupted as interruption:
-        say(f"{interruption}; the same command goes on")
-        raise SystemExit(128 + interruption.signal) from interruption
-    except (ValueError, MemoryError) as error:
-        say(f"error: {error}")
-        if not grid:
-            raise SystemExit(1) from error
-        raise RunFailed(str(error)) from error
+    with together() as peers:
+        try:
+            objective = build(config.objective)
+            return objective(train(config, peers))
+        except Interrupted as interruption:
+            peers.say(f"{interruption}; the same command goes on")
+            raise SystemExit(128 + interruption.signal) from interruption
+        except (ValueError, MemoryError) as error:
+            peers.say(f"error: {error}")
+            if not grid:
+                raise SystemExit(1) from error
+            raise RunFailed(str(error)) from error
 
 
 def main() -> None:
@@ -67,16 +69,16 @@ def main() -> None:
     except (RunFailed, SweepFailed):
         raise SystemExit(1) from None
     except KeyboardInterrupt:
-        say("interrupted before the first round")
+        say_once("interrupted before the first round")
         raise SystemExit(130) from None
     except (HydraException, OmegaConfBaseException) as error:
-        say(f"error: {one_line(error, CONF, arguments)}")
+        say_once(f"error: {one_line(error, CONF, arguments)}")
         raise SystemExit(2) from None
     except ValueError as error:
-        say(f"error: {error}")
+        say_once(f"error: {error}")
         raise SystemExit(2) from None
     except OSError as error:
-        say(f"error: {error.strerror}: {error.filename}")
+        say_once(f"error: {error.strerror}: {error.filename}")
         raise SystemExit(2) from None
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import signal
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedcomp.peers import Alone, Peers
 from fedcomp.run_folder import CHECKPOINT, CURVE
 from fedcomp.simulation import checkpoint as checkpoints
 from fedcomp.simulation.checkpoint import Checkpoint
@@ -25,6 +28,9 @@ from fedcomp.tracking.status import State, Status, read_status, write_status
 from fedcomp.wire import Ledger
 
 CHECKPOINT_SECONDS = 30.0
+Each = Mapping[str, Sequence[float]]
+Keep = Callable[[Line, Each], None]
+"""What becomes of an evaluation's line, and of the repetitions' own values."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Session:
         progress: for the user.
         eval_every: rounds between evaluations; round 0 and the last round are always evaluated.
         checkpoint_every: rounds between checkpoints; None: one every 30 seconds, and at the end.
-        pictures: whether the curve is drawn.
+        pictures: whether the curve is drawn. peers: the processes that make the run.
     """
 
     simulation: Rounds
@@ -46,6 +52,7 @@ class Session:
     eval_every: int = 1
     checkpoint_every: int | None = None
     pictures: bool = True
+    peers: Peers = field(default_factory=Alone)
 
     @property
     def folder(self) -> Path:
@@ -60,8 +67,8 @@ class Session:
             ValueError: the run failed, with one line that says why; the record up to there is kept.
         """
         record = Record(self.folder)
-        start = self._resume()
-        for file in (record, Repetitions(self.folder)):
+        start, repetitions = self.peers.start(self._resume()), Repetitions(self.folder)
+        for file in (record, repetitions):
             file.truncate_after(start.round if start.round else -1)
         state: State = "failed"
         error: str | None = None
@@ -69,7 +76,7 @@ class Session:
         self.tracker.start(self.info)
         try:
             with StopRequest() as stop, self.progress:
-                self._rounds(start, record, stop)
+                self._rounds(start, stop, functools.partial(self._log, record, repetitions))
             state = "finished"
         except Interrupted as interruption:
             state, error, saved = "interrupted", str(interruption), interruption.round
@@ -98,26 +105,25 @@ class Session:
         self.progress.note(f"resuming after round {start.round}")
         return start
 
-    def _rounds(self, start: Checkpoint, record: Record, stop: StopRequest) -> None:
-        simulation, watch, ledger, repetitions = self.simulation, Watch(), Ledger(), Repetitions(self.folder)
+    def _rounds(self, start: Checkpoint, stop: StopRequest, keep: Keep) -> None:
+        simulation, watch, ledger = self.simulation, Watch(), Ledger()
         ledger.restore(start.ledger)
         began = time.perf_counter() - start.seconds
         state, saved = start.state, time.perf_counter()
 
         def save(done: int) -> None:
-            position = Checkpoint(done, state, ledger.counters(), time.perf_counter() - began)
-            checkpoints.save(self.folder / CHECKPOINT, position, self.info.config_hash)
+            self.peers.compare(state)
+            self._write(Checkpoint(done, state, ledger.counters(), time.perf_counter() - began))
 
         def log(done: int, outcome: Outcome | None) -> None:
             recorded = simulation.record(done, state, outcome)
             _check_finite(done, recorded.line)
             line: Line = {"round": done} | recorded.line | simulation.spent(ledger)
             line["seconds"] = time.perf_counter() - began
-            repetitions.append(done, recorded.each)
-            self._log(line, record)
+            keep(line, recorded.each)
 
         self.progress.start(start.round, simulation.rounds)
-        write_status(self.folder, Status("running", start.round))
+        self._tell(Status("running", start.round))
         if not start.round:
             log(0, None)
         for done in range(start.round + 1, simulation.rounds + 1):
@@ -126,15 +132,16 @@ class Session:
             if done % self.eval_every == 0 or done == simulation.rounds:
                 watch.check()
                 log(done, outcome)
-                write_status(self.folder, Status("running", done))
-            if self._due(done, saved):
+                self._tell(Status("running", done))
+            heard, due = self.peers.agree(stop.number, self._due(done, saved))
+            if due:
                 watch.check()
                 save(done)
                 saved = time.perf_counter()
-            if stop.number is not None and done < simulation.rounds:
+            if heard is not None and done < simulation.rounds:
                 save(done)
                 message = f"interrupted after round {done} of {simulation.rounds}, state saved"
-                raise Interrupted(stop.number, message, done)
+                raise Interrupted(heard, message, done)
             self.progress.advance(done)
 
     def _due(self, done: int, saved: float) -> bool:
@@ -144,7 +151,14 @@ class Session:
             return done % self.checkpoint_every == 0
         return time.perf_counter() - saved > CHECKPOINT_SECONDS
 
-    def _log(self, line: Line, record: Record) -> None:
+    def _tell(self, status: Status) -> None:
+        write_status(self.folder, status)
+
+    def _write(self, position: Checkpoint) -> None:
+        checkpoints.save(self.folder / CHECKPOINT, position, self.info.config_hash)
+
+    def _log(self, record: Record, repetitions: Repetitions, line: Line, each: Each) -> None:
+        repetitions.append(int(line["round"]), each)
         record.append(line)
         self.tracker.log(line)
         self.progress.evaluated(line)

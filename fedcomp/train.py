@@ -14,7 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 from fedcomp import schema
 from fedcomp.assemble import assemble, build, pick_device, repeated
 from fedcomp.dataset.contract import Dataset
+from fedcomp.follower import Follower
 from fedcomp.partition.summary import label_counts
+from fedcomp.peers import Alone, Peers
 from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, config_hash, owned, run_folder
 from fedcomp.schema import plain_config
 from fedcomp.session import Session, finished
@@ -22,6 +24,7 @@ from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.malloc import keep_freed_memory
 from fedcomp.tracking.atomic import write_atomically
 from fedcomp.tracking.contract import RunInfo
+from fedcomp.tracking.jsonl import Jsonl
 from fedcomp.tracking.partition_plot import plot_partition
 from fedcomp.tracking.progress import Progress, describe
 from fedcomp.tracking.record import Line
@@ -30,44 +33,78 @@ from fedcomp.tracking.status import State, Status, read_status, write_status
 log = logging.getLogger("fedcomp")
 
 
-def train(config: DictConfig) -> list[Line]:
+def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
     """Run what `config` describes, resume it, or return its record at once if it is finished.
 
+    Args:
+        peers: the processes that make the run together; None: this one alone. Those that do not lead get no lines.
     Raises:
         ValueError: something in the config cannot be; one line says what, what is allowed and what to do.
         Interrupted: a signal stopped the run; its state is saved.
     """
     schema.check(config)
+    peers = peers or Alone()
+    if config.repeats > 1 and not isinstance(peers, Alone):
+        raise ValueError(f"repeats={config.repeats} runs in one process: leave torchrun out, or give repeats=1")
     device = pick_device(config.device)
     plain = plain_config(config, device)
-    folder = run_folder(plain)
+    folder, device = run_folder(plain), peers.device(device)
+    if not peers.leads:
+        return _follow(config, plain, device, peers)
     verbosity = "quiet" if config.quiet else "verbose" if config.verbose else "normal"
     with owned(folder), Progress(verbosity) as progress:
         if config.overwrite:
             clear(folder)
         done = finished(folder, config.rounds)
-        if done is not None:
+        if peers.told(done is not None):
+            assert done is not None
             progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
             progress.note(f"record {'and pictures ' if config.pictures else ''}in {folder}")
             return done
-        if device.type == "cpu":
-            torch.set_num_threads(1)  # threads share chunks of clients instead: simulation/workers.py
-            keep_freed_memory()
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.tf32
+        _settle(device, config.tf32)
         write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
         with _told(folder):
-            simulation, parts = assemble(config, device)
+            with peers.by_turns():
+                simulation, parts = assemble(config, device)
+            simulation = peers.share(simulation, config.chunk_size, config.threads)
             rounds = repeated(simulation, config)
         _draw_partition(simulation.dataset, parts, config, folder)
         facts, note = _facts(simulation), _note(progress)
         info = RunInfo(folder, config.name, config_hash(plain), config.seed, plain, facts, note)
         tracker = build(config.tracker)
-        session = Session(rounds, info, tracker, progress, config.eval_every, config.checkpoint_every, config.pictures)
+        session = Session(
+            rounds, info, tracker, progress, config.eval_every, config.checkpoint_every, config.pictures, peers
+        )
         with _log_file(folder):
             log.info("run %s on %s, %d parameters", folder, device, simulation.model.dim)
+            shared = peers.words(simulation)
+            if shared is not None:
+                note(shared)
             lines = session.run()
         progress.note(f"record {'and pictures ' if config.pictures else ''}in {folder}")
         return lines
+
+
+def _follow(config: DictConfig, plain: dict[str, Any], device: torch.device, peers: Peers) -> list[Line]:
+    """Make the leader's rounds, and write nothing."""
+    if peers.told(None):  # the leader found that the run is finished
+        return []
+    _settle(device, config.tf32)
+    with peers.by_turns():
+        simulation, _ = assemble(config, device)
+    simulation = peers.share(simulation, config.chunk_size, config.threads)
+    info = RunInfo(run_folder(plain), config.name, config_hash(plain), config.seed, plain)
+    with Progress("quiet") as progress:
+        rounds, often = repeated(simulation, config), (config.eval_every, config.checkpoint_every)
+        return Follower(rounds, info, Jsonl(), progress, *often, peers=peers).run()
+
+
+def _settle(device: torch.device, tf32: bool) -> None:
+    """Torch's own switches, for the whole process."""
+    if device.type == "cpu":
+        torch.set_num_threads(1)  # threads share chunks of clients instead: simulation/workers.py
+        keep_freed_memory()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
 
 
 @contextlib.contextmanager

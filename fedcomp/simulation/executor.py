@@ -68,23 +68,20 @@ class Executor:
 
     def _run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         sizes = self.shards.sizes[list(cohort.clients)]
-        places = np.argsort(-sizes, kind="stable")  # clients with most work first, so that those done drop off the end
+        places = _by_work(sizes)
         in_order = bool((places[1:] > places[:-1]).all())
         if in_order and len(places) <= self.chunk_size:
             data = self._data(cohort.ids, sizes)
             result = work(data, *rows)
-            self._counted(data)
+            self._count(data.computed)
             return result
-        chunks = [places[first : first + self.chunk_size] for first in range(0, len(places), self.chunk_size)]
 
-        def work_on(chosen: np.ndarray) -> tuple[ChunkData, Tensor, Any]:
-            where = torch.from_numpy(chosen).to(cohort.ids.device, non_blocking=True)
-            data = self._data(cohort.ids.index_select(0, where), sizes[chosen])
-            return data, where, work(data, *[_take(tensor, where) for tensor in rows])
+        def work_on(chunk: np.ndarray) -> tuple[ChunkData, Tensor, Any]:
+            return self.work_on(work, cohort, sizes, rows, chunk)
 
         results: Any = None
-        for data, where, part in self.workers.map(work_on, chunks):
-            self._counted(data)
+        for data, where, part in self.workers.map(work_on, self._cut(places)):
+            self._count(data.computed)
             if results is None:
                 results = map_tensors(lambda tensor: tensor.new_empty(len(places), *tensor.shape[1:]), part)
             map_tensors(lambda whole, tensor, at=where: whole.index_copy_(0, at, tensor), results, part)
@@ -94,19 +91,44 @@ class Executor:
         """`map(function, pieces)` over the workers."""
         return self.workers.map(function, pieces)
 
+    def chunks(self, sizes: np.ndarray) -> list[np.ndarray]:
+        """Places in a cohort of clients with `sizes` [M] samples, chunk by chunk."""
+        return self._cut(_by_work(sizes))
+
+    def work_on(
+        self, work: Callable[..., Any], cohort: Cohort, sizes: np.ndarray, rows: Sequence[Tensor], chunk: np.ndarray
+    ) -> tuple[ChunkData, Tensor, Any]:
+        """One chunk's data, places on the device, and results."""
+        where = torch.from_numpy(chunk).to(cohort.ids.device, non_blocking=True)
+        data = self._data(cohort.ids.index_select(0, where), sizes[chunk])
+        return data, where, work(data, *[_take(tensor, where) for tensor in rows])
+
+    def _cut(self, places: np.ndarray) -> list[np.ndarray]:
+        return [places[first : first + self.chunk_size] for first in range(0, len(places), self.chunk_size)]
+
     def _data(self, ids: Tensor, sizes: np.ndarray) -> ChunkData:
         return ChunkData(ids, sizes, self.key, self.dataset, self.shards, self.model)
 
-    def _counted(self, data: ChunkData) -> None:
-        """Here and not while a chunk is worked on, for threads share the count; sums on a GPU are left there."""
-        if self.count is not None and data.computed:
-            known = [num for num in data.computed if not isinstance(num, Tensor)]
-            left = [num for num in data.computed if isinstance(num, Tensor)]
-            self.count(sum(known) + (torch.stack(left).sum() if left else 0))
+    def _count(self, computed: Sequence[int | Tensor]) -> None:
+        """Here and not while a chunk is worked on, for threads share the count."""
+        if self.count is not None and computed:
+            self.count(total(computed))
+
+
+def total(computed: Sequence[int | Tensor]) -> int | Tensor:
+    """The sum of counts; those that lie on a GPU are left there."""
+    left = [num for num in computed if isinstance(num, Tensor)]
+    known = sum(num for num in computed if not isinstance(num, Tensor))
+    return known + torch.stack(left).sum() if left else known
 
 
 def _cast(tensor: Tensor, old: torch.dtype, new: torch.dtype) -> Tensor:
     return tensor.to(new) if tensor.dtype == old else tensor
+
+
+def _by_work(sizes: np.ndarray) -> np.ndarray:
+    """[M] places of the clients, those with most work first, so that those done drop off the end."""
+    return np.argsort(-sizes, kind="stable")
 
 
 def _take(rows: Tensor, where: Tensor) -> Tensor:

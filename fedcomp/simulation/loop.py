@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,8 @@ class Simulation:
         link: `Link` or its honest twin `WireLink`.
         dtype: what clients compute and models are tested in; messages and state are float32 all the same.
         optimum: of the training objective, where it is known; None: it is not.
-        device: where everything happens. workers: threads that share chunks and test batches.
+        device: where everything happens. workers: threads that share chunks.
+        testers: who shares the test batches; None: the workers. executor: makes the clients of a round.
     """
 
     algorithm: Algorithm
@@ -54,6 +55,8 @@ class Simulation:
     workers: Workers = field(default_factory=Workers)
     dtype: torch.dtype = torch.float32
     optimum: LeastSquares | None = None
+    testers: Workers | None = None
+    executor: Callable[..., Executor] = Executor
 
     def init(self) -> Any:
         """The algorithm's first state, from the model's first parameters."""
@@ -89,12 +92,13 @@ class Simulation:
     def clients(self, key: Key, ledger: Ledger) -> Executor:
         """The clients in a round whose draws `key` names; `ledger` counts their gradients."""
         parts = self.dataset, self.shards, self.model, key, self.chunk_size, self.workers, self.dtype
-        return Executor(*parts, ledger.add_gradients)
+        return self.executor(*parts, ledger.add_gradients)
 
     def evaluate(self, index: int, state: Any) -> dict[str, float]:
         """Test metrics of the deployed models after `index` rounds."""
         deployed = self.algorithm.deployed(state, self.key.fold("deployed", index))
-        return evaluate(deployed, self.model, self.dataset, self.workers, self.dtype) | self._excess(deployed)
+        tested = evaluate(deployed, self.model, self.dataset, self.testers or self.workers, self.dtype)
+        return tested | self._excess(deployed)
 
     def _excess(self, deployed: Mapping[str, Models]) -> dict[str, float]:
         """`<name>/excess`: f - f* of the clients' objective f on their training data, where f* is known."""

@@ -18,6 +18,7 @@ from omegaconf import DictConfig
 
 from fedcomp.launcher.say import say
 from fedcomp.objective.contract import Objective
+from fedcomp.peers import launched
 from fedcomp.sweeper.contract import Choices, Interval, Point, Result, SweepFailed
 from fedcomp.sweeper.contract import Sweeper as PointSweeper
 from fedcomp.tracking import units
@@ -48,6 +49,8 @@ class GridSweeper(Sweeper):
             SweepFailed: a run of the grid failed, or no trial of a search has a value; it is said already.
             ValueError: a space that cannot be covered, or a run that cannot be; nothing has run then.
         """
+        if launched() is not None:
+            raise ValueError("torchrun starts one run in several processes, not a grid: give one run, or no torchrun")
         assert self.launcher is not None
         assert self.config is not None
         launcher, grid = self.launcher, Path(self.config.hydra.sweep.dir)
