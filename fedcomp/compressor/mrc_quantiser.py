@@ -20,7 +20,7 @@ from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.quantiser import Quantised, check_levels
 from fedcomp.compressor.mrc.thresholds import TYPES, quantised
 from fedcomp.keys import Key
-from fedcomp.wire import Common, Field, Payload, WireError
+from fedcomp.wire import Common, Field, Payload
 from fedcomp.wire.coding import Unsigned, bits_for
 
 PRIORS = ("half", "mean")
@@ -74,9 +74,10 @@ class MRCQuantiser:
 
     def decode(self, payload: Payload, common: Common) -> Tensor:
         """||x|| sign (tau + bit) / s, with the mean of the decoded bits."""
-        wanted = {"norm", "signs", "tau", "indices"} | ({"prior"} if self.prior == "mean" else set())
-        if set(payload.fields) != wanted:
-            raise WireError(f"this message holds {', '.join(payload.fields)}; expected {', '.join(sorted(wanted))}")
+        layout = {"norm": 1, "signs": common.dim, "tau": common.dim}
+        if self.prior == "mean":
+            layout["prior"] = 1
+        payload.expect(**layout, **self.codec.layout(common.dim))
         parts = Quantised.received(payload, self.levels, common.dim)
         coded = Payload({"indices": payload.fields["indices"]})
         return parts.values(self.codec.decode(coded, self._known(payload.fields, common)))
