@@ -125,7 +125,7 @@ class FedMRN:
         payload = ctx.link.up(self.codec.encode(part.take(local.theta), common, coin))
         mean = self.codec.weighted_sum(payload, common, cohort.weight)
         rest, first = part.rest, part.rest.take(start)
-        dense = gather("normalisation", first + rest.take(local.theta), cohort, ctx)
+        dense = gather("normalisation", first + rest.take(local.theta), cohort, ctx, paper_bits=0)
         mean = part.put(rest.put(start, dense - first), mean)
         stats = gather_stats(local.stats, cohort, ctx)
 

@@ -140,7 +140,9 @@ class FedPM:
         payload = Payload({"mask": Field(mask.to(torch.uint8), self._coding(part.take(theta)))}, paper_bits=part.size)
         (received,) = ctx.link.up(payload).expect(mask=part.size)
         if self.normalisation == "trained":
-            weights = part.rest.put(weights, gather("normalisation", part.rest.take(local.theta), cohort, ctx))
+            weights = part.rest.put(
+                weights, gather("normalisation", part.rest.take(local.theta), cohort, ctx, paper_bits=0)
+            )
         stats = gather_stats(local.stats, cohort, ctx)
 
         keeps = bool(self.reset_every == 0 or ctx.round % self.reset_every)

@@ -108,7 +108,7 @@ class FedSparsify:
         if self.merge == "majority":
             agreed = (sparse != 0).sum(0) >= max(cohort.size // 2, 1)
             merged = torch.where(agreed, merged, 0.0)
-        dense = gather("dense", part.rest.take(local.theta), cohort, ctx)
+        dense = gather("dense", part.rest.take(local.theta), cohort, ctx, paper_bits=0)
         stats = gather_stats(local.stats, cohort, ctx)
         theta = part.rest.put(part.put(start, merged), dense)
         metrics = {

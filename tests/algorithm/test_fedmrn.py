@@ -160,6 +160,14 @@ def test_bits_per_parameter_with_batch_norm(factory: Any, shape: Any, outputs: i
     assert sent / model.dim == pytest.approx(real, abs=5e-4)
 
 
+def test_the_papers_count_is_the_mask() -> None:
+    ledger = Ledger()
+    sim = world.simulation(FedMRN(SGD, STEP, DENSE), module=world.with_batch_norm)
+    _, cohort, _ = sim.round(0, sim.init(), ledger)
+    assert ledger.counters()["paper/uplink"] == cohort.size * (sim.model.dim - 8)
+    assert ledger.counters()["uplink"] == cohort.size * (sim.model.dim - 8 + 64 + 32 * (8 + 8))
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
