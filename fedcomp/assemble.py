@@ -46,7 +46,8 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     check_dataset(dataset)
     factory, sizes = build(config.model), (dataset.input_shape, dataset.num_outputs, dataset.task)
     try:
-        model = build_model(factory, key.fold("model"), *sizes, dataset.inputs(dataset.train))
+        train = dataset.inputs(dataset.train)
+        model = build_model(factory, key.fold("model"), *sizes, train, config.precision.name)
     except TypeError as error:  # a user's factory that does not take its own config's options
         raise _own_line(error, str(config.model.get("_target_"))) from error
 

@@ -24,6 +24,14 @@ class Normalisation(Enum):
     compressed = "compressed"
 
 
+class Precision(Enum):
+    """Numbers that convolutions and matrix products are computed in while training: see `model/precision.py`."""
+
+    fp32 = "fp32"
+    tf32 = "tf32"
+    bf16 = "bf16"
+
+
 @dataclass
 class RunConfig:
     """Keys of a run beside its groups; `conf/train.yaml` explains each."""
@@ -35,7 +43,7 @@ class RunConfig:
     num_clients: int = 20
     eval_every: int = 1
     device: str = "auto"
-    tf32: bool = False
+    precision: Precision = Precision.fp32
     threads: int | None = None
     chunk_size: int | None = None
     wire: Wire = Wire.counted

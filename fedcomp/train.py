@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedcomp import schema
 from fedcomp.assemble import assemble, build, pick_device
 from fedcomp.dataset.contract import Dataset
+from fedcomp.model.precision import set_tf32
 from fedcomp.partition.summary import label_counts
 from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, config_hash, owned, run_folder
 from fedcomp.schema import plain_config
@@ -53,9 +54,9 @@ def train(config: DictConfig) -> list[Line]:
         if device.type == "cpu":
             torch.set_num_threads(1)  # threads share chunks of clients instead: simulation/workers.py
             keep_freed_memory()
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = config.tf32
         write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
         with _told(folder):
+            set_tf32(config.precision.name, device)
             simulation, parts = assemble(config, device)
         _draw_partition(simulation.dataset, parts, config, folder)
         facts, note = _facts(simulation), _note(progress)
