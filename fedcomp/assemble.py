@@ -25,9 +25,11 @@ from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
 from fedcomp.model.contract import Learnt, tensors_of
 from fedcomp.partition.contract import check_enough, check_parts
+from fedcomp.simulation.capture import CudaGraphs, can_capture
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.memory import check_memory
+from fedcomp.simulation.recorded import Recorder
 from fedcomp.simulation.workers import Workers, num_cores
 from fedcomp.wire import Link, WireLink
 
@@ -93,6 +95,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         link=WireLink if config.wire is schema.Wire.packed else Link,
         device=device,
         workers=Workers(1 if device.type == "cuda" else config.threads or num_cores()),
+        recorder=Recorder(CudaGraphs(device)) if config.cuda_graphs and can_capture(device) else None,
     )
     return simulation, parts
 

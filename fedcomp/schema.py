@@ -44,6 +44,7 @@ class RunConfig:
     eval_every: int = 1
     device: str = "auto"
     precision: Precision = Precision.fp32
+    cuda_graphs: bool = True
     threads: int | None = None
     chunk_size: int | None = None
     wire: Wire = Wire.counted

@@ -56,6 +56,8 @@ def train(config: DictConfig) -> list[Line]:
             keep_freed_memory()
         write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
         with _told(folder):
+            if device.type == "cuda":
+                torch.cuda.set_device(device.index or 0)  # where kernels and graphs are launched
             set_tf32(config.precision.name, device)
             simulation, parts = assemble(config, device)
         _draw_partition(simulation.dataset, parts, config, folder)

@@ -19,6 +19,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.keys import Key
 from fedcomp.model.contract import Learnt, tensors_of
 from fedcomp.simulation.local import ChunkData, Shards
+from fedcomp.simulation.recorded import Recorder
 from fedcomp.simulation.workers import Workers
 from fedcomp.tensors import ParameterTensor
 
@@ -31,6 +32,7 @@ class Executor:
         dataset, shards, model: who trains what on which samples.
         key: names the round's draws.
         chunk_size: clients trained at once; at least 1. workers: threads that share the chunks.
+        recorder: repeats recorded local loops on a GPU, or None.
     """
 
     dataset: Dataset
@@ -39,6 +41,7 @@ class Executor:
     key: Key
     chunk_size: int
     workers: Workers = field(default_factory=Workers)
+    recorder: Recorder | None = None
 
     @property
     def num_clients(self) -> int:
@@ -81,7 +84,7 @@ class Executor:
         return self.workers.map(function, pieces)
 
     def _data(self, ids: Tensor, sizes: np.ndarray) -> ChunkData:
-        return ChunkData(ids, sizes, self.key, self.dataset, self.shards, self.model)
+        return ChunkData(ids, sizes, self.key, self.dataset, self.shards, self.model, self.recorder)
 
 
 def _take(rows: Tensor, where: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from fedcomp.participation.contract import Participation
 from fedcomp.simulation.evaluation import evaluate
 from fedcomp.simulation.executor import Executor
 from fedcomp.simulation.local import Shards
+from fedcomp.simulation.recorded import Recorder
 from fedcomp.simulation.workers import Workers
 from fedcomp.wire import Ledger, Link
 
@@ -34,6 +35,7 @@ class Simulation:
         chunk_size: clients trained at once.
         link: `Link` or its honest twin `WireLink`.
         device: where everything happens. workers: threads that share chunks and test batches.
+        recorder: repeats recorded local loops on a GPU; None: they run step by step.
     """
 
     algorithm: Algorithm
@@ -47,6 +49,7 @@ class Simulation:
     link: type[Link] = Link
     device: torch.device = CPU
     workers: Workers = field(default_factory=Workers)
+    recorder: Recorder | None = None
 
     def init(self) -> Any:
         """The algorithm's first state, from the model's first parameters."""
@@ -61,7 +64,8 @@ class Simulation:
         ledger.add_round(cohort.size)
         if not cohort.size:
             return state, cohort, {}
-        clients = Executor(self.dataset, self.shards, self.model, key.fold("client"), self.chunk_size, self.workers)
+        parts = self.dataset, self.shards, self.model, key.fold("client"), self.chunk_size, self.workers, self.recorder
+        clients = Executor(*parts)
         context = Context(index, self.rounds, key.fold("message"), self.link(ledger), clients)
         state, metrics = self.algorithm.round(state, cohort, context)
         return state, cohort, metrics
