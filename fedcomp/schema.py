@@ -45,6 +45,7 @@ class RunConfig:
     device: str = "auto"
     precision: Precision = Precision.fp32
     cuda_graphs: bool = True
+    plan: str = "auto"
     threads: int | None = None
     chunk_size: int | None = None
     wire: Wire = Wire.counted

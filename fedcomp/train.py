@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from fedcomp.schema import plain_config
 from fedcomp.session import Session, finished
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.malloc import keep_freed_memory
+from fedcomp.simulation.plan import FILE as PLAN
+from fedcomp.simulation.plan import planned
 from fedcomp.tracking.atomic import write_atomically
 from fedcomp.tracking.contract import RunInfo
 from fedcomp.tracking.partition_plot import plot_partition
@@ -60,6 +63,9 @@ def train(config: DictConfig) -> list[Line]:
                 torch.cuda.set_device(device.index or 0)  # where kernels and graphs are launched
             set_tf32(config.precision.name, device)
             simulation, parts = assemble(config, device)
+            most = math.ceil(float(simulation.participation.inclusion(config.num_clients).sum()))
+            settled = config.plan, config.client.batch_size, most, config.chunk_size is not None
+            simulation, plan = planned(simulation, *settled, folder / PLAN)
         _draw_partition(simulation.dataset, parts, config, folder)
         facts, note = _facts(simulation), _note(progress)
         info = RunInfo(folder, config.name, config_hash(plain), config.seed, plain, facts, note)
@@ -69,6 +75,8 @@ def train(config: DictConfig) -> list[Line]:
         )
         with _log_file(folder):
             log.info("run %s on %s, %d parameters", folder, device, simulation.model.dim)
+            if plan is not None:
+                (note if config.verbose else log.info)(str(plan))
             lines = session.run()
         progress.note(f"record {'and pictures ' if config.pictures else ''}in {folder}")
         return lines

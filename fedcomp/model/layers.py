@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 
 @dataclass
@@ -64,26 +63,6 @@ class Linear:
         if self.bias is None:
             return torch.bmm(x, transposed)
         return torch.baddbmm(state.factor(state.parameters[self.bias]).unsqueeze(1), x, transposed)
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """A convolution of each client: one grouped convolution over the clients' blocks of channels."""
-
-    weight: int
-    bias: int | None
-    stride: tuple[int, ...]
-    padding: tuple[int, ...] | str
-    dilation: tuple[int, ...]
-    groups: int
-
-    def __call__(self, x: Tensor, state: Pass) -> Tensor:
-        weight = state.factor(state.parameters[self.weight].flatten(0, 1))
-        weight = weight.contiguous(memory_format=torch.channels_last)
-        bias = None if self.bias is None else state.factor(state.parameters[self.bias]).flatten()
-        groups = state.num_clients * self.groups
-        y = functional.conv2d(state.factor(x), weight, bias, self.stride, self.padding, self.dilation, groups)
-        return y.contiguous(memory_format=torch.channels_last)
 
 
 @dataclass(frozen=True)

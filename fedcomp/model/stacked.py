@@ -5,10 +5,14 @@ Shape legend: M clients, D parameters, C running statistics, B batch, O outputs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
 from fedcomp.model.contract import Gradient
+from fedcomp.model.convolution import Convolution
 from fedcomp.model.flat import Flat, Make
 from fedcomp.model.layers import Layer, Pass, stack_images
 from fedcomp.model.loss import Loss, client_mean
@@ -32,6 +36,18 @@ class Stacked(Flat):
         self.loss = loss
         self.chain: list[Layer] = chain
         self.products = product_type(precision)
+
+    @property
+    def convolutions(self) -> list[Convolution]:
+        """The chain's convolutions, in order."""
+        return [layer for layer in self.chain if isinstance(layer, Convolution)]
+
+    def take_forms(self, forms: Sequence[str]) -> None:
+        """Compute the convolutions in these of `convolution.FORMS`, one for each."""
+        left = iter(forms)
+        self.chain = [
+            replace(layer, form=next(left)) if isinstance(layer, Convolution) else layer for layer in self.chain
+        ]
 
     def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
         """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`."""
