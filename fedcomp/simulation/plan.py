@@ -46,7 +46,7 @@ class Plan:
     chunk_size: int
 
     def __str__(self) -> str:
-        return f"plan: {self.chunk_size} clients at once, convolutions {', '.join(self.forms)}"
+        return f"plan: chunks of {self.chunk_size}, convolutions {', '.join(self.forms)}"
 
 
 def planned(
