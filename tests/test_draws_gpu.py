@@ -77,6 +77,7 @@ def test_triton_is_asked_for_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> N
     assert not keys.has_triton(torch.device("cpu"))
     monkeypatch.setattr(keys, "_triton_is_installed", lambda: False)
     assert not keys.has_triton(torch.device("cuda"))
+    monkeypatch.setattr(keys, "PAYS", 1 << 62)
     monkeypatch.setattr(keys, "has_triton", lambda device: True)
     monkeypatch.setattr(keys, "_by_triton", draw)
     for name in ("uniform", "signs"):

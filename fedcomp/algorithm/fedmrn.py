@@ -192,4 +192,5 @@ class FedMRN:
             moved = part.put(u, self.perturbed(part.take(u), noise[:rows], draws, share))
             return data.gradient(moved.add_(start), batch, reads.step)
 
-        return Hook(gradient, (self, part), (data.ids, data.num_steps(self.client.batching), noise, start), key)
+        name = self.codec, self.pm, self.ramp, self.power, part
+        return Hook(gradient, name, (data.ids, data.num_steps(self.client.batching), noise, start), key)

@@ -82,7 +82,7 @@ class Perceptron(Flat):
         for place in range(len(views) - 1, -1, -1):
             weights, bias = views[place]
             if bias is not None:
-                parts.append(g_transposed.sum(2, dtype=full))
+                parts.append(g_transposed.sum(2) if lower is None else g_transposed.sum(2, dtype=full))
             if lower is not None:
                 g_transposed = g_transposed.to(lower)
             parts.append(torch.bmm(g_transposed, values[place]).view(num_clients, -1))

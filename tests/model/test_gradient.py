@@ -20,6 +20,8 @@ from fedcomp.model.mlp_backward import Perceptron
 from fedcomp.model.stacked import Stacked
 from tests.model.twin import assert_close, batch, plain_gradient, plain_outputs, rows
 
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+
 IMAGE = (2, 9, 7)
 KEY = Key(("test", "model"))
 
