@@ -32,7 +32,7 @@ check: $(READY)  ## lint, format and types
 	$(VENV)/bin/mypy
 
 bench: $(READY)  ## speed: rounds against a plain loop over clients, codecs against a plain copy
-	$(RUN) scripts/bench.py
+	$(RUN) scripts/bench.py $(if $(DEVICE),--device $(DEVICE))
 	$(RUN) scripts/bench_algorithms.py
 	$(RUN) scripts/bench_codecs.py
 	$(RUN) scripts/bench_mrc.py

@@ -26,12 +26,14 @@ from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
 from fedcomp.model.contract import Learnt, Measured, tensors_of
 from fedcomp.partition.contract import check_enough, check_parts
+from fedcomp.simulation.capture import CudaGraphs, can_capture
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.memory import check_memory
 from fedcomp.simulation.once import Once
 from fedcomp.simulation.optimum import least_squares
 from fedcomp.simulation.outcome import Rounds
+from fedcomp.simulation.recorded import Recorder
 from fedcomp.simulation.study import Study, repetition_key
 from fedcomp.simulation.workers import Workers, num_cores
 from fedcomp.wire import Link, WireLink
@@ -51,7 +53,8 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     check_dataset(dataset)
     factory, sizes = build(config.model), (dataset.input_shape, dataset.num_outputs, dataset.task)
     try:
-        model = build_model(factory, key.fold("model"), *sizes, dataset.inputs(dataset.train))
+        train = dataset.inputs(dataset.train)
+        model = build_model(factory, key.fold("model"), *sizes, train, config.precision.name)
     except TypeError as error:  # a user's factory that does not take its own config's options
         raise _own_line(error, str(config.model.get("_target_"))) from error
 
@@ -83,6 +86,8 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     _check_participation(algorithm, participation, config)
     expected = int(participation.inclusion(config.num_clients).sum().ceil())
     check_memory(algorithm, model, dataset, config.num_clients, expected, device, config.repeats)
+    if config.dtype is schema.Dtype.float64 and config.precision is not schema.Precision.fp32:
+        raise ValueError(f"dtype=float64 contradicts precision={config.precision.name}: take precision=fp32")
     if config.dtype is schema.Dtype.float64 and isinstance(model, Measured):
         raise ValueError(f"dtype=float64 is for networks, not for model={_file_name(config.model)}: take dtype=float32")
     most_samples = getattr(getattr(algorithm, "client", None), "most_samples", config.client.batch_size)
@@ -102,6 +107,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         device=device,
         workers=Workers(1 if device.type == "cuda" else config.threads or num_cores()),
         dtype=getattr(torch, config.dtype.name),
+        recorder=Recorder(CudaGraphs(device)) if config.cuda_graphs and can_capture(device) else None,
     )
     return _with_optimum(simulation), parts
 

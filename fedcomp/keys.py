@@ -4,14 +4,16 @@ A `Key` is a path such as ("run", seed, round, "mask"). Nothing is consumed when
 order, chunk size, device count or a resume. Shape legend: M rows (clients), n draws a row.
 
 The tensor code here is what every draw means. On a CPU, `philox_numba.py` computes the same bits ten to twenty times
-faster once a process draws enough to pay for loading it.
+faster once a process draws enough to pay for loading it; on a GPU, `philox_gpu.py` does where there is Triton.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -68,18 +70,18 @@ class Key:
         key = (seed & MASK, seed >> 32)
         if ids_M.device.type == "cpu":
             return torch.from_numpy(_words_numpy(key, ids_M.numpy(), first, num_counters))[:, :num]
-        counter = ids_M.new_zeros(4, ids_M.shape[0], num_counters)
-        counter[0] = torch.arange(first, first + num_counters, device=ids_M.device)
-        counter[2] = (ids_M & MASK)[:, None]
-        counter[3] = ((ids_M >> 32) & MASK)[:, None]
-        return philox_torch(key, counter).permute(1, 2, 0).reshape(ids_M.shape[0], 4 * num_counters)[:, :num]
+        if has_triton(ids_M.device):
+            return _by_triton("words", seed, ids_M, num, start)
+        return _words_torch(key, ids_M, num, start)
 
     def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         """[M, n] float32 uniform on [0, 1) with 24 bits each, keyed as `words` are."""
         assert start % 4 == 0, start
         if compiled := _compiled("uniform", ids_M, num):
             return self._draw(compiled, ids_M, num, start, torch.float32)
-        return (self.words(ids_M, num, start) >> 8).to(torch.float32) * 2.0**-24
+        if has_triton(ids_M.device):
+            return _by_triton("uniform", self.seed, ids_M, num, start)
+        return _uniform(self.words(ids_M, num, start))
 
     def signs(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         """[M, n] float32, -1 or +1 with probability 1/2: draw j is bit j % 32 of word j // 32 (0: -1).
@@ -89,6 +91,8 @@ class Key:
         assert start % 128 == 0, start
         if compiled := _compiled("signs", ids_M, num):
             return self._draw(compiled, ids_M, num, start, torch.float32)
+        if has_triton(ids_M.device):
+            return _by_triton("signs", self.seed, ids_M, num, start)
         words = self.words(ids_M, -(-num // 32), start // 32)
         bits = (words[:, :, None] >> torch.arange(32, device=words.device)) & 1
         return bits.flatten(1)[:, :num].to(torch.float32).mul_(2.0).sub_(1.0)
@@ -119,6 +123,65 @@ class Key:
         rows = np.ascontiguousarray(ids_M.numpy()).view(np.uint64)
         compiled(np.uint64(self.seed), rows, option, drawn.numpy())
         return drawn
+
+
+@dataclass(frozen=True)
+class DeviceKey:
+    """The draws of a `Key` whose 64 bits lie on the device: in a CUDA graph, where each replay has a key of its own.
+
+    Attributes:
+        halves: [2] int64, lower and upper 32 bits of `Key.seed`.
+    """
+
+    halves: Tensor
+
+    def words(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        """As `Key.words`."""
+        assert start % 4 == 0, start
+        if has_triton(ids_M.device):
+            return _by_triton("words", self.halves, ids_M, num, start)
+        return _words_torch(self.halves.view(2, 1, 1), ids_M, num, start)
+
+    def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        """As `Key.uniform`."""
+        if has_triton(ids_M.device):
+            return _by_triton("uniform", self.halves, ids_M, num, start)
+        return _uniform(self.words(ids_M, num, start))
+
+
+def halves(keys: Sequence[Key]) -> np.ndarray:
+    """[len(keys), 2] int64: what `DeviceKey` takes."""
+    seeds = [key.seed for key in keys]
+    return np.array([(seed & MASK, seed >> 32) for seed in seeds], np.int64).reshape(-1, 2)
+
+
+def has_triton(device: torch.device) -> bool:
+    """Whether Triton's kernels can run there."""
+    return device.type == "cuda" and _triton_is_installed()
+
+
+@functools.cache
+def _triton_is_installed() -> bool:
+    return find_spec("triton") is not None
+
+
+def _by_triton(name: str, seed: int | Tensor, ids_M: Tensor, num: int, start: int) -> Tensor:
+    from fedcomp import philox_gpu
+
+    return philox_gpu.draw(name, seed, ids_M, num, start)
+
+
+def _uniform(words: Tensor) -> Tensor:
+    return (words >> 8).to(torch.float32) * 2.0**-24
+
+
+def _words_torch(key: tuple[int, int] | Tensor, ids_M: Tensor, num: int, start: int) -> Tensor:
+    first, num_counters = start // 4, -(-num // 4)
+    counter = ids_M.new_zeros(4, ids_M.shape[0], num_counters)
+    counter[0] = torch.arange(first, first + num_counters, device=ids_M.device)
+    counter[2] = (ids_M & MASK)[:, None]
+    counter[3] = ((ids_M >> 32) & MASK)[:, None]
+    return philox_torch(key, counter).permute(1, 2, 0).reshape(ids_M.shape[0], 4 * num_counters)[:, :num]
 
 
 def _compiled(name: str, ids_M: Tensor, num: int) -> Callable[..., None] | None:

@@ -47,15 +47,14 @@ def philox_torch(key: tuple[int, int] | Tensor, counter: Tensor) -> Tensor:
 
     `key` may also be a tensor [2, ...] that broadcasts against the counters, for keys that the host does not know.
     """
-    ones = (1,) * (counter.dim() - 1)
-    factors, weyl = (counter.new_tensor(pair).view(2, *ones) for pair in (MULTIPLIERS, WEYL))
-    keys = key if isinstance(key, Tensor) else counter.new_tensor(key).view(2, *ones)
-    even, odd = counter[0::2], counter[1::2]
-    for step in range(ROUNDS):
-        product = even * factors
-        even = ((product >> 32) & MASK).flip(0) ^ odd ^ ((keys + step * weyl) & MASK)
-        odd = (product & MASK).flip(0)
-    return torch.stack((even[0], odd[0], even[1], odd[1]))
+    key0, key1 = key[0], key[1]
+    c0, c1, c2, c3 = counter.unbind()
+    for step in range(ROUNDS):  # numbers of the host stay numbers: as tensors they would have to be sent to a GPU
+        first, second = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
+        round0, round1 = (key0 + step * WEYL[0]) & MASK, (key1 + step * WEYL[1]) & MASK
+        c0, c1 = ((second >> 32) & MASK) ^ c1 ^ round0, second & MASK
+        c2, c3 = ((first >> 32) & MASK) ^ c3 ^ round1, first & MASK
+    return torch.stack((c0, c1, c2, c3))
 
 
 def _round_key(key: tuple[Any, Any], step: int) -> tuple[Any, Any]:

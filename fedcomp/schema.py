@@ -31,6 +31,14 @@ class Dtype(Enum):
     float64 = "float64"
 
 
+class Precision(Enum):
+    """Numbers that convolutions and matrix products are computed in while training: see `model/precision.py`."""
+
+    fp32 = "fp32"
+    tf32 = "tf32"
+    bf16 = "bf16"
+
+
 @dataclass
 class RunConfig:
     """Keys of a run beside its groups; `conf/train.yaml` explains each."""
@@ -45,7 +53,9 @@ class RunConfig:
     eval_every: int = 1
     device: str = "auto"
     dtype: Dtype = Dtype.float32
-    tf32: bool = False
+    precision: Precision = Precision.fp32
+    cuda_graphs: bool = True
+    plan: str = "auto"
     threads: int | None = None
     chunk_size: int | None = None
     wire: Wire = Wire.counted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from fedcomp import schema
 from fedcomp.assemble import assemble, build, pick_device, repeated
 from fedcomp.dataset.contract import Dataset
 from fedcomp.follower import Follower
+from fedcomp.model.precision import set_tf32
 from fedcomp.partition.summary import label_counts
 from fedcomp.peers import Alone, Peers
 from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, config_hash, owned, run_folder
@@ -22,6 +24,8 @@ from fedcomp.schema import plain_config
 from fedcomp.session import Session, finished
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.malloc import keep_freed_memory
+from fedcomp.simulation.plan import FILE as PLAN
+from fedcomp.simulation.plan import Plan, planned
 from fedcomp.tracking.atomic import write_atomically
 from fedcomp.tracking.contract import RunInfo
 from fedcomp.tracking.jsonl import Jsonl
@@ -61,11 +65,12 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
             progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
             progress.note(f"record {'and pictures ' if config.pictures else ''}in {folder}")
             return done
-        _settle(device, config.tf32)
+        _settle(device, config.precision.name)
         write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
         with _told(folder):
             with peers.by_turns():
                 simulation, parts = assemble(config, device)
+            simulation, plan = _planned(simulation, config, folder, peers)
             simulation = peers.share(simulation, config.chunk_size, config.threads)
             rounds = repeated(simulation, config)
         _draw_partition(simulation.dataset, parts, config, folder)
@@ -80,6 +85,8 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
             shared = peers.words(simulation)
             if shared is not None:
                 note(shared)
+            if plan is not None:
+                (note if config.verbose else log.info)(str(plan))
             lines = session.run()
         progress.note(f"record {'and pictures ' if config.pictures else ''}in {folder}")
         return lines
@@ -89,9 +96,10 @@ def _follow(config: DictConfig, plain: dict[str, Any], device: torch.device, pee
     """Make the leader's rounds, and write nothing."""
     if peers.told(None):  # the leader found that the run is finished
         return []
-    _settle(device, config.tf32)
+    _settle(device, config.precision.name)
     with peers.by_turns():
         simulation, _ = assemble(config, device)
+    simulation, _ = _planned(simulation, config, run_folder(plain), peers)
     simulation = peers.share(simulation, config.chunk_size, config.threads)
     info = RunInfo(run_folder(plain), config.name, config_hash(plain), config.seed, plain)
     with Progress("quiet") as progress:
@@ -99,12 +107,21 @@ def _follow(config: DictConfig, plain: dict[str, Any], device: torch.device, pee
         return Follower(rounds, info, Jsonl(), progress, *often, peers=peers).run()
 
 
-def _settle(device: torch.device, tf32: bool) -> None:
+def _settle(device: torch.device, precision: str) -> None:
     """Torch's own switches, for the whole process."""
     if device.type == "cpu":
         torch.set_num_threads(1)  # threads share chunks of clients instead: simulation/workers.py
         keep_freed_memory()
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+    else:
+        torch.cuda.set_device(device.index or 0)  # where kernels and graphs are launched
+    set_tf32(precision, device)
+
+
+def _planned(simulation: Simulation, config: DictConfig, folder: Path, peers: Peers) -> tuple[Simulation, Plan | None]:
+    """The simulation with its plan; several processes measure nothing, since all have to compute alike."""
+    mode = config.plan if isinstance(peers, Alone) or config.plan not in ("auto", "measure") else "off"
+    most = math.ceil(float(simulation.participation.inclusion(config.num_clients).sum()))
+    return planned(simulation, mode, config.client.batch_size, most, config.chunk_size is not None, folder / PLAN)
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from fedcomp.algorithm.drawn import drawn
 from fedcomp.algorithm.local_training import training_metrics
 from fedcomp.algorithm.running_stats import gather, gather_stats, send_stats
 from fedcomp.algorithm.shared_model import at_end, at_start
-from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
+from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.masked_noise import MaskedNoise
@@ -140,7 +140,7 @@ class FedMRN:
         """The server's model."""
         return {"test": Models(state.theta[None], state.stats[None])}
 
-    def share(self, step: int, num_steps: Tensor) -> Tensor:
+    def share(self, step: int | Tensor, num_steps: Tensor) -> Tensor:
         """[A] probability that an entry is masked in local step `step` (0 is the first) of `num_steps` [A]."""
         return ((step + 1) / (self.ramp * num_steps.to(torch.float32))).clamp(max=1.0) ** self.power
 
@@ -183,14 +183,14 @@ class FedMRN:
         trained: tuple[LocalResult, Tensor] = ctx.clients.run(train, cohort, zero, rows, numbers)
         return trained
 
-    def _hook(self, data: LocalData, start: Tensor, noise: Tensor, part: Part, key: Key) -> GradFn:
-        num_steps = data.num_steps(self.client.batching)
-
-        def gradient(u: Tensor, batch: Batch, step: int) -> Gradient:
+    def _hook(self, data: LocalData, start: Tensor, noise: Tensor, part: Part, key: Key) -> Hook:
+        def gradient(u: Tensor, batch: Batch, reads: Reads) -> Gradient:
+            ids, num_steps, noise, start = reads.tensors
             rows = batch.num_rows
-            draws = key.fold(step).uniform(data.ids[:rows], part.size)
-            share = self.share(step, num_steps[:rows])[:, None] if self.pm else None
+            draws = reads.draws.uniform(ids[:rows], part.size)
+            share = self.share(reads.step, num_steps[:rows])[:, None] if self.pm else None
             moved = part.put(u, self.perturbed(part.take(u), noise[:rows], draws, share))
-            return data.gradient(moved.add_(start), batch, step)
+            return data.gradient(moved.add_(start), batch, reads.step)
 
-        return gradient
+        name = self.codec, self.pm, self.ramp, self.power, part
+        return Hook(gradient, name, (data.ids, data.num_steps(self.client.batching), noise, start), key)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Models
 from fedcomp.algorithm.drawn import drawn
-from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
+from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.cohort import Cohort
 from fedcomp.compressor.check import check_choice
 from fedcomp.keys import Key
@@ -84,21 +84,22 @@ class MaskTraining:
         local: LocalResult = ctx.clients.run(train, cohort, *rows)
         return local
 
-    def _hook(self, data: LocalData, weights: Tensor, part: Part, key: Key) -> GradFn:
-        frozen, trains_rest = part.take(weights), self.normalisation == "trained"
+    def _hook(self, data: LocalData, weights: Tensor, part: Part, key: Key) -> Hook:
+        trains_rest = self.normalisation == "trained"
 
-        def gradient(variables: Tensor, batch: Batch, step: int) -> Gradient:
+        def gradient(variables: Tensor, batch: Batch, reads: Reads) -> Gradient:
+            ids, frozen = reads.tensors
             theta = torch.sigmoid(part.take(variables))
-            draws = key.fold(step).uniform(data.ids[: batch.num_rows], part.size)
+            draws = reads.draws.uniform(ids[: batch.num_rows], part.size)
             masked = drawn(theta, draws).mul_(frozen)
-            plain = data.gradient(part.put(variables, masked), batch, step)
+            plain = data.gradient(part.put(variables, masked), batch, reads.step)
             slope = (1.0 - theta).mul_(theta).mul_(frozen)
             if self.ste == "p_weighted":
                 slope.mul_(theta)
             rest = plain.grad if trains_rest else torch.zeros_like(plain.grad)
             return Gradient(part.put(rest, slope.mul_(part.take(plain.grad))), plain.loss, plain.stats)
 
-        return gradient
+        return Hook(gradient, (self, part), (data.ids, part.take(weights)), key)
 
 
 def masked_part(tensors: tuple[ParameterTensor, ...], name: str) -> Part:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver
@@ -38,10 +39,25 @@ class Adam(MinibatchSolver):
         return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)
 
     def update(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step: int, lr: float) -> None:
+        first, second = self._moments(theta, grad, slots)
+        scale1, scale2 = self._scales(step)
+        theta.addcdiv_(first, (second / scale2).sqrt_().add_(self.eps), value=-lr / scale1)
+
+    def rates(self, num_steps: int, lr: float) -> np.ndarray:
+        scales = [self._scales(step) for step in range(num_steps)]
+        return np.array([(-lr / scale1, scale2) for scale1, scale2 in scales]).reshape(num_steps, 2)
+
+    def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], rates: Tensor) -> None:
+        first, second = self._moments(theta, grad, slots)
+        theta.addcdiv_(first * rates[0], (second / rates[1]).sqrt_().add_(self.eps))
+
+    def _moments(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         first, second = slots
         if self.weight_decay:
             grad = grad.add(theta, alpha=self.weight_decay)
         first.lerp_(grad, 1 - self.beta1)
         second.mul_(self.beta2).addcmul_(grad, grad, value=1 - self.beta2)
-        scale1, scale2 = 1 - self.beta1 ** (step + 1), 1 - self.beta2 ** (step + 1)
-        theta.addcdiv_(first, (second / scale2).sqrt_().add_(self.eps), value=-lr / scale1)
+        return first, second
+
+    def _scales(self, step: int) -> tuple[float, float]:
+        return 1 - self.beta1 ** (step + 1), 1 - self.beta2 ** (step + 1)

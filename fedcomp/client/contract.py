@@ -86,6 +86,6 @@ class LocalData(Protocol):
         """[M] int64 steps that each client makes."""
         ...
 
-    def gradient(self, theta: Tensor, batch: Batch, step: int) -> Gradient:
+    def gradient(self, theta: Tensor, batch: Batch, step: int | Tensor) -> Gradient:
         """The plain gradient of the batch loss: the innermost `GradFn`."""
         ...

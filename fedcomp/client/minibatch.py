@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,14 +47,25 @@ class MinibatchSolver(LocalSolver):
     def update(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step: int, lr: float) -> None:
         """One step in place: theta [A, D] and the memories' rows, given the gradient [A, D]."""
 
+    def rates(self, num_steps: int, lr: float) -> np.ndarray | None:
+        """[S, F] factors of `update_by` in steps 0 to S - 1; None: this solver has no such form."""
+        return None
+
+    def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], rates: Tensor) -> None:
+        """`update` with what depends on step and round in a tensor [F], so that one recorded step serves them all."""
+        raise NotImplementedError
+
     def run(
         self, data: LocalData, theta: Tensor, stats: Tensor, progress: tuple[int, int], grad_fn: GradFn | None = None
     ) -> LocalResult:
         """As `LocalSolver.run`."""
+        lr = self.learning_rate(progress)
+        recorder = getattr(data, "recorder", None)
+        if recorder is not None and (repeated := recorder.run(data, self, theta, stats, lr, grad_fn)) is not None:
+            return repeated
         grad_fn = grad_fn or data.gradient
         theta, stats = theta.clone(memory_format=torch.contiguous_format), stats.clone()
         slots = self.init(theta)
-        lr = self.learning_rate(progress)
         loss = theta.new_zeros(theta.shape[0])
         working, memory, current, total = theta, slots, stats, loss
         for step, (x, y, weight) in enumerate(data.batches(self.batching)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver
@@ -31,9 +32,18 @@ class Sgd(MinibatchSolver):
         return (theta.new_zeros(theta.shape),) if self.momentum else ()
 
     def update(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step: int, lr: float) -> None:
+        theta.sub_(self._direction(theta, grad, slots), alpha=lr)
+
+    def rates(self, num_steps: int, lr: float) -> np.ndarray:
+        return np.full((num_steps, 1), -lr)
+
+    def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], rates: Tensor) -> None:
+        theta.addcmul_(self._direction(theta, grad, slots), rates[0])
+
+    def _direction(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...]) -> Tensor:
         if self.weight_decay:
             grad = grad.add(theta, alpha=self.weight_decay)
         if self.momentum:
             (velocity,) = slots
             grad = velocity.mul_(self.momentum).add_(grad)
-        theta.sub_(grad, alpha=lr)
+        return grad

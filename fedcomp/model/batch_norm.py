@@ -49,9 +49,10 @@ class BatchNorm:
         mean = state.statistics[self.mean].clone(memory_format=torch.contiguous_format).flatten()
         var = state.statistics[self.var].clone(memory_format=torch.contiguous_format).flatten()
         if state.training and (state.weight is not None or x.numel() == x.shape[1]):
-            y, mean, var = self._masked(x, mean, var, state)
+            given = x.dtype
+            y, mean, var = self._masked(x.to(mean.dtype), mean, var, state)
             scale = 1.0 if gamma is None else _channels(gamma, x)
-            y = y * scale if beta is None else y * scale + _channels(beta, x)
+            y = (y * scale if beta is None else y * scale + _channels(beta, x)).to(given)
         else:
             y = functional.batch_norm(x, mean, var, gamma, beta, state.training, self.momentum, self.eps)
         if state.training:

@@ -30,6 +30,7 @@ def build(
     num_outputs: int,
     task: str,
     train: Iterable[Tensor] = (),
+    precision: str = "fp32",
 ) -> Learnt:
     """The model of a run.
 
@@ -43,6 +44,7 @@ def build(
         num_outputs: classes or regression targets.
         task: "classification" or "regression".
         train: batches [B, ...] of the training inputs, for models that are compared with what all data gives.
+        precision: of the products in training, see `precision.py`.
     Returns:
         the factory's own `Measured` model; else `Perceptron` for Flatten, Linear and ReLU, `Stacked` for other chains
         of known layers, `Functional` for the rest.
@@ -61,6 +63,8 @@ def build(
         make = functools.partial(factory, **_named(factory, given))
     module = draw(make, key)
     if isinstance(module, Measured):
+        if precision == "bf16":
+            raise ValueError(f"precision=bf16 is for networks, and model {name} is none: take precision=fp32 or tf32")
         return module
     if not isinstance(module, nn.Module):
         raise ValueError(f"model {name} made a {type(module).__name__}; it must make a torch.nn.Module")
@@ -70,10 +74,10 @@ def build(
     _check_shapes(module, name, tuple(input_shape), num_outputs)
     chain = translate(module, images=len(input_shape) == 3) if len(input_shape) in (1, 3) else None
     if chain is None:
-        return Functional(module, loss, make)
+        return Functional(module, loss, make, precision)
     if dense_layers(Flat(module), chain) is not None:
-        return Perceptron(module, loss, make)
-    return Stacked(module, loss, make)
+        return Perceptron(module, loss, make, precision)
+    return Stacked(module, loss, make, precision)
 
 
 def _named(factory: Factory, given: dict[str, object]) -> dict[str, object]:

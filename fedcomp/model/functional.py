@@ -15,16 +15,18 @@ from torch.func import functional_call, grad_and_value, vmap
 from fedcomp.model.contract import Gradient
 from fedcomp.model.flat import Flat, Make
 from fedcomp.model.loss import Loss
+from fedcomp.model.precision import product_type
 
 
 class Functional(Flat):
     """A model run as the module itself, one client after another, or all at once by `vmap` where that pays."""
 
-    def __init__(self, module: nn.Module, loss: Loss, make: Make | None = None) -> None:
-        """ValueError if `module` draws random numbers while training (Dropout with p > 0)."""
+    def __init__(self, module: nn.Module, loss: Loss, make: Make | None = None, precision: str = "fp32") -> None:
+        """ValueError if `module` draws random numbers while training (Dropout with p > 0), or an unknown precision."""
         super().__init__(module, make)
         refuse_dropout(module)
         self.loss = loss
+        self.products = product_type(precision)
         self.names = [name for name, _ in module.named_parameters()]
         self.stat_names = [name for name, buffer in module.named_buffers() if buffer.is_floating_point()]
         self.has_convolution = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
@@ -83,7 +85,12 @@ class Functional(Flat):
 
     def _loss(self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor]:
         """Mean loss of one client, and its statistics afterwards."""
-        outputs, stats = self._call(theta_D, stats_C, x_B)
+        if self.products is None:
+            outputs, stats = self._call(theta_D, stats_C, x_B)
+        else:  # no cache of cast weights: within a CUDA graph it would outlive them
+            with torch.autocast(x_B.device.type, self.products, cache_enabled=False):
+                outputs, stats = self._call(theta_D, stats_C, x_B)
+            outputs = outputs.to(theta_D.dtype)
         return self.loss(outputs[None], y_B[None]).mean(), stats
 
     def _call(self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor) -> tuple[Tensor, Tensor]:

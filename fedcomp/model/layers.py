@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 
 @dataclass
@@ -25,12 +24,18 @@ class Pass:
         statistics: [M, C] running statistics, one a buffer; layers replace their entries while training.
         weight: [M, B] of 0 and 1 marking real samples; None: all are.
         training: batch statistics (True) or running ones (False).
+        products: what factors of convolutions and matrix products are cast to; None: they stay what they are.
     """
 
     parameters: list[Tensor]
     statistics: list[Tensor]
     weight: Tensor | None
     training: bool
+    products: torch.dtype | None = None
+
+    def factor(self, x: Tensor) -> Tensor:
+        """x as convolutions and matrix products take it."""
+        return x if self.products is None else x.to(self.products)
 
     @property
     def num_clients(self) -> int:
@@ -54,29 +59,10 @@ class Linear:
     bias: int | None
 
     def __call__(self, x: Tensor, state: Pass) -> Tensor:
-        transposed = state.parameters[self.weight].mT
+        x, transposed = state.factor(x), state.factor(state.parameters[self.weight]).mT
         if self.bias is None:
             return torch.bmm(x, transposed)
-        return torch.baddbmm(state.parameters[self.bias].unsqueeze(1), x, transposed)
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """A convolution of each client: one grouped convolution over the clients' blocks of channels."""
-
-    weight: int
-    bias: int | None
-    stride: tuple[int, ...]
-    padding: tuple[int, ...] | str
-    dilation: tuple[int, ...]
-    groups: int
-
-    def __call__(self, x: Tensor, state: Pass) -> Tensor:
-        weight = state.parameters[self.weight].flatten(0, 1).contiguous(memory_format=torch.channels_last)
-        bias = None if self.bias is None else state.parameters[self.bias].flatten()
-        groups = state.num_clients * self.groups
-        y = functional.conv2d(x, weight, bias, self.stride, self.padding, self.dilation, groups)
-        return y.contiguous(memory_format=torch.channels_last)
+        return torch.baddbmm(state.factor(state.parameters[self.bias]).unsqueeze(1), x, transposed)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from fedcomp.model.contract import Gradient
 from fedcomp.model.flat import Flat, Make
 from fedcomp.model.layers import Activation, Flatten, Layer, Linear
 from fedcomp.model.loss import Loss, cross_entropy, squared_error
+from fedcomp.model.precision import product_type
 from fedcomp.model.translate import translate
 
 _RELU = (torch.relu, torch.relu_)
@@ -46,14 +47,15 @@ class Dense:
 class Perceptron(Flat):
     """A stack of only Flatten, Linear and ReLU, with cross-entropy or squared error, without autograd."""
 
-    def __init__(self, module: nn.Module, loss: Loss, make: Make | None = None) -> None:
-        """ValueError if `module` or `loss` is none of those."""
+    def __init__(self, module: nn.Module, loss: Loss, make: Make | None = None, precision: str = "fp32") -> None:
+        """ValueError if `module` or `loss` is none of those, or for an unknown precision."""
         super().__init__(module, make)
         denses = dense_layers(self, translate(module))
         if denses is None or loss not in (cross_entropy, squared_error):
             raise ValueError(f"{type(module).__name__} with {loss} is no perceptron; use model.stacked.Stacked")
         self.loss = loss
         self.denses = denses
+        self.products = product_type(precision)
 
     @torch.no_grad()
     def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
@@ -63,9 +65,13 @@ class Perceptron(Flat):
             theta = theta.contiguous()
         if x.dim() > 3:
             x = x.flatten(2)
-        views = [dense.views(theta) for dense in self.denses]
-        values = self._forward(views, x if x.dtype == theta.dtype else x.to(theta.dtype))
+        lower, full = self.products, theta.dtype  # type of the products, if another one; type of all the rest
+        factors = theta if lower is None else theta.to(lower)
+        views = [dense.views(factors) for dense in self.denses]
+        values = self._forward(views, x if x.dtype == factors.dtype else x.to(factors.dtype))
         outputs_MOB = values.pop()
+        if lower is not None:
+            outputs_MOB = outputs_MOB.to(full)
         if self.denses[-1].relu:
             positive = outputs_MOB > 0
             loss, g_transposed = self._output_gradient(outputs_MOB, y, weight)
@@ -76,7 +82,9 @@ class Perceptron(Flat):
         for place in range(len(views) - 1, -1, -1):
             weights, bias = views[place]
             if bias is not None:
-                parts.append(g_transposed.sum(2))
+                parts.append(g_transposed.sum(2) if lower is None else g_transposed.sum(2, dtype=full))
+            if lower is not None:
+                g_transposed = g_transposed.to(lower)
             parts.append(torch.bmm(g_transposed, values[place]).view(num_clients, -1))
             if place > 0:
                 g = torch.bmm(g_transposed.mT, weights)
@@ -84,7 +92,7 @@ class Perceptron(Flat):
                     g = torch.ops.aten.threshold_backward.default(g, values[place], 0)
                 g_transposed = g.mT
         parts.reverse()
-        return Gradient(torch.cat(parts, 1), loss, stats)
+        return Gradient(torch.cat(parts, 1), loss, stats)  # which makes parts of a lower type `full` ones
 
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
         """[B, O] outputs of one model (theta [D]) on x [B, ...]."""

@@ -5,30 +5,49 @@ Shape legend: M clients, D parameters, C running statistics, B batch, O outputs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
 from fedcomp.model.contract import Gradient
+from fedcomp.model.convolution import Convolution
 from fedcomp.model.flat import Flat, Make
 from fedcomp.model.layers import Layer, Pass, stack_images
 from fedcomp.model.loss import Loss, client_mean
+from fedcomp.model.precision import product_type
 from fedcomp.model.translate import translate
 
 
 class Stacked(Flat):
     """A model whose M clients run as one: grouped convolutions, batched matrix products, BatchNorm over M*C channels.
 
-    Computes in the dtype of `theta`. Call it under `torch.no_grad()` or none, not under `torch.inference_mode()`.
+    Computes in the dtype of `theta`, but for products of a lower `precision`. Call it under `torch.no_grad()` or none,
+    not under `torch.inference_mode()`.
     """
 
-    def __init__(self, module: nn.Module, loss: Loss, make: Make | None = None) -> None:
-        """ValueError if `module` is no chain of known layers (`translate`)."""
+    def __init__(self, module: nn.Module, loss: Loss, make: Make | None = None, precision: str = "fp32") -> None:
+        """ValueError if `module` is no chain of known layers (`translate`), or for an unknown precision."""
         super().__init__(module, make)
         chain = translate(module)
         if chain is None:
             raise ValueError(f"{type(module).__name__} has parts without a stacked form; use Functional")
         self.loss = loss
         self.chain: list[Layer] = chain
+        self.products = product_type(precision)
+
+    @property
+    def convolutions(self) -> list[Convolution]:
+        """The chain's convolutions, in order."""
+        return [layer for layer in self.chain if isinstance(layer, Convolution)]
+
+    def take_forms(self, forms: Sequence[str]) -> None:
+        """Compute the convolutions in these of `convolution.FORMS`, one for each."""
+        left = iter(forms)
+        self.chain = [
+            replace(layer, form=next(left)) if isinstance(layer, Convolution) else layer for layer in self.chain
+        ]
 
     def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
         """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`."""
@@ -55,7 +74,8 @@ class Stacked(Flat):
         self, theta: Tensor, stats: Tensor, x: Tensor, weight: Tensor | None, training: bool
     ) -> tuple[Tensor, Tensor]:
         """Outputs [M, B, O] and new statistics [M, C]."""
-        state = Pass(self.parameters(theta), self.statistics(stats.to(theta.dtype)), weight, training)
+        products = self.products if training else None
+        state = Pass(self.parameters(theta), self.statistics(stats.to(theta.dtype)), weight, training, products)
         x = x.to(theta.dtype)
         if x.dim() == 5:
             x = stack_images(x)
@@ -63,4 +83,4 @@ class Stacked(Flat):
             x = layer(x, state)
         if training and self.num_stats:
             stats = torch.cat([part.detach() for part in state.statistics], 1)
-        return x, stats
+        return x.to(theta.dtype), stats

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedcomp.model.batch_norm import BatchNorm
-from fedcomp.model.layers import Activation, Convolution, Flatten, Layer, Linear, Pool
+from fedcomp.model.convolution import Convolution
+from fedcomp.model.layers import Activation, Flatten, Layer, Linear, Pool
 
 # A max-pool may go before these (they never decrease, so max and function commute), on a quarter of the values.
 _COMMUTE_WITH_MAX = (nn.ReLU,)

@@ -18,6 +18,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.keys import Key
 from fedcomp.model.contract import Learnt, tensors_of
 from fedcomp.simulation.local import ChunkData, Shards
+from fedcomp.simulation.recorded import Recorder
 from fedcomp.simulation.workers import Workers
 from fedcomp.state import map_tensors
 from fedcomp.tensors import ParameterTensor
@@ -33,6 +34,7 @@ class Executor:
         chunk_size: clients trained at once; at least 1. workers: threads that share the chunks.
         dtype: what clients compute in. Their rows come and go in float32 all the same, as messages carry them.
         count: told of every gradient's number of samples.
+        recorder: repeats recorded local loops on a GPU, or None.
     """
 
     dataset: Dataset
@@ -43,6 +45,7 @@ class Executor:
     workers: Workers = field(default_factory=Workers)
     dtype: torch.dtype = torch.float32
     count: Callable[[int | Tensor], None] | None = None
+    recorder: Recorder | None = None
 
     @property
     def num_clients(self) -> int:
@@ -107,7 +110,7 @@ class Executor:
         return [places[first : first + self.chunk_size] for first in range(0, len(places), self.chunk_size)]
 
     def _data(self, ids: Tensor, sizes: np.ndarray) -> ChunkData:
-        return ChunkData(ids, sizes, self.key, self.dataset, self.shards, self.model)
+        return ChunkData(ids, sizes, self.key, self.dataset, self.shards, self.model, recorder=self.recorder)
 
     def _count(self, computed: Sequence[int | Tensor]) -> None:
         """Here and not while a chunk is worked on, for threads share the count."""

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from fedcomp.client.contract import Batch, Batching
-from fedcomp.dataset.augment import crop_and_flip
 from fedcomp.dataset.contract import Dataset
 from fedcomp.keys import Key
 from fedcomp.model.contract import Gradient, Learnt, Model
 from fedcomp.simulation.batching import Plan, in_order, num_steps, plan
+from fedcomp.simulation.gather import gather
+from fedcomp.simulation.recorded import Recorder
 
 GATHER_BYTES = 1 << 20
 
@@ -52,6 +53,7 @@ class ChunkData:
     Attributes:
         ids: [M] int64 client numbers on the device. sizes: [M] their samples, known to the host.
         key: names the draws of this round's batches.
+        recorder: repeats recorded loops; None: every loop runs step by step.
         computed: samples of every gradient that was computed on this chunk.
     """
 
@@ -61,6 +63,7 @@ class ChunkData:
     dataset: Dataset
     shards: Shards
     model: Learnt
+    recorder: Recorder | None = None
     computed: list[int | Tensor] = field(default_factory=list)
 
     @property
@@ -72,7 +75,7 @@ class ChunkData:
         """[M] int64 steps that each client makes."""
         return torch.from_numpy(num_steps(self.sizes, batching)).to(self.ids.device, non_blocking=True)
 
-    def gradient(self, theta: Tensor, batch: Batch, step: int) -> Gradient:
+    def gradient(self, theta: Tensor, batch: Batch, step: int | Tensor) -> Gradient:
         """The plain gradient of the batch loss."""
         network = cast(Model, self.model)  # algorithms that take gradients are only run with networks
         num = batch.y.shape[0] * batch.y.shape[1] if batch.weight is None else batch.weight.sum(dtype=torch.int64)
@@ -81,7 +84,11 @@ class ChunkData:
 
     def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Steps as (x [A, B, ...], y [A, B], weight [A, B] or None); clients that are done drop out at the end."""
-        return self._steps(plan(self.ids, self.sizes, batching, self.key.fold("batch")), self.dataset.augments)
+        return self._steps(self.plan(batching), self.dataset.augments)
+
+    def plan(self, batching: Batching) -> Plan:
+        """The steps that `batches` makes."""
+        return plan(self.ids, self.sizes, batching, self.key.fold("batch"))
 
     def samples(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """All samples once, in order and as they are."""
@@ -89,43 +96,31 @@ class ChunkData:
 
     def take(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """(x [M, B, ...], y [M, B]) at `places` [M, B] of each client's own list."""
-        return self._gather(self._numbers(places), 0, augments=False)
+        return gather(self.dataset, self.numbers(places))
 
-    def _numbers(self, places: Tensor) -> Tensor:
+    def augmentation(self, step: int) -> Key:
+        """Names the draws that change a step's samples at random."""
+        return self.key.fold("augment", step)
+
+    def numbers(self, places: Tensor) -> Tensor:
         """Sample numbers of places [..., M, B] in the clients' own lists."""
         return self.shards.order[places + self.shards.start.index_select(0, self.ids)[:, None]]
 
     def _steps(self, steps: Plan, augments: bool) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        index = self._numbers(steps.position)  # [S, M, B]
+        index = self.numbers(steps.position)  # [S, M, B]
         num_steps, num_rows, batch = index.shape
         sample_bytes = self.dataset.train.x[0].numel() * 4
         window = max(1, GATHER_BYTES // (num_rows * batch * sample_bytes))
         shapes = steps.shapes()
         for first in range(0, num_steps, window):
-            xs, ys = self._gather(index[first : first + window], first, augments)
+            chosen = index[first : first + window]
+            keys = [self.augmentation(first + offset) for offset in range(len(chosen))] if augments else []
+            xs, ys = gather(self.dataset, chosen, self.ids, keys)
             for offset, (x, y) in enumerate(zip(xs.unbind(), ys.unbind(), strict=True)):
                 active, longest, ragged = shapes[first + offset]
                 if (active, longest) != (num_rows, batch):
                     x, y = x[:active, :longest], y[:active, :longest]
                 yield x, y, _real(steps.counts[first + offset, :active], x) if ragged else None
-
-    def _gather(self, index: Tensor, first: int, augments: bool) -> tuple[Tensor, Tensor]:
-        flat = index.reshape(-1)
-        train = self.dataset.train
-        raw = train.x.index_select(0, flat).view(*index.shape, *train.x.shape[1:])
-        if augments:
-            raw = self._augment(raw, first)
-        ys = train.y.index_select(0, flat).view(*index.shape, *train.y.shape[1:])
-        return self.dataset.normalise(raw), ys
-
-    def _augment(self, raw: Tensor, first: int) -> Tensor:
-        # Step by step, so that a sample's crop depends on its client and step and not on how many steps are gathered.
-        num_rows, batch = raw.shape[1:3]
-        draws = [
-            self.key.fold("augment", first + offset).uniform(self.ids, 3 * batch).view(num_rows, batch, 3)
-            for offset in range(raw.shape[0])
-        ]
-        return crop_and_flip(raw, torch.stack(draws), self.dataset.crop_padding, self.dataset.flip)
 
 
 def _real(counts: np.ndarray, x: Tensor) -> Tensor:

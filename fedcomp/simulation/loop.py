@@ -20,6 +20,7 @@ from fedcomp.simulation.evaluation import evaluate
 from fedcomp.simulation.executor import Executor
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.optimum import LeastSquares
+from fedcomp.simulation.recorded import Recorder
 from fedcomp.simulation.workers import Workers
 from fedcomp.wire import Ledger, Link
 
@@ -40,6 +41,7 @@ class Simulation:
         optimum: of the training objective, where it is known; None: it is not.
         device: where everything happens. workers: threads that share chunks.
         testers: who shares the test batches; None: the workers. executor: makes the clients of a round.
+        recorder: repeats recorded local loops on a GPU; None: they run step by step.
     """
 
     algorithm: Algorithm
@@ -57,6 +59,7 @@ class Simulation:
     optimum: LeastSquares | None = None
     testers: Workers | None = None
     executor: Callable[..., Executor] = Executor
+    recorder: Recorder | None = None
 
     def init(self) -> Any:
         """The algorithm's first state, from the model's first parameters."""
@@ -92,7 +95,7 @@ class Simulation:
     def clients(self, key: Key, ledger: Ledger) -> Executor:
         """The clients in a round whose draws `key` names; `ledger` counts their gradients."""
         parts = self.dataset, self.shards, self.model, key, self.chunk_size, self.workers, self.dtype
-        return self.executor(*parts, ledger.add_gradients)
+        return self.executor(*parts, ledger.add_gradients, self.recorder)
 
     def evaluate(self, index: int, state: Any) -> dict[str, float]:
         """Test metrics of the deployed models after `index` rounds."""

@@ -10,6 +10,7 @@ from fedcomp.keys import Key
 from fedcomp.model.build import build
 from fedcomp.model.cnn import cnn4, cnn6, lenet5
 from fedcomp.model.cnn_bn import cnn4_bn, cnn8_bn
+from fedcomp.model.convolution import FORMS
 from fedcomp.model.flat import draw
 from fedcomp.model.functional import Functional
 from fedcomp.model.linear import linear, logistic
@@ -18,6 +19,8 @@ from fedcomp.model.mlp import mlp
 from fedcomp.model.mlp_backward import Perceptron
 from fedcomp.model.stacked import Stacked
 from tests.model.twin import assert_close, batch, plain_gradient, plain_outputs, rows
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 
 IMAGE = (2, 9, 7)
 KEY = Key(("test", "model"))
@@ -37,6 +40,11 @@ LAYERS = {
     ),
     "conv padding same, no bias": (
         lambda: chain(nn.Conv2d(2, 3, 3, padding="same", bias=False), nn.Flatten(), nn.Linear(189, 4)),
+        IMAGE,
+        4,
+    ),
+    "conv padding same, even kernel, dilated": (
+        lambda: chain(nn.Conv2d(2, 3, (2, 4), padding="same", dilation=(1, 2)), nn.Flatten(), nn.Linear(189, 4)),
         IMAGE,
         4,
     ),
@@ -161,6 +169,17 @@ def check(model, loss, num_clients, size, real, shape, num_outputs, task) -> Non
 def test_stacked_equals_the_module(name, cohort):
     make, shape, num_outputs = ALL[name]
     model = Stacked(draw(make, KEY), loss_of("classification"))
+    check(model, model.loss, *COHORTS[cohort], shape, num_outputs, "classification")
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "grouped"])
+@pytest.mark.parametrize("cohort", COHORTS)
+@pytest.mark.parametrize("name", [name for name in LAYERS if "conv" in name or "one channel" in name])
+def test_every_form_of_convolution_equals_the_module(name, cohort, form):
+    make, shape, num_outputs = LAYERS[name]
+    model = Stacked(draw(make, KEY), loss_of("classification"))
+    model.take_forms([form])
+    assert [layer.form for layer in model.convolutions] == [form]
     check(model, model.loss, *COHORTS[cohort], shape, num_outputs, "classification")
 
 

@@ -1,0 +1,61 @@
+"""A gradient hook that names what it reads, so that its loop can be recorded once and repeated in later rounds.
+
+Shape legend: M clients of a chunk, A of them still at work, D parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from fedcomp.client.contract import Batch
+from fedcomp.keys import Key
+from fedcomp.model.contract import Gradient
+
+
+class Draws(Protocol):
+    """Keyed draws of one step: a `Key`, or in a recorded loop a `DeviceKey`."""
+
+    def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        """As `Key.uniform`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a hook may read besides its arguments.
+
+    Attributes:
+        step: number of the step; in a recorded loop a tensor of no axes, so that the hook must not branch on it.
+        tensors: `Hook.tensors`, or copies of them.
+        draws: what `Hook.key.fold(step)` draws.
+    """
+
+    step: int | Tensor
+    tensors: tuple[Tensor, ...]
+    draws: Draws
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A `GradFn` whose values of the round stand apart from what it does with them.
+
+    Attributes:
+        function: gradient = function(theta [A, D], batch, reads); reads nothing else that changes between rounds, and
+            changes none of its arguments.
+        name: hooks of equal names have functions that compute the same.
+        tensors: what differs between rounds: rows of the chunk's clients [M, ...], or what they share.
+        key: names the round's draws; step s draws from `key.fold(s)`.
+    """
+
+    function: Callable[[Tensor, Batch, Reads], Gradient]
+    name: Hashable
+    tensors: tuple[Tensor, ...]
+    key: Key
+
+    def __call__(self, theta: Tensor, batch: Batch, step: int) -> Gradient:
+        """The gradient of step `step`."""
+        return self.function(theta, batch, Reads(step, self.tensors, self.key.fold(step)))

@@ -1,0 +1,42 @@
+"""In which floating-point numbers convolutions and matrix products are computed; everything else stays float32.
+
+    fp32  products of float32 numbers.
+    tf32  a GPU's TensorFloat-32: factors rounded to 10 bits of mantissa, sums in float32; in cuBLAS and cuDNN alike.
+    bf16  factors and results are bfloat16 (7 bits), and so are the activations between products.
+
+Under bf16 parameters, optimiser memories, updates and messages are float32 (master weights), and so are BatchNorm's
+statistics, the loss, and gradients once they are joined to rows; a sum over a batch or over pixels is accumulated in
+float32. Models are tested in fp32 whatever they are trained in (tf32: in tf32, which is a setting of the process).
+"""
+
+from __future__ import annotations
+
+import torch
+
+PRECISIONS = ("fp32", "tf32", "bf16")
+
+
+def product_type(precision: str) -> torch.dtype | None:
+    """What factors are cast to; None: they stay what they are.
+
+    Raises:
+        ValueError: no such precision.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision={precision} must be one of {', '.join(PRECISIONS)}")
+    return torch.bfloat16 if precision == "bf16" else None
+
+
+def set_tf32(precision: str, device: torch.device) -> None:
+    """Switch TensorFloat-32 on or off, for matrix products and for convolutions.
+
+    Raises:
+        ValueError: the device has no TensorFloat-32.
+    """
+    wanted = precision == "tf32"
+    if wanted and not (device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)):
+        raise ValueError(
+            f"precision=tf32 needs an NVIDIA GPU of compute capability 8.0 or more, and device is {device}: take "
+            f"precision=fp32 or bf16"
+        )
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = wanted

@@ -1,0 +1,86 @@
+"""Repeating work on tensors that stay where they are: as a CUDA graph, or by simply doing it again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+log = logging.getLogger("fedcomp")
+
+Work = Callable[[], None]
+WARM_UP = 2
+"""Times that work runs before it is captured: libraries set themselves up, and kernels are compiled."""
+
+
+class Capture(Protocol):
+    """A way to repeat work."""
+
+    def record(self, work: Work, changed: Sequence[Tensor]) -> Work:
+        """What does the same as `work` whenever it is called.
+
+        Args:
+            work: reads and writes tensors that live as long as it is called, and reads no values back to the host.
+            changed: the tensors that it changes; they are left as they were.
+        """
+        ...
+
+
+class Eager:
+    """Does the work again: the slow twin, and what is left where no graph can be captured."""
+
+    def record(self, work: Work, changed: Sequence[Tensor]) -> Work:
+        """The work itself."""
+        return work
+
+
+class CudaGraphs:
+    """Captures the work as a CUDA graph, replayed by one launch.
+
+    All graphs share one pool of memory: what lives on from one replay to the next lies in tensors outside of it. After
+    the first failure everything runs step by step, with one line in the log.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pool: Any = None
+        self._refused = False
+
+    def record(self, work: Work, changed: Sequence[Tensor]) -> Work:
+        """The replay of a graph, or `work` itself where none can be captured."""
+        if self._refused:
+            return work
+        before = [tensor.clone() for tensor in changed]
+        try:
+            return self._captured(work)
+        except RuntimeError as error:  # also torch's own errors of CUDA and of memory
+            self._refused = True
+            reason = str(error).strip().split("\n")[0]
+            log.warning("local training runs step by step: it cannot be captured as a CUDA graph (%s)", reason)
+            return work
+        finally:
+            for tensor, old in zip(changed, before, strict=True):
+                tensor.copy_(old)
+
+    def _captured(self, work: Work) -> Work:
+        with torch.cuda.device(self._device):
+            if self._pool is None:
+                self._pool = torch.cuda.graph_pool_handle()
+            aside = torch.cuda.Stream()
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):
+                for _ in range(WARM_UP):
+                    work()
+            torch.cuda.current_stream().wait_stream(aside)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool):
+                work()
+        return graph.replay
+
+
+def can_capture(device: torch.device) -> bool:
+    """Whether CUDA graphs exist there."""
+    return device.type == "cuda" and hasattr(torch.cuda, "CUDAGraph") and torch.version.cuda is not None

@@ -1,0 +1,159 @@
+"""The rounds that `bench.py` times, and the plain loop's side of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
+from fedcomp.algorithm.bicompfl_pr import BiCompFLPR
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.client.adam import Adam
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.keys import Key
+from fedcomp.model.build import build
+from fedcomp.model.chunking import chunk_size
+from fedcomp.model.cnn import cnn4, lenet5
+from fedcomp.model.cnn_bn import cnn4_bn
+from fedcomp.model.mlp import mlp
+from fedcomp.participation.full import Full
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.capture import CudaGraphs, can_capture
+from fedcomp.simulation.local import Shards
+from fedcomp.simulation.loop import Simulation
+from fedcomp.simulation.plan import planned
+from fedcomp.simulation.recorded import Recorder
+from fedcomp.simulation.workers import Workers, num_cores
+from fedcomp.wire import Ledger, Link
+from scripts.naive_loop import naive_round
+
+LR = 0.05
+Round = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One comparison.
+
+    Attributes:
+        what: shown in the table. factory: makes the network. shape: of one sample. clients, batch, steps: of a round.
+        goal: the ratio that the project wants at least on a CPU; None: no goal.
+        goal_ms: milliseconds that it wants at most on one H200; None: no goal. gpu_steps: steps there, if others.
+        method: makes the algorithm from the number of steps and of samples in each.
+        rounds: timed together as one measurement.
+    """
+
+    what: str
+    factory: Callable[..., nn.Module]
+    shape: tuple[int, ...]
+    clients: int
+    batch: int
+    steps: int
+    goal: float | None = None
+    goal_ms: float | None = None
+    gpu_steps: int | None = None
+    method: Callable[[int, int], Any] = lambda steps, batch: _fedavg(steps, batch)
+    rounds: int = 1
+
+    def on(self, device: torch.device) -> Job:
+        """The job as it is run there."""
+        return replace(self, steps=self.gpu_steps) if device.type == "cuda" and self.gpu_steps else self
+
+    def __str__(self) -> str:
+        return f"{self.what}, {self.clients} clients, batch {self.batch}, {self.steps} steps"
+
+
+def simple_cnn(input_shape: tuple[int, ...], num_outputs: int) -> nn.Sequential:
+    """The network of pfl-research's CIFAR-10 baseline (`simple_cnn`), 1,626,442 parameters, without its dropout."""
+    channels, height, width = input_shape
+    features = 64 * ((height - 4) // 2) * ((width - 4) // 2)
+    convolutions = nn.Conv2d(channels, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2)
+    return nn.Sequential(*convolutions, nn.Flatten(), nn.Linear(features, 128), nn.ReLU(), nn.Linear(128, num_outputs))
+
+
+def _fedavg(steps: int, batch: int) -> FedAvg:
+    client = Sgd(lr=LR, batch_size=batch, steps=steps)
+    return FedAvg(client, ServerSgd(), Compressor(Dense()), Compressor(Dense()))
+
+
+def _bicompfl(kind: Callable[..., Any]) -> Callable[[int, int], Any]:
+    return lambda steps, batch: kind(client=Adam(lr=0.1, batch_size=batch, steps=steps), ess_every=0)
+
+
+CIFAR, MNIST = (3, 32, 32), (1, 28, 28)
+JOBS = {
+    "J1": Job("MLP 64-32-10", mlp, (64,), 20, 10, 8, 40, 0.3, rounds=20),
+    "J2": Job("LeNet-5", lenet5, MNIST, 10, 64, 10, 2, 2.5),
+    "J4": Job("CNN4 with BatchNorm", cnn4_bn, CIFAR, 10, 64, 3, 1.5, 3.5),
+    "J3": Job("4CNN (1,933,258)", cnn4, MNIST, 10, 128, 1, 1.2, 20, gpu_steps=10),
+    "PFL": Job("pfl-research CNN (1,626,442)", simple_cnn, CIFAR, 50, 10, 5, None, 40),
+    "GR": Job("BiCompFL-GR, 4CNN", cnn4, MNIST, 10, 128, 1, gpu_steps=10, method=_bicompfl(BiCompFLGR)),
+    "PR": Job("BiCompFL-PR, 4CNN", cnn4, MNIST, 10, 128, 1, gpu_steps=10, method=_bicompfl(BiCompFLPR)),
+}
+"""Goals in ms: J3's is that of tf32 (bf16: 12); 1,500 rounds of PFL are then one minute."""
+CPU_JOBS = ("J1", "J2", "J4", "J3")
+"""What is timed by default on a CPU."""
+
+
+def fedcomp_side(job: Job, device: torch.device, precision: str) -> Round:
+    """A function that runs complete rounds of fedcomp."""
+    per_client = job.batch * job.steps
+    x, y = _data(job)
+    raw = x.movedim(1, -1).contiguous() if len(job.shape) == 3 else x
+    dataset = Dataset("bench", Samples(raw, y), Samples(raw[:64], y[:64]), "classification", 10).to(device)
+    key = Key(("bench",))
+    model = build(job.factory, key, job.shape, 10, "classification", precision=precision)
+    shards = Shards.of(list(torch.arange(len(y)).split(per_client)), device)
+    simulation = Simulation(
+        algorithm=job.method(job.steps, job.batch),
+        dataset=dataset,
+        shards=shards,
+        model=model,
+        participation=Full(),
+        key=key,
+        rounds=1,
+        chunk_size=chunk_size(model, device, job.shape, job.batch),
+        link=Link,
+        device=device,
+        workers=Workers(1 if device.type == "cuda" else num_cores()),
+        recorder=Recorder(CudaGraphs(device)) if can_capture(device) else None,
+    )
+    if device.type == "cuda":
+        simulation, _ = planned(simulation, "auto", job.batch, job.clients, False, Path("/nonexistent/plan.json"))
+    state, ledger, index = simulation.init(), Ledger(), 0
+
+    def run() -> None:
+        nonlocal state, index
+        for _ in range(job.rounds):
+            state, _, _ = simulation.round(index, state, ledger)
+            index += 1
+
+    return run
+
+
+def naive_side(job: Job, device: torch.device) -> Round:
+    """A function that runs rounds of the plain loop: FedAvg of weights, whatever the method on the other side."""
+    x, y = (part.to(device) for part in _data(job))
+    per_client = job.batch * job.steps
+    clients = list(zip(x.split(per_client), y.split(per_client)))
+    module = job.factory(job.shape, 10).to(device)
+
+    def run() -> None:
+        for _ in range(job.rounds):
+            module.load_state_dict(naive_round(module, clients, job.batch, job.steps, LR))
+
+    return run
+
+
+def _data(job: Job) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    num = job.clients * job.batch * job.steps
+    return torch.randn(num, *job.shape, generator=generator), torch.randint(0, 10, (num,), generator=generator)

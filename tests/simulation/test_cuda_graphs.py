@@ -1,0 +1,46 @@
+"""On a GPU: replayed graphs leave the bits of the same loops run again and again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcomp.simulation.capture import CudaGraphs, Eager
+from fedcomp.simulation.local import Shards
+from fedcomp.simulation.recorded import Recorder
+from fedcomp.state import flatten
+from tests.conformance import world
+from tests.simulation.test_recorded import ALIKE, PLAIN, RAGGED
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+
+
+def _simulation(name: str, module, sizes, recorder):
+    cpu = world.simulation(PLAIN[name], module, sizes=sizes, rounds=3, participation=world.FULL)
+    device = torch.device("cuda")
+    parts = list(torch.arange(sum(sizes)).split(list(sizes)))
+    moved = {"dataset": cpu.dataset.to(device), "shards": Shards.of(parts, device), "device": device}
+    return world.variant(cpu, recorder=recorder, **moved)
+
+
+@pytest.mark.parametrize("sizes", [ALIKE, RAGGED], ids=["alike", "ragged"])
+@pytest.mark.parametrize("module", [world.mlp, world.masked_batch_norm])
+@pytest.mark.parametrize("name", PLAIN)
+def test_graphs_do_what_their_work_does(name, module, sizes, caplog) -> None:
+    states = [
+        flatten(world.run(_simulation(name, module, sizes, Recorder(capture))))
+        for capture in (CudaGraphs(torch.device("cuda")), Eager())
+    ]
+    assert not [record for record in caplog.records if "cannot be captured" in record.message]
+    for part in states[0]:
+        assert torch.equal(states[0][part], states[1][part]), part
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_recorded_rounds_are_near_those_step_by_step(name) -> None:
+    graphs, plain = (
+        flatten(world.run(_simulation(name, world.mlp, RAGGED, recorder)))
+        for recorder in (Recorder(CudaGraphs(torch.device("cuda"))), None)
+    )
+    for part in (one for one in plain if plain[one].numel()):
+        assert torch.allclose(graphs[part], plain[part], rtol=1e-4, atol=1e-5), part

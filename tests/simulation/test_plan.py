@@ -1,0 +1,178 @@
+"""Plans: chosen by what was measured, kept on disk by device and layer, kept by the run, off on a CPU unless asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.keys import Key
+from fedcomp.model.build import build
+from fedcomp.model.convolution import FORMS
+from fedcomp.participation.full import Full
+from fedcomp.run_folder import CONFIG
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation import measured, plan
+from fedcomp.simulation.local import Shards
+from fedcomp.simulation.loop import Simulation
+from fedcomp.simulation.measured import remembered, seconds_of
+from fedcomp.simulation.plan import FILE, Plan, planned
+from fedcomp.wire import Ledger
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def _network() -> nn.Module:
+    first, second = nn.Conv2d(2, 3, 3), nn.Conv2d(3, 4, 3, padding=1)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
+
+
+def _simulation(chunk_size: int = 1) -> Simulation:
+    x = torch.randn(12, 8, 8, 2, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(12) % 3
+    data = Dataset("images", Samples(x, y), Samples(x, y), "classification", 3)
+    model = build(_network, Key(("plan",)), (2, 8, 8), 3, data.task)
+    algorithm = FedAvg(Sgd(lr=0.1, batch_size=2), ServerSgd(), Compressor(Dense()), Compressor(Dense()))
+    shards = Shards.of(list(torch.arange(12).split(4)), CPU)
+    return Simulation(algorithm, data, shards, model, Full(), Key(("run",)), 2, chunk_size)
+
+
+def _timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> list[str]:
+    """Measurements answer as `times` says, by the form; returns the list that notes what was measured."""
+    asked: list[str] = []
+
+    def forms(layer, x, state, device):
+        asked.append("layer")
+        return {form: times[form] for form in FORMS}
+
+    def client(model, device, shape, batch, clients, forms):
+        asked.append("clients")
+        return times[str(clients)]
+
+    monkeypatch.setattr(plan, "_forms", forms)
+    monkeypatch.setattr(plan, "_client_seconds", client)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("times", "chosen"),
+    [
+        ({"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5}, Plan(("unfolded", "unfolded"), 2)),
+        ({"grouped": 3, "looped": 2, "unfolded": 4, "1": 1, "2": 0.94}, Plan(("looped", "looped"), 2)),
+        ({"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.96}, Plan(("grouped", "grouped"), 1)),
+        ({"grouped": 3, "looped": 2.9, "unfolded": 4, "1": 1, "2": 0.5}, Plan(("grouped", "grouped"), 2)),
+    ],
+)
+def test_the_fastest_is_taken_where_it_gains(monkeypatch, tmp_path, times, chosen) -> None:
+    _timed(monkeypatch, times)
+    simulation, settled = planned(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
+    assert settled == chosen
+    assert simulation.chunk_size == chosen.chunk_size
+    assert tuple(layer.form for layer in simulation.model.convolutions) == chosen.forms
+
+
+def test_measured_once_a_device_and_once_a_run(monkeypatch, tmp_path) -> None:
+    asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5})
+
+    def settle(run: str, device: str = "one", mode: str = "measure"):
+        monkeypatch.setattr(plan, "device_name", lambda _: device)
+        before = len(asked)
+        _, settled = planned(_simulation(), mode, 2, 3, False, tmp_path / run)
+        return settled, len(asked) - before
+
+    first, count = settle("a")
+    assert count == 4  # two layers of two clients, and one and two clients at once
+    assert settle("a") == (first, 0)  # a resumed run asks nothing
+    assert settle("b") == (first, 4)  # measure: anew
+    monkeypatch.setattr(plan, "remembered", lambda question, measure, anew: remembered(question, measure))
+    assert settle("c") == (first, 0)
+    assert settle("d", "another") == (first, 4)
+    (tmp_path / "a").write_text(json.dumps({"forms": ["looped", "grouped"], "chunk_size": 1}))
+    assert settle("a") == (Plan(("looped", "grouped"), 1), 0)
+
+
+def test_a_given_number_of_clients_stays(monkeypatch, tmp_path) -> None:
+    asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1})
+    simulation, settled = planned(_simulation(chunk_size=50), "measure", 2, 3, True, tmp_path / FILE)
+    assert (settled, simulation.chunk_size) == (Plan(("unfolded", "unfolded"), 50), 50)
+    assert asked == ["layer", "layer"]
+
+
+def test_a_cpu_plans_nothing_by_itself(monkeypatch, tmp_path) -> None:
+    asked = _timed(monkeypatch, {})
+    simulation = _simulation()
+    for mode in ("auto", "off"):
+        assert planned(simulation, mode, 2, 3, False, tmp_path / FILE) == (simulation, None)
+    assert (asked, list(tmp_path.glob("*"))) == ([], [])
+    with pytest.raises(ValueError, match="plan=fast must be one of auto, measure, off, grouped, looped, unfolded"):
+        planned(simulation, "fast", 2, 3, False, tmp_path / FILE)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_form_for_all_gives_the_same_rounds(tmp_path, form) -> None:
+    expected, ledger = _simulation(chunk_size=3), Ledger()
+    state, _, _ = expected.round(0, expected.init(), ledger)
+    simulation, settled = planned(_simulation(chunk_size=3), form, 2, 3, False, tmp_path / FILE)
+    assert settled == Plan((form, form), 3)
+    got, _, _ = simulation.round(0, simulation.init(), ledger)
+    assert torch.allclose(got.theta, state.theta, atol=1e-6)
+
+
+def test_really_measured(tmp_path) -> None:
+    """Times that were taken, on real layers; whatever is chosen is one of the candidates."""
+    _, settled = planned(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
+    assert settled is not None
+    assert settled.chunk_size in (1, 2)
+    assert set(settled.forms) <= set(FORMS)
+    kept = [json.loads(path.read_text()) for path in measured.cache_folder().glob("*.json")]
+    assert len(kept) == 3
+    assert all(0 < value < 10 for one in kept for value in one["seconds"].values())
+
+
+def test_damaged_and_unwritable_caches_are_measured_again(monkeypatch, tmp_path) -> None:
+    times = iter(range(1, 9))
+
+    def ask() -> float:
+        return remembered({"layer": 1}, lambda: {"grouped": float(next(times))})["grouped"]
+
+    assert [ask(), ask()] == [1, 1]
+    (path,) = measured.cache_folder().glob("*.json")
+    for damage in ("", "{}", '{"question": "other", "seconds": {}}', '{"question": 3, "seconds": 4}'):
+        path.write_text(damage)
+        assert ask() > 1
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert [ask(), ask()] == [6, 7]
+
+
+def test_the_shortest_run_counts() -> None:
+    calls = []
+    assert 0 <= seconds_of(lambda: calls.append(0), CPU) < 1
+    assert len(calls) == measured.REPEATS + 1
+
+
+def test_from_the_command_line(fedcomp, tmp_path, capsys) -> None:
+    assert fedcomp("rounds=1", "plan=fast") != 0
+    assert "plan=fast must be one of auto" in capsys.readouterr().err
+    assert fedcomp("rounds=1", "plan=measure", "pictures=false") == 0  # a perceptron has nothing to plan
+    (config,) = (path for path in tmp_path.rglob(CONFIG) if "plan: measure" in path.read_text())
+    assert not (config.parent / FILE).exists()
+
+
+def test_plans_change_no_other_simulation() -> None:
+    """A plan belongs to the model of its run."""
+    one, other = _simulation(), _simulation()
+    one.model.take_forms(["looped", "looped"])
+    assert [layer.form for layer in other.model.convolutions] == ["grouped", "grouped"]
