@@ -35,7 +35,7 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
 def together(request, tmp_path_factory):
     """(size, folder) after `size` processes did their work."""
     size, folder = request.param, tmp_path_factory.mktemp("ranks")
