@@ -177,8 +177,12 @@ class FedPM:
         if ctx.round == 0:
             return state.theta
         total = int(state.total[0])
+        sent = Field(state.total.to(torch.int64)[None], Unsigned(32))
+        if not total:  # nobody took part so far
+            ctx.link.broadcast(Payload({"total": sent}), cohort.size).expect(total=1)
+            return state.theta
         fields = {
-            "total": Field(state.total.to(torch.int64)[None], Unsigned(32)),
+            "total": sent,
             "ones": Field(part.take(state.ones).to(torch.int64)[None], Unsigned(bits_for(total + 1), total + 1)),
         }
         num, ones = ctx.link.broadcast(Payload(fields), cohort.size).expect(total=1, ones=part.size)

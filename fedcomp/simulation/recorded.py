@@ -63,7 +63,7 @@ class Recorder:
         if rates is None:
             self._explain(f"{type(solver).__name__} has no update_by")
             return None
-        data.computed.append(int(steps.counts.sum()))
+        kept = list(data.computed)
         loop = self._loop(data, solver, theta, stats, grad_fn)
         loop.load(data, theta, stats, grad_fn)
         numbers, batch = data.numbers(steps.position), steps.position.shape[2]
@@ -71,12 +71,14 @@ class Recorder:
             inputs, repeat = self._piece(loop, length, shape, rates.shape[1])
             _fill(inputs, data, numbers, steps.counts, rates, first, grad_fn)
             repeat()
+        loop.counted.clear()  # what a hook counts there it counts while it is recorded, or done again, or not at all
+        data.computed[:] = [*kept, int(steps.counts.sum())]
         return loop.result(data.num_steps(batching))
 
     def _loop(self, data: ChunkData, solver: MinibatchSolver, theta: Tensor, stats: Tensor, hook: Hook | None) -> Loop:
         read = () if hook is None else (hook.name, *((tensor.shape, tensor.dtype) for tensor in hook.tensors))
         name = (id(data.model), id(data.dataset), solver, theta.shape, theta.dtype, stats.shape, read)
-        loop = self._loops.pop(name, None) or Loop(Buffers.like(data, solver, theta, stats, hook), {})
+        loop = self._loops.pop(name, None) or Loop(Buffers.like(data, solver, theta, stats, hook), {}, data.computed)
         self._loops[name] = loop
         if len(self._loops) > MOST_LOOPS:
             self._loops.popitem(last=False)
@@ -108,10 +110,12 @@ class Loop:
 
     Attributes:
         buffers: what its pieces read and change. pieces: its recorded pieces with their inputs, by steps and shape.
+        counted: gradients counted on the chunk that it was made for, whose hook it keeps.
     """
 
     buffers: Buffers
     pieces: dict[tuple[int, Shape], tuple[Inputs, Work]]
+    counted: list[int | Tensor]
 
     def load(self, data: ChunkData, theta: Tensor, stats: Tensor, hook: Hook | None) -> None:
         """Put in where a round's clients start."""

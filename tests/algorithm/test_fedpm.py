@@ -70,6 +70,13 @@ def test_counts_down_are_the_probabilities_down() -> None:
     assert ledgers[1].counters()["broadcast"] == (rounds - 1) * (32 + 3 * dim)
 
 
+def test_counts_of_nobody_are_the_first_probabilities() -> None:
+    sim, ledger = world.simulation(FedPM(SCORES, downlink="counts"), participation=world.FULL), Ledger()
+    after, _, _ = sim.round(1, sim.init(), ledger)  # nobody took part in round 0
+    assert torch.isfinite(after.theta).all()
+    assert ledger.counters()["broadcast"] == 32
+
+
 @pytest.mark.parametrize("coding", ["plain", "arithmetic", "prior"])
 def test_coded_masks_are_the_same_masks(coding: str) -> None:
     plain = world.run(world.simulation(FedPM(SCORES)))

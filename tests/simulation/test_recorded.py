@@ -29,6 +29,7 @@ from fedcomp.simulation.local import ChunkData, Shards
 from fedcomp.simulation.recorded import MOST_LOOPS, Recorder
 from fedcomp.simulation.segments import LONGEST, Shape, segments
 from fedcomp.state import flatten
+from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.simulation.strict_capture import StrictCapture
 from tests.simulation.test_no_host_sync import READS
@@ -76,6 +77,18 @@ def test_alike_clients_take_the_same_steps_bit_for_bit(name, module) -> None:
         assert plain.keys() == recorded.keys()
         assert all(torch.equal(plain[part], recorded[part]) for part in plain)
     assert capture.replays > capture.recorded > 0
+
+
+@pytest.mark.parametrize("capture", [StrictCapture, Eager])
+@pytest.mark.parametrize("name", ["sgd", "fedmrn", "bicompfl"])
+@pytest.mark.parametrize("sizes", [ALIKE, RAGGED])
+def test_gradients_are_counted_once(name, sizes, capture) -> None:
+    spent = []
+    for recorder in (None, Recorder(capture())):
+        sim, ledger = world.simulation(PLAIN[name], sizes=sizes, chunk_size=3), Ledger()
+        world.run(world.variant(sim, recorder=recorder, participation=world.FULL), ledger=ledger)
+        spent.append(ledger.counters()["gradients"])
+    assert spent[0] == spent[1] > 0
 
 
 class Double:
