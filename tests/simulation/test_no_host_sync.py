@@ -8,18 +8,25 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedcomp.algorithm.bicompfl_cfl import BiCompFLCFL
+from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
+from fedcomp.algorithm.bicompfl_pr import BiCompFLPR
 from fedcomp.algorithm.cser import CSER
 from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.fedmrn import FedMRN
+from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.fedscalar import FedScalar
 from fedcomp.algorithm.kmeans import KMeans
 from fedcomp.algorithm.liec import LIEC
 from fedcomp.algorithm.mean_estimation import MeanEstimation
 from fedcomp.algorithm.neolithic import Neolithic
 from fedcomp.algorithm.power_iteration import PowerIteration
+from fedcomp.client.adam import Adam as LocalAdam
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.mrc_sign import MRCSign
 from fedcomp.compressor.sign import Sign
 from fedcomp.compressor.topk import TopK
 from fedcomp.model.centres import Centres
@@ -57,9 +64,7 @@ def test_a_round_reads_nothing(codec, module) -> None:
     uplink = Compressor(codec, ErrorFeedback())
     algorithm = FedAvg(Sgd(lr=0.1, momentum=0.9, clip_norm=1.0), Adam(), uplink, Compressor(Sign()))
     sim = world.simulation(algorithm, module, chunk_size=2)
-    importance = torch.ones(world.NUM_CLIENTS, dtype=torch.float64)
-    cohort = world.FULL.sample(sim.key, importance)  # the host draws the cohort before the round
-    fixed = world.variant(sim, participation=_Fixed(cohort))
+    fixed = _everybody(sim)
     state, ledger = fixed.init(), Ledger()
     with Counter() as counter:
         for index in range(2):
@@ -75,8 +80,7 @@ def test_a_round_reads_nothing(codec, module) -> None:
 def test_a_round_of_the_bidirectional_methods_reads_nothing(method) -> None:
     algorithm = method(Sgd(lr=0.1), ServerSgd(), Compressor(Sign()), Compressor(Sign()))
     sim = world.simulation(algorithm, world.with_batch_norm, chunk_size=2)
-    cohort = world.FULL.sample(sim.key, torch.ones(world.NUM_CLIENTS, dtype=torch.float64))
-    fixed = world.variant(sim, participation=_Fixed(cohort))
+    fixed = _everybody(sim)
     state, ledger = fixed.init(), Ledger()
     with Counter() as counter:
         for index in range(2):
@@ -90,8 +94,7 @@ def test_a_round_of_the_bidirectional_methods_reads_nothing(method) -> None:
 def test_a_round_of_scalars_reads_nothing(vector, directions, seed, downlink) -> None:
     algorithm = FedScalar(Sgd(lr=0.01), vector, "sphere", 2, directions, seed=seed, downlink=downlink)
     sim = world.simulation(algorithm, world.with_batch_norm, chunk_size=2)
-    cohort = world.FULL.sample(sim.key, torch.ones(world.NUM_CLIENTS, dtype=torch.float64))
-    fixed = world.variant(sim, participation=_Fixed(cohort))
+    fixed = _everybody(sim)
     state, ledger = fixed.init(), Ledger()
     with Counter() as counter:
         for index in range(3):
@@ -110,8 +113,7 @@ def test_a_round_makes_its_tensors_on_the_runs_device(codec, module) -> None:
     uplink = Compressor(codec, ErrorFeedback())
     algorithm = FedAvg(Sgd(lr=0.1, momentum=0.9, clip_norm=1.0), Adam(), uplink, Compressor(Sign()))
     sim = world.simulation(algorithm, module, chunk_size=2)
-    cohort = world.FULL.sample(sim.key, torch.ones(world.NUM_CLIENTS, dtype=torch.float64))
-    fixed = world.variant(sim, participation=_Fixed(cohort))
+    fixed = _everybody(sim)
     state, ledger = fixed.init(), Ledger()
     expected, _, _ = fixed.round(0, state, Ledger())
     with torch.device("meta"):
@@ -119,6 +121,36 @@ def test_a_round_makes_its_tensors_on_the_runs_device(codec, module) -> None:
         metrics = fixed.evaluate(1, after)
     assert torch.equal(after.theta, expected.theta)
     assert metrics["test/loss"] > 0
+
+
+SCORES, DENSE = LocalAdam(lr=0.1, batch_size=4), Compressor(Dense())
+MASKS = [
+    FedMRN(Sgd(lr=0.1), ServerSgd(), DENSE),
+    FedMRN(Sgd(lr=0.1), ServerSgd(), Compressor(Sign()), "signed", "gaussian", pm=False, mask_batchnorm=True),
+    FedPM(SCORES),
+    FedPM(SCORES, normalisation="trained", coding="arithmetic"),
+    BiCompFLGR(client=SCORES, block=8),
+    BiCompFLGR(client=SCORES, block=8, reconstruct=True, candidates="per_client", relay="xor"),
+    BiCompFLPR(client=SCORES, block=8),
+    BiCompFLPR(client=SCORES, block=8, optimise_prior=True),
+    BiCompFLCFL(Sgd(lr=0.1), ServerSgd(), Compressor(MRCSign(block=8))),
+]
+"""Not among them, since they do read: FedSparsify (its epochs), FedPM's counts, adaptive blocks."""
+
+
+@pytest.mark.parametrize("algorithm", MASKS, ids=lambda one: type(one).__name__)
+def test_masks_read_nothing_and_stay_on_the_device(algorithm) -> None:
+    fixed = _everybody(world.simulation(algorithm, world.masked_batch_norm, chunk_size=2))
+    state, ledger = fixed.init(), Ledger()
+    with Counter() as counter:
+        for index in range(2):
+            state, _, _ = fixed.round(index, state, ledger)
+    assert counter.reads == []
+    expected, _, _ = fixed.round(2, state, Ledger())
+    with torch.device("meta"):
+        after, _, _ = fixed.round(2, state, Ledger())
+        fixed.evaluate(3, after)
+    assert torch.equal(after.theta, expected.theta)
 
 
 TASKS = [
@@ -133,8 +165,7 @@ TASKS = [
 @pytest.mark.parametrize(("make", "module"), TASKS, ids=["power", "power-centred", "kmeans", "mean"])
 def test_tasks_read_nothing_and_stay_on_the_device(make, module, downlink) -> None:
     sim = world.simulation(make(Compressor(TopK(0.2, "index"), ErrorFeedback()), Compressor(downlink)), module)
-    cohort = world.FULL.sample(sim.key, torch.ones(world.NUM_CLIENTS, dtype=torch.float64))
-    fixed = world.variant(sim, participation=_Fixed(cohort))
+    fixed = _everybody(sim)
     state, ledger = fixed.init(), Ledger()
     with Counter() as counter:
         after, _, _ = fixed.round(0, state, ledger)
@@ -150,6 +181,12 @@ def test_the_counter_counts() -> None:
         float(torch.ones(2).sum())
         torch.ones(2).nonzero()
     assert counter.reads == ["aten::_local_scalar_dense", "aten::nonzero"]
+
+
+def _everybody(sim):
+    """The simulation with all clients in every round, who are drawn before it: the host draws cohorts."""
+    cohort = world.FULL.sample(sim.key, torch.ones(world.NUM_CLIENTS, dtype=torch.float64))
+    return world.variant(sim, participation=_Fixed(cohort))
 
 
 class _Fixed:
