@@ -1,0 +1,101 @@
+"""A GPU that is not there: torch's fake tensors say that they lie on `cuda:0`, and have shapes but no values.
+
+What would fail on a GPU whatever the numbers fails here too: an operation on tensors of two devices, a value or a shape
+that the host reads from the device. What cannot run is stood in for by the shape of its results: autograd's engine,
+which asks for a real device, and Triton's kernels for draws and for minimal random coding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+
+from fedcomp import keys
+from fedcomp.cohort import Cohort
+from fedcomp.compressor.mrc import coder
+from fedcomp.compressor.mrc.blocks import Blocks
+from fedcomp.compressor.mrc.candidates import Candidates
+from fedcomp.keys import Key
+from fedcomp.simulation.capture import Eager
+from fedcomp.simulation.local import Shards
+from fedcomp.simulation.loop import Simulation
+from fedcomp.simulation.recorded import Recorder
+from fedcomp.simulation.workers import Workers
+
+GPU = torch.device("cuda:0")
+READ = (DataDependentOutputException, DynamicOutputShapeException)
+"""What a read raises."""
+
+
+@contextmanager
+def fake_gpu() -> Iterator[None]:
+    """Inside, tensors may be made on `GPU`."""
+    with pytest.MonkeyPatch.context() as patch, FakeTensorMode(allow_non_fake_inputs=True):
+        patch.setattr(keys, "has_triton", lambda device: device == GPU)
+        patch.setattr(keys, "_by_triton", _draw)
+        patch.setattr(coder, "_encode", lambda device: _encode)
+        patch.setattr(coder, "_decode", lambda device: _decode)
+        patch.setattr(torch.autograd, "grad", _grad)
+        yield
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A participation whose cohorts were drawn before: drawing is the host's work, on numbers that are real."""
+
+    cohorts: tuple[Cohort, ...]
+
+    def sample(self, key: Key, importance: Tensor, round_index: int = 0) -> Cohort:
+        """Round `round_index`'s."""
+        return self.cohorts[round_index]
+
+
+def drawn(simulation: Simulation, rounds: int) -> Simulation:
+    """The simulation with the cohorts of its first rounds drawn."""
+    return replace(simulation, participation=Drawn(tuple(simulation.cohort(index) for index in range(rounds))))
+
+
+def moved(simulation: Simulation, recorded: bool) -> Simulation:
+    """The simulation on the GPU; `recorded`: local loops are repeated from static buffers."""
+    shards = simulation.shards
+    return replace(
+        simulation,
+        dataset=simulation.dataset.to(GPU),
+        shards=Shards(shards.order.to(GPU), shards.start.to(GPU), shards.sizes),
+        device=GPU,
+        workers=Workers(),
+        recorder=Recorder(Eager()) if recorded else None,
+    )
+
+
+def _grad(outputs: Tensor, inputs: Tensor | list[Tensor], *_: object, **__: object) -> tuple[Tensor, ...]:
+    assert outputs.device == GPU
+    return tuple(torch.zeros_like(one) for one in ([inputs] if isinstance(inputs, Tensor) else inputs))
+
+
+def _draw(name: str, seed: int | Tensor, ids: Tensor, num: int, start: int) -> Tensor:
+    assert ids.device == GPU
+    assert isinstance(seed, int) or seed.device == GPU
+    return torch.empty(len(ids), num, dtype=torch.int64 if name == "words" else torch.float32, device=GPU)
+
+
+def _encode(
+    steps: Tensor, prior: Tensor, blocks: Blocks, candidates: Candidates, coins: Tensor, repetitions: int, fraction: int
+) -> Tensor:
+    assert {one.device for one in (steps, prior, blocks.offsets, candidates.keys, coins)} == {GPU}
+    return steps.new_zeros(len(steps), repetitions, blocks.num, dtype=torch.int32)
+
+
+def _decode(indices: Tensor, prior: Tensor, blocks: Blocks, candidates: Candidates, out: Tensor) -> None:
+    assert {one.device for one in (indices, prior, blocks.owner(), candidates.keys, out)} == {GPU}
+    assert out.is_contiguous()

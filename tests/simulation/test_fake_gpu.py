@@ -1,0 +1,80 @@
+"""Every method's rounds on a GPU, as far as they can be run without one: one device, nothing read back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.assemble import assemble
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.keys import Key
+from fedcomp.model.build import build
+from fedcomp.model.cnn_bn import cnn4_bn
+from fedcomp.model.convolution import FORMS
+from fedcomp.model.stacked import Stacked
+from fedcomp.participation.full import Full
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.local import Shards
+from fedcomp.simulation.loop import Simulation
+from fedcomp.wire import Ledger
+from tests.simulation.fake_gpu import GPU, READ, drawn, fake_gpu, moved
+from tests.test_configs import CHOICES, CPU, NEEDS, _compose
+
+GROUPS = ("algorithm", "client", "compressor", "participation", "server")
+CASES = [f"{group}={choice}" for group, choice in CHOICES if group in GROUPS and choice != "m3"]
+"""All but M3, whose coin the host draws within the round: there its numbers are fake too."""
+READERS = ["algorithm=fedsparsify"]
+"""Methods whose rounds read back, as README says."""
+ROUNDS = 2
+SMALL = ["num_clients=60", "chunk_size=40"]
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["plain", "recorded"])
+@pytest.mark.parametrize("choice", CASES)
+def test_rounds(choice: str, recorded: bool) -> None:
+    assembled, _ = assemble(_compose(choice, *NEEDS.get(choice.split("=")[1], []), *SMALL), CPU)
+    simulation = drawn(assembled, ROUNDS)
+    with fake_gpu():
+        if choice in READERS:
+            with pytest.raises(READ):
+                _rounds(moved(simulation, recorded))
+        else:
+            _rounds(moved(simulation, recorded))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("form", FORMS)
+def test_convolutions(form: str, precision: str) -> None:
+    numbers = torch.arange(60)
+    images = torch.randint(0, 256, (60, 16, 16, 3), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    data = Dataset("images", Samples(images, numbers % 10), Samples(images, numbers % 10), "classification", 10)
+    model = build(cnn4_bn, Key(("conv",)), (3, 16, 16), 10, data.task, precision=precision)
+    assert isinstance(model, Stacked)
+    model.take_forms([form] * len(model.convolutions))
+    dense = Compressor(Dense())
+    algorithm = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), dense, dense)
+    shards = Shards.of(list(numbers.split([20, 13, 27])), CPU)
+    simulation = Simulation(algorithm, data, shards, model, Full(), Key(("run",)), ROUNDS, chunk_size=2)
+    with fake_gpu():
+        _rounds(moved(drawn(simulation, ROUNDS), recorded=True))
+
+
+def test_mixed_devices_and_reads_are_noticed() -> None:
+    with fake_gpu():
+        there = torch.ones(3, device=GPU)
+        with pytest.raises(RuntimeError, match="same device"):
+            there + torch.ones(3)
+        for read in (float, torch.nonzero):
+            with pytest.raises(READ):
+                read(there.sum())
+
+
+def _rounds(simulation) -> None:
+    state, ledger = simulation.init(), Ledger()
+    for index in range(ROUNDS):
+        state, _, metrics = simulation.round(index, state, ledger)
+        assert all(value.device == GPU for value in metrics.values())
