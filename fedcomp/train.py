@@ -70,8 +70,8 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
         with _told(folder):
             with peers.by_turns():
                 simulation, parts = assemble(config, device)
-            simulation, plan = _planned(simulation, config, folder, peers)
             simulation = peers.share(simulation, config.chunk_size, config.threads)
+            simulation, plan = _planned(simulation, config, folder, peers)
             rounds = repeated(simulation, config)
         _draw_partition(simulation.dataset, parts, config, folder)
         facts, note = _facts(simulation), _note(progress)
@@ -99,8 +99,8 @@ def _follow(config: DictConfig, plain: dict[str, Any], device: torch.device, pee
     _settle(device, config.precision.name)
     with peers.by_turns():
         simulation, _ = assemble(config, device)
-    simulation, _ = _planned(simulation, config, run_folder(plain), peers)
     simulation = peers.share(simulation, config.chunk_size, config.threads)
+    simulation, _ = _planned(simulation, config, run_folder(plain), peers)
     info = RunInfo(run_folder(plain), config.name, config_hash(plain), config.seed, plain)
     with Progress("quiet") as progress:
         rounds, often = repeated(simulation, config), (config.eval_every, config.checkpoint_every)
@@ -118,10 +118,14 @@ def _settle(device: torch.device, precision: str) -> None:
 
 
 def _planned(simulation: Simulation, config: DictConfig, folder: Path, peers: Peers) -> tuple[Simulation, Plan | None]:
-    """The simulation with its plan; several processes measure nothing, since all have to compute alike."""
-    mode = config.plan if isinstance(peers, Alone) or config.plan not in ("auto", "measure") else "off"
-    most = math.ceil(float(simulation.participation.inclusion(config.num_clients).sum()))
-    return planned(simulation, mode, config.client.batch_size, most, config.chunk_size is not None, folder / PLAN)
+    """The simulation with its plan. Of several processes the leader makes it, for all have to compute alike."""
+    plan: Plan | None = None
+    if peers.leads:
+        most = math.ceil(float(simulation.participation.inclusion(config.num_clients).sum()))
+        options = config.client.batch_size, most, config.chunk_size is not None, folder / PLAN
+        plan = planned(simulation, config.plan, *options)
+    plan = peers.told(plan)
+    return (simulation if plan is None else plan.applied_to(simulation)), plan
 
 
 @contextlib.contextmanager

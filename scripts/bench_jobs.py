@@ -127,7 +127,8 @@ def fedcomp_side(job: Job, device: torch.device, precision: str) -> Round:
         recorder=Recorder(CudaGraphs(device)) if can_capture(device) else None,
     )
     if device.type == "cuda":
-        simulation, _ = planned(simulation, "auto", job.batch, job.clients, False, Path("/nonexistent/plan.json"))
+        plan = planned(simulation, "auto", job.batch, job.clients, False, Path("/nonexistent/plan.json"))
+        simulation = simulation if plan is None else plan.applied_to(simulation)
     state, ledger, index = simulation.init(), Ledger(), 0
 
     def run() -> None:

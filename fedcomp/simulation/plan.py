@@ -45,14 +45,20 @@ class Plan:
     forms: tuple[str, ...]
     chunk_size: int
 
+    def applied_to(self, simulation: Simulation) -> Simulation:
+        """The simulation that computes so. Its model, a `Stacked`, takes the forms."""
+        assert isinstance(simulation.model, Stacked)
+        simulation.model.take_forms(self.forms)
+        return replace(simulation, chunk_size=self.chunk_size)
+
     def __str__(self) -> str:
         return f"plan: chunks of {self.chunk_size}, convolutions {', '.join(self.forms)}"
 
 
 def planned(
     simulation: Simulation, mode: str, batch_size: int, most_clients: int, fixed_chunk: bool, path: Path
-) -> tuple[Simulation, Plan | None]:
-    """The simulation with its plan, and the plan; None where nothing was chosen.
+) -> Plan | None:
+    """The plan of a simulation's convolutions; None where nothing was chosen.
 
     Args:
         mode: auto (what was measured on such a GPU, else measured now; on a CPU as off), measure (now, on any device),
@@ -67,9 +73,9 @@ def planned(
         raise ValueError(f"plan={mode} must be one of {', '.join(MODES)}")
     model, device = simulation.model, simulation.device
     if not isinstance(model, Stacked) or not model.convolutions:
-        return simulation, None
+        return None
     if mode == "off" or (mode == "auto" and device.type == "cpu"):
-        return simulation, None
+        return None
     size = min(simulation.chunk_size, most_clients)
     if mode in FORMS:
         plan = Plan((mode,) * len(model.convolutions), simulation.chunk_size)
@@ -83,8 +89,7 @@ def planned(
         if plan.chunk_size == size:
             plan = replace(plan, chunk_size=simulation.chunk_size)
         write_atomically(path, json.dumps(asdict(plan)).encode())
-    model.take_forms(plan.forms)
-    return replace(simulation, chunk_size=plan.chunk_size), plan
+    return plan
 
 
 def measured_plan(

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from torch import nn
 
+from fedcomp import train
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
@@ -18,6 +20,7 @@ from fedcomp.keys import Key
 from fedcomp.model.build import build
 from fedcomp.model.convolution import FORMS
 from fedcomp.participation.full import Full
+from fedcomp.peers import Alone
 from fedcomp.run_folder import CONFIG
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation import measured, plan
@@ -78,8 +81,9 @@ def _timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> list[str
 )
 def test_the_fastest_is_taken_where_it_gains(monkeypatch, tmp_path, times, chosen) -> None:
     _timed(monkeypatch, times)
-    simulation, settled = planned(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
+    settled = planned(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
     assert settled == chosen
+    simulation = settled.applied_to(_simulation())
     assert simulation.chunk_size == chosen.chunk_size
     assert tuple(layer.form for layer in simulation.model.convolutions) == chosen.forms
 
@@ -90,7 +94,7 @@ def test_measured_once_a_device_and_once_a_run(monkeypatch, tmp_path) -> None:
     def settle(run: str, device: str = "one", mode: str = "measure"):
         monkeypatch.setattr(plan, "device_name", lambda _: device)
         before = len(asked)
-        _, settled = planned(_simulation(), mode, 2, 3, False, tmp_path / run)
+        settled = planned(_simulation(), mode, 2, 3, False, tmp_path / run)
         return settled, len(asked) - before
 
     first, count = settle("a")
@@ -106,8 +110,8 @@ def test_measured_once_a_device_and_once_a_run(monkeypatch, tmp_path) -> None:
 
 def test_a_given_number_of_clients_stays(monkeypatch, tmp_path) -> None:
     asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1})
-    simulation, settled = planned(_simulation(chunk_size=50), "measure", 2, 3, True, tmp_path / FILE)
-    assert (settled, simulation.chunk_size) == (Plan(("unfolded", "unfolded"), 50), 50)
+    settled = planned(_simulation(chunk_size=50), "measure", 2, 3, True, tmp_path / FILE)
+    assert settled == Plan(("unfolded", "unfolded"), 50)
     assert asked == ["layer", "layer"]
 
 
@@ -115,7 +119,7 @@ def test_a_cpu_plans_nothing_by_itself(monkeypatch, tmp_path) -> None:
     asked = _timed(monkeypatch, {})
     simulation = _simulation()
     for mode in ("auto", "off"):
-        assert planned(simulation, mode, 2, 3, False, tmp_path / FILE) == (simulation, None)
+        assert planned(simulation, mode, 2, 3, False, tmp_path / FILE) is None
     assert (asked, list(tmp_path.glob("*"))) == ([], [])
     with pytest.raises(ValueError, match="plan=fast must be one of auto, measure, off, grouped, looped, unfolded"):
         planned(simulation, "fast", 2, 3, False, tmp_path / FILE)
@@ -125,15 +129,41 @@ def test_a_cpu_plans_nothing_by_itself(monkeypatch, tmp_path) -> None:
 def test_one_form_for_all_gives_the_same_rounds(tmp_path, form) -> None:
     expected, ledger = _simulation(chunk_size=3), Ledger()
     state, _, _ = expected.round(0, expected.init(), ledger)
-    simulation, settled = planned(_simulation(chunk_size=3), form, 2, 3, False, tmp_path / FILE)
+    settled = planned(_simulation(chunk_size=3), form, 2, 3, False, tmp_path / FILE)
     assert settled == Plan((form, form), 3)
+    simulation = settled.applied_to(_simulation(chunk_size=3))
     got, _, _ = simulation.round(0, simulation.init(), ledger)
     assert torch.allclose(got.theta, state.theta, atol=1e-6)
 
 
+class _Peer(Alone):
+    """One of two processes; what the leader says is left in `said`."""
+
+    def __init__(self, leads: bool, said: list[Plan | None]) -> None:
+        self.leads, self.said = leads, said
+
+    def told(self, value: Plan | None) -> Plan | None:
+        if self.leads:
+            self.said.append(value)
+        return self.said[0]
+
+
+@pytest.mark.parametrize(("mode", "chosen"), [("measure", ("unfolded", "unfolded")), ("off", ("grouped", "grouped"))])
+def test_the_leader_plans_for_all_processes(monkeypatch, tmp_path, mode, chosen) -> None:
+    asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5})
+    options = {"plan": mode, "num_clients": 3, "chunk_size": None, "client": {"batch_size": 2}}
+    said: list[Plan | None] = []
+    for leads in (True, False):
+        before = len(asked)
+        simulation, _ = train._planned(_simulation(), OmegaConf.create(options), tmp_path, _Peer(leads, said))
+        assert tuple(layer.form for layer in simulation.model.convolutions) == chosen
+        assert simulation.chunk_size == (2 if mode == "measure" else 1)
+        assert (len(asked) > before) == (leads and mode == "measure")
+
+
 def test_really_measured(tmp_path) -> None:
     """Times that were taken, on real layers; whatever is chosen is one of the candidates."""
-    _, settled = planned(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
+    settled = planned(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
     assert settled is not None
     assert settled.chunk_size in (1, 2)
     assert set(settled.forms) <= set(FORMS)
