@@ -1,13 +1,14 @@
 #!/usr/bin/env python
 """`make bench`: whole rounds of fedcomp against the plain loop of `naive_loop.py`, as ratios, in one run.
 
-Both sides train the same number of clients on the same data with the same batch size, steps and learning rate, each in
-a process of its own, in turn: A B C A B C. The ratio is the median over turns. fedcomp's side is the complete round,
-with drawing batches, messages, ledger and server step; the rival is as everybody writes it, torch's defaults included
-(on a GPU: products in float32, convolutions in TensorFloat-32). Both wait for a GPU at the end of a measurement. "copy"
-and "matmul" are the least time that the local steps need at the device's measured rates of copying and of matrix
-products (`ceilings.py`), in per cent of our time. "to malloc" is the ratio to a rival that is given fedcomp's setting
-of malloc; MiB are peaks of the whole process, or of a GPU's memory; faults are page faults a round.
+All sides train the same number of clients on the same data with the same batch size, steps and learning rate, each in
+a process of its own, in turn: A B C A B C. A ratio is the median over turns. fedcomp's side is the complete round, with
+drawing batches, messages, ledger and server step; the rival is as everybody writes it, torch's defaults included (on a
+GPU: products in float32, convolutions in TensorFloat-32). All wait for a GPU at the end of a measurement. "copy" and
+"matmul" are the least time that the local steps need at the device's measured rates of copying and of matrix products
+(`ceilings.py`), in per cent of our time; MiB are peaks of the whole process, or of a GPU's memory. Further ratios: to
+the loop without waste of `lean_loop.py` ("lean"); on a CPU, where that one has fedcomp's setting of malloc, also to its
+run in one thread ("lean, 1"), and to the plain loop with that setting ("malloc"). Faults are page faults a round.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fedcomp.model.precision import PRECISIONS, set_tf32
 from fedcomp.simulation.malloc import keep_freed_memory
 from fedcomp.simulation.workers import num_cores
-from scripts.bench_jobs import CPU_JOBS, JOBS, Job, fedcomp_side, naive_side
+from scripts.bench_jobs import CPU_JOBS, JOBS, Job, fedcomp_side, lean_side, naive_side
 from scripts.ceilings import Ceilings, least_bytes, measure, operations
 
-CPU_SIDES, GPU_SIDES = ("naive", "naive+malloc", "fedcomp"), ("naive", "fedcomp")
+CPU_SIDES = "naive", "naive+malloc", "lean", "lean, 1 thread", "fedcomp"
+GPU_SIDES = "naive", "lean", "fedcomp"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,13 @@ def serve(job: Job, side: str, device: torch.device, precision: str) -> None:
         set_tf32(precision, device)
         if not gpu:
             torch.set_num_threads(1)  # as `train` does: threads share chunks instead
-    run = fedcomp_side(job, device, precision) if side == "fedcomp" else naive_side(job, device)
+        run = fedcomp_side(job, device, precision)
+    elif side.startswith("lean"):
+        if side != "lean":
+            torch.set_num_threads(1)
+        run = lean_side(job, device)
+    else:
+        run = naive_side(job, device)
     turns, start = 0, 0
     for _ in sys.stdin:
         began = time.perf_counter()
@@ -84,9 +92,11 @@ def compare(name: str, options: argparse.Namespace, ceilings: Ceilings) -> str:
         f"{100 * least_bytes(job) / ceilings.copy / best:6.1f} {100 * operations(job) / ceilings.product / best:7.1f} "
         f"{found['naive'].peak:9.0f} {ours.peak:8.0f}"
     )
+    row = f"{row} {_ratio(found, 'lean'):6.1f}"
     if device.type == "cuda":
         return row
-    return f"{row} {_ratio(found, 'naive+malloc'):9.1f} {found['naive'].faults:12.0f} {ours.faults:11.0f}"
+    more = _ratio(found, "lean, 1 thread"), _ratio(found, "naive+malloc")
+    return f"{row} {more[0]:7.1f} {more[1]:6.1f} {found['naive'].faults:12.0f} {ours.faults:11.0f}"
 
 
 def _served(name: str, options: argparse.Namespace, sides: tuple[str, ...]) -> dict[str, Served]:
@@ -150,8 +160,9 @@ def main() -> None:
         "matmul %",
         "naive MiB",
         "ours MiB",
+        "  lean",
     )
-    more = () if gpu else ("to malloc", "naive faults", "ours faults")
+    more = () if gpu else ("lean, 1", "malloc", "naive faults", "ours faults")
     print(f"    {'a round of':56s} {' '.join((*titles, *more))}")
     for name in options.jobs or (JOBS if gpu else CPU_JOBS):
         print(compare(name, options, ceilings), flush=True)

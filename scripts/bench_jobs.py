@@ -1,4 +1,4 @@
-"""The rounds that `bench.py` times, and the plain loop's side of them."""
+"""The rounds that `bench.py` times, and the rivals' sides of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ from fedcomp.simulation.plan import planned
 from fedcomp.simulation.recorded import Recorder
 from fedcomp.simulation.workers import Workers, num_cores
 from fedcomp.wire import Ledger, Link
-from scripts.naive_loop import naive_round
+from scripts.lean_loop import lean_rounds
+from scripts.naive_loop import ClientData, naive_round
 
 LR = 0.05
 Round = Callable[[], None]
@@ -142,9 +143,7 @@ def fedcomp_side(job: Job, device: torch.device, precision: str) -> Round:
 
 def naive_side(job: Job, device: torch.device) -> Round:
     """A function that runs rounds of the plain loop: FedAvg of weights, whatever the method on the other side."""
-    x, y = (part.to(device) for part in _data(job))
-    per_client = job.batch * job.steps
-    clients = list(zip(x.split(per_client), y.split(per_client)))
+    clients = _clients(job, device)
     module = job.factory(job.shape, 10).to(device)
 
     def run() -> None:
@@ -152,6 +151,24 @@ def naive_side(job: Job, device: torch.device) -> Round:
             module.load_state_dict(naive_round(module, clients, job.batch, job.steps, LR))
 
     return run
+
+
+def lean_side(job: Job, device: torch.device) -> Round:
+    """A function that runs rounds of the lean loop, as `naive_side` does of the plain one."""
+    clients = _clients(job, device)
+    round_of_lean = lean_rounds(job.factory(job.shape, 10).to(device), clients, job.batch, job.steps, LR)
+
+    def run() -> None:
+        for _ in range(job.rounds):
+            round_of_lean()
+
+    return run
+
+
+def _clients(job: Job, device: torch.device) -> list[ClientData]:
+    x, y = (part.to(device) for part in _data(job))
+    per_client = job.batch * job.steps
+    return list(zip(x.split(per_client), y.split(per_client)))
 
 
 def _data(job: Job) -> tuple[torch.Tensor, torch.Tensor]:
