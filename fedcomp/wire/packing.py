@@ -1,14 +1,17 @@
-"""Payloads to bytes and back: the proof that a message really is as small as the ledger says."""
+"""Payloads to bytes and back: the proof that a message really is as small as the ledger says.
+
+Bits are made and read on the device of the payload; what crosses to the host and back are finished octets.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from fedcomp.wire.coding import Coding, Unsigned, bits_for
+from fedcomp.wire.coding.octets import gather, spread
 from fedcomp.wire.errors import WireError
 from fedcomp.wire.payload import Field, Payload
 
@@ -34,7 +37,7 @@ class FieldLayout:
     @property
     def count_coding(self) -> Unsigned:
         """How the number of a ragged row's entries is written."""
-        return Unsigned(bits_for(self.num + 1), self.num + 1)
+        return _count_coding(self.num)
 
 
 Layout = Mapping[str, FieldLayout]
@@ -49,14 +52,14 @@ def pack(payload: Payload, row: int) -> bytes:
     """The bytes of one row's message; the last byte is filled up with zeros."""
     bits = []
     for field in payload.fields.values():
-        data = field.data[row].cpu()
+        data = field.data[row]
         if field.count is not None:
             sent = int(field.count[row])
             if not field.count_known:
-                bits.append(_field_layout(field).count_coding.write(torch.tensor([sent])))
+                bits.append(_count_coding(field.data.shape[1]).write(torch.tensor([sent], device=data.device)))
             data = data[:sent]
         bits.append(field.coding.write(data))
-    return np.packbits(np.concatenate(bits)).tobytes()
+    return gather(torch.cat(bits) if len(bits) > 1 else bits[0]).cpu().numpy().tobytes()
 
 
 def unpack(messages: list[bytes], known: Layout, device: torch.device) -> Payload:
@@ -66,17 +69,21 @@ def unpack(messages: list[bytes], known: Layout, device: torch.device) -> Payloa
         WireError: bytes that no sender of this layout can have written: cut, padded, or with an entry that is not
             allowed. It names the field.
     """
-    rows = [_read(message, row, known) for row, message in enumerate(messages)]
+    rows = [_read(message, row, known, device) for row, message in enumerate(messages)]
     fields = {}
     for name, part in known.items():
-        data = torch.zeros(len(rows), part.num, dtype=part.dtype)
-        count = torch.zeros(len(rows), dtype=torch.int64)
+        make = torch.zeros if part.ragged else torch.empty
+        data = make(len(rows), part.num, dtype=part.dtype, device=device)
         for index, row in enumerate(rows):
-            count[index] = row[name].shape[0]
-            data[index, : row[name].shape[0]] = row[name]
-        sent = count.to(device) if part.ragged else None
-        fields[name] = Field(data.to(device), part.coding, sent, part.known_counts is not None)
+            data[index, : len(row[name])] = row[name]
+        count = torch.tensor([len(row[name]) for row in rows], device=device) if part.ragged else None
+        fields[name] = Field(data, part.coding, count, part.known_counts is not None)
     return Payload(fields)
+
+
+def _count_coding(num: int) -> Unsigned:
+    """How the number of entries of a row is written that has at most `num`."""
+    return Unsigned(bits_for(num + 1), num + 1)
 
 
 def _field_layout(field: Field) -> FieldLayout:
@@ -84,8 +91,8 @@ def _field_layout(field: Field) -> FieldLayout:
     return FieldLayout(field.data.shape[1], field.coding, field.data.dtype, field.count is not None, known)
 
 
-def _read(message: bytes, index: int, known: Layout) -> dict[str, torch.Tensor]:
-    bits = np.unpackbits(np.frombuffer(message, np.uint8))
+def _read(message: bytes, index: int, known: Layout, device: torch.device) -> dict[str, torch.Tensor]:
+    bits = spread(_octets(message).to(device))
     row, at = {}, 0
     for name, part in known.items():
         try:
@@ -98,6 +105,16 @@ def _read(message: bytes, index: int, known: Layout) -> dict[str, torch.Tensor]:
             row[name], at = part.coding.read(bits, at, num, part.dtype)
         except WireError as error:
             raise WireError(f"field {name} of row {index}: {error}") from None
-    if len(bits) - at >= 8 or bits[at:].any():
-        raise WireError(f"row {index}: {len(bits) - at} bits after the last field, not the zeros that fill up a byte")
+    left = len(bits) - at
+    if left >= 8 or (left and message[-1] & ((1 << left) - 1)):
+        raise WireError(f"row {index}: {left} bits after the last field, not the zeros that fill up a byte")
     return row
+
+
+def _octets(message: bytes) -> torch.Tensor:
+    """The bytes of a message; a tensor needs some that may be written to, and at least one."""
+    return (
+        torch.frombuffer(bytearray(message), dtype=torch.uint8)
+        if message
+        else torch.empty(0, dtype=torch.uint8, device="cpu")
+    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
 from fedcomp.wire.coding import Ascending, Bitmap, Digits, Elias, Float, Rice, RunLength, Shortest, Unsigned, bits_for
 
 
-def _text(bits: np.ndarray) -> str:
+def _text(bits: torch.Tensor) -> str:
     return "".join(map(str, bits.tolist()))
 
 

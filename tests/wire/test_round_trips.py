@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -55,7 +54,7 @@ def _check(coding: Coding, row: torch.Tensor) -> None:
     padded = torch.cat((row, torch.zeros_like(row[:1])))
     ragged = coding.bits(torch.stack((padded, padded)), torch.tensor([len(row), 0]))
     assert ragged.tolist() == [len(bits), len(coding.write(row[:0]))]
-    message = np.concatenate([np.ones(3, np.uint8), bits, np.ones(5, np.uint8)])
+    message = torch.cat((torch.ones(3, dtype=torch.uint8), bits, torch.ones(5, dtype=torch.uint8)))
     back, end = coding.read(message, 3, len(row), row.dtype)
     assert torch.equal(back, row) or (row.is_floating_point() and row.isnan().any())
     assert back.dtype == row.dtype

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -22,13 +21,14 @@ from fedcomp.wire.coding import (
     Shortest,
     Unsigned,
 )
+from fedcomp.wire.coding.octets import spread
 from fedcomp.wire.packing import FieldLayout, layout, pack, unpack
 
 CPU = torch.device("cpu")
 
 
-def _bits(text: str) -> np.ndarray:
-    return np.array([int(bit) for bit in text.replace(" ", "")], np.uint8)
+def _bits(text: str) -> torch.Tensor:
+    return torch.tensor([int(bit) for bit in text.replace(" ", "")], dtype=torch.uint8)
 
 
 REFUSED = [
@@ -69,7 +69,7 @@ CODINGS = [
 @given(message=st.binary(max_size=24), num=st.integers(0, 20))
 @settings(max_examples=60, deadline=None)
 def test_any_bits_are_read_or_refused(coding: Coding, message: bytes, num: int) -> None:
-    bits = np.unpackbits(np.frombuffer(message, np.uint8))
+    bits = spread(torch.tensor(list(message), dtype=torch.uint8))
     try:
         row, end = coding.read(bits, 0, num, torch.int64)
     except WireError:

@@ -5,7 +5,8 @@ what is already written. A one has the probability T / 2^16, T in [1, 2^16 - 1],
 
 How long a row gets follows from its bits alone, without coding them: with c(T) = floor(-log2(T / 2^16) 2^20) + 2, it is
 ceil(sum c / 2^20) + 1 bits, at most 2^-19 an entry and two bits above the ideal. The coder never needs more (its own
-rounding costs less than 2^-23 an entry) and fills up to that; `bits` therefore counts on any device, exactly.
+rounding costs less than 2^-23 an entry) and fills up to that; `bits` therefore counts on any device, exactly. Each bit
+hangs on those before, so `write` and `read` copy entries and bits to the host and back.
 
 Shape legend: M rows (senders), n entries a row.
 """
@@ -19,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import bits_for, check_below, to_row
+from fedcomp.wire.coding.contract import bits_for, to_row
 from fedcomp.wire.coding.fixed import Unsigned
 from fedcomp.wire.errors import WireError
 
@@ -53,7 +54,29 @@ class Arithmetic:
         body = _length(ones * one + (num - ones) * zero)
         return torch.where((ones == 0) | (ones == num), 0, body) + bits_for(num + 1)
 
-    def write(self, row: Tensor) -> np.ndarray:
+    def write(self, row: Tensor) -> Tensor:
+        return torch.from_numpy(self._written(row.cpu())).to(row.device)
+
+    def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+        from fedcomp.wire.coding import arithmetic_numba
+
+        at = start
+        if self.probability is not None:
+            thresholds = self._thresholds(num).cpu()
+        else:
+            sent, at = Unsigned(bits_for(num + 1), num + 1).read(bits, start, 1, torch.int64)
+            ones = int(sent)
+            if ones in (0, num):
+                return to_row(bits.new_full((num,), ones // max(num, 1)), dtype), at
+            thresholds = _share(sent.cpu(), num).expand(num)
+        row = torch.from_numpy(arithmetic_numba.decode(bits[at:].cpu().numpy(), thresholds.numpy()))
+        written = self._written(row)
+        if not np.array_equal(bits[start : start + len(written)].cpu().numpy(), written):
+            raise WireError(f"these bits are not the arithmetic code of {num} entries")
+        return to_row(row.to(bits.device), dtype), start + len(written)
+
+    def _written(self, row: Tensor) -> np.ndarray:
+        """The bits of a row on the host."""
         from fedcomp.wire.coding import arithmetic_numba
 
         num, values = row.shape[0], row.numpy().astype(np.uint8)
@@ -62,29 +85,11 @@ class Arithmetic:
         if self.probability is not None:
             return arithmetic_numba.encode(values, self._thresholds(num).cpu().numpy(), total)
         ones = int(values.sum())
-        header = Unsigned(bits_for(num + 1)).write(torch.tensor([ones]))
+        header = Unsigned(bits_for(num + 1)).write(torch.tensor([ones])).numpy()
         if ones in (0, num):
             return header
         thresholds = _share(torch.tensor([ones]), num).expand(num).numpy()
         return np.concatenate((header, arithmetic_numba.encode(values, thresholds, total - len(header))))
-
-    def read(self, bits: np.ndarray, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
-        from fedcomp.wire.coding import arithmetic_numba
-
-        at = start
-        if self.probability is not None:
-            thresholds = self._thresholds(num).cpu()
-        else:
-            sent, at = Unsigned(bits_for(num + 1)).read(bits, start, 1, torch.int64)
-            check_below(sent.numpy(), num + 1)
-            if int(sent) in (0, num):
-                return to_row(np.full(num, int(sent) // max(num, 1)), dtype), at
-            thresholds = _share(sent, num).expand(num)
-        row = to_row(arithmetic_numba.decode(bits[at:], thresholds.numpy()), dtype)
-        written = self.write(row)
-        if not np.array_equal(bits[start : start + len(written)], written):
-            raise WireError(f"these bits are not the arithmetic code of {num} entries")
-        return row, start + len(written)
 
     def _thresholds(self, num: int) -> Tensor:
         """[n] int64 T."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import bits_for, take, to_row
+from fedcomp.wire.coding.contract import bits_for, extremes, holder, take, to_row
 from fedcomp.wire.coding.fixed import Unsigned
+from fedcomp.wire.coding.integers import blocks, octets_of, unsigned_of
+from fedcomp.wire.coding.octets import gather, spread
 from fedcomp.wire.errors import WireError
 
 
@@ -46,52 +47,78 @@ class Digits:
             octets = octets + (left > most)
         return 8 * octets
 
-    def write(self, row: Tensor) -> np.ndarray:
+    def write(self, row: Tensor) -> Tensor:
         held = _held(self.base)
         if held is None:
             return Unsigned(bits_for(self.base), self.base).write(row)
-        digits, group = row.numpy(), held[-1]
-        assert digits.size == 0 or (digits.min() >= 0 and digits.max() < self.base), (
-            f"entries from {digits.min()} to {digits.max()} do not fit in base {self.base}"
-        )
-        whole = digits.size // group * group
-        bits = [self._write_groups(digits[:whole].reshape(-1, group), len(held) - 1)]
-        if whole < digits.size:
-            bits.append(self._write_groups(digits[None, whole:], _octets(held, digits.size - whole)))
-        return np.concatenate(bits)
+        least, most = extremes(row) or (0, -1)
+        fits = least >= 0 and most < self.base
+        assert fits, f"entries from {least} to {most} do not fit in base {self.base}"
+        group = held[-1]
+        whole = row.shape[0] // group * group
+        octets = [self._write_groups(row[:whole].view(-1, group), len(held) - 1)]
+        if whole < row.shape[0]:
+            octets.append(self._write_groups(row[None, whole:], _octets(held, row.shape[0] - whole)))
+        return spread(torch.cat(octets))
 
-    def read(self, bits: np.ndarray, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+    def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         held = _held(self.base)
         if held is None:
             return Unsigned(bits_for(self.base), self.base).read(bits, start, num, dtype)
-        octets = np.packbits(take(bits, start, self.fixed_bits(num)))
-        digits, size, group = np.empty(num, f"u{_carrier(bits_for(self.base))}"), len(held) - 1, held[-1]
+        octets = gather(take(bits, start, self.fixed_bits(num)))
+        digits, size, group = bits.new_empty(num, dtype=holder(self.base, dtype)), len(held) - 1, held[-1]
         whole = num // group
-        self._read_groups(octets[: whole * size].reshape(whole, size), digits[: whole * group].reshape(whole, group))
+        self._read_groups(octets[: whole * size], size, digits[: whole * group].view(whole, group))
         if whole * group < num:
-            self._read_groups(octets[None, whole * size :], digits[None, whole * group :])
+            self._read_groups(octets[whole * size :], len(octets) - whole * size, digits[None, whole * group :])
         return to_row(digits, dtype), start + self.fixed_bits(num)
 
-    def _write_groups(self, digits: np.ndarray, size: int) -> np.ndarray:
-        """The bits of digits [groups, g], each group in `size` bytes, most significant first."""
-        carrier = _carrier(8 * size)
-        number = np.zeros(len(digits), f"u{carrier}")
-        for column in digits.T[::-1]:
-            number *= number.dtype.type(self.base)
-            number += column.astype(number.dtype)
-        octets = number.astype(f">u{carrier}").view(np.uint8).reshape(-1, carrier)[:, carrier - size :]
-        return np.unpackbits(octets.reshape(-1))
+    def _write_groups(self, digits: Tensor, size: int) -> Tensor:
+        """The octets of digits [groups, g], each group in `size` of them, most significant first."""
+        numbers, num = digits.new_zeros(len(digits), dtype=torch.uint8 if size == 1 else torch.int64), digits.shape[1]
+        narrow = torch.uint8 if size == 1 else torch.int32
+        short = num if size == 1 else self._most_digits(31)  # so many at a time
+        for part in blocks(digits):
+            for start in reversed(range(0, num, short)):
+                piece: Tensor | int = 0
+                for column in reversed(digits[part, start : start + short].unbind(1)):
+                    piece = torch.add(column.to(narrow), piece, alpha=self.base)
+                numbers[part].mul_(self.base**short).add_(piece)
+        return octets_of(numbers, size)
 
-    def _read_groups(self, octets: np.ndarray, digits: np.ndarray) -> None:
-        """Fill digits [groups, g] from octets [groups, size]."""
-        size, carrier = octets.shape[1], _carrier(8 * octets.shape[1])
-        wide = np.zeros((len(octets), carrier), np.uint8)
-        wide[:, carrier - size :] = octets
-        number = wide.view(f">u{carrier}").reshape(-1).astype(f"=u{carrier}")
-        for place in range(digits.shape[1]):
-            number, digits[:, place] = np.divmod(number, number.dtype.type(self.base))
-        if number.any():
-            raise WireError(f"a group of {digits.shape[1]} digits that is no number of base {self.base}")
+    def _read_groups(self, octets: Tensor, size: int, digits: Tensor) -> None:
+        """Fill digits [groups, g] from octets [groups size]."""
+        numbers, num = unsigned_of(octets, size), digits.shape[1]
+        exact = self._most_digits(53)  # quotients of integers that a float holds do not round up to an integer
+        beyond = []
+        for part in blocks(digits):
+            for start, rest in zip((0, exact), _pieces(numbers[part], size, self.base**exact), strict=False):
+                base = rest.new_full((), self.base)  # by a bare number a GPU multiplies with its rounded inverse
+                for place in range(start, min(start + exact, num)):
+                    above = (rest / base).floor_()
+                    digits[part, place] = torch.sub(rest, above, alpha=self.base)
+                    rest = above
+                beyond.append(rest.any())
+        if beyond and torch.stack(beyond).any():
+            raise WireError(f"a group of {num} digits that is no number of base {self.base}")
+
+    def _most_digits(self, width: int) -> int:
+        """Digits whose number takes at most `width` bits."""
+        num = 1
+        while self.base ** (num + 1) <= 1 << width:
+            num += 1
+        return num
+
+
+def _pieces(numbers: Tensor, size: int, split: int) -> list[Tensor]:
+    """Numbers of `size` octets (eight: modulo 2^64) as floats that hold them: at once, or modulo `split` and above."""
+    if size <= 6:
+        return [numbers.to(torch.float32 if size <= 3 else torch.float64)]
+    half = (numbers >> 1) & ((1 << 63) - 1)  # as signed division takes them
+    above = half.div(split, rounding_mode="trunc").mul_(2)
+    below = torch.sub(numbers, above, alpha=split)  # less than twice the divisor
+    above += below >= split
+    return [torch.sub(numbers, above, alpha=split).to(torch.float64), above.to(torch.float64)]
 
 
 @lru_cache
@@ -110,8 +137,3 @@ def _held(base: int) -> tuple[int, ...] | None:
 def _octets(held: tuple[int, ...], num: int) -> int:
     """The fewest bytes that hold `num` digits."""
     return sum(num > most for most in held)
-
-
-def _carrier(width: int) -> int:
-    """Bytes of the narrowest unsigned integer of at least `width` bits."""
-    return next(size for size in (1, 2, 4, 8) if width <= 8 * size)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,10 +24,10 @@ class Ascending:
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         return row_bits(data, count, bits_for(self.span))
 
-    def write(self, row: Tensor) -> np.ndarray:
+    def write(self, row: Tensor) -> Tensor:
         return Unsigned(bits_for(self.span), self.span).write(row)
 
-    def read(self, bits: np.ndarray, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+    def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         row, end = Unsigned(bits_for(self.span), self.span).read(bits, start, num, dtype)
         if (row[1:] <= row[:-1]).any():
             raise WireError("places that are not in ascending order")
@@ -47,11 +46,12 @@ class Bitmap:
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         return row_bits(data, count, 1)
 
-    def write(self, row: Tensor) -> np.ndarray:
+    def write(self, row: Tensor) -> Tensor:
         return Unsigned(1).write(row)
 
-    def read(self, bits: np.ndarray, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+    def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         row, end = Unsigned(1).read(bits, start, num, dtype)
-        if int(row.sum()) != self.ones:
-            raise WireError(f"{int(row.sum())} places set where {self.ones} are expected")
+        ones = int(row.sum())
+        if ones != self.ones:
+            raise WireError(f"{ones} places set where {self.ones} are expected")
         return row, end

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import bits_for, row_bits, sum_sent, to_row
+from fedcomp.wire.coding.contract import bits_for, extremes, row_bits, sum_sent, to_row
 from fedcomp.wire.coding.fixed import Unsigned
+from fedcomp.wire.coding.integers import bits_of
+from fedcomp.wire.coding.octets import places_of
 from fedcomp.wire.errors import WireError
 
 
@@ -35,27 +36,33 @@ class Rice:
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         return sum_sent(data >> self.parameter, count) + row_bits(data, count, 1 + self.parameter)
 
-    def write(self, row: Tensor) -> np.ndarray:
-        values = row.numpy().astype(np.int64)
-        assert values.size == 0 or values.min() >= 0, f"{values.min()} has no Rice code"
-        assert self.span is None or values.sum() + values.size <= self.span, f"gaps pass {self.span}"
-        ends = np.cumsum((values >> self.parameter) + 1)
-        unary = np.zeros(ends[-1] if values.size else 0, np.uint8)
-        unary[ends - 1] = 1
-        low = Unsigned(self.parameter).write(torch.from_numpy(values & ((1 << self.parameter) - 1)))
-        return np.concatenate([unary, low])
+    def write(self, row: Tensor) -> Tensor:
+        least, _ = extremes(row) or (0, -1)
+        assert least >= 0, f"{least} has no Rice code"
+        assert self.span is None or int(row.sum()) + len(row) <= self.span, f"gaps pass {self.span}"
+        ends = (row.to(torch.int64) >> self.parameter).add_(1).cumsum(0)
+        unary = row.new_zeros(int(ends[-1]) if len(row) else 0, dtype=torch.uint8)
+        unary.index_fill_(0, ends.sub_(1), 1)
+        return torch.cat((unary, bits_of(row, self.parameter)))
 
-    def read(self, bits: np.ndarray, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
-        ones = np.flatnonzero(bits[start:])[:num]
+    def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+        ones = self._ones(bits[start:], num)
         if len(ones) < num:
             raise WireError(f"the message ends after {len(ones)} of {num} entries")
-        quotients = np.diff(ones, prepend=-1) - 1
         after_unary = start + (int(ones[-1]) + 1 if num else 0)
         low, end = Unsigned(self.parameter).read(bits, after_unary, num, torch.int64)
-        values = (quotients << self.parameter) | low.numpy()
-        if self.span is not None and values.sum() + num > self.span:
-            raise WireError(f"the last of {num} gaps ends at place {values.sum() + num - 1} of {self.span}")
+        quotients = ones.diff(prepend=ones.new_full((1,), -1)).sub_(1)
+        values = quotients.bitwise_left_shift_(self.parameter).bitwise_or_(low)
+        if self.span is not None:
+            ends = int(values.sum()) + num
+            if ends > self.span:
+                raise WireError(f"the last of {num} gaps ends at place {ends - 1} of {self.span}")
         return to_row(values, dtype), end
+
+    def _ones(self, bits: Tensor, num: int) -> Tensor:
+        """[num] places of the first ones, fewer if there are not as many; low bits follow, where none is looked for."""
+        ones = places_of(bits[: max(len(bits) - num * self.parameter, 0)])[:num]
+        return ones if len(ones) == num else places_of(bits)[:num]
 
     @staticmethod
     def for_gaps(num: int, span: int) -> Rice:

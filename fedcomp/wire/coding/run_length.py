@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import to_row
+from fedcomp.wire.coding.contract import extremes, holder, to_row
 from fedcomp.wire.coding.elias import Elias, omega_bits
 from fedcomp.wire.coding.fixed import Unsigned
+from fedcomp.wire.coding.octets import places_of
 from fedcomp.wire.errors import WireError
 
 COMPILED_FROM = 1 << 16
@@ -36,49 +36,50 @@ class RunLength:
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         if data.device.type == "cpu":
             counts = [data.shape[1]] * len(data) if count is None else count.tolist()
-            sent = [self._row_bits(row[:num].numpy()) for row, num in zip(data, counts, strict=True)]
+            sent = [self._row_bits(row[:num]) for row, num in zip(data, counts, strict=True)]
             return torch.tensor(sent, dtype=torch.int64)
         return self._bits_unread(data, count)
 
-    def write(self, row: Tensor) -> np.ndarray:
-        gaps, signed = self._sparse(row.numpy())
-        parts = [Elias().write(torch.tensor([len(gaps) + 1])), Elias().write(torch.from_numpy(gaps))]
-        parts.append((signed > 0).astype(np.uint8))
+    def write(self, row: Tensor) -> Tensor:
+        gaps, signed = self._sparse(row)
+        parts = [Elias().write(gaps.new_tensor([len(gaps) + 1])), Elias().write(gaps), (signed > 0).to(torch.uint8)]
         if self.levels > 1:
-            parts.append(Elias(self.levels + 1).write(torch.from_numpy(abs(signed))))
-        return np.concatenate(parts)
+            parts.append(Elias(self.levels + 1).write(signed.abs()))
+        return torch.cat(parts)
 
-    def read(self, bits: np.ndarray, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+    def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         one_more, at = Elias(num + 2).read(bits, start, 1, torch.int64)
         sent = int(one_more) - 1
         gaps, at = Elias(num + 1).read(bits, at, sent, torch.int64)
-        places = np.cumsum(gaps.numpy()) - 1
-        if sent and places[-1] >= num:
-            raise WireError(f"a level at place {places[-1]} of {num}")
+        places = gaps.cumsum(0) - 1
+        last = int(places[-1]) if sent else -1
+        if last >= num:
+            raise WireError(f"a level at place {last} of {num}")
         signs, at = Unsigned(1).read(bits, at, sent, torch.int64)
         magnitudes = torch.ones_like(signs)
         if self.levels > 1:
             magnitudes, at = Elias(self.levels + 1).read(bits, at, sent, torch.int64)
-        values = np.full(num, self.levels)
-        values[places] += ((2 * signs - 1) * magnitudes).numpy()
+        values = gaps.new_full((num,), self.levels, dtype=holder(2 * self.levels + 1, dtype))
+        values[places] = ((2 * signs - 1) * magnitudes + self.levels).to(values.dtype)
         return to_row(values, dtype), at
 
-    def _sparse(self, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _sparse(self, row: Tensor) -> tuple[Tensor, Tensor]:
         """(distances of the levels that are not zero from the ones before, the levels themselves), int64."""
-        places = np.flatnonzero(row != self.levels)
-        signed = row[places].astype(np.int64) - self.levels
-        assert signed.size == 0 or abs(signed).max() <= self.levels, f"a level of {abs(signed).max()}"
-        return np.diff(places, prepend=-1), signed
+        places = places_of((row ^ self.levels).bool())
+        signed = row[places].to(torch.int64) - self.levels
+        least, most = extremes(signed) or (0, 0)
+        assert max(-least, most) <= self.levels, f"a level of {max(-least, most)}"
+        return places.diff(prepend=places.new_full((1,), -1)), signed
 
-    def _row_bits(self, row: np.ndarray) -> int:
-        if row.size >= COMPILED_FROM:
+    def _row_bits(self, row: Tensor) -> int:
+        if len(row) >= COMPILED_FROM:
             from fedcomp.wire.coding import run_length_numba
 
-            return run_length_numba.row_bits(row, self.levels)
+            return run_length_numba.row_bits(row.numpy(), self.levels)
         gaps, signed = self._sparse(row)
         bits = int(omega_bits(torch.tensor(len(gaps) + 1))) + len(gaps)
-        bits += int(omega_bits(torch.from_numpy(gaps)).sum(dtype=torch.int64))
-        return bits + (int(omega_bits(torch.from_numpy(abs(signed))).sum()) if self.levels > 1 else 0)
+        bits += int(omega_bits(gaps).sum(dtype=torch.int64))
+        return bits + (int(omega_bits(signed.abs()).sum()) if self.levels > 1 else 0)
 
     def _bits_unread(self, data: Tensor, count: Tensor | None) -> Tensor:
         """The same without asking the device where the levels are: the place before is a running maximum."""

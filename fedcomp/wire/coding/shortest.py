@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,11 +35,18 @@ class Shortest:
         each = torch.stack([coding.bits(data, count) for coding in self.codings])
         return each.amin(0) + self.choice.width
 
-    def write(self, row: Tensor) -> np.ndarray:
-        each = [int(coding.bits(row[None])) for coding in self.codings]
+    def write(self, row: Tensor) -> Tensor:
+        each = [_length(coding, row) for coding in self.codings]
         best = each.index(min(each))
-        return np.concatenate([self.choice.write(torch.tensor([best])), self.codings[best].write(row)])
+        choice = self.choice.write(torch.tensor([best], device=row.device))
+        return torch.cat((choice, self.codings[best].write(row)))
 
-    def read(self, bits: np.ndarray, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+    def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         chosen, start = self.choice.read(bits, start, 1, torch.int64)
         return self.codings[int(chosen)].read(bits, start, num, dtype)
+
+
+def _length(coding: Coding, row: Tensor) -> int:
+    """Bits of one row, read from its device only where they depend on it."""
+    fixed = coding.fixed_bits(row.shape[0])
+    return int(coding.bits(row[None])) if fixed is None else fixed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,21 +34,22 @@ class Sizes:
         assert count is None
         return (data > 0).sum(1) * self.width
 
-    def write(self, row: Tensor) -> np.ndarray:
+    def write(self, row: Tensor) -> Tensor:
         sizes = row[: int((row > 0).sum())]
         assert int(sizes.sum()) == self.total == int(row.sum()), f"sizes of {int(row.sum())} in all, not {self.total}"
         return Unsigned(self.width, self.longest).write(sizes - 1)
 
-    def read(self, bits: np.ndarray, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+    def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         held = num if not self.width else min(num, (len(bits) - start) // self.width)
         values, _ = Unsigned(self.width).read(take(bits, start, held * self.width), 0, held, torch.int64)
-        sizes = values.numpy() + 1
-        ends = sizes.cumsum()
-        used = int(np.searchsorted(ends, self.total)) + 1
-        if used > held or ends[used - 1] != self.total:
+        sizes = values + 1
+        ends = sizes.cumsum(0)
+        used = int((ends < self.total).sum()) + 1
+        if used > held or int(ends[used - 1]) != self.total:
             raise WireError(f"block sizes that do not add up to {self.total}")
-        if sizes[:used].max() > self.longest:
-            raise WireError(f"a block of {sizes[:used].max()} entries where at most {self.longest} are allowed")
-        row = np.zeros(num, np.int64)
+        longest = int(sizes[:used].max())
+        if longest > self.longest:
+            raise WireError(f"a block of {longest} entries where at most {self.longest} are allowed")
+        row = sizes.new_zeros(num)
         row[:used] = sizes[:used]
         return to_row(row, dtype), start + used * self.width

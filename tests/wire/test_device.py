@@ -1,0 +1,197 @@
+"""Packing on a device: the host reads a few numbers for strict checks, and finished octets; counted on a CPU stand-in.
+
+The stand-in takes the forms that other devices take, notes whatever the host asks a tensor for, and gives new tensors
+another default device, so that one that is made without naming its own meets the others and fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedcomp.wire import Field, Payload
+from fedcomp.wire.coding import (
+    Ascending,
+    Bitmap,
+    Coding,
+    Digits,
+    Elias,
+    Float,
+    Rice,
+    RunLength,
+    Shortest,
+    Unsigned,
+    integers,
+    octets,
+)
+from fedcomp.wire.packing import layout, pack, unpack
+
+NUM = 1000
+COUNTS = (
+    "aten::nonzero",
+    "aten::_local_scalar_dense",
+    "aten::masked_select",
+    "aten::unique",
+    "aten::repeat_interleave",
+)
+
+
+class _Reads(TorchDispatchMode):
+    """Notes how many numbers the host reads at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function._schema.name
+        if name in COUNTS:
+            self.sizes.append(1)
+        if name in ("aten::index", "aten::index_put_"):  # a place for each true entry: their number is read
+            self.sizes += [1 for index in args[1] if index is not None and index.dtype in (torch.bool, torch.uint8)]
+        return function(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Code that runs as on another device, and what the host reads meanwhile."""
+    reads = _Reads()
+    with monkeypatch.context() as patch:
+        for module in (octets, integers):
+            patch.setattr(module, "on_host", lambda data: False)
+        for name in ("tolist", "numpy", "cpu", "__array__"):
+            patch.setattr(Tensor, name, _noted(getattr(Tensor, name), reads.sizes))
+        octets._table.cache_clear()
+        with torch.device("meta"), reads:
+            yield reads.sizes
+
+
+def _noted(method, sizes):
+    inside = False
+
+    def noting(self, *args, **kwargs):
+        nonlocal inside
+        if inside:  # the default device calls it once more
+            return method(self, *args, **kwargs)
+        inside = True
+        sizes.append(self.numel())
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            inside = False
+
+    return noting
+
+
+def _row(below: int, dtype: torch.dtype, least: int = 0) -> Tensor:
+    return torch.randint(least, below, (NUM,), generator=torch.Generator().manual_seed(below)).to(dtype)
+
+
+STATIC = {
+    "bits": (Unsigned(1), _row(2, torch.uint8), 0),
+    "unsigned5": (Unsigned(5), _row(32, torch.uint8), 0),
+    "unsigned8": (Unsigned(8), _row(256, torch.uint8), 0),
+    "unsigned21": (Unsigned(21, 2_000_000), _row(2_000_000, torch.int64), 1),
+    "float": (Float(), _row(1 << 20, torch.float32) / 7, 0),
+    "half": (Float(torch.float16), _row(100, torch.float16) / 7, 0),
+    "trits": (Digits(3), _row(3, torch.uint8), 1),
+    "digits11": (Digits(11), _row(11, torch.int16), 2),  # the digits left over at the end are read by themselves
+    "digits15": (Digits(15), _row(15, torch.uint8), 1),
+    "places": (Ascending(2 * NUM), 2 * torch.arange(NUM), 2),
+    "bitmap": (Bitmap(NUM // 2), torch.arange(NUM).remainder(2).to(torch.uint8), 1),
+}
+"""Coding, row, and the checks that its reader makes."""
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_codes_of_known_length_are_read_by_their_checks_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    coding, row, checks = STATIC[name]
+    expected = coding.write(row)
+    with _elsewhere(monkeypatch) as reads:
+        bits = coding.write(row)
+        written = list(reads)
+        back, end = coding.read(bits, 0, NUM, row.dtype)
+    assert torch.equal(bits, expected)
+    assert torch.equal(back, row)
+    assert end == len(bits)
+    assert written == ([] if isinstance(coding, Float) else [2])  # the least and the largest entry
+    assert len(reads) - len(written) == checks
+    assert max(reads, default=0) <= 2
+
+
+LEVELS = _row(15, torch.uint8)
+
+
+def _unread_bits(coding: RunLength, data: Tensor, count: Tensor | None = None) -> Tensor:
+    """What counts on other devices."""
+    return coding._bits_unread(data, count)
+
+
+VARYING = {
+    "rice": (Rice(3), _row(40, torch.int64)),
+    "rice-span": (Rice(3, 60 * NUM), _row(40, torch.int64)),
+    "elias": (Elias(), _row(1 << 40, torch.int64, 1)),
+    "run": (RunLength(7), torch.where(LEVELS < 3, LEVELS, 7)),
+    "shortest": (Shortest((Digits(15), RunLength(7))), LEVELS),
+}
+
+
+@pytest.mark.parametrize("name", VARYING)
+def test_other_codes_read_numbers_of_entries_but_no_entries(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    coding, row = VARYING[name]
+    expected = coding.write(row)
+    if isinstance(coding, Shortest):  # on a CPU, run lengths are counted by the host
+        monkeypatch.setattr(RunLength, "bits", _unread_bits)
+    with _elsewhere(monkeypatch) as reads:
+        bits = coding.write(row)
+        back, end = coding.read(bits, 0, NUM, row.dtype)
+    assert torch.equal(bits, expected)
+    assert torch.equal(back, row)
+    assert end == len(bits)
+    assert max(reads) <= 53  # how many entries there are of each width
+
+
+def test_only_octets_cross(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"signs": _row(2, torch.uint8), "trits": _row(3, torch.uint8), "values": _row(1 << 20, torch.float32)}
+    codings: dict[str, Coding] = {"signs": Unsigned(1), "trits": Digits(3), "values": Float()}
+    fields = {name: Field(data[name][None], coding) for name, coding in codings.items()}
+    fields["ragged"] = Field(_row(9, torch.int64)[None], Unsigned(4), count=torch.tensor([NUM // 2]))
+    payload = Payload(fields)
+    expected = pack(payload, 0)
+    with _elsewhere(monkeypatch) as reads:
+        message = pack(payload, 0)
+        crossed = [size for size in reads if size > 2]
+        packed = len(reads)
+        received = unpack([message], layout(payload), torch.device("cpu"))
+    assert message == expected
+    assert set(crossed) == {len(message)}
+    assert max(reads[packed:]) <= 2
+    for name in data:
+        assert torch.equal(received.fields[name].data, payload.fields[name].data)
+    assert torch.equal(received.fields["ragged"].data[:, : NUM // 2], payload.fields["ragged"].data[:, : NUM // 2])
+
+
+@dataclass(frozen=True)
+class _OverTheHost(Unsigned):
+    """A planted fault: entries make a detour over the host."""
+
+    def write(self, row: Tensor) -> Tensor:
+        return super().write(torch.tensor(row.tolist(), dtype=row.dtype, device=row.device))
+
+
+def test_a_detour_over_the_host_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = _row(32, torch.uint8)
+    with _elsewhere(monkeypatch) as reads:
+        _OverTheHost(5).write(row)
+    assert max(reads) == NUM
+
+
+def test_a_tensor_without_a_device_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    with _elsewhere(monkeypatch), pytest.raises((RuntimeError, NotImplementedError)):
+        torch.cat((torch.zeros(1, dtype=torch.uint8), STATIC["bits"][1])).tolist()
