@@ -101,11 +101,12 @@ class Streams(TorchDispatchMode):
 
     @contextlib.contextmanager
     def _on(self, stream: Stream) -> Iterator[None]:
+        depth = len(self._current)
         self._current.append(stream)
         try:
             yield
         finally:
-            self._current.pop()
+            del self._current[depth:]
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         stream, kwargs = self._current[-1], kwargs or {}
