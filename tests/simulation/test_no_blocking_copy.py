@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
 
 from fedcomp.algorithm.cser import CSER
 from fedcomp.algorithm.fedavg import FedAvg
@@ -18,6 +19,7 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.sign import Sign
 from fedcomp.compressor.topk import TopK
+from fedcomp.model.functional import Functional
 from fedcomp.server.adam import Adam
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.recorded import Recorder
@@ -93,3 +95,27 @@ def test_a_recorded_piece_touches_the_device_alone(name, module) -> None:
     sim = world.simulation(PLAIN[name], module, sizes=RAGGED, participation=world.FULL, rounds=1)
     world.run(moved(sim, RAGGED, recorder=Recorder(capture)))
     assert capture.recorded > 0
+
+
+class Residual(nn.Module):
+    """No chain of known layers, so run by `torch.func`; BatchNorm counts its batches in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Linear(world.NUM_FEATURES, 3), nn.BatchNorm1d(3)
+
+    def forward(self, x):
+        y = self.first(x)
+        return y + self.norm(y)
+
+
+def test_a_recorded_module_of_a_user_touches_the_device_alone() -> None:
+    """Where clients are alike; else its batches are cut to their real samples, which is read."""
+    capture, sizes = NoHost(), (9, 9, 9)
+    sim = world.simulation(PLAIN["sgd"], Residual, sizes=sizes, participation=world.FULL, rounds=1)
+    assert isinstance(sim.model, Functional)
+    data = moved(sim, sizes)
+    world.run(data)  # the first round copies the module's buffers
+    world.run(world.variant(data, recorder=Recorder(capture)))
+    assert capture.recorded > 0
+    assert not sim.model.vmap_refused
