@@ -36,7 +36,9 @@ class Cohort:
         """The same cohort with its tensors on `device`."""
         if self.ids.device == device:
             return self
-        return replace(self, ids=self.ids.to(device), weight=self.weight.to(device))
+        # A copy that blocks would wait until the GPU has done all that came before, in every round.
+        ids, weight = (tensor.to(device, non_blocking=True) for tensor in (self.ids, self.weight))
+        return replace(self, ids=ids, weight=weight)
 
 
 def server(device: torch.device | str = "cpu") -> Cohort:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import math
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,13 +13,15 @@ from fedcomp.peers import Alone, Peers
 from fedcomp.run_folder import CHECKPOINT, CURVE
 from fedcomp.simulation import checkpoint as checkpoints
 from fedcomp.simulation.checkpoint import Checkpoint
-from fedcomp.simulation.outcome import Outcome, Rounds
-from fedcomp.simulation.watch import REMEDY, Diverged, Watch
+from fedcomp.simulation.outcome import Rounds
+from fedcomp.simulation.pending import Each, Pending
+from fedcomp.simulation.readings import AtOnce, Readings
+from fedcomp.simulation.watch import Watch
 from fedcomp.stop import Interrupted, StopRequest
 from fedcomp.tracking.contract import RunInfo, Tracker
 from fedcomp.tracking.plots import plot_curve
 from fedcomp.tracking.progress import Progress
-from fedcomp.tracking.quality import axis_name, main_metric
+from fedcomp.tracking.quality import main_metric
 from fedcomp.tracking.record import FILE as RECORD
 from fedcomp.tracking.record import Line, Record, read_lines
 from fedcomp.tracking.repetitions import Repetitions
@@ -28,7 +29,6 @@ from fedcomp.tracking.status import State, Status, read_status, write_status
 from fedcomp.wire import Ledger
 
 CHECKPOINT_SECONDS = 30.0
-Each = Mapping[str, Sequence[float]]
 Keep = Callable[[Line, Each], None]
 """What becomes of an evaluation's line, and of the repetitions' own values."""
 
@@ -43,6 +43,7 @@ class Session:
         eval_every: rounds between evaluations; round 0 and the last round are always evaluated.
         checkpoint_every: rounds between checkpoints; None: one every 30 seconds, and at the end.
         pictures: whether the curve is drawn. peers: the processes that make the run.
+        readings: how an evaluation's values come to the host; late ones let the next round be launched first.
     """
 
     simulation: Rounds
@@ -53,6 +54,7 @@ class Session:
     checkpoint_every: int | None = None
     pictures: bool = True
     peers: Peers = field(default_factory=Alone)
+    readings: Readings = field(default_factory=AtOnce)
 
     @property
     def folder(self) -> Path:
@@ -106,43 +108,43 @@ class Session:
         return start
 
     def _rounds(self, start: Checkpoint, stop: StopRequest, keep: Keep) -> None:
-        simulation, watch, ledger = self.simulation, Watch(), Ledger()
+        simulation, ledger = self.simulation, Ledger()
         ledger.restore(start.ledger)
         began = time.perf_counter() - start.seconds
         state, saved = start.state, time.perf_counter()
+        watch = Watch(self.readings.late)
+
+        def write(done: int, values: Line, each: Each) -> None:
+            keep({"round": done} | values | {"seconds": time.perf_counter() - began}, each)
+            if done:
+                self._tell(Status("running", done))
 
         def save(done: int) -> None:
+            pending.settle()
+            watch.check()
             self.peers.compare(state)
             self._write(Checkpoint(done, state, ledger.counters(), time.perf_counter() - began))
 
-        def log(done: int, outcome: Outcome | None) -> None:
-            recorded = simulation.record(done, state, outcome)
-            _check_finite(done, recorded.line)
-            line: Line = {"round": done} | recorded.line | simulation.spent(ledger)
-            line["seconds"] = time.perf_counter() - began
-            keep(line, recorded.each)
-
         self.progress.start(start.round, simulation.rounds)
         self._tell(Status("running", start.round))
-        if not start.round:
-            log(0, None)
-        for done in range(start.round + 1, simulation.rounds + 1):
-            state, outcome = simulation.round(done - 1, state, ledger)
-            watch.see(done, outcome.cohort, outcome.metrics)
-            if done % self.eval_every == 0 or done == simulation.rounds:
-                watch.check()
-                log(done, outcome)
-                self._tell(Status("running", done))
-            heard, due = self.peers.agree(stop.number, self._due(done, saved))
-            if due:
-                watch.check()
-                save(done)
-                saved = time.perf_counter()
-            if heard is not None and done < simulation.rounds:
-                save(done)
-                message = f"interrupted after round {done} of {simulation.rounds}, state saved"
-                raise Interrupted(heard, message, done)
-            self.progress.advance(done)
+        with Pending(simulation, self.readings, watch, write) as pending:
+            if not start.round:
+                pending.launch(0, state, None, ledger)
+            for done in range(start.round + 1, simulation.rounds + 1):
+                state, outcome = simulation.round(done - 1, state, ledger)
+                pending.settle()  # an earlier round's line, whose evaluation has run beside this round
+                watch.see(done, outcome.cohort, outcome.metrics)
+                if done % self.eval_every == 0 or done == simulation.rounds:
+                    pending.launch(done, state, outcome, ledger)
+                heard, due = self.peers.agree(stop.number, self._due(done, saved))
+                if due:
+                    save(done)
+                    saved = time.perf_counter()
+                if heard is not None and done < simulation.rounds:
+                    save(done)
+                    message = f"interrupted after round {done} of {simulation.rounds}, state saved"
+                    raise Interrupted(heard, message, done)
+                self.progress.advance(done)
 
     def _due(self, done: int, saved: float) -> bool:
         if done == self.simulation.rounds:
@@ -175,11 +177,3 @@ def finished(folder: Path, rounds: int) -> list[Line] | None:
     if status is None or status.state != "finished" or status.round != rounds:
         return None
     return read_lines(folder / RECORD)
-
-
-def _check_finite(done: int, line: Line) -> None:
-    """Raise Diverged: what the server's model is tested for is no number. Before the first round, anything goes."""
-    for name, value in line.items() if done else ():
-        if name.startswith("test/") and not math.isfinite(value):
-            remedy = REMEDY if name in ("test/loss", "test/excess") else "compress less, or take another estimator"
-            raise Diverged(f"round {done}: the {axis_name(name)} of the server's model is {value}; {remedy}")

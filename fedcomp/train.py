@@ -26,6 +26,7 @@ from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.malloc import keep_freed_memory
 from fedcomp.simulation.plan import FILE as PLAN
 from fedcomp.simulation.plan import Plan, planned
+from fedcomp.simulation.readings import AtOnce, readings_of
 from fedcomp.tracking.atomic import write_atomically
 from fedcomp.tracking.contract import RunInfo
 from fedcomp.tracking.jsonl import Jsonl
@@ -77,9 +78,12 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
         facts, note = _facts(simulation), _note(progress)
         info = RunInfo(folder, config.name, config_hash(plain), config.seed, plain, facts, note)
         tracker = build(config.tracker)
-        session = Session(
-            rounds, info, tracker, progress, config.eval_every, config.checkpoint_every, config.pictures, peers
+        often, by_itself = (
+            (config.eval_every, config.checkpoint_every),
+            config.repeats == 1 and isinstance(peers, Alone),
         )
+        readings = readings_of(device) if by_itself else AtOnce()
+        session = Session(rounds, info, tracker, progress, *often, config.pictures, peers, readings)
         with _log_file(folder):
             log.info("run %s on %s, %d parameters", folder, device, simulation.model.dim)
             shared = peers.words(simulation)

@@ -67,7 +67,7 @@ class Replay:
         received = send_model(theta, int((~holds).sum()), ctx) if not holds.all() else theta
         if holds.all() or not holds.any():
             return (replayed if holds.all() else received).expand(cohort.size, -1)
-        return torch.where(torch.from_numpy(holds).to(theta.device)[:, None], replayed, received)
+        return torch.where(torch.from_numpy(holds).to(theta.device, non_blocking=True)[:, None], replayed, received)
 
     def _send_step(self, num_receivers: int, codec: Projection, ctx: Context) -> Tensor:
         """[D]: what agents that hold `self.theta` make of the last round's messages."""
@@ -79,7 +79,7 @@ class Replay:
             fields, number = {"scalars": Field(self.scalars, Float())}, self.number[:, 0]
             received = ctx.link.broadcast(Payload(fields, paper_bits=0), num_receivers)
         else:
-            who = torch.from_numpy(np.flatnonzero(last == last.max())).to(self.theta.device)
+            who = torch.from_numpy(np.flatnonzero(last == last.max())).to(self.theta.device, non_blocking=True)
             received = ctx.link.broadcast(self._messages(who, codec), num_receivers)
             number = self._numbers(received)
         common = Common(common.key, common.ids, common.layers, seed=number)

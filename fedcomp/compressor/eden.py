@@ -153,5 +153,6 @@ def _levels(codes: Tensor, bits: int) -> Tensor:
     """The centroids of codes: of one bit, +-1, and of more in that unit, which the scale takes up."""
     if bits == 1:
         return plus_minus(codes)
-    table = torch.tensor(lloyd_max(bits).centroids, device=codes.device) / lloyd_max(1).centroids[-1]
+    table = torch.tensor(lloyd_max(bits).centroids, device="cpu") / lloyd_max(1).centroids[-1]
+    table = table.to(codes.device, non_blocking=True)
     return table.index_select(0, codes.flatten().to(torch.int32)).view(codes.shape)

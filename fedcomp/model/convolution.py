@@ -1,8 +1,9 @@
-"""Convolutions of M clients at once, in three forms that compute the same; which is fastest depends on the device.
+"""Convolutions of M clients at once, in four forms that compute the same; which is fastest depends on the device.
 
     grouped   one grouped convolution over the clients' blocks of channels
-    looped    one plain convolution a client, side by side
+    looped    one plain convolution a client, one after another
     unfolded  every patch as a column (im2col), then one batched matrix product
+    streamed  one plain convolution a client, side by side on streams of a GPU; elsewhere looped
 
 Shape legend: M clients, B batch, C channels, O output channels, H height, W width, K values of a patch, L patches,
 G = M times the convolution's own groups.
@@ -17,8 +18,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcomp.model.layers import Pass
+from fedcomp.model.streamed import convolved
+from fedcomp.model.streams import can_fork
 
-FORMS = ("grouped", "looped", "unfolded")
+FORMS = ("grouped", "looped", "unfolded", "streamed")
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,9 @@ class Convolution:
         bias = None if self.bias is None else state.factor(state.parameters[self.bias])
         if self.form == "unfolded":
             y = self._unfolded(x, weight, bias)
-        elif self.form == "looped" and state.num_clients > 1:
+        elif self.form == "streamed" and state.num_clients > 1 and can_fork(x.device):
+            y = self._streamed(x, weight, bias)
+        elif self.form in ("looped", "streamed") and state.num_clients > 1:
             y = self._looped(x, weight, bias)
         else:
             y = self._grouped(x, weight, bias)
@@ -65,6 +70,12 @@ class Convolution:
             for one, own, add in blocks
         ]
         return torch.cat(each, 1)
+
+    def _streamed(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        left, right, above, below = margins = self._margins(weight.shape[3:])
+        if left == right and above == below:
+            return convolved(x, weight, bias, (self.stride, (above, left), self.dilation, self.groups))
+        return convolved(functional.pad(x, margins), weight, bias, (self.stride, (0, 0), self.dilation, self.groups))
 
     def _unfolded(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         kernel, groups = weight.shape[3:], weight.shape[0] * self.groups

@@ -65,6 +65,18 @@ class Functional(Flat):
             self._own.module = copy.deepcopy(self.module)
         return self._own.module
 
+    def _others(self, device: torch.device) -> dict[str, Tensor]:
+        """Buffers that are no statistics, such as counts of batches, on `device`: copied there once in each thread.
+
+        A CUDA graph cannot capture a copy from the host.
+        """
+        if getattr(self._own, "device", None) != device:
+            self._own.device = device
+            self._own.others = {
+                name: buffer.to(device) for name, buffer in self.module.named_buffers() if name not in self.stat_names
+            }
+        return self._own.others
+
     def _looped(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> Gradient:
         grads, losses, news = [], [], []
         for client in range(theta.shape[0]):
@@ -99,7 +111,7 @@ class Functional(Flat):
         # Clones: BatchNorm updates its buffers in place.
         floats = dict(zip(self.stat_names, (part[0].clone() for part in self.statistics(stats_C[None]))))
         module = self._worker()
-        others = {name: buffer.to(x_B.device, copy=True) for name, buffer in module.named_buffers()}
+        others = {name: buffer.clone() for name, buffer in self._others(x_B.device).items()}
         outputs = functional_call(module, parameters | others | floats, (x_B,))
         new = torch.cat([part.flatten() for part in floats.values()]) if floats else stats_C
         return outputs, new

@@ -33,4 +33,4 @@ class MeanVector:
 
     def metrics(self, theta: Tensor, stats: Tensor, test: Iterable[Tensor]) -> dict[str, Tensor]:
         """`error`: squared distance of the last estimate to the mean of all inputs."""
-        return {"error": (theta.to(torch.float64) - self.mean.to(theta.device)).square().sum()}
+        return {"error": (theta.to(torch.float64) - self.mean.to(theta.device, non_blocking=True)).square().sum()}

@@ -54,7 +54,7 @@ class PrincipalDirection:
 
         As the part of w that is orthogonal to v1, which keeps its digits where the difference of two ones loses them.
         """
-        v1, w = self.principal.to(theta.device), theta.to(torch.float64)
+        v1, w = self.principal.to(theta.device, non_blocking=True), theta.to(torch.float64)
         off = w - (w @ v1) * v1
         return {"distance": off.square().sum() / w.square().sum()}
 

@@ -40,13 +40,16 @@ class Eager:
 class CudaGraphs:
     """Captures the work as a CUDA graph, replayed by one launch.
 
-    All graphs share one pool of memory: what lives on from one replay to the next lies in tensors outside of it. After
-    the first failure everything runs step by step, with one line in the log.
+    All graphs share one pool of memory: what lives on from one replay to the next lies in tensors outside of it. All
+    are warmed up and captured on one stream, as libraries keep a handle and a workspace for each, which must not be
+    made within a capture; the pool is shared among captures of one stream. After the first failure everything runs step
+    by step, with one line in the log.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool: Any = None
+        self._stream: Any = None
         self._refused = False
 
     def record(self, work: Work, changed: Sequence[Tensor]) -> Work:
@@ -68,16 +71,19 @@ class CudaGraphs:
     def _captured(self, work: Work) -> Work:
         with torch.cuda.device(self._device):
             if self._pool is None:
-                self._pool = torch.cuda.graph_pool_handle()
-            aside = torch.cuda.Stream()
-            aside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(aside):
-                for _ in range(WARM_UP):
-                    work()
-            torch.cuda.current_stream().wait_stream(aside)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
-                work()
+                self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+            main = torch.cuda.current_stream()
+            self._stream.wait_stream(main)
+            try:
+                # This block also leads back to the main stream where `torch.cuda.graph` fails to end its capture.
+                with torch.cuda.stream(self._stream):
+                    for _ in range(WARM_UP):
+                        work()
+                    graph = torch.cuda.CUDAGraph()
+                    with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                        work()
+            finally:
+                main.wait_stream(self._stream)
         return graph.replay
 
 

@@ -11,6 +11,7 @@ from fedcomp.algorithm.contract import Models
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import Learnt, Measured, Model, RowModel
 from fedcomp.model.loss import loss_of
+from fedcomp.simulation.readings import numbers
 from fedcomp.simulation.workers import Workers
 
 BATCH = 1024
@@ -23,20 +24,32 @@ def evaluate(
     workers: Workers | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, float]:
-    """Metrics `<name>/...` of every deployed name, means over its K models.
+    """Metrics `<name>/...` of every deployed name, means over its K models, as `metrics_of` has them."""
+    (found,) = numbers(metrics_of(deployed, model, dataset, workers, dtype))
+    return found
+
+
+def metrics_of(
+    deployed: Mapping[str, Models],
+    model: Learnt,
+    dataset: Dataset,
+    workers: Workers | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> dict[str, Tensor]:
+    """Metrics `<name>/...` of every deployed name, means over its K models; scalars that nobody has waited for.
 
     Networks: `loss` and, for classification, `accuracy` on the test set, computed in `dtype`. `Measured` models: their
     own metrics.
     """
     workers = workers or Workers()
-    record: dict[str, float] = {}
+    record: dict[str, Tensor] = {}
     for name, models in deployed.items():
         if isinstance(model, Measured):
             record |= _own_metrics(name, models, model, dataset)
             continue
         thetas = models.theta if dtype == torch.float32 else models.theta.to(dtype)
         sums = [_sums(theta, stats, model, dataset, workers) for theta, stats in zip(thetas, models.stats)]
-        loss, correct = (torch.stack(sums).mean(0) / len(dataset.test)).tolist()
+        loss, correct = (torch.stack(sums).mean(0) / len(dataset.test)).unbind()
         record[f"{name}/loss"] = loss
         if dataset.task == "classification":
             record[f"{name}/accuracy"] = correct
@@ -60,12 +73,12 @@ def evaluate_rows(
     return record | ({"accuracy": correct / len(test)} if dataset.task == "classification" else {})
 
 
-def _own_metrics(name: str, models: Models, model: Measured, dataset: Dataset) -> dict[str, float]:
+def _own_metrics(name: str, models: Models, model: Measured, dataset: Dataset) -> dict[str, Tensor]:
     each = [
         model.metrics(theta, stats, dataset.inputs(dataset.test, BATCH))
         for theta, stats in zip(models.theta, models.stats)
     ]
-    return {f"{name}/{metric}": float(torch.stack([one[metric] for one in each]).mean()) for metric in each[0]}
+    return {f"{name}/{metric}": torch.stack([one[metric] for one in each]).mean() for metric in each[0]}
 
 
 def _sums(theta: Tensor, stats: Tensor, model: Model, dataset: Dataset, workers: Workers) -> Tensor:

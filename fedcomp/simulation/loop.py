@@ -16,10 +16,11 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.keys import Key
 from fedcomp.model.contract import Learnt, tensors_of
 from fedcomp.participation.contract import Participation
-from fedcomp.simulation.evaluation import evaluate
+from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.executor import Executor
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.optimum import LeastSquares
+from fedcomp.simulation.readings import numbers
 from fedcomp.simulation.recorded import Recorder
 from fedcomp.simulation.workers import Workers
 from fedcomp.wire import Ledger, Link
@@ -99,15 +100,20 @@ class Simulation:
 
     def evaluate(self, index: int, state: Any) -> dict[str, float]:
         """Test metrics of the deployed models after `index` rounds."""
-        deployed = self.algorithm.deployed(state, self.key.fold("deployed", index))
-        tested = evaluate(deployed, self.model, self.dataset, self.testers or self.workers, self.dtype)
-        return tested | self._excess(deployed)
+        (found,) = numbers(self.metrics(index, state))
+        return found
 
-    def _excess(self, deployed: Mapping[str, Models]) -> dict[str, float]:
+    def metrics(self, index: int, state: Any) -> dict[str, Tensor]:
+        """The same as scalars that nobody has waited for."""
+        deployed = self.algorithm.deployed(state, self.key.fold("deployed", index))
+        found = metrics_of(deployed, self.model, self.dataset, self.testers or self.workers, self.dtype)
+        return found | self._excess(deployed)
+
+    def _excess(self, deployed: Mapping[str, Models]) -> dict[str, Tensor]:
         """`<name>/excess`: f - f* of the clients' objective f on their training data, where f* is known."""
         if self.optimum is None:
             return {}
-        return {f"{name}/excess": float(self.optimum.excess(one.theta).mean()) for name, one in deployed.items()}
+        return {f"{name}/excess": self.optimum.excess(one.theta).mean() for name, one in deployed.items()}
 
     @functools.cached_property
     def importance(self) -> Tensor:

@@ -38,10 +38,10 @@ class Once:
         return state, Outcome(cohort, metrics)
 
     def record(self, index: int, state: Any, outcome: Outcome | None) -> Recorded:
-        """Test metrics, and the round's own ones as means over clients; none of a round without clients."""
-        line: Line = dict(self.simulation.evaluate(index, state))
+        """Test metrics, and the round's own ones as means over clients; none of a round without clients. Unread."""
+        line: dict[str, Any] = self.simulation.metrics(index, state)
         if outcome is not None:
-            line |= {name: float(value.mean()) for name, value in outcome.metrics.items()}
+            line |= {name: value.mean() for name, value in outcome.metrics.items()}
             line |= self.simulation.participation_metrics(index - 1)
         return Recorded(line)
 

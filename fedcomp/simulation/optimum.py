@@ -50,8 +50,8 @@ class LeastSquares:
         away = weights.unflatten(1, (num_outputs, -1)).mT
         if self.bias:
             away = torch.cat((away, theta[:, None, -num_outputs:]), 1)
-        away = away - self.solution.to(theta.device)
-        return (away * (self.hessian.to(theta.device) @ away)).sum((1, 2)) / num_outputs
+        away = away - self.solution.to(theta.device, non_blocking=True)
+        return (away * (self.hessian.to(theta.device, non_blocking=True) @ away)).sum((1, 2)) / num_outputs
 
 
 def least_squares(model: Learnt, dataset: Dataset, shards: Shards, importance: Tensor) -> LeastSquares | None:

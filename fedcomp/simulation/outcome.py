@@ -14,6 +14,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Metrics
 from fedcomp.cohort import Cohort
 from fedcomp.model.contract import Learnt
+from fedcomp.simulation.readings import Values
 from fedcomp.tracking.record import Line
 from fedcomp.wire import Ledger
 
@@ -51,11 +52,11 @@ class Recorded:
     """One evaluation.
 
     Attributes:
-        line: of `metrics.jsonl`, without round, bits and seconds.
+        line: of `metrics.jsonl`, without round, bits and seconds; tensors among its values are still to be read.
         each: of `repetitions.jsonl`, one list with a value a repetition for each metric; {} of a single run.
     """
 
-    line: Line
+    line: Values
     each: dict[str, list[float]] = field(default_factory=dict)
 
 

@@ -22,6 +22,7 @@ from fedcomp.model.convolution import FORMS, Convolution
 from fedcomp.model.layers import Pass, stack_images
 from fedcomp.model.loss import squared_error
 from fedcomp.model.stacked import Stacked
+from fedcomp.model.streams import can_fork
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.measured import Seconds, device_name, remembered, seconds_of
 from fedcomp.tracking.atomic import write_atomically
@@ -132,11 +133,17 @@ def _layer_forms(
                     "clients": clients,
                     "input": list(x.shape),
                     "weight": list(state.parameters[layer.weight].shape),
+                    "forms": forms_on(device),
                     "layer": [layer.stride, layer.padding, layer.dilation, layer.groups, layer.bias is None],
                 }
                 yield _fastest(remembered(question, partial(_forms, layer, x, state, device), anew))
         with torch.no_grad():
             x = layer(x, state)
+
+
+def forms_on(device: torch.device) -> tuple[str, ...]:
+    """The forms that are worth measuring there; without streams, streamed is looped."""
+    return FORMS if can_fork(device) else tuple(form for form in FORMS if form != "streamed")
 
 
 def _forms(layer: Convolution, x: Tensor, state: Pass, device: torch.device) -> Seconds:
@@ -151,7 +158,7 @@ def _forms(layer: Convolution, x: Tensor, state: Pass, device: torch.device) -> 
         y = replace(layer, form=form)(x, replace(state, parameters=parameters))
         torch.autograd.grad(y, leaves, torch.ones_like(y))
 
-    return {form: seconds_of(partial(both_ways, form), device) for form in FORMS}
+    return {form: seconds_of(partial(both_ways, form), device) for form in forms_on(device)}
 
 
 def _client_seconds(

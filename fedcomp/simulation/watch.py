@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Metrics
 from fedcomp.cohort import Cohort
+from fedcomp.simulation.readings import numbers
 
 REMEDY = "lower client.lr or server.lr, or set client.clip_norm"
 
@@ -15,25 +20,24 @@ class Diverged(ValueError):
     """A client's loss, or another value of it that must be finite, became infinite or NaN."""
 
 
-class Watch:
-    """Looks at every metric with one value a client, such as training losses; on a GPU only when `check` is called."""
+@dataclass(frozen=True)
+class Seen:
+    """Metrics that were noted and not looked at yet.
 
-    def __init__(self) -> None:
-        self._unread: list[tuple[int, tuple[int, ...], str, Tensor]] = []
+    Attributes:
+        noted: of each its round (1 is the first), the cohort's clients, its name and its values [M].
+    """
 
-    def see(self, round_index: int, cohort: Cohort, metrics: Metrics) -> None:
-        """Note the metrics [M] of round `round_index` (1 is the first). Raises Diverged (on a CPU at once)."""
-        for name, values in metrics.items():
-            if values.dim():
-                self._unread.append((round_index, cohort.clients, name, values))
-                if values.device.type == "cpu":
-                    self.check()
+    noted: tuple[tuple[int, tuple[int, ...], str, Tensor], ...]
 
-    def check(self) -> None:
-        """Raises Diverged: a value seen since the last check is not finite; names the round and the client."""
-        unread, self._unread = self._unread, []
-        for round_index, clients, name, values in unread:
-            if bool(torch.isfinite(values.sum())):
+    def sums(self) -> dict[str, Tensor]:
+        """What is to be read for `check`: the sum of each, which is finite only if its values are."""
+        return {str(place): values.sum() for place, (*_, values) in enumerate(self.noted)}
+
+    def check(self, sums: Mapping[str, float]) -> None:
+        """Raises Diverged: a value is not finite; names the round and the client. `sums`: as read."""
+        for place, (round_index, clients, name, values) in enumerate(self.noted):
+            if math.isfinite(sums[str(place)]):
                 continue
             bad = (~torch.isfinite(values)).nonzero().flatten().tolist()
             if not bad:
@@ -42,3 +46,34 @@ class Watch:
             others = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
             where = f"round {round_index}: the {what} of client {clients[bad[0]]}{others}"
             raise Diverged(f"{where} is {float(values[bad[0]])}; {REMEDY}")
+
+
+class Watch:
+    """Looks at every metric with one value a client, such as training losses: on a CPU at once, on a GPU when asked.
+
+    Args:
+        late: only when asked on a CPU too.
+    """
+
+    def __init__(self, late: bool = False) -> None:
+        self._late = late
+        self._noted: list[tuple[int, tuple[int, ...], str, Tensor]] = []
+
+    def see(self, round_index: int, cohort: Cohort, metrics: Metrics) -> None:
+        """Note the metrics [M] of round `round_index` (1 is the first). Raises Diverged (on a CPU at once)."""
+        for name, values in metrics.items():
+            if values.dim():
+                self._noted.append((round_index, cohort.clients, name, values))
+                if values.device.type == "cpu" and not self._late:
+                    self.check()
+
+    def take(self) -> Seen:
+        """What was noted since it was last asked for."""
+        noted, self._noted = tuple(self._noted), []
+        return Seen(noted)
+
+    def check(self) -> None:
+        """Look at what was noted, now. Raises Diverged."""
+        seen = self.take()
+        (sums,) = numbers(seen.sums())
+        seen.check(sums)

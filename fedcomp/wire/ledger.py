@@ -48,11 +48,26 @@ class Ledger:
                 self._add(name, amount)
         self.client_rounds += other.client_rounds
 
+    def copy(self) -> Ledger:
+        """The counts as they are now, whatever is counted later."""
+        other = Ledger()
+        other.merge(self)
+        return other
+
+    @property
+    def unread(self) -> Mapping[str, Tensor]:
+        """Counts that lie on their device, which `counters` would wait for."""
+        return dict(self._varying)
+
+    def take_in(self, read: Mapping[str, int]) -> None:
+        """Count what was read of `unread` instead of it."""
+        for name, amount in read.items():
+            self._fixed[name] += amount
+            del self._varying[name]
+
     def counters(self) -> dict[str, int]:
         """Everything counted so far, as integers; the form that is checkpointed."""
-        for name, amount in self._varying.items():
-            self._fixed[name] += int(amount)
-        self._varying.clear()
+        self.take_in({name: int(amount) for name, amount in self._varying.items()})
         return {**self._fixed, "client_rounds": self.client_rounds}
 
     def restore(self, counters: Mapping[str, int]) -> None:

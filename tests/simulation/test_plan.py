@@ -59,7 +59,7 @@ def _timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> list[str
 
     def forms(layer, x, state, device):
         asked.append("layer")
-        return {form: times[form] for form in FORMS}
+        return {form: times[form] for form in plan.forms_on(device)}
 
     def client(model, device, shape, batch, clients, forms):
         asked.append("clients")
@@ -108,6 +108,20 @@ def test_measured_once_a_device_and_once_a_run(monkeypatch, tmp_path) -> None:
     assert settle("a") == (Plan(("looped", "grouped"), 1), 0)
 
 
+def test_streams_are_a_candidate_where_there_are_any(monkeypatch, tmp_path) -> None:
+    """On a GPU, where all clients are tried at once; what was measured without them is measured again."""
+    times = {"grouped": 3, "looped": 2, "unfolded": 1, "streamed": 0.5}
+    assert (plan.forms_on(torch.device("cuda")), plan.forms_on(CPU)) == (FORMS, FORMS[:3])
+    asked = _timed(monkeypatch, times)
+    monkeypatch.setattr(plan, "device_name", lambda _: "one")
+    _, without = planned(_simulation(3), "measure", 2, 3, True, tmp_path / "a")
+    monkeypatch.setattr(plan, "can_fork", lambda device: True)
+    monkeypatch.setattr(plan, "remembered", lambda question, measure, anew: remembered(question, measure))
+    _, settled = planned(_simulation(3), "measure", 2, 3, True, tmp_path / "b")
+    assert (without, settled) == (Plan(("unfolded",) * 2, 3), Plan(("streamed",) * 2, 3))
+    assert asked == ["layer"] * 4
+
+
 def test_a_given_number_of_clients_stays(monkeypatch, tmp_path) -> None:
     asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1})
     settled = planned(_simulation(chunk_size=50), "measure", 2, 3, True, tmp_path / FILE)
@@ -121,7 +135,9 @@ def test_a_cpu_plans_nothing_by_itself(monkeypatch, tmp_path) -> None:
     for mode in ("auto", "off"):
         assert planned(simulation, mode, 2, 3, False, tmp_path / FILE) is None
     assert (asked, list(tmp_path.glob("*"))) == ([], [])
-    with pytest.raises(ValueError, match="plan=fast must be one of auto, measure, off, grouped, looped, unfolded"):
+    with pytest.raises(
+        ValueError, match="plan=fast must be one of auto, measure, off, grouped, looped, unfolded, streamed"
+    ):
         planned(simulation, "fast", 2, 3, False, tmp_path / FILE)
 
 

@@ -51,7 +51,7 @@ class Blocks:
                 f"block offsets {_shown(given)} must start at 0, increase, and end at the vector's size, {dim}"
             )
         check_block("longest block", int(sizes.max()))
-        return cls(given.to(device), 0, dim, int(sizes.max()))
+        return cls(given.to(device, non_blocking=True), 0, dim, int(sizes.max()))
 
     @property
     def num(self) -> int:

@@ -61,7 +61,7 @@ def gumbel_table(device: torch.device) -> Tensor:
     upper = -np.log(-np.log1p(-np.minimum(v, 0.75)))
     lower = -np.log(-np.log(np.minimum(v, 0.75)))
     table = np.rint(np.concatenate((upper, lower)) * 2.0**FINEST).astype(np.int32)
-    return torch.from_numpy(table).to(device)
+    return torch.from_numpy(table).to(device, non_blocking=True)
 
 
 def gumbel(words: Tensor, fraction: int) -> Tensor:

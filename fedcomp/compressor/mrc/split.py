@@ -71,7 +71,7 @@ class SplitMRC:
 
     def _counts(self, like: Tensor) -> Tensor:
         sizes = [self.codec.repetitions * (high - low) for low, high in self.parts]
-        return torch.tensor(sizes, dtype=torch.int64, device=like.device)
+        return torch.tensor(sizes, dtype=torch.int64, device="cpu").to(like.device, non_blocking=True)
 
     def _padded(self, rows: list[Tensor], like: Tensor) -> Tensor:
         """[M, R B'] the rows, zeros behind."""

@@ -105,7 +105,7 @@ def _share(ones: Tensor, num: int) -> Tensor:
 
 def _costs(thresholds: Tensor) -> tuple[Tensor, Tensor]:
     """c of a one and of a zero."""
-    table = _table().to(thresholds.device)
+    table = _table().to(thresholds.device, non_blocking=True)
     return table[thresholds], table[TOP - thresholds]
 
 

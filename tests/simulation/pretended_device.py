@@ -1,0 +1,102 @@
+"""A GPU for tests without one: torch's device without data, and a watch for what would make the host wait for it.
+
+Tensors of the device `meta` have shapes and no values, so whatever reads one fails, and any copy from the host to it is
+one that a GPU would make. A blocking one waits until the GPU has done everything that it was given before.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from fedcomp.simulation.capture import Work
+from fedcomp.simulation.local import Shards
+from fedcomp.simulation.loop import Simulation
+from tests.conformance import world
+
+DEVICE = torch.device("meta")
+PACKAGE = str(Path(world.__file__).parents[2] / "fedcomp")
+
+
+def moved(sim: Simulation, sizes: tuple[int, ...] = world.SIZES, **changes) -> Simulation:
+    """The simulation on the device."""
+    parts = list(torch.arange(sum(sizes)).split(list(sizes)))
+    return world.variant(sim, dataset=sim.dataset.to(DEVICE), shards=Shards.of(parts, DEVICE), device=DEVICE, **changes)
+
+
+class Blocking(TorchDispatchMode):
+    """Notes copies between host and device that block, and the operation's place in the package.
+
+    Attributes:
+        captured: whether a CUDA graph would be captured: then no tensor of the host may be touched at all.
+    """
+
+    def __init__(self, captured: bool = False) -> None:
+        super().__init__()
+        self.captured = captured
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        out = function(*args, **kwargs)
+        given, made = _devices((args, kwargs)), _devices(out)
+        name = function._schema.name
+        on_host = self.captured and "cpu" in given | made
+        across = name in ("aten::_to_copy", "aten::copy_") and len(given | made) > 1
+        blocking = across and not (kwargs.get("non_blocking") or args[2:3] == (True,))
+        if on_host or blocking:
+            self.note(name)
+        return out
+
+    def note(self, name: str) -> None:
+        """Keep what was done, and where."""
+        inside = [frame for frame in traceback.extract_stack() if frame.filename.startswith(PACKAGE)]
+        self.found.append(f"{name} in {inside[-1].filename}:{inside[-1].lineno}" if inside else name)
+
+    def __enter__(self) -> Blocking:
+        self._lists = _Lists(self)
+        self._lists.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error) -> None:
+        super().__exit__(*error)
+        self._lists.__exit__(*error)
+
+
+class _Lists(TorchFunctionMode):
+    """Notes tensors that are made on the device out of Python's numbers, which is a copy that blocks."""
+
+    def __init__(self, blocking: Blocking) -> None:
+        super().__init__()
+        self.blocking = blocking
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        if function in (torch.tensor, torch.as_tensor) and (self.blocking.captured or out.device == DEVICE):
+            self.blocking.note(f"torch.{function.__name__}")
+        return out
+
+
+class NoHost:
+    """A capture whose work touches the device alone, as that of a CUDA graph must. Implements `Capture`."""
+
+    def __init__(self) -> None:
+        self.recorded = 0
+
+    def record(self, work: Work, changed) -> Work:
+        """The work, having been run once."""
+        self.recorded += 1
+        with Blocking(captured=True) as watch:
+            work()
+        assert watch.found == []
+        return work
+
+
+def _devices(tree) -> set[str]:
+    return {leaf.device.type for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)}
