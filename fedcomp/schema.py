@@ -54,6 +54,7 @@ class RunConfig:
     device: str = "auto"
     dtype: Dtype = Dtype.float32
     precision: Precision = Precision.fp32
+    deterministic: bool = True
     cuda_graphs: bool = True
     plan: str = "auto"
     threads: int | None = None

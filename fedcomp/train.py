@@ -22,6 +22,7 @@ from fedcomp.peers import Alone, Peers
 from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, config_hash, owned, run_folder
 from fedcomp.schema import plain_config
 from fedcomp.session import Session, finished
+from fedcomp.simulation.determinism import set_determinism
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.malloc import keep_freed_memory
 from fedcomp.simulation.plan import FILE as PLAN
@@ -66,7 +67,7 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
             progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
             progress.note(f"record {'and pictures ' if config.pictures else ''}in {folder}")
             return done
-        _settle(device, config.precision.name)
+        _settle(device, config.precision.name, config.deterministic)
         write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
         with _told(folder):
             with peers.by_turns():
@@ -100,7 +101,7 @@ def _follow(config: DictConfig, plain: dict[str, Any], device: torch.device, pee
     """Make the leader's rounds, and write nothing."""
     if peers.told(None):  # the leader found that the run is finished
         return []
-    _settle(device, config.precision.name)
+    _settle(device, config.precision.name, config.deterministic)
     with peers.by_turns():
         simulation, _ = assemble(config, device)
     simulation = peers.share(simulation, config.chunk_size, config.threads)
@@ -111,7 +112,7 @@ def _follow(config: DictConfig, plain: dict[str, Any], device: torch.device, pee
         return Follower(rounds, info, Jsonl(), progress, *often, peers=peers).run()
 
 
-def _settle(device: torch.device, precision: str) -> None:
+def _settle(device: torch.device, precision: str, deterministic: bool) -> None:
     """Torch's own switches, for the whole process."""
     if device.type == "cpu":
         torch.set_num_threads(1)  # threads share chunks of clients instead: simulation/workers.py
@@ -119,6 +120,7 @@ def _settle(device: torch.device, precision: str) -> None:
     else:
         torch.cuda.set_device(device.index or 0)  # where kernels and graphs are launched
     set_tf32(precision, device)
+    set_determinism(deterministic, device)
 
 
 def _planned(simulation: Simulation, config: DictConfig, folder: Path, peers: Peers) -> tuple[Simulation, Plan | None]:

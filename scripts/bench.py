@@ -27,6 +27,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fedcomp.model.precision import PRECISIONS, set_tf32
+from fedcomp.simulation.determinism import set_determinism
 from fedcomp.simulation.malloc import keep_freed_memory
 from fedcomp.simulation.workers import num_cores
 from scripts.bench_jobs import CPU_JOBS, JOBS, Job, fedcomp_side, lean_side, naive_side
@@ -54,6 +55,7 @@ def serve(job: Job, side: str, device: torch.device, precision: str) -> None:
         keep_freed_memory()
     if side == "fedcomp":
         set_tf32(precision, device)
+        set_determinism(True, device)  # as a run does
         if not gpu:
             torch.set_num_threads(1)  # as `train` does: threads share chunks instead
         run = fedcomp_side(job, device, precision)

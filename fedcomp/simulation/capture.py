@@ -46,8 +46,10 @@ class CudaGraphs:
     by step, with one line in the log.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, what: str = "local training") -> None:
+        """`what` is recorded, in words for the log."""
         self._device = device
+        self._what = what
         self._pool: Any = None
         self._stream: Any = None
         self._refused = False
@@ -62,7 +64,7 @@ class CudaGraphs:
         except RuntimeError as error:  # also torch's own errors of CUDA and of memory
             self._refused = True
             reason = str(error).strip().split("\n")[0]
-            log.warning("local training runs step by step: it cannot be captured as a CUDA graph (%s)", reason)
+            log.warning("%s runs step by step: it cannot be captured as a CUDA graph (%s)", self._what, reason)
             return work
         finally:
             for tensor, old in zip(changed, before, strict=True):

@@ -23,6 +23,7 @@ from fedcomp.model.layers import Pass, stack_images
 from fedcomp.model.loss import squared_error
 from fedcomp.model.stacked import Stacked
 from fedcomp.model.streams import can_fork
+from fedcomp.simulation.capture import CudaGraphs, Work
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.measured import Seconds, device_name, remembered, seconds_of
 from fedcomp.tracking.atomic import write_atomically
@@ -86,7 +87,8 @@ def planned(
     else:
         tried: Sequence[int] = CPU_CHUNKS if device.type == "cpu" and not fixed_chunk else (size,)
         candidates = [clients for clients in tried if clients <= most_clients]
-        plan = measured_plan(model, device, simulation.dataset.input_shape, batch_size, candidates, mode == "measure")
+        shape, graphs = simulation.dataset.input_shape, simulation.recorder is not None
+        plan = measured_plan(model, device, shape, batch_size, candidates, mode == "measure", graphs)
         if plan.chunk_size == size:
             plan = replace(plan, chunk_size=simulation.chunk_size)
         write_atomically(path, json.dumps(asdict(plan)).encode())
@@ -94,16 +96,23 @@ def planned(
 
 
 def measured_plan(
-    model: Stacked, device: torch.device, shape: tuple[int, ...], batch: int, candidates: Sequence[int], anew: bool
+    model: Stacked,
+    device: torch.device,
+    shape: tuple[int, ...],
+    batch: int,
+    candidates: Sequence[int],
+    anew: bool,
+    graphs: bool,
 ) -> Plan:
     """The fastest form of each convolution for each candidate number of clients, and the fastest of these numbers.
 
     Leaves the model with some of the measured forms. `shape`: of one sample. `anew`: whatever is known already.
+    `graphs`: as pieces of CUDA graphs, in which launches cost nearly nothing.
     """
     forms: dict[int, tuple[str, ...]] = {}
     for clients in candidates:
         model.take_forms(["grouped"] * len(model.convolutions))
-        forms[clients] = tuple(_layer_forms(model, device, shape, batch, clients, anew))
+        forms[clients] = tuple(_layer_forms(model, device, shape, batch, clients, anew, graphs))
     if len(forms) == 1:
         return Plan(forms[candidates[0]], candidates[0])
 
@@ -118,7 +127,7 @@ def measured_plan(
 
 
 def _layer_forms(
-    model: Stacked, device: torch.device, shape: tuple[int, ...], batch: int, clients: int, anew: bool
+    model: Stacked, device: torch.device, shape: tuple[int, ...], batch: int, clients: int, anew: bool, graphs: bool
 ) -> Iterator[str]:
     """The fastest form of each convolution, measured forwards and backwards on inputs of its own size."""
     theta, stats, x = _start(model, device, shape, batch, clients)
@@ -134,9 +143,10 @@ def _layer_forms(
                     "input": list(x.shape),
                     "weight": list(state.parameters[layer.weight].shape),
                     "forms": forms_on(device),
+                    "graphs": graphs,
                     "layer": [layer.stride, layer.padding, layer.dilation, layer.groups, layer.bias is None],
                 }
-                yield _fastest(remembered(question, partial(_forms, layer, x, state, device), anew))
+                yield _fastest(remembered(question, partial(_forms, layer, x, state, device, graphs), anew))
         with torch.no_grad():
             x = layer(x, state)
 
@@ -146,7 +156,7 @@ def forms_on(device: torch.device) -> tuple[str, ...]:
     return FORMS if can_fork(device) else tuple(form for form in FORMS if form != "streamed")
 
 
-def _forms(layer: Convolution, x: Tensor, state: Pass, device: torch.device) -> Seconds:
+def _forms(layer: Convolution, x: Tensor, state: Pass, device: torch.device, graphs: bool) -> Seconds:
     parameters = list(state.parameters)
     places = [place for place in (layer.weight, layer.bias) if place is not None]
     for place in places:
@@ -158,7 +168,11 @@ def _forms(layer: Convolution, x: Tensor, state: Pass, device: torch.device) -> 
         y = replace(layer, form=form)(x, replace(state, parameters=parameters))
         torch.autograd.grad(y, leaves, torch.ones_like(y))
 
-    return {form: seconds_of(partial(both_ways, form), device) for form in forms_on(device)}
+    def recorded(form: str) -> Work:
+        work = partial(both_ways, form)
+        return CudaGraphs(device, f"measuring of {form} convolutions").record(work, ()) if graphs else work
+
+    return {form: seconds_of(recorded(form), device) for form in forms_on(device)}
 
 
 def _client_seconds(

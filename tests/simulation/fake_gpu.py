@@ -2,7 +2,7 @@
 
 What would fail on a GPU whatever the numbers fails here too: an operation on tensors of two devices, a value or a shape
 that the host reads from the device. What cannot run is stood in for by the shape of its results: autograd's engine,
-which asks for a real device, and Triton's kernels for draws and for minimal random coding.
+which asks for a real device, streams, and Triton's kernels for draws and for minimal random coding.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from fedcomp.compressor.mrc import coder
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import Candidates
 from fedcomp.keys import Key
+from fedcomp.model import streamed
 from fedcomp.simulation.capture import Eager
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.loop import Simulation
@@ -46,6 +47,7 @@ def fake_gpu() -> Iterator[None]:
         patch.setattr(coder, "_encode", lambda device: _encode)
         patch.setattr(coder, "_decode", lambda device: _decode)
         patch.setattr(torch.autograd, "grad", _grad)
+        patch.setattr(streamed, "spread", lambda function, pieces, device: [function(piece) for piece in pieces])
         yield
 
 

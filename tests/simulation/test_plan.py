@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,12 @@ from fedcomp.peers import Alone
 from fedcomp.run_folder import CONFIG
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation import measured, plan
+from fedcomp.simulation.capture import Eager
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.measured import remembered, seconds_of
 from fedcomp.simulation.plan import FILE, Plan, planned
+from fedcomp.simulation.recorded import Recorder
 from fedcomp.wire import Ledger
 
 CPU = torch.device("cpu")
@@ -57,7 +60,7 @@ def _timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> list[str
     """Measurements answer as `times` says, by the form; returns the list that notes what was measured."""
     asked: list[str] = []
 
-    def forms(layer, x, state, device):
+    def forms(layer, x, state, device, graphs):
         asked.append("layer")
         return {form: times[form] for form in plan.forms_on(device)}
 
@@ -114,10 +117,10 @@ def test_streams_are_a_candidate_where_there_are_any(monkeypatch, tmp_path) -> N
     assert (plan.forms_on(torch.device("cuda")), plan.forms_on(CPU)) == (FORMS, FORMS[:3])
     asked = _timed(monkeypatch, times)
     monkeypatch.setattr(plan, "device_name", lambda _: "one")
-    _, without = planned(_simulation(3), "measure", 2, 3, True, tmp_path / "a")
+    without = planned(_simulation(3), "measure", 2, 3, True, tmp_path / "a")
     monkeypatch.setattr(plan, "can_fork", lambda device: True)
     monkeypatch.setattr(plan, "remembered", lambda question, measure, anew: remembered(question, measure))
-    _, settled = planned(_simulation(3), "measure", 2, 3, True, tmp_path / "b")
+    settled = planned(_simulation(3), "measure", 2, 3, True, tmp_path / "b")
     assert (without, settled) == (Plan(("unfolded",) * 2, 3), Plan(("streamed",) * 2, 3))
     assert asked == ["layer"] * 4
 
@@ -175,6 +178,24 @@ def test_the_leader_plans_for_all_processes(monkeypatch, tmp_path, mode, chosen)
         assert tuple(layer.form for layer in simulation.model.convolutions) == chosen
         assert simulation.chunk_size == (2 if mode == "measure" else 1)
         assert (len(asked) > before) == (leads and mode == "measure")
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_measured_as_it_will_run(monkeypatch, tmp_path, graphs) -> None:
+    """Within CUDA graphs if the run records its loops, and remembered apart from measurements outside of them."""
+    recorded: list[str] = []
+
+    class Graphs(Eager):
+        def __init__(self, device: torch.device, what: str) -> None:
+            recorded.append(what)
+
+    monkeypatch.setattr(plan, "CudaGraphs", Graphs)
+    recorder = Recorder(Eager()) if graphs else None
+    planned(replace(_simulation(), recorder=recorder), "measure", 2, 3, False, tmp_path / FILE)
+    layers = 2 * [f"measuring of {form} convolutions" for form in FORMS if form != "streamed"]
+    assert recorded == (layers if graphs else [])
+    questions = [json.loads(json.loads(path.read_text())["question"]) for path in measured.cache_folder().glob("*")]
+    assert [one["graphs"] for one in questions if "weight" in one] == [graphs] * 2
 
 
 def test_really_measured(tmp_path) -> None:
