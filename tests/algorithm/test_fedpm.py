@@ -16,6 +16,7 @@ from fedcomp.algorithm.mask_training import MaskTraining
 from fedcomp.client import Batch, Gradient
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
+from fedcomp.client.svrg import Svrg
 from fedcomp.keys import Key
 from fedcomp.tensors import BIAS, NORMALISATION, WEIGHT, ParameterTensor, Part
 from fedcomp.wire import Ledger
@@ -68,6 +69,30 @@ def test_counts_down_are_the_probabilities_down() -> None:
     dim, rounds = floats.model.dim, floats.rounds
     assert ledgers[0].counters()["broadcast"] == rounds * 32 * dim
     assert ledgers[1].counters()["broadcast"] == (rounds - 1) * (32 + 3 * dim)
+
+
+def test_moments_live_on_where_the_optimiser_does() -> None:
+    sim = world.simulation(FedPM(SCORES, persist_optimizer=True))
+    first, fresh = sim.init(), world.simulation(FedPM(SCORES))
+    state, took_part = first, torch.zeros(world.NUM_CLIENTS, dtype=torch.int64)
+    for index in range(4):
+        before = state
+        state, cohort, _ = sim.round(index, state, Ledger())
+        took_part[cohort.ids] += 1
+    per_round = torch.tensor([-(-size // 4) for size in world.SIZES])
+    assert torch.equal(state.optimizer[-1][:, 0], took_part * per_round)
+    assert torch.equal(state.optimizer[0].any(1), took_part > 0)
+
+    forgot = replace(before, optimizer=first.optimizer)
+    without, _, _ = fresh.round(3, replace(before, optimizer=()), Ledger())
+    assert torch.equal(sim.round(3, forgot, Ledger())[0].theta, without.theta)
+    assert not torch.equal(state.theta, without.theta)
+    assert without.optimizer == ()
+
+
+def test_what_remembers_nothing_cannot_live_on() -> None:
+    with pytest.raises(ValueError, match="^algorithm.persist_optimizer=true makes no sense for client=svrg"):
+        FedPM(Svrg(lr=0.1), persist_optimizer=True)
 
 
 def test_counts_of_nobody_are_the_first_probabilities() -> None:
