@@ -87,6 +87,27 @@ CASES = [
         "liec-average", LIEC(SGD, STEP, PLAIN_SIGN, SIGN, 3), None, world.with_batch_norm, participation=world.FULL
     ),
     AlgorithmCase("liec-fused", LIEC(SGD, STEP, PLAIN_SIGN, TOPK, 2, True), None, participation=world.FULL),
+    AlgorithmCase(
+        "cser-beside",
+        CSER(SGD, STEP, world.spared(PLAIN_SIGN), world.spared(SIGN), 2),
+        None,
+        world.with_batch_norm,
+        world.FULL,
+    ),
+    AlgorithmCase(
+        "liec-beside",
+        LIEC(SGD, STEP, world.spared(PLAIN_SIGN), world.spared(PLAIN_SIGN), 3),
+        None,
+        world.with_batch_norm,
+        world.FULL,
+    ),
+    AlgorithmCase(
+        "m3-beside",
+        M3(SGD, STEP, world.spared(Compressor(TopK())), world.spared(PERMK), p_down=0.3),
+        None,
+        world.with_batch_norm,
+        world.FULL,
+    ),
     AlgorithmCase("m3", M3(SGD, STEP, Compressor(TopK()), PERMK, p_down=0.3), None, world.with_batch_norm, world.FULL),
     AlgorithmCase(
         "m3-whole", M3(SGD, STEP, Compressor(TopK()), PERMK, p_down=1, p_up=1), dense, participation=world.FULL
