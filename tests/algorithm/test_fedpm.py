@@ -12,7 +12,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Setup
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.frozen_weights import GAINS, FrozenWeights, first_probabilities
-from fedcomp.algorithm.mask_training import MaskTraining
+from fedcomp.algorithm.mask_training import MaskTraining, masked_models
 from fedcomp.client import Batch, Gradient
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
@@ -118,6 +118,27 @@ def test_masks_that_settle_cost_less_by_the_servers_probabilities() -> None:
         sim = world.simulation(FedPM(client, coding=coding), participation=world.FULL, rounds=12)
         world.run(sim, ledger=ledgers[coding])
     assert ledgers["prior"].counters()["uplink"] < 0.9 * ledgers["plain"].counters()["uplink"]
+
+
+def test_certain_masks_are_not_certain_to_a_client() -> None:
+    """theta of 0 and 1 has scores of logit(c) and logit(1 - c)."""
+    sim = world.simulation(FedPM(STILL, clamp=0.2), participation=world.FULL)
+    for theta, wanted in ((0.0, 0.2), (1.0, 0.8)):
+        state = replace(sim.init(), theta=torch.full((sim.model.dim,), theta))
+        ones = sim.round(0, state, Ledger())[2]["mask/ones"]
+        error = (0.2 * 0.8 / (sim.model.dim * world.NUM_CLIENTS)) ** 0.5
+        assert abs(float(ones.mean()) - wanted) < 5 * error
+
+
+def test_deployed_masks_are_drawn_each_by_itself_and_one_half_is_below_the_threshold() -> None:
+    theta, num = torch.full((4000,), 0.5), 3
+    models = masked_models(torch.ones(4000), theta, torch.zeros(0), Key(("deployed",)), "sample", num)
+    drawn = models["test"].theta
+    assert drawn.shape == (num, 4000)
+    for one, other in ((0, 1), (1, 2), (0, 2)):
+        assert abs(float((drawn[one] == drawn[other]).float().mean()) - 0.5) < 5 * 0.5 / 4000**0.5
+    assert models["expected"].theta.unique().tolist() == [0.5]
+    assert not models["threshold"].theta.any()
 
 
 @dataclass(frozen=True)

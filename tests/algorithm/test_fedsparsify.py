@@ -18,6 +18,12 @@ SGD = Sgd(lr=0.1, batch_size=4, epochs=3, momentum=0.5)
 WEIGHTS = 5 * 4 + 4 * 3
 
 
+def test_one_epoch_is_pruned_after_its_last_step() -> None:
+    sim = world.simulation(FedSparsify(Sgd(lr=0.1, batch_size=4), 0.9))
+    _, cohort, metrics = sim.round(0, sim.init(), Ledger())
+    assert metrics["model/sparsity"].tolist() == pytest.approx([1 - 4 / WEIGHTS] * cohort.size)
+
+
 @pytest.mark.parametrize("sparsity", [0.5, 0.9, 0.97])
 def test_clients_send_exactly_the_weights_that_are_left(sparsity: float) -> None:
     sim = world.simulation(FedSparsify(SGD, sparsity))

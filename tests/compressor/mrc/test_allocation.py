@@ -134,6 +134,12 @@ def test_sizes_round_trip(sizes, longest) -> None:
     assert torch.equal(WireLink(Ledger()).up(payload).fields["sizes"].data, payload.fields["sizes"].data)
 
 
+def test_sizes_that_overshoot_are_refused() -> None:
+    for bits in ([1, 1, 1, 1], [1, 1, 0, 1]):
+        with pytest.raises(WireError, match="^block sizes that do not add up to 5$"):
+            Sizes(5, 4).read(np.array(bits, np.uint8), 0, 2, torch.int64)
+
+
 def test_adaptive_asks_when_divergence_has_fallen_and_only_if_told_also_when_it_has_grown() -> None:
     blocks = Blocks.fixed(1000, 100)
     level = CAPACITY / 100
