@@ -137,6 +137,9 @@ def test_parts_go_round_all_blocks() -> None:
     assert left == 0
     _, taking, _ = first_round(replace(algorithm, rest="qhat"))
     assert (taking.codes < marker).all()
+    decoded = (taking.codes == 0) | (taking.codes == NUM)  # one sample of the uplink, counted as NUM of the downlink's
+    assert ((~decoded).sum(1) <= 3 * 4).all()
+    assert (taking.codes == NUM).any(1).all()
 
 
 def test_a_mixed_prior_is_the_plain_one_in_the_first_round() -> None:

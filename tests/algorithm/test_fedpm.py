@@ -18,6 +18,7 @@ from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.svrg import Svrg
 from fedcomp.keys import Key
+from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.tensors import BIAS, NORMALISATION, WEIGHT, ParameterTensor, Part
 from fedcomp.wire import Ledger
 from tests.conformance import world
@@ -69,6 +70,21 @@ def test_counts_down_are_the_probabilities_down() -> None:
     dim, rounds = floats.model.dim, floats.rounds
     assert ledgers[0].counters()["broadcast"] == rounds * 32 * dim
     assert ledgers[1].counters()["broadcast"] == (rounds - 1) * (32 + 3 * dim)
+
+
+def test_weighted_masks_count_as_many_as_there_are() -> None:
+    """Weights 1 / p of those who happen to be there do not sum to 1, a posterior's counts sum to its masks."""
+    algorithm, sizes = FedPM(SCORES, weights="samples", smoothing="clip"), (4, 12)
+    sim = world.simulation(algorithm, participation=Bernoulli(0.5), sizes=sizes)
+    state, numbers = sim.init(), set()
+    for index in range(12):
+        state, cohort, _ = sim.round(index, state, Ledger())
+        numbers.add(cohort.size)
+        if cohort.size == 1:
+            assert state.ones.unique().tolist() == [0.0, 1.0]
+        elif cohort.size == 2:
+            assert set(state.ones.round(decimals=5).tolist()) <= {0.0, 0.5, 1.5, 2.0}
+    assert numbers == {0, 1, 2}
 
 
 def test_moments_live_on_where_the_optimiser_does() -> None:
