@@ -170,6 +170,9 @@ def test_estimates_are_read_alike_as_floats_and_thresholds() -> None:
     affine = MaskEstimate(4, 8, 0.01, "affine")
     assert affine.probability(codes, theta0)[0].tolist() == pytest.approx([0.01, 0.255, 0.99, 0.2])
     assert MaskEstimate(300).dtype == torch.int32
+    for num in (253, 254, 255, 256):  # the marker of an unknown code, n + 1, is one code more
+        estimate = MaskEstimate(num)
+        assert not estimate.known(estimate.first(theta0)).any()
 
 
 def test_a_relayed_step_is_the_mean_of_signs_of_one_size() -> None:

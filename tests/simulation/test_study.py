@@ -97,6 +97,19 @@ def test_a_repetition_is_a_run_with_its_key(algorithm, options) -> None:
     assert not torch.allclose(flatten(state)["theta"][0], flatten(state)["theta"][1], atol=1e-3)
 
 
+def test_each_repetition_trains_on_its_own_shards() -> None:
+    repetitions = _repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": COINS})
+    shuffled = tuple(
+        replace(one, shards=replace(one.shards, order=one.shards.order.roll(9 * number)))
+        for number, one in enumerate(repetitions)
+    )
+    study = Study.of(shuffled)
+    assert study.joint is not None
+    (state, _, _), (other, _, _) = _run(study, 4), _run(replace(study, joint=None), 4)
+    assert torch.allclose(state.theta, other.theta, rtol=0, atol=1e-5)
+    assert not torch.allclose(state.theta[1:], _run(Study(repetitions), 4)[0].theta[1:], rtol=0, atol=1e-2)
+
+
 @pytest.mark.parametrize(("algorithm", "options"), APART)
 def test_what_cannot_go_together_goes_one_after_another(algorithm, options) -> None:
     assert Study.of(_repetitions(algorithm, options)).joint is None
