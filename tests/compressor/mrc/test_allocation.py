@@ -16,7 +16,7 @@ from fedcomp.compressor.mrc.allocation.adaptive import boundaries, merged
 from fedcomp.compressor.mrc.allocation.sizes import Sizes
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.wire import Field, Ledger, Payload, WireError, WireLink
-from fedcomp.wire.packing import layout, pack, unpack
+from fedcomp.wire.packing import FieldLayout, layout, pack, unpack
 
 CAPACITY = math.log(256)
 
@@ -135,9 +135,10 @@ def test_sizes_round_trip(sizes, longest) -> None:
 
 
 def test_sizes_that_overshoot_are_refused() -> None:
-    for bits in ([1, 1, 1, 1], [1, 1, 0, 1]):
-        with pytest.raises(WireError, match="^block sizes that do not add up to 5$"):
-            Sizes(5, 4).read(np.array(bits, np.uint8), 0, 2, torch.int64)
+    known = {"sizes": FieldLayout(2, Sizes(5, 4), torch.int64)}
+    for sizes in (0b1111_0000, 0b1101_0000):  # 4 and 4, 4 and 2
+        with pytest.raises(WireError, match="block sizes that do not add up to 5$"):
+            unpack([bytes([sizes])], known, torch.device("cpu"))
 
 
 def test_adaptive_asks_when_divergence_has_fallen_and_only_if_told_also_when_it_has_grown() -> None:
