@@ -20,11 +20,11 @@ $(READY): pyproject.toml constraints.txt
 run: $(READY)  ## compare methods on the 8x8 digits: a table and a picture, in about a minute
 	$(RUN) scripts/quickstart.py
 
-test: $(READY)  ## fast tests
+test: $(READY)  ## fast tests, on all cores up to 8; in one process: .venv/bin/pytest -n 0
 	$(RUN) -m pytest
 
 slow: $(READY)  ## tests that take minutes or real data (see DATA in README.md)
-	$(RUN) -m pytest -m slow
+	$(RUN) -m pytest -m slow -n 0
 
 check: $(READY)  ## lint, format and types
 	$(VENV)/bin/ruff check .

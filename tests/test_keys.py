@@ -89,3 +89,14 @@ def test_no_draws_and_no_rows() -> None:
 def test_generator_is_the_same_each_time() -> None:
     one, two = (torch.rand(3, generator=Key(("g",)).generator()) for _ in range(2))
     assert torch.equal(one, two)
+
+
+def test_a_subset_is_decided_by_every_bit_of_a_word() -> None:
+    """Between words that differ in their last bits alone, too."""
+    key, ids, num = Key(("subset",)), torch.arange(3), 4000
+    words, order = key.words(ids, num).sort(dim=1, stable=True)
+    rows, close = torch.nonzero((words[:, 1:] >> 8) == (words[:, :-1] >> 8), as_tuple=True)
+    backwards = order[rows, close] > order[rows, close + 1]  # the first of the two places has the larger word
+    assert backwards.any()
+    for row, rank in zip(rows.tolist(), close.tolist(), strict=True):
+        assert torch.equal(key.subset(ids[row : row + 1], rank + 1, num)[0], order[row, : rank + 1].sort().values)

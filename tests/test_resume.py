@@ -1,4 +1,4 @@
-"""Real processes, really killed: a run that is started again ends bit for bit like one that was never stopped."""
+"""Real processes, really stopped: a run that is started again ends bit for bit like one that was never stopped."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 import torch
 
 from fedcomp.tracking.record import read_lines
-from fedcomp.tracking.status import read_status
+from fedcomp.tracking.status import Status, read_status
 
 # Adam on the server, error feedback on both links, ragged clients, rounds without anybody: all
 # state there is.
-COMMAND = [
-    sys.executable,
-    "-m",
-    "fedcomp",
+OPTIONS = [
     "rounds=60",
     "eval_every=5",
     "checkpoint_every=3",
@@ -37,10 +33,42 @@ COMMAND = [
 ]
 
 
+def test_a_run_that_is_stopped_in_every_way_ends_as_an_unbroken_one(fedcomp, tmp_path: Path) -> None:
+    """SIGKILL, then Ctrl-C, then SIGTERM, each in a later piece of the same run, and then to the end."""
+    root = tmp_path / "stopped"
+    root.mkdir()
+    process = _start(root)
+    _wait_for_round(process, root, 5)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert _status(root).state == "running"
+    for number, code, wanted in ((signal.SIGINT, 130, 15), (signal.SIGTERM, 143, 30)):
+        process = _start(root)
+        _wait_for_round(process, root, wanted)
+        process.send_signal(number)
+        shown = process.communicate(timeout=120)[1]
+        assert process.returncode == code
+        assert "resuming after round" in shown
+        status = _status(root)
+        assert status.state == "interrupted"
+        assert f"interrupted after round {status.round} of 60, state saved; the same command goes on" in shown
+        assert "Traceback" not in shown
+    process = _start(root)
+    assert f"resuming after round {status.round}" in process.communicate(timeout=120)[1]
+    assert process.returncode == 0
+
+    assert fedcomp(*OPTIONS, f"output_root={tmp_path / 'unbroken'}") == 0
+    (lines, checkpoint), (its_lines, its_checkpoint) = _result(root), _result(tmp_path / "unbroken")
+    assert lines == its_lines
+    assert checkpoint["ledger"] == its_checkpoint["ledger"]
+    assert checkpoint["state"].keys() == its_checkpoint["state"].keys()
+    assert all(torch.equal(tensor, its_checkpoint["state"][name]) for name, tensor in checkpoint["state"].items())
+
+
 def _start(root: Path) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    command, environment = [sys.executable, "-m", "fedcomp", *OPTIONS], {**os.environ, "PYTHONUNBUFFERED": "1"}
     return subprocess.Popen(
-        [*COMMAND, f"output_root={root}"], stderr=subprocess.PIPE, text=True, cwd=root, env=environment
+        [*command, f"output_root={root}"], stderr=subprocess.PIPE, text=True, cwd=root, env=environment
     )
 
 
@@ -48,13 +76,19 @@ def _folder(root: Path) -> Path:
     return next(root.rglob("config.yaml")).parent
 
 
-def _wait_for_round(process: subprocess.Popen[str], root: Path, wanted: int) -> int:
-    """Wait until the record holds round `wanted`; returns the last round it holds then."""
-    for _ in range(3000):
+def _status(root: Path) -> Status:
+    status = read_status(_folder(root))
+    assert status is not None
+    return status
+
+
+def _wait_for_round(process: subprocess.Popen[str], root: Path, wanted: int) -> None:
+    """Wait until the record holds round `wanted`."""
+    for _ in range(6000):
         found = next(iter(root.rglob("metrics.jsonl")), None)
         lines = read_lines(found) if found else []
         if lines and lines[-1]["round"] >= wanted:
-            return int(lines[-1]["round"])
+            return
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.01)
     raise AssertionError("the run makes no progress")
@@ -64,53 +98,3 @@ def _result(root: Path):
     folder = _folder(root)
     lines = [{**line, "seconds": 0} for line in read_lines(folder / "metrics.jsonl")]
     return lines, torch.load(folder / "checkpoint.pt", weights_only=True)
-
-
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory):
-    root = tmp_path_factory.mktemp("unbroken")
-    process = _start(root)
-    assert process.wait(timeout=120) == 0
-    return _result(root)
-
-
-def _assert_equal(root: Path, unbroken) -> None:
-    lines, checkpoint = _result(root)
-    assert lines == unbroken[0]
-    assert checkpoint["ledger"] == unbroken[1]["ledger"]
-    assert checkpoint["state"].keys() == unbroken[1]["state"].keys()
-    assert all(torch.equal(tensor, unbroken[1]["state"][name]) for name, tensor in checkpoint["state"].items())
-
-
-def test_sigkill_at_any_moment(tmp_path: Path, unbroken) -> None:
-    for wanted in (5, 30):
-        process = _start(tmp_path)
-        _wait_for_round(process, tmp_path, wanted)
-        time.sleep(0.013 * wanted % 0.1)
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
-        status = read_status(_folder(tmp_path))
-        assert status is not None
-        assert status.state == "running"
-    process = _start(tmp_path)
-    assert "resuming after round" in process.communicate(timeout=120)[1]
-    assert process.returncode == 0
-    _assert_equal(tmp_path, unbroken)
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
-def test_a_signal_saves_and_says_so(tmp_path: Path, unbroken, number, code) -> None:
-    process = _start(tmp_path)
-    _wait_for_round(process, tmp_path, 10)
-    process.send_signal(number)
-    shown = process.communicate(timeout=120)[1]
-    assert process.returncode == code
-    assert "interrupted after round" in shown
-    assert "state saved; the same command goes on" in shown
-    assert "Traceback" not in shown
-    status = read_status(_folder(tmp_path))
-    assert status is not None
-    assert status.state == "interrupted"
-    assert f"interrupted after round {status.round} of 60" in shown
-    assert _start(tmp_path).wait(timeout=120) == 0
-    _assert_equal(tmp_path, unbroken)

@@ -37,10 +37,10 @@ def check_parts(server: ServerOptimizer, uplink: Compressor, downlink: Compresso
 
 def send_up(name: str, uplink: Compressor, x: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
     """Clients send x [M, D]; returns the mean that the server receives [D], and what messages left out [M, D]."""
-    codec, common = uplink.codec, ctx.common(name, cohort)
-    payload = codec.encode(x, common, ctx.coin(name))
-    left = x - codec.decode(payload, common)
-    mean, _ = WeightedSum().estimate(codec, ctx.link.up(payload), x.new_zeros(0), cohort, common)
+    common, nothing = ctx.common(name, cohort), uplink.init(cohort.size, x[0])  # `check_parts`: it remembers nothing
+    payload, _ = uplink.encode(x, nothing, cohort, common, ctx.coin(name))
+    left = x - uplink.decode(payload, common)
+    mean, _ = uplink.estimate(ctx.link.up(payload), nothing, cohort, common)
     return mean, left
 
 

@@ -9,8 +9,10 @@ mode (a - 1) / (a + b - 2); with prior = 1 and a reset in every round, as in the
 
 theta would soon be 0 or 1, where scores are infinite. The code squeezes every mask before it is "sent"
 (0 -> 0.01, 1 -> 0.99); here the bits are sent and the server squeezes its mode, which is the same (`smoothing`).
-The weights' constant is sqrt(2 / fan_in), as in the paper; the code has e / sqrt(fan_in) (`gain`). The paper counts
-H(f) bits a parameter, an entropy that is never coded; `coding: arithmetic` codes it, and counts what it writes.
+The weights' constant is sqrt(2 / fan_in), as in the paper; the code has e / sqrt(fan_in) (`gain`). In the code a
+client's Adam moments and number of steps live on from one of its rounds to the next (`persist_optimizer`), although its
+scores are set anew. The paper counts H(f) bits a parameter, an entropy that is never coded; `coding: arithmetic` codes
+it, and counts what it writes.
 
 Shape legend: M clients of the cohort, D parameters, d of them masked, C running statistics.
 """
@@ -27,9 +29,11 @@ from fedcomp.algorithm.frozen_weights import FrozenWeights, first_probabilities
 from fedcomp.algorithm.mask_training import TESTS, MaskTraining, masked_models, masked_part
 from fedcomp.algorithm.running_stats import gather, gather_stats, send, send_stats
 from fedcomp.client import LocalSolver
+from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.cohort import Cohort
 from fedcomp.compressor.check import check_choice, check_count
 from fedcomp.keys import Key
+from fedcomp.state import put_rows, take_rows
 from fedcomp.tensors import Part
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Arithmetic, Coding, Unsigned, bits_for
@@ -47,6 +51,7 @@ class FedPMState:
         weights: [D] frozen weights; the values of normalisation layers among them.
         theta: [D] probabilities of the mask; 1 for what is not masked. stats: [C] running statistics.
         ones: [D] masks received since the last reset that have a one. total: [1] masks since then.
+        optimizer: what each client's solver goes on from, [N, D] and [N, 1] (client/minibatch.py); () if it does not.
     """
 
     weights: Tensor
@@ -54,6 +59,7 @@ class FedPMState:
     stats: Tensor
     ones: Tensor
     total: Tensor
+    optimizer: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,7 @@ class FedPM:
             and nothing in the first round.
         test: what is logged as "test": sample, the mean over `test_samples` drawn masks, expected or threshold.
         weights: "uniform", as in the paper, or "samples".
+        persist_optimizer: keep each client's moments from round to round, 2 D floats a client.
     """
 
     client: LocalSolver
@@ -89,6 +96,7 @@ class FedPM:
     test: str = "sample"
     test_samples: int = 3
     weights: str = "uniform"
+    persist_optimizer: bool = False
 
     def __post_init__(self) -> None:
         check_choice("algorithm.smoothing", self.smoothing, SMOOTHINGS)
@@ -105,6 +113,12 @@ class FedPM:
             raise ValueError(f"algorithm.reset_every={self.reset_every} must be a number of rounds, or 0 for never")
         if self.downlink == "counts" and self.weights != "uniform":
             raise ValueError("algorithm.downlink=counts needs algorithm.weights=uniform: weighted masks are no counts")
+        if self.persist_optimizer and not isinstance(self.client, MinibatchSolver):
+            name = type(self.client).__name__.lower()
+            raise ValueError(
+                f"algorithm.persist_optimizer=true makes no sense for client={name}, which remembers nothing: take "
+                "client=adam_scores or sgd"
+            )
         _ = self.training, self.law  # they check their own options
 
     @property
@@ -124,7 +138,11 @@ class FedPM:
         first = part.put(
             torch.ones_like(theta), part.take(first_probabilities(self.theta0, theta, setup.key.fold("theta")))
         )
-        return FedPMState(weights, first, stats, torch.zeros_like(theta), theta.new_zeros(1))
+        optimizer: tuple[Tensor, ...] = ()
+        if self.persist_optimizer:
+            assert isinstance(self.client, MinibatchSolver)
+            optimizer = self.client.remember(setup.num_clients, theta)
+        return FedPMState(weights, first, stats, torch.zeros_like(theta), theta.new_zeros(1), optimizer)
 
     def round(self, state: FedPMState, cohort: Cohort, ctx: Context) -> tuple[FedPMState, Metrics]:
         """One round; `mask/ones` [M] is the share of ones sent, `mask/entropy` theta's mean entropy in bits."""
@@ -135,7 +153,9 @@ class FedPM:
             weights = part.rest.put(weights, send("normalisation", part.rest.take(weights), cohort.size, ctx))
         stats = send_stats(state.stats, cohort.size, ctx)
 
-        local = self.training.run(weights, theta[None], stats, part, cohort, ctx)
+        memory = tuple(take_rows(rows, cohort) for rows in state.optimizer)
+        local = self.training.run(weights, theta[None], stats, part, cohort, ctx, memory)
+        optimizer = tuple(put_rows(rows, cohort, new) for rows, new in zip(state.optimizer, local.memory, strict=True))
         mask = ctx.coin("mask").uniform(cohort.ids, part.size) < part.take(local.theta)
         payload = Payload({"mask": Field(mask.to(torch.uint8), self._coding(part.take(theta)))}, paper_bits=part.size)
         (received,) = ctx.link.up(payload).expect(mask=part.size)
@@ -150,7 +170,8 @@ class FedPM:
         sums = torch.mv(received.t().to(torch.float32), share if self.weights == "samples" else torch.ones_like(share))
         ones = part.take(state.ones) + sums if keeps else sums
         total = state.total + cohort.size if keeps else torch.full_like(state.total, cohort.size)
-        after = FedPMState(weights, part.put(theta, self._mode(ones, total)), stats, part.put(state.ones, ones), total)
+        guess = part.put(theta, self._mode(ones, total))
+        after = FedPMState(weights, guess, stats, part.put(state.ones, ones), total, optimizer)
         entropy = torch.special.entr(part.take(after.theta)) + torch.special.entr(1 - part.take(after.theta))
         metrics = {
             "train/loss": local.loss,

@@ -106,7 +106,7 @@ class LIEC:
 
     def _average(self, state: LIECState, update: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory]:
         """As `_compensate`, in float32, with the models."""
-        error = state.downlink.sender[0]
+        error = self.downlink.remembered(state.downlink)[0]
         if self.fused_average:
             step, _ = self.server.step(update, ())
             late, _ = self.server.step(error, ())

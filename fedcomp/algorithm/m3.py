@@ -82,7 +82,8 @@ class M3:
         p_down, p_up: p_P and p_D, probability that a round's message is the whole vector; null: 1 / n.
         beta: weight of w_i in z_i, in (0, 1]; 1 is no momentum.
         differences: marina, h_i is the last g_i; ef21, h_i is the sum of what was sent (codecs that only shrink).
-        uplink_entries: per_client, k = floor(D / n) of Top-k or Rand-k, as in the paper; compressor, as that says.
+        uplink_entries: per_client, k = floor(D / n) of Top-k or Rand-k (D without BatchNorm's parameters, which go
+            dense), as in the paper; compressor, as that says.
     """
 
     client: LocalSolver
@@ -135,7 +136,7 @@ class M3:
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> M3State:
         """The first model with everybody; nothing is sent yet. Raises ValueError: not a size that a codec can send."""
-        replace(self.uplink, codec=self._codec(theta.shape[0], setup.num_clients)).init(setup.num_clients, theta)
+        self._up(theta.shape[0], setup.num_clients).init(setup.num_clients, theta)
         self.downlink.init(setup.num_clients, theta)
         zero = torch.zeros_like(theta)
         rows = theta.expand(setup.num_clients, -1)
@@ -160,13 +161,13 @@ class M3:
         """The server's model, which is the mean of what PermK leaves the clients with."""
         return {"test": Models(state.theta[None], state.stats[None])}
 
-    def _codec(self, dim: int, num_clients: int) -> Codec:
-        """The uplink's codec, with the number of entries that it is to send."""
+    def _up(self, dim: int, num_clients: int) -> Compressor:
+        """The uplink, with the number of entries that its codec is to send."""
         codec = self.uplink.codec
         if self.uplink_entries == "compressor":
-            return codec
+            return self.uplink
         assert isinstance(codec, (TopK, RandK))
-        return replace(codec, k=max(1, dim // num_clients))
+        return replace(self.uplink, codec=replace(codec, k=max(1, self.uplink.num_coded(dim) // num_clients)))
 
     def _send_down(self, state: M3State, cohort: Cohort, ctx: Context) -> Tensor:
         """[N, D] w_i: the model, broadcast, or each client's own part of the last step on top of what it has."""
@@ -175,10 +176,11 @@ class M3:
             common, coin = ctx.common("model", sender), ctx.coin("model")
             received = ctx.link.broadcast(FULL.encode(state.theta[None], common, coin), cohort.size)
             return FULL.decode(received, common).expand(cohort.size, -1).clone()
-        codec, common = self.downlink.codec, ctx.common("step", cohort)
-        payload = codec.encode(state.step.expand(cohort.size, -1), common, ctx.coin("step"))
+        common, nothing = ctx.common("step", cohort), self.downlink.init(cohort.size, state.step)
+        rows = state.step.expand(cohort.size, -1)
+        payload, _ = self.downlink.encode(rows, nothing, cohort, common, ctx.coin("step"))
         received = ctx.link.unicast(replace(payload, paper_bits=None))
-        return state.models + codec.decode(received, common)
+        return state.models + self.downlink.decode(received, common)
 
     def _send_up(self, updates: Tensor, state: M3State, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
         """([D] G, [N, D] h_i) from the clients' updates g_i [N, D]."""
@@ -186,9 +188,11 @@ class M3:
         if _full(self.p_up, "up", cohort, ctx):
             received = ctx.link.up(FULL.encode(updates, common, coin))
             return cohort.weight @ FULL.decode(received, common), updates
-        codec = self._codec(updates.shape[1], cohort.size)
-        payload = codec.encode(updates - state.base, common, coin)  # the study counts the places, unlike Top-k's paper
-        changes = codec.decode(ctx.link.up(replace(payload, paper_bits=None)), common)
+        uplink = self._up(updates.shape[1], cohort.size)
+        nothing = uplink.init(cohort.size, state.update)
+        payload, _ = uplink.encode(updates - state.base, nothing, cohort, common, coin)
+        # The study counts the places, unlike Top-k's paper.
+        changes = uplink.decode(ctx.link.up(replace(payload, paper_bits=None)), common)
         base = updates if self.differences == "marina" else state.base + changes
         return state.update + cohort.weight @ changes, base
 

@@ -17,7 +17,7 @@ Shape legend: M clients of the cohort, A of them at work, D parameters, d of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context, Models
 from fedcomp.algorithm.drawn import drawn
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
+from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.cohort import Cohort
 from fedcomp.compressor.check import check_choice
 from fedcomp.keys import Key
@@ -60,7 +61,14 @@ class MaskTraining:
             )
 
     def run(
-        self, weights: Tensor, theta: Tensor, stats: Tensor, part: Part, cohort: Cohort, ctx: Context
+        self,
+        weights: Tensor,
+        theta: Tensor,
+        stats: Tensor,
+        part: Part,
+        cohort: Cohort,
+        ctx: Context,
+        memory: tuple[Tensor, ...] = (),
     ) -> LocalResult:
         """Train the cohort's masks.
 
@@ -68,19 +76,25 @@ class MaskTraining:
             weights: [D] frozen weights, and the values of the columns that are not masked.
             theta: [M, D] or [1, D] probabilities; those outside the part are not used.
             stats: [C] running statistics. part: the columns that are masked.
+            memory: what the solver goes on from, a row for each of the cohort; (): it begins afresh.
         Returns:
-            q [M, D] as `theta`, with the values after training in the other columns; statistics and losses.
+            q [M, D] as `theta`, with the values after training in the other columns; statistics, losses and memory.
         """
 
-        def train(data: LocalData, theta: Tensor, stats: Tensor) -> LocalResult:
+        def train(data: LocalData, theta: Tensor, stats: Tensor, *memory: Tensor) -> LocalResult:
             scores = part.put(
                 weights.expand(theta.shape), torch.logit(part.take(theta).clamp(self.clamp, 1 - self.clamp))
             )
             key = ctx.coin("masks")
-            local = self.client.run(data, scores, stats, ctx.progress, self._hook(data, weights, part, key))
-            return LocalResult(part.put(local.theta, torch.sigmoid(part.take(local.theta))), local.stats, local.loss)
+            hook = self._hook(data, weights, part, key)
+            if memory:
+                assert isinstance(self.client, MinibatchSolver)
+                local = self.client.run(data, scores, stats, ctx.progress, hook, memory)
+            else:
+                local = self.client.run(data, scores, stats, ctx.progress, hook)
+            return replace(local, theta=part.put(local.theta, torch.sigmoid(part.take(local.theta))))
 
-        rows = theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
+        rows = theta.expand(cohort.size, -1), stats.expand(cohort.size, -1), *memory
         local: LocalResult = ctx.clients.run(train, cohort, *rows)
         return local
 

@@ -1,4 +1,4 @@
-"""Local Adam, fresh moments every round.
+"""Local Adam, fresh moments every round unless it is given those of earlier ones.
 
 D. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015, algorithm 1.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver
@@ -46,6 +47,11 @@ class Adam(MinibatchSolver):
     def rates(self, num_steps: int, lr: float) -> np.ndarray:
         scales = [self._scales(step) for step in range(num_steps)]
         return np.array([(-lr / scale1, scale2) for scale1, scale2 in scales]).reshape(num_steps, 2)
+
+    def row_rates(self, steps: Tensor, lr: float) -> Tensor:
+        made = (steps + 1).to(torch.float64)
+        scale1, scale2 = 1 - self.beta1**made, 1 - self.beta2**made
+        return torch.stack((-lr / scale1, scale2))
 
     def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], rates: Tensor) -> None:
         first, second = self._moments(theta, grad, slots)

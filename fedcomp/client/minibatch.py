@@ -47,35 +47,59 @@ class MinibatchSolver(LocalSolver):
     def update(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step: int, lr: float) -> None:
         """One step in place: theta [A, D] and the memories' rows, given the gradient [A, D]."""
 
+    def remember(self, num_clients: int, like: Tensor) -> tuple[Tensor, ...]:
+        """Memories for `run` to go on from in later rounds: those of `init`, each [N, D], and steps so far [N, 1]."""
+        slots = self.init(like.expand(num_clients, -1))
+        return (*slots, like.new_zeros(num_clients, 1, dtype=torch.int64))
+
     def rates(self, num_steps: int, lr: float) -> np.ndarray | None:
         """[S, F] factors of `update_by` in steps 0 to S - 1; None: this solver has no such form."""
         return None
 
+    def row_rates(self, steps: Tensor, lr: float) -> Tensor:
+        """[F, A, 1] factors of `update_by` for rows that have made so many steps [A, 1] before this one."""
+        raise NotImplementedError
+
     def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], rates: Tensor) -> None:
-        """`update` with what depends on step and round in a tensor [F], so that one recorded step serves them all."""
+        """`update` with what depends on step and round in a tensor, [F] or [F, A, 1].
+
+        So one recorded step serves all rounds, and one step rows that are not equally far.
+        """
         raise NotImplementedError
 
     def run(
-        self, data: LocalData, theta: Tensor, stats: Tensor, progress: tuple[int, int], grad_fn: GradFn | None = None
+        self,
+        data: LocalData,
+        theta: Tensor,
+        stats: Tensor,
+        progress: tuple[int, int],
+        grad_fn: GradFn | None = None,
+        memory: tuple[Tensor, ...] = (),
     ) -> LocalResult:
-        """As `LocalSolver.run`."""
+        """As `LocalSolver.run`; with `memory`, rows of what `remember` makes, it goes on from that, step by step."""
         lr = self.learning_rate(progress)
-        recorder = getattr(data, "recorder", None)
+        recorder = None if memory else getattr(data, "recorder", None)
         if recorder is not None and (repeated := recorder.run(data, self, theta, stats, lr, grad_fn)) is not None:
             return repeated
         grad_fn = grad_fn or data.gradient
         theta, stats = theta.clone(memory_format=torch.contiguous_format), stats.clone()
-        slots = self.init(theta)
+        slots = tuple(slot.clone() for slot in memory[:-1]) if memory else self.init(theta)
         loss = theta.new_zeros(theta.shape[0])
-        working, memory, current, total = theta, slots, stats, loss
+        working, held, current, total = theta, slots, stats, loss
         for step, (x, y, weight) in enumerate(data.batches(self.batching)):
             if x.shape[0] < working.shape[0]:  # those who are done are the last rows
                 working, current, total = theta[: x.shape[0]], stats[: x.shape[0]], loss[: x.shape[0]]
-                memory = tuple(slot[: x.shape[0]] for slot in slots)
+                held = tuple(slot[: x.shape[0]] for slot in slots)
             gradient = grad_fn(working, Batch(x, y, weight, current), step)
             grad = gradient.grad if self.clip_norm is None else clip(gradient.grad, self.clip_norm)
-            self.update(working, grad, memory, step, lr)
+            if memory:
+                rates = self.row_rates(memory[-1][: x.shape[0]] + step, lr).to(theta.dtype)
+                self.update_by(working, grad, held, rates)
+            else:
+                self.update(working, grad, held, step, lr)
             total += gradient.loss
             if stats.shape[1]:
                 current.copy_(gradient.stats)
-        return LocalResult(theta, stats, loss / data.num_steps(self.batching).clamp(min=1))
+        num_steps = data.num_steps(self.batching)
+        after = (*slots, memory[-1] + num_steps[:, None]) if memory else ()
+        return LocalResult(theta, stats, loss / num_steps.clamp(min=1), after)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver
@@ -36,6 +37,9 @@ class Sgd(MinibatchSolver):
 
     def rates(self, num_steps: int, lr: float) -> np.ndarray:
         return np.full((num_steps, 1), -lr)
+
+    def row_rates(self, steps: Tensor, lr: float) -> Tensor:
+        return torch.full((1, *steps.shape), -lr, dtype=torch.float64, device=steps.device)
 
     def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], rates: Tensor) -> None:
         theta.addcmul_(self._direction(theta, grad, slots), rates[0])

@@ -22,11 +22,13 @@ class LocalResult:
         theta: [M, D] parameters after the last step.
         stats: [M, C] running statistics after it.
         loss: [M] mean batch loss over the client's steps.
+        memory: what the solver was given to go on from, as it is now; () if it began afresh.
     """
 
     theta: Tensor
     stats: Tensor
     loss: Tensor
+    memory: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,13 +43,35 @@ class Beside(Compressor):
 
     def estimate(self, payload: Payload, memory: Memory, cohort: Cohort, common: Common) -> tuple[Tensor, Memory]:
         """The codec's estimate of its columns, and the weighted sum of the others."""
+        inner, beside = self._received(payload)
+        estimate, memory = super().estimate(inner, memory, cohort, self._known(common))
+        return self._whole(estimate, cohort.weight @ beside), memory
+
+    def decode(self, payload: Payload, common: Common) -> Tensor:
+        """[M, D] the codec's columns, and the others as they were."""
+        inner, beside = self._received(payload)
+        return self._whole(super().decode(inner, self._known(common)), beside)
+
+    def num_coded(self, dim: int) -> int:
+        """d."""
+        return self.part.size
+
+    def remembered(self, memory: Memory) -> Tensor:
+        """[N, D] the part's memories; of the other columns nothing is left out."""
+        part = super().remembered(memory)
+        return self._whole(part, part.new_zeros(part.shape[0], self.part.rest.size))
+
+    def _received(self, payload: Payload) -> tuple[Payload, Tensor]:
+        """The codec's message, and the other columns [M, D - d]."""
         fields = dict(payload.fields)
         (beside,) = Payload({"beside": fields.pop("beside")}).expect(beside=self.part.rest.size)
-        inner = replace(payload, fields=fields)
-        estimate, memory = super().estimate(inner, memory, cohort, self._known(common))
-        whole = estimate.new_empty(self.part.dim)
-        self.part.rest.put_(whole, cohort.weight @ beside)
-        return self.part.put_(whole, estimate), memory
+        return replace(payload, fields=fields), beside
+
+    def _whole(self, part: Tensor, rest: Tensor) -> Tensor:
+        """[..., D] from the part's columns [..., d] and the others."""
+        whole = part.new_empty(*part.shape[:-1], self.part.dim)
+        self.part.rest.put_(whole, rest)
+        return self.part.put_(whole, part)
 
     def _known(self, common: Common) -> Common:
         side = None if common.side is None else self.part.take(common.side)

@@ -65,6 +65,18 @@ class Compressor:
         estimate, receiver = self.estimator.estimate(self.codec, payload, memory.receiver, cohort, common)
         return estimate, replace(memory, receiver=receiver)
 
+    def decode(self, payload: Payload, common: Common) -> Tensor:
+        """[M, D] what each sender's message stands for, whatever the others sent."""
+        return self.codec.decode(payload, common)
+
+    def num_coded(self, dim: int) -> int:
+        """How many of a vector's `dim` entries the codec gets to see."""
+        return dim
+
+    def remembered(self, memory: Memory) -> Tensor:
+        """[N, D] the senders' memories as vectors of the size of what is sent, for feedback that has any."""
+        return memory.sender
+
     def send_up(
         self, x: Tensor, memory: Memory, cohort: Cohort, link: Link, common: Common, coin: Key
     ) -> tuple[Tensor, Memory]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.mrc import MRC
+from fedcomp.compressor.mrc.coded import Coded
 from fedcomp.compressor.mrc.quantiser import Quantised, check_levels
 from fedcomp.compressor.mrc.thresholds import TYPES, quantised
 from fedcomp.keys import Key
@@ -26,40 +27,27 @@ from fedcomp.wire.coding import Unsigned, bits_for
 PRIORS = ("half", "mean")
 
 
-@dataclass(frozen=True)
-class MRCQuantiser:
+@dataclass(frozen=True, kw_only=True)
+class MRCQuantiser(Coded):
     """Sends norm, signs, levels and coded last bits; nearly unbiased while blocks stay below capacity.
 
     Attributes:
         levels: s.
         prior: half, 1/2 for every bit; mean, the mean of the message's posteriors, sent as a threshold.
-        num_candidates, repetitions, block, candidates, bits: see compressor/mrc/codec.py.
     """
 
     levels: int = 64
     prior: str = "half"
-    num_candidates: int = 256
-    repetitions: int = 1
-    block: int = 256
-    candidates: str = "shared"
-    bits: int = 8
-    unbiased: bool = False
-    contractive: bool = False
-    faithful: bool = False
 
     def __post_init__(self) -> None:
         check_levels("compressor.levels", self.levels)
         check_choice("compressor.prior", self.prior, PRIORS)
-        try:
-            _ = self.codec
-        except ValueError as error:
-            raise ValueError(f"compressor.{error}") from error
+        super().__post_init__()
 
     @property
     def codec(self) -> MRC:
-        """The code of the last bits."""
-        candidates = "per_client" if self.prior == "mean" else self.candidates
-        return MRC(self.num_candidates, self.repetitions, self.block, candidates, self.bits)
+        """The code of the last bits; priors of their own have no candidates in common."""
+        return replace(super().codec, candidates="per_client") if self.prior == "mean" else super().codec
 
     def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
         """Norm, signs and levels, the prior, and the indices of the last bits."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from fedcomp.compressor.check import check_choice, check_positive
-from fedcomp.compressor.mrc import MRC
+from fedcomp.compressor.mrc.coded import Coded
 from fedcomp.compressor.mrc.sign_posterior import check_rule, even_prior, sign_posterior, signs
 from fedcomp.keys import Key
 from fedcomp.wire import Common, Field, Payload
@@ -25,45 +25,26 @@ from fedcomp.wire.coding import Float
 SCALES = ("fixed", "mean_abs")
 
 
-@dataclass(frozen=True)
-class MRCSign:
+@dataclass(frozen=True, kw_only=True)
+class MRCSign(Coded):
     """Sends samples of the signs; biased.
 
     Attributes:
-        num_candidates: n_IS. repetitions: n_UL, samples whose mean is decoded. block: entries a block.
-        candidates: shared by all senders, or per_client.
-        bits: of the uniform numbers that candidates are made of.
         K: mean_abs, the mean of |x|; block_max, a twentieth of each block's largest; capacity, as each block can carry;
             or a positive number, in units of x.
         scale: fixed, signs are decoded to +-`value`; mean_abs, to the mean |x|, which is sent.
         value: in units of x; the paper's step of 0.005.
     """
 
-    num_candidates: int = 256
-    repetitions: int = 1
-    block: int = 256
-    candidates: str = "shared"
-    bits: int = 8
     K: str | float = "mean_abs"
     scale: str = "fixed"
     value: float = 0.005
-    unbiased: bool = False
-    contractive: bool = False
-    faithful: bool = False
 
     def __post_init__(self) -> None:
         check_rule("compressor.K", self.K)
         check_choice("compressor.scale", self.scale, SCALES)
         check_positive("compressor.value", self.value, "what a sign is decoded to, in units of an update's entries")
-        try:
-            _ = self.codec
-        except ValueError as error:
-            raise ValueError(f"compressor.{error}") from error
-
-    @property
-    def codec(self) -> MRC:
-        """The code of the samples."""
-        return MRC(self.num_candidates, self.repetitions, self.block, self.candidates, self.bits)
+        super().__post_init__()
 
     def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
         """Indices of the samples, and the scale."""

@@ -137,6 +137,9 @@ def test_parts_go_round_all_blocks() -> None:
     assert left == 0
     _, taking, _ = first_round(replace(algorithm, rest="qhat"))
     assert (taking.codes < marker).all()
+    decoded = (taking.codes == 0) | (taking.codes == NUM)  # one sample of the uplink, counted as NUM of the downlink's
+    assert ((~decoded).sum(1) <= 3 * 4).all()
+    assert (taking.codes == NUM).any(1).all()
 
 
 def test_a_mixed_prior_is_the_plain_one_in_the_first_round() -> None:
@@ -167,6 +170,9 @@ def test_estimates_are_read_alike_as_floats_and_thresholds() -> None:
     affine = MaskEstimate(4, 8, 0.01, "affine")
     assert affine.probability(codes, theta0)[0].tolist() == pytest.approx([0.01, 0.255, 0.99, 0.2])
     assert MaskEstimate(300).dtype == torch.int32
+    for num in (253, 254, 255, 256):  # the marker of an unknown code, n + 1, is one code more
+        estimate = MaskEstimate(num)
+        assert not estimate.known(estimate.first(theta0)).any()
 
 
 def test_a_relayed_step_is_the_mean_of_signs_of_one_size() -> None:

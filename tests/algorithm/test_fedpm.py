@@ -12,11 +12,13 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Setup
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.frozen_weights import GAINS, FrozenWeights, first_probabilities
-from fedcomp.algorithm.mask_training import MaskTraining
+from fedcomp.algorithm.mask_training import MaskTraining, masked_models
 from fedcomp.client import Batch, Gradient
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
+from fedcomp.client.svrg import Svrg
 from fedcomp.keys import Key
+from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.tensors import BIAS, NORMALISATION, WEIGHT, ParameterTensor, Part
 from fedcomp.wire import Ledger
 from tests.conformance import world
@@ -70,6 +72,45 @@ def test_counts_down_are_the_probabilities_down() -> None:
     assert ledgers[1].counters()["broadcast"] == (rounds - 1) * (32 + 3 * dim)
 
 
+def test_weighted_masks_count_as_many_as_there_are() -> None:
+    """Weights 1 / p of those who happen to be there do not sum to 1, a posterior's counts sum to its masks."""
+    algorithm, sizes = FedPM(SCORES, weights="samples", smoothing="clip"), (4, 12)
+    sim = world.simulation(algorithm, participation=Bernoulli(0.5), sizes=sizes)
+    state, numbers = sim.init(), set()
+    for index in range(12):
+        state, cohort, _ = sim.round(index, state, Ledger())
+        numbers.add(cohort.size)
+        if cohort.size == 1:
+            assert state.ones.unique().tolist() == [0.0, 1.0]
+        elif cohort.size == 2:
+            assert set(state.ones.round(decimals=5).tolist()) <= {0.0, 0.5, 1.5, 2.0}
+    assert numbers == {0, 1, 2}
+
+
+def test_moments_live_on_where_the_optimiser_does() -> None:
+    sim = world.simulation(FedPM(SCORES, persist_optimizer=True))
+    first, fresh = sim.init(), world.simulation(FedPM(SCORES))
+    state, took_part = first, torch.zeros(world.NUM_CLIENTS, dtype=torch.int64)
+    for index in range(4):
+        before = state
+        state, cohort, _ = sim.round(index, state, Ledger())
+        took_part[cohort.ids] += 1
+    per_round = torch.tensor([-(-size // 4) for size in world.SIZES])
+    assert torch.equal(state.optimizer[-1][:, 0], took_part * per_round)
+    assert torch.equal(state.optimizer[0].any(1), took_part > 0)
+
+    forgot = replace(before, optimizer=first.optimizer)
+    without, _, _ = fresh.round(3, replace(before, optimizer=()), Ledger())
+    assert torch.equal(sim.round(3, forgot, Ledger())[0].theta, without.theta)
+    assert not torch.equal(state.theta, without.theta)
+    assert without.optimizer == ()
+
+
+def test_what_remembers_nothing_cannot_live_on() -> None:
+    with pytest.raises(ValueError, match="^algorithm.persist_optimizer=true makes no sense for client=svrg"):
+        FedPM(Svrg(lr=0.1), persist_optimizer=True)
+
+
 def test_counts_of_nobody_are_the_first_probabilities() -> None:
     sim, ledger = world.simulation(FedPM(SCORES, downlink="counts"), participation=world.FULL), Ledger()
     after, _, _ = sim.round(1, sim.init(), ledger)  # nobody took part in round 0
@@ -93,6 +134,27 @@ def test_masks_that_settle_cost_less_by_the_servers_probabilities() -> None:
         sim = world.simulation(FedPM(client, coding=coding), participation=world.FULL, rounds=12)
         world.run(sim, ledger=ledgers[coding])
     assert ledgers["prior"].counters()["uplink"] < 0.9 * ledgers["plain"].counters()["uplink"]
+
+
+def test_certain_masks_are_not_certain_to_a_client() -> None:
+    """theta of 0 and 1 has scores of logit(c) and logit(1 - c)."""
+    sim = world.simulation(FedPM(STILL, clamp=0.2), participation=world.FULL)
+    for theta, wanted in ((0.0, 0.2), (1.0, 0.8)):
+        state = replace(sim.init(), theta=torch.full((sim.model.dim,), theta))
+        ones = sim.round(0, state, Ledger())[2]["mask/ones"]
+        error = (0.2 * 0.8 / (sim.model.dim * world.NUM_CLIENTS)) ** 0.5
+        assert abs(float(ones.mean()) - wanted) < 5 * error
+
+
+def test_deployed_masks_are_drawn_each_by_itself_and_one_half_is_below_the_threshold() -> None:
+    theta, num = torch.full((4000,), 0.5), 3
+    models = masked_models(torch.ones(4000), theta, torch.zeros(0), Key(("deployed",)), "sample", num)
+    drawn = models["test"].theta
+    assert drawn.shape == (num, 4000)
+    for one, other in ((0, 1), (1, 2), (0, 2)):
+        assert abs(float((drawn[one] == drawn[other]).float().mean()) - 0.5) < 5 * 0.5 / 4000**0.5
+    assert models["expected"].theta.unique().tolist() == [0.5]
+    assert not models["threshold"].theta.any()
 
 
 @dataclass(frozen=True)

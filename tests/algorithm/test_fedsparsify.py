@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
+from torch import Tensor
 
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedsparsify import FedSparsify
+from fedcomp.client import Batch, Gradient
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.tensors import WEIGHT, ParameterTensor, Part
 from fedcomp.wire import Ledger
 from tests.conformance import world
 
 SGD = Sgd(lr=0.1, batch_size=4, epochs=3, momentum=0.5)
 WEIGHTS = 5 * 4 + 4 * 3
+
+
+def test_one_epoch_is_pruned_after_its_last_step() -> None:
+    sim = world.simulation(FedSparsify(Sgd(lr=0.1, batch_size=4), 0.9))
+    _, cohort, metrics = sim.round(0, sim.init(), Ledger())
+    assert metrics["model/sparsity"].tolist() == pytest.approx([1 - 4 / WEIGHTS] * cohort.size)
 
 
 @pytest.mark.parametrize("sparsity", [0.5, 0.9, 0.97])
@@ -28,6 +39,29 @@ def test_clients_send_exactly_the_weights_that_are_left(sparsity: float) -> None
     weights = torch.cat((state.theta[:20], state.theta[24:36]))
     assert kept <= int((weights != 0).sum()) <= kept * cohort.size
     assert (state.theta[20:24] != 0).all()
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Clients whose gradients change nothing; notes how many weights each of them still has when they are asked."""
+
+    num_samples: Tensor
+    left: list[list[int]]
+
+    def gradient(self, theta: Tensor, batch: Batch, step: int) -> Gradient:
+        self.left.append((theta != 0).sum(1).tolist())
+        return Gradient(torch.zeros_like(theta), torch.zeros(len(theta)), batch.stats)
+
+
+def test_weights_are_pruned_at_the_end_of_each_clients_own_epochs() -> None:
+    part = Part.of((ParameterTensor(10, WEIGHT),), lambda tensor: True)
+    data, theta = Watched(torch.tensor([12, 8]), []), torch.arange(1.0, 21).view(2, 10)
+    mask = torch.ones(2, 10, dtype=torch.bool)
+    hook = FedSparsify(Sgd(lr=0.1, batch_size=4))._hook(data, part, 3, mask)  # type: ignore[arg-type]
+    for step in range(5):
+        hook(theta, Batch(torch.zeros(2, 4), torch.zeros(2, 4), None, torch.zeros(2, 0)), step)
+    assert data.left == [[10, 10], [10, 10], [10, 3], [3, 3], [3, 3]]
+    assert mask.sum(1).tolist() == [3, 3]
 
 
 def test_no_sparsity_is_fedavg() -> None:

@@ -46,8 +46,8 @@ def test_bits_of_every_round(sends: str) -> None:
 def test_it_converges_where_plain_sign_descent_stalls() -> None:
     clients, server = Quadratics.of(condition=1e3), ServerSgd(0.1)
     start = clients.excess(torch.zeros(D))
-    plain = quadratic.last(FedAvg(STEP, server, SIGN, DENSE, "uniform"), clients, 3000)
-    remembered = quadratic.last(MemSGD(STEP, server, SIGN, DENSE), clients, 3000)
+    plain = quadratic.last(FedAvg(STEP, server, SIGN, DENSE, "uniform"), clients, 1500)
+    remembered = quadratic.last(MemSGD(STEP, server, SIGN, DENSE), clients, 1500)
     assert clients.excess(remembered.theta) < 0.01 * start
     assert clients.excess(plain.theta) > 0.1 * start
 

@@ -16,12 +16,17 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedcomp.algorithm.bicompfl_cfl import BiCompFLCFL
 from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.bicompfl_pr import BiCompFLPR
 from fedcomp.client.adam import Adam
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.split import groups
+from fedcomp.compressor.mrc_sign import MRCSign
 from fedcomp.report.published import load
+from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from tests.conformance import world
 
@@ -114,6 +119,17 @@ def test_a_relayed_round_in_the_ledger(relay: str) -> None:
     assert counters["downlink"] == num * (num - 1) * up
     assert counters["broadcast"] == (num - 1 if relay == "xor" else num) * up
     assert counters["paper/broadcast"] == (num - 1) * up
+
+
+@pytest.mark.parametrize("relay", ["plain", "xor"])
+def test_a_relayed_round_of_updates_in_the_ledger(relay: str) -> None:
+    algorithm, ledger = BiCompFLCFL(Sgd(lr=0.1), ServerSgd(), Compressor(MRCSign(block=8)), relay), Ledger()
+    sim = world.simulation(algorithm, participation=world.FULL)
+    sim.round(0, sim.init(), ledger)
+    counters, num = ledger.counters(), world.NUM_CLIENTS
+    up = 8 * -(-sim.model.dim // 8)
+    assert (counters["uplink"], counters["downlink"]) == (num * up, num * (num - 1) * up)
+    assert counters["broadcast"] == (num - 1 if relay == "xor" else num) * up
 
 
 def test_a_split_round_in_the_ledger() -> None:

@@ -65,8 +65,8 @@ def test_a_dense_message_is_not_sent_again() -> None:
 def test_it_converges_where_plain_sign_descent_stalls() -> None:
     clients, server = Quadratics.of(condition=1e3), ServerSgd(0.1)
     start = clients.excess(torch.zeros(D))
-    plain = quadratic.last(FedAvg(STEP, server, SIGN, SIGN, "uniform"), clients, 3000)
-    twice = quadratic.last(Neolithic(STEP, server, SIGN, SIGN), clients, 3000)
+    plain = quadratic.last(FedAvg(STEP, server, SIGN, SIGN, "uniform"), clients, 1500)
+    twice = quadratic.last(Neolithic(STEP, server, SIGN, SIGN), clients, 1500)
     assert clients.excess(twice.theta) < 0.01 * start
     assert clients.excess(plain.theta) > 0.1 * start
 

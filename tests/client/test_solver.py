@@ -9,6 +9,7 @@ import torch
 
 from fedcomp.client import Batch, LocalSolver
 from fedcomp.client.adam import Adam
+from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.client.schedule import learning_rate_factor
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.solver import clip
@@ -42,14 +43,17 @@ class Quadratics:
         return Gradient(self.h * difference + self.noise[step], loss, batch.stats)
 
 
-def _torch(optimizer_of, world: Quadratics, client: int) -> torch.Tensor:
+def _torch(optimizer_of, world: Quadratics, client: int, num_rounds: int = 1) -> torch.Tensor:
+    """Where the client ends in the last round, each of which begins at 0 and goes on with the same optimiser."""
     theta = torch.zeros(5, dtype=torch.float64, requires_grad=True)
     optimizer = optimizer_of([theta])
-    for step in range(STEPS[client]):
-        optimizer.zero_grad()
-        loss = 0.5 * (world.h * (theta - world.centre[client]).square()).sum() + world.noise[step] @ theta
-        loss.backward()
-        optimizer.step()
+    for _ in range(num_rounds):
+        theta.data.zero_()
+        for step in range(STEPS[client]):
+            optimizer.zero_grad()
+            loss = 0.5 * (world.h * (theta - world.centre[client]).square()).sum() + world.noise[step] @ theta
+            loss.backward()
+            optimizer.step()
     return theta.detach()
 
 
@@ -75,6 +79,23 @@ def test_equals_torch(solver: LocalSolver, optimizer_of) -> None:
     for client in range(4):
         assert torch.allclose(result.theta[client], _torch(optimizer_of, world, client), atol=1e-12)
     assert not start.any()
+
+
+@pytest.mark.parametrize(("solver", "optimizer_of"), CASES, ids=["sgd", "momentum", "adam", "adam-options"])
+def test_what_a_solver_remembers_goes_on_as_torchs_does(solver: MinibatchSolver, optimizer_of) -> None:
+    world = Quadratics()
+    start, stats = torch.zeros(4, 5, dtype=torch.float64), torch.zeros(4, 0)
+    memory = solver.remember(4, start[0])
+    for num_rounds in (1, 2, 3):
+        before = [tensor.clone() for tensor in memory]
+        result = solver.run(world, start, stats, (0, 1), memory=memory)
+        assert all(torch.equal(tensor, old) for tensor, old in zip(memory, before))
+        memory = result.memory
+        for client in range(4):
+            expected = _torch(optimizer_of, world, client, num_rounds)
+            assert torch.allclose(result.theta[client], expected, rtol=0, atol=1e-12)
+    assert memory[-1][:, 0].tolist() == [3 * steps for steps in STEPS]
+    assert solver.run(world, start, stats, (0, 1)).memory == ()
 
 
 def test_loss_is_the_mean_over_a_clients_own_steps() -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.client import svrg
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.svrg import Svrg
 from fedcomp.compressor import Compressor
@@ -86,6 +87,14 @@ def test_mini_chunks_of_ragged_agents_change_rounding_alone(chunk: int) -> None:
     whole = _run(Svrg(lr=LR, snapshots=3, inner_steps=4, snapshot_batch_size=100), data)
     parts = _run(Svrg(lr=LR, snapshots=3, inner_steps=4, snapshot_batch_size=chunk), data)
     assert torch.allclose(parts, whole, rtol=0, atol=1e-13)
+
+
+def test_data_too_large_to_keep_is_gathered_for_each_snapshot(monkeypatch) -> None:
+    data, solver = agents(), Svrg(lr=LR, snapshots=3, inner_steps=2, snapshot_batch_size=2)
+    kept = _run(solver, data)
+    for values in (0, 20):
+        monkeypatch.setattr(svrg, "HELD_VALUES", values)
+        assert torch.equal(_run(solver, data), kept)
 
 
 def test_agents_one_by_one_are_the_agents_together() -> None:

@@ -54,6 +54,34 @@ def test_memory_is_of_the_compressed_columns() -> None:
     assert spared.init(5, X[0]).sender.shape == (5, 33)
 
 
+class Against(Dense):
+    """Sends differences to what both ends know."""
+
+    def encode(self, x, common, coin):
+        return super().encode(x - common.side, common, coin)
+
+    def decode(self, payload, common):
+        return super().decode(payload, common) + common.side
+
+
+def test_side_information_is_that_of_the_compressed_columns() -> None:
+    spared = Beside(Against(), part=Part.of(TENSORS, lambda tensor: tensor.kind != NORMALISATION))
+    common = Common(Key(("k",)), COHORT.ids, SIZES, side=torch.arange(36.0).expand(2, -1))
+    estimate, _ = spared.send_up(X, spared.init(5, X[0]), COHORT, Link(Ledger()), common, Key(("coin",)))
+    assert torch.allclose(estimate, COHORT.weight @ X, atol=1e-5)
+
+
+def test_a_message_by_itself_is_decoded_whole() -> None:
+    sign = Compressor(Sign(granularity="model"), ErrorFeedback())
+    spared, common = spare_normalisation(sign, TENSORS), Common(Key(("k",)), COHORT.ids, SIZES)
+    payload, memory = spared.encode(X, spared.init(5, X[0]), COHORT, common, Key(("coin",)))
+    rows, owed = spared.decode(payload, common), spared.remembered(memory)
+    assert torch.equal(rows[:, 30:33], X[:, 30:33])
+    assert torch.allclose(rows + owed[COHORT.ids], X)
+    assert torch.equal(owed[:, 30:33], torch.zeros(5, 3))
+    assert (spared.num_coded(36), sign.num_coded(36)) == (33, 36)
+
+
 def test_nothing_to_spare_is_the_compressor_itself() -> None:
     sign, dense = Compressor(Sign()), Compressor(Dense())
     assert spare_normalisation(sign, (TENSORS[0], TENSORS[2])) is sign

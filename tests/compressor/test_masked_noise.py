@@ -53,6 +53,14 @@ def test_uniform_noise_is_biased_as_the_closed_form_says(mask: str, t: float) ->
         assert not near(out, t), "the paper calls it unbiased"
 
 
+def test_magnitudes_are_the_papers_and_zero_without_draws_is_the_smaller_value() -> None:
+    assert [MaskedNoise(mask).magnitude for mask in ("binary", "signed")] == [0.01, 0.005]
+    common = Common(Key(("noise",)), torch.arange(2), (50,))
+    for mask in ("binary", "signed"):
+        payload = MaskedNoise(mask, stochastic=False).encode(torch.zeros(2, 50), common, Key(("coin",)))
+        assert not payload.fields["mask"].data.any()
+
+
 @pytest.mark.parametrize("mask", ["binary", "signed"])
 @pytest.mark.parametrize("t", [0.2, -1.0, 2.5])
 def test_gaussian_noise_has_the_deviation_alpha(mask: str, t: float) -> None:

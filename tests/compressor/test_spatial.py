@@ -181,3 +181,11 @@ def test_codecs_that_do_not_sample_are_refused(codec, name: str) -> None:
 def test_wrong_options(options, line) -> None:
     with pytest.raises(ValueError, match=line):
         Spatial(**options)
+
+
+def test_online_assumes_no_more_than_that_all_vectors_are_alike() -> None:
+    """Whatever was estimated: R2/R1 is at most n - 1."""
+    online, num, p = Spatial("online"), 5, 0.3
+    for r2, ratio in ((100.0, 4.0), (3.9, 3.9), (-50.0, -0.9)):
+        learnt = online._table(num, p, torch.tensor([[1.0, r2, 1.0]]))
+        assert torch.allclose(learnt, Spatial("opt", ratio)._table(num, p, torch.zeros(1, 0)), rtol=1e-5)

@@ -7,6 +7,7 @@ import torch
 
 from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor
+from fedcomp.compressor.estimator import WeightedSum
 from fedcomp.compressor.randk import RandK
 from fedcomp.compressor.temporal import Temporal
 from tests.compressor.drawing import known
@@ -109,3 +110,10 @@ def test_memory_is_checked() -> None:
     with pytest.raises(ValueError, match="compressor.estimator.memory=all must be one of client, shared"):
         Temporal("all")
     assert Compressor(CODEC, estimator=Temporal()).init(3, torch.zeros(DIM)).receiver.shape == (3, DIM)
+
+
+def test_its_error_without_a_memory_is_rand_ks() -> None:
+    x = torch.randn(7, 40, generator=torch.Generator().manual_seed(0))
+    error = Temporal().expected_error(RandK(0.1), x)
+    assert torch.allclose(error, WeightedSum().expected_error(RandK(0.1), x))
+    assert torch.allclose(error, 9 * x.double().square().sum() / 49)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -188,3 +188,14 @@ def conforms(case: AlgorithmCase, check: Callable[..., None], folder: Path) -> N
         pytest.skip("this method needs every client, so no round is empty")
     else:
         check(case)
+
+
+def suite(cases: Sequence[AlgorithmCase]) -> Callable[..., None]:
+    """A test of every case by every check, to be called `test_algorithm` where the cases are."""
+
+    @pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    def test(case: AlgorithmCase, check: Callable[..., None], tmp_path: Path) -> None:
+        conforms(case, check, tmp_path)
+
+    return test

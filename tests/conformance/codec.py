@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor import Codec
+from fedcomp.compressor import Codec, Summing
 from fedcomp.keys import Key
 from fedcomp.wire import Common, Ledger, Link, Payload, WireLink
 from fedcomp.wire.packing import layout
@@ -167,6 +167,19 @@ def check_unbiased(case: CodecCase) -> None:
     assert within.all() if case.codec.unbiased else not within.all()
 
 
+def check_sum(case: CodecCase) -> None:
+    """What a codec sums up itself is the weighted sum of what it decodes, of several senders, one and none."""
+    if not isinstance(case.codec, Summing):
+        return
+    for layers in LAYERS:
+        for num in (3, 1, 0):
+            known, weight = common(num, layers), torch.arange(1.0, num + 1)
+            payload = encode(case, rows(num, layers), known)
+            wanted = weight @ case.codec.decode(payload, known)
+            bound = 1e-5 * float(wanted.abs().max())
+            assert torch.allclose(case.codec.weighted_sum(payload, known, weight), wanted, rtol=0, atol=bound)
+
+
 CHECKS = (
     check_wire,
     check_layout,
@@ -178,6 +191,7 @@ CHECKS = (
     check_loss,
     check_contractive,
     check_unbiased,
+    check_sum,
 )
 
 

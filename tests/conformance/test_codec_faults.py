@@ -124,6 +124,15 @@ class NeedsSomebody(Dense):
         return super().encode(x, common, coin)
 
 
+@dataclass(frozen=True)
+class OneForAll(Dense):
+    """Sums up the first sender's vector for everybody."""
+
+    def weighted_sum(self, payload, common, weight):
+        values = self.decode(payload, common)
+        return weight @ values[:1].expand(values.shape[0], -1) if values.shape[0] else values.sum(0)
+
+
 def _dense_bits(layers):
     return 32 * sum(layers)
 
@@ -144,6 +153,7 @@ FAULTS = [
     (suite.check_loss, CodecCase("identity posing as sign", Dense(), _dense_bits, lossless=False)),
     (suite.check_contractive, CodecCase("overshoots", Overshoots(), None)),
     (suite.check_unbiased, CodecCase("shrinks", Shrinks(), None)),
+    (suite.check_sum, CodecCase("one for all", OneForAll(), None)),
 ]
 
 

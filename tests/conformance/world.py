@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from fedcomp.algorithm.contract import Algorithm
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.beside import spare_normalisation
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.keys import Key
 from fedcomp.model.build import build
@@ -18,6 +20,7 @@ from fedcomp.participation.full import Full
 from fedcomp.participation.uniform import Uniform
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.loop import Simulation
+from fedcomp.tensors import BIAS, NORMALISATION, WEIGHT, ParameterTensor
 from fedcomp.wire import Ledger, Link
 
 SIZES = (7, 12, 1, 9, 20, 5, 8)
@@ -43,6 +46,22 @@ def mlp() -> nn.Module:
 
 def with_batch_norm() -> nn.Module:
     return nn.Sequential(nn.Linear(NUM_FEATURES, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, NUM_CLASSES))
+
+
+BATCH_NORM_TENSORS = (
+    ParameterTensor(NUM_FEATURES * 4, WEIGHT),
+    ParameterTensor(4, BIAS),
+    ParameterTensor(4, NORMALISATION),
+    ParameterTensor(4, NORMALISATION),
+    ParameterTensor(4 * NUM_CLASSES, WEIGHT),
+    ParameterTensor(NUM_CLASSES, BIAS),
+)
+"""What `with_batch_norm` consists of."""
+
+
+def spared(compressor: Compressor) -> Compressor:
+    """The compressor as runs of `with_batch_norm` have it: scale and shift go beside its messages."""
+    return spare_normalisation(compressor, BATCH_NORM_TENSORS)
 
 
 def masked_batch_norm() -> nn.Module:

@@ -150,6 +150,10 @@ def test_every_list_of_a_schedule_has_one_a_client():
         Bernoulli(0.5, {7: [0.5] * 3}).check(4)
 
 
+def test_the_largest_inverse_is_that_of_the_rarest_client():
+    assert Bernoulli([0.25, 1.0, 0.5]).metrics(3, 0) == {"participation/max_inverse": 4.0}
+
+
 def test_the_aggregate_of_fixed_changes_is_unbiased_with_the_variance_of_the_closed_form():
     """Mean (1/N) sum Delta_i, variance (1/N^2) sum (1/p_i - 1) ||Delta_i||^2, each within 4.5 standard errors."""
     rounds, probability = 6000, torch.linspace(0.2, 1.0, 20, dtype=torch.float64)

@@ -131,6 +131,22 @@ def test_an_option_added_later_with_no_effect_splits_no_group(make_run: MakeRun,
     assert [run.seed for run in one.runs] == [0, 1]
 
 
+def test_where_when_and_how_visibly_a_run_happens_splits_no_group(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("sign", 0, [0.1, 0.5], config={"wire": "counted", "chunk_size": 5}, folder="one")
+    make_run("sign", 1, [0.1, 0.5], config={"wire": "packed", "chunk_size": None}, folder="other")
+    (one,) = group(find([tmp_path]))
+    assert [run.seed for run in one.runs] == [0, 1]
+
+
+def test_numbers_in_names_are_sorted_as_numbers(make_run: MakeRun, tmp_path: Path) -> None:
+    for clients in (100, 5, 20):
+        for levels in (16, 2, 128):
+            config = {"num_clients": clients, "compressor": {"_target_": TOPK, "levels": levels}}
+            make_run("topk", 0, [0.1, 0.5], config=config, folder=f"{clients}-{levels}")
+    names = [(one.place, one.label) for one in group(find([tmp_path]))]
+    assert names == [(f"{clients} clients", f"levels={n}") for clients in (5, 20, 100) for n in (2, 16, 128)]
+
+
 def test_regrouped_names_leave_keys_out(make_run: MakeRun, tmp_path: Path) -> None:
     for fraction in (0.1, 0.2):
         for method in ("randk", "topk"):

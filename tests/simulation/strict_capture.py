@@ -52,16 +52,15 @@ class _Watch(TorchDispatchMode):
         super().__init__()
         self.reads = reads
         self.touched: set[int] = set()
-        self._made: list[Tensor] = []  # kept, so that no address is used again
+        self._made: dict[int, Tensor] = {}  # by address; kept, so that none is used again
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         assert function._schema.name not in self.reads, f"{function} reads from the device"
-        known = {tensor.untyped_storage().data_ptr() for tensor in self._made}
         for leaf in tree_leaves((args, kwargs)):
-            if isinstance(leaf, Tensor) and leaf.untyped_storage().data_ptr() not in known:
+            if isinstance(leaf, Tensor) and leaf.untyped_storage().data_ptr() not in self._made:
                 self.touched.add(leaf.untyped_storage().data_ptr())
         out = function(*args, **(kwargs or {}))
         for leaf in tree_leaves(out):
             if isinstance(leaf, Tensor) and leaf.untyped_storage().data_ptr() not in self.touched:
-                self._made.append(leaf)
+                self._made[leaf.untyped_storage().data_ptr()] = leaf
         return out

@@ -22,6 +22,7 @@ from fedcomp.compressor.qsgd import QSGD
 from fedcomp.compressor.sign import Sign
 from fedcomp.compressor.stochastic_sign import StochasticSign
 from fedcomp.compressor.topk import TopK
+from fedcomp.keys import Key
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
@@ -95,6 +96,41 @@ def test_a_repetition_is_a_run_with_its_key(algorithm, options) -> None:
             assert torch.allclose(flatten(own)[name], tensor, rtol=0, atol=1e-5), name
     assert ledger.counters() == spent.counters()
     assert not torch.allclose(flatten(state)["theta"][0], flatten(state)["theta"][1], atol=1e-3)
+
+
+def test_repetition_0_has_the_runs_own_key() -> None:
+    assert repetition_key(Key(("run", 3)), 0) == Key(("run", 3))
+    assert len({repetition_key(Key(("run", 3)), number) for number in range(4)}) == 4
+
+
+@dataclass(frozen=True)
+class Sums:
+    """An optimum from which a model is as far as its entries sum up to."""
+
+    factor: float = 1.0
+
+    def excess(self, theta: torch.Tensor) -> torch.Tensor:
+        return self.factor * theta.sum(1).double()
+
+
+def test_excess_is_the_mean_over_a_repetitions_models() -> None:
+    theta, first = torch.arange(12.0).view(2, 3, 2), world.simulation(FedAvg(SGD, STEP, DENSE, DENSE))
+    for optima, wanted in (((Sums(),) * 2, [5.0, 17.0]), ((Sums(), Sums(2.0)), [5.0, 34.0])):
+        study = Study(tuple(replace(first, optimum=optimum) for optimum in optima))
+        assert study._excess(theta).tolist() == wanted
+
+
+def test_each_repetition_trains_on_its_own_shards() -> None:
+    repetitions = _repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": COINS})
+    shuffled = tuple(
+        replace(one, shards=replace(one.shards, order=one.shards.order.roll(9 * number)))
+        for number, one in enumerate(repetitions)
+    )
+    study = Study.of(shuffled)
+    assert study.joint is not None
+    (state, _, _), (other, _, _) = _run(study, 4), _run(replace(study, joint=None), 4)
+    assert torch.allclose(state.theta, other.theta, rtol=0, atol=1e-5)
+    assert not torch.allclose(state.theta[1:], _run(Study(repetitions), 4)[0].theta[1:], rtol=0, atol=1e-2)
 
 
 @pytest.mark.parametrize(("algorithm", "options"), APART)

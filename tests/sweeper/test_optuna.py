@@ -52,11 +52,12 @@ def test_it_finds_the_top_though_trials_fail(tmp_path: Path) -> None:
     assert 0.03 < best < 0.3, report.words
 
 
-def test_the_same_command_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_the_same_command_goes_on(tmp_path: Path, sampler: str) -> None:
     first, second, third = Hill(), Hill(), Hill()
-    _study(tmp_path, n_trials=4).sweep(SPACE, first, BestAccuracy())
-    _study(tmp_path, n_trials=6).sweep(SPACE, second, BestAccuracy())
-    report = _study(tmp_path, n_trials=6).sweep(SPACE, third, BestAccuracy())
+    _study(tmp_path, n_trials=4, sampler=sampler).sweep(SPACE, first, BestAccuracy())
+    _study(tmp_path, n_trials=6, sampler=sampler).sweep(SPACE, second, BestAccuracy())
+    report = _study(tmp_path, n_trials=6, sampler=sampler).sweep(SPACE, third, BestAccuracy())
     assert [len(hill.asked) for hill in (first, second, third)] == [4, 2, 0]
     assert "best of" in report.words
     assert not [point for point in second.asked if point in first.asked], "a resumed sampler repeats itself"

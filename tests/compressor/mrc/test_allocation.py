@@ -16,7 +16,7 @@ from fedcomp.compressor.mrc.allocation.adaptive import boundaries, merged
 from fedcomp.compressor.mrc.allocation.sizes import Sizes
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.wire import Field, Ledger, Payload, WireError, WireLink
-from fedcomp.wire.packing import layout, pack, unpack
+from fedcomp.wire.packing import FieldLayout, layout, pack, unpack
 
 CAPACITY = math.log(256)
 
@@ -132,6 +132,13 @@ def test_sizes_round_trip(sizes, longest) -> None:
     payload = Payload({"sizes": Field(torch.tensor([[*sizes, 0]]), coding)})
     assert payload.bits.tolist() == [len(sizes) * coding.width]
     assert torch.equal(WireLink(Ledger()).up(payload).fields["sizes"].data, payload.fields["sizes"].data)
+
+
+def test_sizes_that_overshoot_are_refused() -> None:
+    known = {"sizes": FieldLayout(2, Sizes(5, 4), torch.int64)}
+    for sizes in (0b1111_0000, 0b1101_0000):  # 4 and 4, 4 and 2
+        with pytest.raises(WireError, match="block sizes that do not add up to 5$"):
+            unpack([bytes([sizes])], known, torch.device("cpu"))
 
 
 def test_adaptive_asks_when_divergence_has_fallen_and_only_if_told_also_when_it_has_grown() -> None:

@@ -62,6 +62,12 @@ def test_thresholds_at_255_and_0_are_those_of_the_counts(bits, form) -> None:
     assert ((middle - (ends[0] * 128 + ends[1] * 127) / 255).abs() <= 1).all()
 
 
+def test_the_largest_threshold_is_the_one_below_certain() -> None:
+    sure = Mixture(4, 4, 8, clamp=0.001)
+    thresholds = sure.thresholds(torch.tensor([255]), torch.tensor([[4, 0]]), torch.tensor([[4, 0]]))
+    assert thresholds.tolist() == [[255, 1]]
+
+
 def test_eight_bits_a_client() -> None:
     codes = torch.tensor([0, 7, 255])
     sent = message(codes)

@@ -1,0 +1,30 @@
+"""The options that coded compressors share, and what a prior of the message's own does to the candidates."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcomp.compressor.mrc_quantiser import MRCQuantiser
+from fedcomp.compressor.mrc_sign import MRCSign
+from fedcomp.keys import Key
+from fedcomp.wire import Common
+
+
+def test_senders_with_priors_of_their_own_choose_among_candidates_of_their_own() -> None:
+    """Equal vectors make equal messages where everything is shared; only the sender's own choice is left to differ."""
+    x, common = torch.linspace(-1, 1, 64).expand(2, -1).contiguous(), Common(Key(("k",)), torch.arange(2), (64,))
+    for prior, alike in (("half", True), ("mean", False)):
+        codec = MRCQuantiser(prior=prior, levels=2, num_candidates=1, block=64)
+        bits = codec.decode(codec.encode(x, common, Key(("coin",))), common)
+        assert torch.equal(*bits) == alike
+    assert MRCQuantiser(candidates="per_client").codec.candidates == "per_client"
+
+
+@pytest.mark.parametrize("make", [MRCSign, MRCQuantiser])
+def test_shared_options_reach_the_code_and_are_checked(make: type) -> None:
+    code = make(num_candidates=16, repetitions=3, block=32, candidates="per_client", bits=16).codec
+    assert (code.num_candidates, code.repetitions, code.block) == (16, 3, 32)
+    assert (code.candidates, code.bits) == ("per_client", 16)
+    with pytest.raises(ValueError, match="^compressor.num_candidates=0 must be a whole number"):
+        make(num_candidates=0)

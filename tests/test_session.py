@@ -1,0 +1,89 @@
+"""A run that ends at a bad moment: between a line of its record and the next checkpoint, or because others want it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedcomp.peers import Alone
+from fedcomp.tracking.jsonl import Jsonl
+from fedcomp.tracking.record import read_lines
+from fedcomp.tracking.repetitions import read_repetitions
+
+OPTIONS = (
+    "dataset=diabetes",
+    "model=linear",
+    "num_clients=4",
+    "rounds=6",
+    "eval_every=1",
+    "checkpoint_every=2",
+    "repeats=2",
+    "pictures=false",
+)
+
+
+def _folder(root: Path) -> Path:
+    return next(root.rglob("config.yaml")).parent
+
+
+def _lines(root: Path) -> list[dict[str, float]]:
+    return [{**line, "seconds": 0} for line in read_lines(_folder(root) / "metrics.jsonl")]
+
+
+def _stop_at(monkeypatch: pytest.MonkeyPatch, wanted: int) -> None:
+    """The run ends once the line of round `wanted` is written."""
+
+    def log(self: Jsonl, record: dict) -> None:
+        if record["round"] == wanted:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Jsonl, "log", log)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Filled by the first test that needs it."""
+    return tmp_path_factory.mktemp("unbroken")
+
+
+@pytest.mark.parametrize("wanted", [0, 3, 5])
+def test_lines_behind_the_checkpoint_are_written_anew(
+    fedcomp: Callable[..., int], tmp_path: Path, unbroken: Path, monkeypatch: pytest.MonkeyPatch, wanted: int
+) -> None:
+    """Rounds 0, 3 and 5 are evaluated right behind no checkpoint, that of round 2 and that of round 4."""
+    with monkeypatch.context() as patch:
+        _stop_at(patch, wanted)
+        assert fedcomp(*OPTIONS, f"output_root={tmp_path}") == 130
+    assert _lines(tmp_path)[-1]["round"] == wanted
+    assert fedcomp(*OPTIONS, f"output_root={tmp_path}") == 0
+    assert fedcomp(*OPTIONS, f"output_root={unbroken}") == 0
+    assert [line["round"] for line in _lines(tmp_path)] == list(range(7))
+    assert _lines(tmp_path) == _lines(unbroken)
+    files = [(_folder(root) / "repetitions.jsonl").read_bytes() for root in (tmp_path, unbroken)]
+    assert files[0] == files[1]
+    assert sorted(read_repetitions(_folder(tmp_path))) == list(range(7))
+
+
+def test_a_checkpoint_that_cannot_be_read_costs_no_record(
+    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        _stop_at(patch, 3)
+        assert fedcomp(*OPTIONS) == 130
+    before = _lines(tmp_path)
+    (_folder(tmp_path) / "checkpoint.pt").write_bytes(b"half")
+    assert fedcomp(*OPTIONS) == 1
+    assert _lines(tmp_path) == before
+
+
+def test_others_may_end_a_run_and_ask_for_its_checkpoint(
+    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Alone, "agree", lambda self, stop, due: (signal.SIGTERM, True))
+    assert fedcomp(*OPTIONS) == 128 + signal.SIGTERM
+    assert torch.load(_folder(tmp_path) / "checkpoint.pt", weights_only=True)["round"] == 1
+    assert _lines(tmp_path)[-1]["round"] == 1
