@@ -175,7 +175,7 @@ def test_an_interruption_writes_what_is_on_its_way_and_resumes(tmp_path, late) -
     _assert_same(tmp_path / "unbroken", tmp_path / "late")
 
 
-@pytest.mark.parametrize("how", [AtOnce(), *BOTH], ids=str)
+@pytest.mark.parametrize("how", [AtOnce(), *BOTH], ids=["at once", "soon", "late"])
 @pytest.mark.parametrize("error", [ValueError, RuntimeError, KeyboardInterrupt])
 def test_a_round_that_fails_leaves_the_line_before_it(tmp_path, how, error) -> None:
     def before(done: int) -> None:
@@ -205,7 +205,7 @@ def _spoilt(round_index: int):
     return after
 
 
-@pytest.mark.parametrize("how", [AtOnce(), *BOTH], ids=str)
+@pytest.mark.parametrize("how", [AtOnce(), *BOTH], ids=["at once", "soon", "late"])
 @pytest.mark.parametrize("next_fails", [False, True])
 def test_a_divergence_names_its_round_whatever_comes_next(tmp_path, how, next_fails) -> None:
     def before(done: int) -> None:
