@@ -26,6 +26,8 @@ from fedcomp.wire import Ledger, Link
 SIZES = (7, 12, 1, 9, 20, 5, 8)
 NUM_CLIENTS = len(SIZES)
 NUM_FEATURES, NUM_CLASSES = 5, 3
+DEVICE = torch.device("cpu")
+"""Where runs are made; `tests/test_gpu.py` sets it."""
 FULL, SOME, NOBODY = Full(), Uniform(num_participants=3), Bernoulli(probability=1e-9)
 
 
@@ -87,8 +89,9 @@ def simulation(
     parts = [torch.arange(end - size, end) for size, end in zip(sizes, ends)]
     train = data.inputs(Samples(data.train.x[: ends[-1]], data.train.y[: ends[-1]]))
     model = build(module, key.fold("model"), (NUM_FEATURES,), NUM_CLASSES, "classification", train)
-    shards = Shards.of(parts, torch.device("cpu"))
-    return Simulation(algorithm, data, shards, model, participation, key, rounds, chunk_size, link)
+    shards = Shards.of(parts, DEVICE)
+    moved = data.to(DEVICE)
+    return Simulation(algorithm, moved, shards, model, participation, key, rounds, chunk_size, link, device=DEVICE)
 
 
 def run(

@@ -1,0 +1,88 @@
+"""On a GPU: the CPU's draws and codes bit for bit, and every method under the conformance suite's exact checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedcomp.compressor.mrc import coder
+from fedcomp.compressor.mrc.blocks import Blocks
+from fedcomp.keys import DeviceKey, Key, halves
+from fedcomp.simulation.determinism import set_determinism
+from tests.algorithm import (
+    test_conformance,
+    test_conformance_bidirectional,
+    test_conformance_masks,
+    test_conformance_tasks,
+)
+from tests.compressor.mrc.problem import SHAPES, problem
+from tests.conformance import world
+from tests.conformance.algorithm import (
+    check_bits,
+    check_one_client,
+    check_pure,
+    check_repeat,
+    check_resume,
+    check_wire,
+    check_zeros,
+    conforms,
+)
+
+GPU = torch.device("cuda")
+KEY, IDS = Key(("gpu",)), torch.tensor([0, 5, (1 << 32) + 5, -1])
+SUITES = (
+    test_conformance,
+    test_conformance_bidirectional,
+    test_conformance_masks,
+    test_conformance_tasks,
+)
+CASES = [case for suite in SUITES for case in suite.CASES]
+CHECKS = (check_wire, check_resume, check_repeat, check_bits, check_pure, check_one_client, check_zeros)
+
+if not torch.cuda.is_available():
+    pytest.skip("there is no GPU", allow_module_level=True)
+
+
+@pytest.fixture(autouse=True)
+def _as_a_run_is(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(world, "DEVICE", GPU)
+    set_determinism(True, GPU)
+    yield
+    set_determinism(False, GPU)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_algorithm(case, check, tmp_path: Path) -> None:
+    conforms(case, check, tmp_path)
+
+
+@pytest.mark.parametrize("num", [1, 33, 5000])
+@pytest.mark.parametrize("name", ["words", "uniform", "signs", "normal"])
+def test_draws(name: str, num: int) -> None:
+    for start in (0, 256):
+        expected = getattr(KEY, name)(IDS, num, start)
+        assert torch.equal(getattr(KEY, name)(IDS.to(GPU), num, start).cpu(), expected)
+        if name in ("words", "uniform"):
+            held = DeviceKey(torch.from_numpy(halves([KEY]))[0].to(GPU))
+            assert torch.equal(getattr(held, name)(IDS.to(GPU), num, start).cpu(), expected)
+
+
+def test_subsets() -> None:
+    assert torch.equal(KEY.subset(IDS.to(GPU), 40, 999).cpu(), KEY.subset(IDS, 40, 999))
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_minimal_random_coding(shape, bits: int) -> None:
+    found = []
+    for device in ("cpu", str(GPU)):
+        given = problem(*shape, 200, bits, Blocks.of([0, 1, 20, 21, 700], 700, device), device)
+        chosen = coder.encode(*given.plain, repetitions=2)
+        decoded = coder.decode(chosen, given.thresholds, given.blocks, given.candidates)
+        found.append((chosen.cpu(), decoded.cpu()))
+    for ours, theirs in zip(*found):
+        assert torch.equal(ours, theirs)
