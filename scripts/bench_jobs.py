@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -128,7 +127,7 @@ def fedcomp_side(job: Job, device: torch.device, precision: str) -> Round:
         recorder=Recorder(CudaGraphs(device)) if can_capture(device) else None,
     )
     if device.type == "cuda":
-        plan = planned(simulation, "auto", job.batch, job.clients, False, Path("/nonexistent/plan.json"))
+        plan = planned(simulation, "auto", job.batch, job.clients, False, None)
         simulation = simulation if plan is None else plan.applied_to(simulation)
     state, ledger, index = simulation.init(), Ledger(), 0
 

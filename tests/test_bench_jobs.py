@@ -1,14 +1,19 @@
-"""What `make bench` times: the networks' sizes, the operations of a round, and both sides of a job run."""
+"""What `make bench` times: the networks' sizes, the operations of a round, and all sides of a job run."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
-from scripts.bench_jobs import CIFAR, JOBS, fedcomp_side, naive_side, simple_cnn
+from fedcomp.simulation import plan
+from fedcomp.simulation.capture import Eager
+from scripts import bench_jobs
+from scripts.bench_jobs import CIFAR, JOBS, fedcomp_side, lean_side, naive_side, simple_cnn
 from scripts.ceilings import least_bytes, measure, operations
+from tests.simulation.fake_gpu import GPU, fake_gpu
 
 CPU = torch.device("cpu")
 
@@ -31,11 +36,29 @@ def test_ceilings_are_rates() -> None:
     assert 1e8 < found.product < 1e15
 
 
-@pytest.mark.parametrize("side", [lambda job: fedcomp_side(job, CPU, "fp32"), lambda job: naive_side(job, CPU)])
-def test_both_sides_run(side) -> None:
-    run = side(replace(JOBS["J1"], clients=2, batch=3, steps=2, rounds=2))
+@pytest.mark.parametrize(
+    "side", [partial(fedcomp_side, precision="fp32"), naive_side, lean_side], ids=["ours", "naive", "lean"]
+)
+def test_all_sides_run(side) -> None:
+    run = side(replace(JOBS["J1"], clients=2, batch=3, steps=2, rounds=2), device=CPU)
     run()
     run()
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_our_side_runs_on_a_gpu_as_far_as_it_can_without_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On fake tensors of a GPU: plan, recorded loops, two rounds."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 37, 1 << 37))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(plan, "seconds_of", lambda work, device: work() or 1.0)
+    monkeypatch.setattr(plan, "remembered", lambda question, measure, anew: measure())
+    for module in (bench_jobs, plan):
+        monkeypatch.setattr(module, "CudaGraphs", lambda *_: Eager())
+    job = replace(JOBS[name].on(GPU), clients=2, batch=3, steps=2, rounds=1)
+    with fake_gpu():
+        run = fedcomp_side(job, GPU, "fp32")
+        run()
+        run()
 
 
 def test_jobs_on_a_gpu_have_their_own_steps() -> None:

@@ -58,7 +58,7 @@ class Plan:
 
 
 def planned(
-    simulation: Simulation, mode: str, batch_size: int, most_clients: int, fixed_chunk: bool, path: Path
+    simulation: Simulation, mode: str, batch_size: int, most_clients: int, fixed_chunk: bool, path: Path | None
 ) -> Plan | None:
     """The plan of a simulation's convolutions; None where nothing was chosen.
 
@@ -67,7 +67,7 @@ def planned(
             off (grouped), or one of `FORMS` for all convolutions.
         batch_size: samples of a client's step. most_clients: that take part in a round.
         fixed_chunk: whether the number of clients at once is the user's, and stays.
-        path: the run's own record of its plan.
+        path: the run's own record of its plan; None: it keeps none.
     Raises:
         ValueError: no such mode.
     """
@@ -81,7 +81,7 @@ def planned(
     size = min(simulation.chunk_size, most_clients)
     if mode in FORMS:
         plan = Plan((mode,) * len(model.convolutions), simulation.chunk_size)
-    elif path.exists():
+    elif path is not None and path.exists():
         content = json.loads(path.read_text())
         plan = Plan(tuple(content["forms"]), int(content["chunk_size"]))
     else:
@@ -91,7 +91,8 @@ def planned(
         plan = measured_plan(model, device, shape, batch_size, candidates, mode == "measure", graphs)
         if plan.chunk_size == size:
             plan = replace(plan, chunk_size=simulation.chunk_size)
-        write_atomically(path, json.dumps(asdict(plan)).encode())
+        if path is not None:
+            write_atomically(path, json.dumps(asdict(plan)).encode())
     return plan
 
 
