@@ -33,7 +33,8 @@ from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.recorded import Recorder
 from fedcomp.simulation.workers import Workers
 
-GPU = torch.device("cuda:0")
+GPU = torch.device("cuda")
+"""As `device=auto` finds it: without the number that tensors there have."""
 READ = (DataDependentOutputException, DynamicOutputShapeException)
 """What a read raises."""
 
@@ -42,7 +43,7 @@ READ = (DataDependentOutputException, DynamicOutputShapeException)
 def fake_gpu() -> Iterator[None]:
     """Inside, tensors may be made on `GPU`."""
     with pytest.MonkeyPatch.context() as patch, FakeTensorMode(allow_non_fake_inputs=True):
-        patch.setattr(keys, "has_triton", lambda device: device == GPU)
+        patch.setattr(keys, "has_triton", lambda device: device.type == "cuda")
         patch.setattr(keys, "_by_triton", _draw)
         patch.setattr(coder, "_encode", lambda device: _encode)
         patch.setattr(coder, "_decode", lambda device: _decode)
@@ -81,23 +82,23 @@ def moved(simulation: Simulation, recorded: bool) -> Simulation:
 
 
 def _grad(outputs: Tensor, inputs: Tensor | list[Tensor], *_: object, **__: object) -> tuple[Tensor, ...]:
-    assert outputs.device == GPU
+    assert outputs.is_cuda
     return tuple(torch.zeros_like(one) for one in ([inputs] if isinstance(inputs, Tensor) else inputs))
 
 
 def _draw(name: str, seed: int | Tensor, ids: Tensor, num: int, start: int) -> Tensor:
-    assert ids.device == GPU
-    assert isinstance(seed, int) or seed.device == GPU
+    assert ids.is_cuda
+    assert isinstance(seed, int) or seed.is_cuda
     return torch.empty(len(ids), num, dtype=torch.int64 if name == "words" else torch.float32, device=GPU)
 
 
 def _encode(
     steps: Tensor, prior: Tensor, blocks: Blocks, candidates: Candidates, coins: Tensor, repetitions: int, fraction: int
 ) -> Tensor:
-    assert {one.device for one in (steps, prior, blocks.offsets, candidates.keys, coins)} == {GPU}
+    assert all(one.is_cuda for one in (steps, prior, blocks.offsets, candidates.keys, coins))
     return steps.new_zeros(len(steps), repetitions, blocks.num, dtype=torch.int32)
 
 
 def _decode(indices: Tensor, prior: Tensor, blocks: Blocks, candidates: Candidates, out: Tensor) -> None:
-    assert {one.device for one in (indices, prior, blocks.owner(), candidates.keys, out)} == {GPU}
+    assert all(one.is_cuda for one in (indices, prior, blocks.owner(), candidates.keys, out))
     assert out.is_contiguous()

@@ -77,4 +77,4 @@ def _rounds(simulation) -> None:
     state, ledger = simulation.init(), Ledger()
     for index in range(ROUNDS):
         state, _, metrics = simulation.round(index, state, ledger)
-        assert all(value.device == GPU for value in metrics.values())
+        assert all(value.is_cuda for value in metrics.values())
