@@ -21,14 +21,27 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.loop import Simulation
 from fedcomp.wire import Ledger
+from tests.algorithm import (
+    test_conformance,
+    test_conformance_bidirectional,
+    test_conformance_masks,
+    test_conformance_tasks,
+)
 from tests.simulation.fake_gpu import GPU, READ, drawn, fake_gpu, moved
 from tests.test_configs import CHOICES, CPU, NEEDS, _compose
 
 GROUPS = ("algorithm", "client", "compressor", "participation", "server")
 CASES = [f"{group}={choice}" for group, choice in CHOICES if group in GROUPS and choice != "m3"]
 """All but M3, whose coin the host draws within the round: there its numbers are fake too."""
-READERS = ["algorithm=fedsparsify"]
-"""Methods whose rounds read back, as README says."""
+OPTIONS = [
+    case
+    for suite in (test_conformance, test_conformance_bidirectional, test_conformance_masks, test_conformance_tasks)
+    for case in suite.CASES
+    if not case.name.startswith(("m3", "fedscalar-replay"))
+]
+"""Methods with their options; but those whose host draws a coin, or looks up who holds what."""
+READERS = ("fedsparsify", "fedsparsify-progressive", "fedpm-counts", "bicompfl_gr-adaptive", "bicompfl_gr-average")
+"""Those whose rounds read back, as README says."""
 ROUNDS = 2
 SMALL = ["num_clients=60", "chunk_size=40"]
 
@@ -39,11 +52,22 @@ def test_rounds(choice: str, recorded: bool) -> None:
     assembled, _ = assemble(_compose(choice, *NEEDS.get(choice.split("=")[1], []), *SMALL), CPU)
     simulation = drawn(assembled, ROUNDS)
     with fake_gpu():
-        if choice in READERS:
+        if choice.split("=")[1] in READERS:
             with pytest.raises(READ):
                 _rounds(moved(simulation, recorded))
         else:
             _rounds(moved(simulation, recorded))
+
+
+@pytest.mark.parametrize("case", OPTIONS, ids=lambda case: case.name)
+def test_rounds_with_options(case) -> None:
+    simulation = drawn(case.simulation(chunk_size=2), ROUNDS)
+    with fake_gpu():
+        if case.name in READERS:
+            with pytest.raises(READ):
+                _rounds(moved(simulation, recorded=True))
+        else:
+            _rounds(moved(simulation, recorded=True))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
