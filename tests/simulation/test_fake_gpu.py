@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -10,6 +12,8 @@ from fedcomp.assemble import assemble
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.estimator import ESTIMATORS
+from fedcomp.compressor.feedback import FEEDBACKS
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.keys import Key
 from fedcomp.model.build import build
@@ -27,6 +31,8 @@ from tests.algorithm import (
     test_conformance_masks,
     test_conformance_tasks,
 )
+from tests.compressor.test_conformance import CASES as CODECS
+from tests.conformance import world
 from tests.simulation.fake_gpu import GPU, READ, drawn, fake_gpu, moved
 from tests.test_configs import CHOICES, CPU, NEEDS, _compose
 
@@ -68,6 +74,24 @@ def test_rounds_with_options(case) -> None:
                 _rounds(moved(simulation, recorded=True))
         else:
             _rounds(moved(simulation, recorded=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CODECS, ids=lambda case: case.name)
+def test_compressors_with_every_feedback_and_estimator_both_ways(case) -> None:
+    tried = 0
+    for feedback, estimator, down in product(FEEDBACKS.values(), ESTIMATORS.values(), (False, True)):
+        try:
+            coded, dense = Compressor(case.codec, feedback, estimator), Compressor(Dense())
+            algorithm = FedAvg(Sgd(lr=0.1), ServerSgd(), *((dense, coded) if down else (coded, dense)))
+            simulation = drawn(world.simulation(algorithm, chunk_size=2), ROUNDS)
+            simulation.init()
+        except ValueError:  # parts that do not go together
+            continue
+        with fake_gpu():
+            _rounds(moved(simulation, recorded=False))
+        tried += 1
+    assert tried
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
