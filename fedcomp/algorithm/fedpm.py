@@ -113,11 +113,11 @@ class FedPM:
             raise ValueError(f"algorithm.reset_every={self.reset_every} must be a number of rounds, or 0 for never")
         if self.downlink == "counts" and self.weights != "uniform":
             raise ValueError("algorithm.downlink=counts needs algorithm.weights=uniform: weighted masks are no counts")
-        if self.persist_optimizer and not isinstance(self.client, MinibatchSolver):
+        if self.persist_optimizer and not _can_go_on(self.client):
             name = type(self.client).__name__.lower()
             raise ValueError(
-                f"algorithm.persist_optimizer=true makes no sense for client={name}, which remembers nothing: take "
-                "client=adam_scores or sgd"
+                f"algorithm.persist_optimizer=true makes no sense for client={name}, which cannot go on from "
+                "an earlier round: take client=adam_scores or sgd"
             )
         _ = self.training, self.law  # they check their own options
 
@@ -213,3 +213,8 @@ class FedPM:
         if self.coding == "plain":
             return Unsigned(1)
         return Arithmetic() if self.coding == "arithmetic" else Arithmetic(theta)
+
+
+def _can_go_on(solver: LocalSolver) -> bool:
+    """Whether it takes what `MinibatchSolver.remember` makes."""
+    return isinstance(solver, MinibatchSolver) and solver.factors(torch.zeros(1), 1.0) is not None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,21 +40,17 @@ class Adam(MinibatchSolver):
 
     def update(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step: int, lr: float) -> None:
         first, second = self._moments(theta, grad, slots)
-        scale1, scale2 = self._scales(step)
+        scale1, scale2 = 1 - self.beta1 ** (step + 1), 1 - self.beta2 ** (step + 1)
         theta.addcdiv_(first, (second / scale2).sqrt_().add_(self.eps), value=-lr / scale1)
 
-    def rates(self, num_steps: int, lr: float) -> np.ndarray:
-        scales = [self._scales(step) for step in range(num_steps)]
-        return np.array([(-lr / scale1, scale2) for scale1, scale2 in scales]).reshape(num_steps, 2)
-
-    def row_rates(self, steps: Tensor, lr: float) -> Tensor:
+    def factors(self, steps: Tensor, lr: float) -> Tensor:
         made = (steps + 1).to(torch.float64)
         scale1, scale2 = 1 - self.beta1**made, 1 - self.beta2**made
         return torch.stack((-lr / scale1, scale2))
 
-    def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], rates: Tensor) -> None:
+    def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], factors: Tensor) -> None:
         first, second = self._moments(theta, grad, slots)
-        theta.addcdiv_(first * rates[0], (second / rates[1]).sqrt_().add_(self.eps))
+        theta.addcdiv_(first * factors[0], (second / factors[1]).sqrt_().add_(self.eps))
 
     def _moments(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         first, second = slots
@@ -64,6 +59,3 @@ class Adam(MinibatchSolver):
         first.lerp_(grad, 1 - self.beta1)
         second.mul_(self.beta2).addcmul_(grad, grad, value=1 - self.beta2)
         return first, second
-
-    def _scales(self, step: int) -> tuple[float, float]:
-        return 1 - self.beta1 ** (step + 1), 1 - self.beta2 ** (step + 1)

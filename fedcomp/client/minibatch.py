@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,20 +51,17 @@ class MinibatchSolver(LocalSolver):
         slots = self.init(like.expand(num_clients, -1))
         return (*slots, like.new_zeros(num_clients, 1, dtype=torch.int64))
 
-    def rates(self, num_steps: int, lr: float) -> np.ndarray | None:
-        """[S, F] factors of `update_by` in steps 0 to S - 1; None: this solver has no such form."""
+    def factors(self, steps: Tensor, lr: float) -> Tensor | None:
+        """[F, ...] float64 factors of `update_by` after so many steps [...]; None: this solver has no such form."""
         return None
 
-    def row_rates(self, steps: Tensor, lr: float) -> Tensor:
-        """[F, A, 1] factors of `update_by` for rows that have made so many steps [A, 1] before this one."""
-        raise NotImplementedError
-
-    def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], rates: Tensor) -> None:
+    def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], factors: Tensor) -> None:
         """`update` with what depends on step and round in a tensor, [F] or [F, A, 1].
 
-        So one recorded step serves all rounds, and one step rows that are not equally far.
+        So one recorded step serves all rounds, and one step rows that are not equally far. A solver that has `factors`
+        has this too.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} gives factors and lacks update_by")
 
     def run(
         self,
@@ -93,8 +89,9 @@ class MinibatchSolver(LocalSolver):
             gradient = grad_fn(working, Batch(x, y, weight, current), step)
             grad = gradient.grad if self.clip_norm is None else clip(gradient.grad, self.clip_norm)
             if memory:
-                rates = self.row_rates(memory[-1][: x.shape[0]] + step, lr).to(theta.dtype)
-                self.update_by(working, grad, held, rates)
+                factors = self.factors(memory[-1][: x.shape[0]] + step, lr)
+                assert factors is not None, "`remember` is for solvers that have factors"
+                self.update_by(working, grad, held, factors.to(theta.dtype))
             else:
                 self.update(working, grad, held, step, lr)
             total += gradient.loss

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,14 +34,11 @@ class Sgd(MinibatchSolver):
     def update(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step: int, lr: float) -> None:
         theta.sub_(self._direction(theta, grad, slots), alpha=lr)
 
-    def rates(self, num_steps: int, lr: float) -> np.ndarray:
-        return np.full((num_steps, 1), -lr)
-
-    def row_rates(self, steps: Tensor, lr: float) -> Tensor:
+    def factors(self, steps: Tensor, lr: float) -> Tensor:
         return torch.full((1, *steps.shape), -lr, dtype=torch.float64, device=steps.device)
 
-    def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], rates: Tensor) -> None:
-        theta.addcmul_(self._direction(theta, grad, slots), rates[0])
+    def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], factors: Tensor) -> None:
+        theta.addcmul_(self._direction(theta, grad, slots), factors[0])
 
     def _direction(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...]) -> Tensor:
         if self.weight_decay:

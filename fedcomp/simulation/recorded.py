@@ -59,17 +59,17 @@ class Recorder:
             return None
         batching = solver.batching
         steps = data.plan(batching)
-        rates = solver.rates(len(steps.counts), lr)
-        if rates is None:
-            self._explain(f"{type(solver).__name__} has no update_by")
+        factors = solver.factors(torch.arange(len(steps.counts)), lr)
+        if factors is None:
+            self._explain(f"{type(solver).__name__} has no factors")
             return None
         kept = list(data.computed)
         loop = self._loop(data, solver, theta, stats, grad_fn)
         loop.load(data, theta, stats, grad_fn)
         numbers, batch = data.numbers(steps.position), steps.position.shape[2]
         for first, length, shape in segments(steps.counts, batch):
-            inputs, repeat = self._piece(loop, length, shape, rates.shape[1])
-            _fill(inputs, data, numbers, steps.counts, rates, first, grad_fn)
+            inputs, repeat = self._piece(loop, length, shape, len(factors))
+            _fill(inputs, data, numbers, steps.counts, factors.t().numpy(), first, grad_fn)
             repeat()
         loop.counted.clear()  # what a hook counts there it counts while it is recorded, or done again, or not at all
         data.computed[:] = [*kept, int(steps.counts.sum())]
@@ -84,10 +84,10 @@ class Recorder:
             self._loops.popitem(last=False)
         return loop
 
-    def _piece(self, loop: Loop, length: int, shape: Shape, num_rates: int) -> tuple[Inputs, Work]:
+    def _piece(self, loop: Loop, length: int, shape: Shape, num_factors: int) -> tuple[Inputs, Work]:
         piece = loop.pieces.get((length, shape))
         if piece is None:
-            inputs, buffers = Inputs.of(length, shape, num_rates, loop.buffers), loop.buffers
+            inputs, buffers = Inputs.of(length, shape, num_factors, loop.buffers), loop.buffers
 
             def work() -> None:
                 for place in range(length):
@@ -141,15 +141,15 @@ def _fill(
     data: ChunkData,
     numbers: Tensor,
     counts: np.ndarray,
-    rates: np.ndarray,
+    factors: np.ndarray,
     first: int,
     hook: Hook | None,
 ) -> None:
-    """Put in what the steps from `first` on read: sample numbers [S, M, B], counts [S, M], rates [S, F], keys."""
+    """Put in what the steps from `first` on read: sample numbers [S, M, B], counts [S, M], factors [S, F], keys."""
     length, rows, batch = inputs.numbers.shape
     steps = range(first, first + length)
     inputs.numbers.copy_(numbers[first : first + length, :rows, :batch])
-    _write(inputs.rates, rates[first : first + length])
+    _write(inputs.factors, factors[first : first + length])
     if inputs.weight is not None:
         held = counts[first : first + length, :rows, None]
         _write(inputs.weight, (np.arange(batch) < held).astype(np.float32))

@@ -67,28 +67,26 @@ class Inputs:
     """What the steps of one piece read, by step.
 
     Attributes:
-        numbers: [K, R, B] int64 sample numbers. rates: [K, F] factors of `MinibatchSolver.update_by`.
+        numbers: [K, R, B] int64 sample numbers. factors: [K, F] those of `MinibatchSolver.update_by`.
         weight: [K, R, B] of 0 and 1 marking real samples; None: all are.
         step: [K] int64 numbers of the steps. draws, augmentation: [K, 2] int64 keys of the hook and of the samples.
     """
 
     numbers: Tensor
-    rates: Tensor
+    factors: Tensor
     weight: Tensor | None
     step: Tensor
     draws: Tensor
     augmentation: Tensor
 
     @classmethod
-    def of(cls, length: int, shape: Shape, num_rates: int, buffers: Buffers) -> Inputs:
+    def of(cls, length: int, shape: Shape, num_factors: int, buffers: Buffers) -> Inputs:
         """Room for the inputs of `length` steps."""
         whole, theta = buffers.ids, buffers.theta
         size = (length, shape.rows, shape.batch)
         weight = torch.zeros(size, dtype=torch.float32, device=theta.device) if shape.masked else None
-        keys = whole.new_zeros(2, length, 2)
-        return cls(
-            whole.new_zeros(size), theta.new_zeros(length, num_rates), weight, whole.new_zeros(length), keys[0], keys[1]
-        )
+        factors, keys = theta.new_zeros(length, num_factors), whole.new_zeros(2, length, 2)
+        return cls(whole.new_zeros(size), factors, weight, whole.new_zeros(length), keys[0], keys[1])
 
 
 def one_step(buffers: Buffers, inputs: Inputs, place: int) -> None:
@@ -101,7 +99,7 @@ def one_step(buffers: Buffers, inputs: Inputs, place: int) -> None:
     gradient = _gradient(buffers, inputs, place, theta, Batch(x[0], y[0], weight, stats))
     grad = gradient.grad if buffers.solver.clip_norm is None else clip(gradient.grad, buffers.solver.clip_norm)
     before = theta.clone() if weight is not None else None
-    buffers.solver.update_by(theta, grad, tuple(slot[:rows] for slot in buffers.slots), inputs.rates[place])
+    buffers.solver.update_by(theta, grad, tuple(slot[:rows] for slot in buffers.slots), inputs.factors[place])
     if before is not None and weight is not None:  # momentum and weight decay would move clients that are done
         theta.copy_(torch.where(weight[:, :1] > 0, theta, before))
     buffers.loss[:rows] += gradient.loss

@@ -190,16 +190,16 @@ def test_loops_are_recorded_once_and_kept_up_to_a_number() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Foreign(Sgd):
-    """A solver of somebody else's, without `update_by`."""
+    """A solver of somebody else's, without `factors`."""
 
-    def rates(self, num_steps, lr):
+    def factors(self, steps, lr):
         return None
 
 
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        (_fedavg(Foreign(lr=0.1)), "Foreign has no update_by"),
+        (_fedavg(Foreign(lr=0.1)), "Foreign has no factors"),
         (FedSparsify(Sgd(lr=0.1), 0.5), "FedSparsify._hook.<locals>.gradient is no Hook"),
     ],
 )
