@@ -69,7 +69,7 @@ class Recorder:
         numbers, batch = data.numbers(steps.position), steps.position.shape[2]
         for first, length, shape in segments(steps.counts, batch):
             inputs, repeat = self._piece(loop, length, shape, len(factors))
-            _fill(inputs, data, numbers, steps.counts, factors.t().numpy(), first, grad_fn)
+            _fill(inputs, data, numbers, steps.counts, factors.t().contiguous(), first, grad_fn)
             repeat()
         loop.counted.clear()  # what a hook counts there it counts while it is recorded, or done again, or not at all
         data.computed[:] = [*kept, int(steps.counts.sum())]
@@ -141,7 +141,7 @@ def _fill(
     data: ChunkData,
     numbers: Tensor,
     counts: np.ndarray,
-    factors: np.ndarray,
+    factors: Tensor,
     first: int,
     hook: Hook | None,
 ) -> None:
@@ -149,7 +149,7 @@ def _fill(
     length, rows, batch = inputs.numbers.shape
     steps = range(first, first + length)
     inputs.numbers.copy_(numbers[first : first + length, :rows, :batch])
-    _write(inputs.factors, factors[first : first + length])
+    inputs.factors.copy_(factors[first : first + length], non_blocking=True)
     if inputs.weight is not None:
         held = counts[first : first + length, :rows, None]
         _write(inputs.weight, (np.arange(batch) < held).astype(np.float32))
