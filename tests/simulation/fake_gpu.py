@@ -7,6 +7,8 @@ which asks for a real device, streams, and Triton's kernels for draws and for mi
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -42,6 +44,15 @@ READ = (DataDependentOutputException, DynamicOutputShapeException)
 @contextmanager
 def fake_gpu() -> Iterator[None]:
     """Inside, tensors may be made on `GPU`."""
+    try:
+        with _mode():
+            yield
+    finally:
+        _forget()
+
+
+@contextmanager
+def _mode() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, FakeTensorMode(allow_non_fake_inputs=True):
         patch.setattr(keys, "has_triton", lambda device: device.type == "cuda")
         patch.setattr(keys, "_by_triton", _draw)
@@ -50,6 +61,15 @@ def fake_gpu() -> Iterator[None]:
         patch.setattr(torch.autograd, "grad", _grad)
         patch.setattr(streamed, "spread", lambda function, pieces, device: [function(piece) for piece in pieces])
         yield
+
+
+def _forget() -> None:
+    """Empties fedcomp's caches: a table made inside has no values, and would serve what the process runs next."""
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "fedcomp":
+            for one in vars(module).values():
+                if isinstance(one, functools._lru_cache_wrapper):
+                    one.cache_clear()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.assemble import assemble
@@ -14,6 +15,7 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.estimator import ESTIMATORS
 from fedcomp.compressor.feedback import FEEDBACKS
+from fedcomp.compressor.mrc.fixed_point import gumbel_table
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.keys import Key
 from fedcomp.model.build import build
@@ -25,6 +27,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.loop import Simulation
 from fedcomp.wire import Ledger
+from fedcomp.wire.coding import arithmetic, octets
 from tests.algorithm import (
     test_conformance,
     test_conformance_bidirectional,
@@ -119,6 +122,17 @@ def test_mixed_devices_and_reads_are_noticed() -> None:
         for read in (float, torch.nonzero):
             with pytest.raises(READ):
                 read(there.sum())
+
+
+def test_tables_made_inside_do_not_outlive_it() -> None:
+    tables = (gumbel_table, arithmetic._table, octets._table)
+    with fake_gpu():
+        for table in tables:
+            assert isinstance(table(GPU), FakeTensor)
+            assert isinstance(table(CPU), FakeTensor)
+    for table in tables:
+        assert not table.cache_info().currsize
+        assert not isinstance(table(CPU), FakeTensor)
 
 
 def _rounds(simulation) -> None:

@@ -105,7 +105,7 @@ def _share(ones: Tensor, num: int) -> Tensor:
 
 def _costs(thresholds: Tensor) -> tuple[Tensor, Tensor]:
     """c of a one and of a zero."""
-    table = _table().to(thresholds.device, non_blocking=True)
+    table = _table(thresholds.device)
     return table[thresholds], table[TOP - thresholds]
 
 
@@ -114,7 +114,7 @@ def _length(cost: Tensor) -> Tensor:
 
 
 @functools.cache
-def _table() -> Tensor:
+def _table(device: torch.device) -> Tensor:
     """[2^16] int64 c(T); the entry of T = 0 is never used."""
     chance = np.arange(1, TOP) / TOP
-    return torch.from_numpy(np.concatenate(([0], np.floor(-np.log2(chance) * UNIT) + 2)).astype(np.int64))
+    return torch.from_numpy(np.concatenate(([0], np.floor(-np.log2(chance) * UNIT) + 2)).astype(np.int64)).to(device)
