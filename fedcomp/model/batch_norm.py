@@ -50,9 +50,9 @@ class BatchNorm:
         var = state.statistics[self.var].clone(memory_format=torch.contiguous_format).flatten()
         if state.training and (state.weight is not None or x.numel() == x.shape[1]):
             given = x.dtype
-            y, mean, var = self._masked(x.to(mean.dtype), mean, var, state)
-            scale = 1.0 if gamma is None else _channels(gamma, x)
-            y = (y * scale if beta is None else y * scale + _channels(beta, x)).to(given)
+            y, mean, var = by_real_samples(x.to(mean.dtype), mean, var, state.weight, self.eps, self.momentum)
+            scale = 1.0 if gamma is None else channels(gamma, x)
+            y = (y * scale if beta is None else y * scale + channels(beta, x)).to(given)
         else:
             y = functional.batch_norm(x, mean, var, gamma, beta, state.training, self.momentum, self.eps)
         if state.training:
@@ -60,28 +60,32 @@ class BatchNorm:
             state.statistics[self.var] = var.view(state.num_clients, -1)
         return y
 
-    def _masked(self, x: Tensor, mean: Tensor, var: Tensor, state: Pass) -> tuple[Tensor, Tensor, Tensor]:
-        """x normalised by its real samples, and the new running mean and variance [M*C]."""
-        weight = state.weight
-        if weight is None:
-            weight = x.new_ones(state.num_clients, x.shape[0])
-        per_client = x.shape[1] // state.num_clients
-        real = weight.t().repeat_interleave(per_client, 1)  # [B, M*C]
-        values = real.sum(0) * (x.numel() // (x.shape[0] * x.shape[1]))
-        real = real.reshape(real.shape + (1,) * (x.dim() - 2))
-        dims = [dim for dim in range(x.dim()) if dim != 1]
-        count = values.clamp(min=1)
-        batch_mean = (x * real).sum(dims) / count
-        centred = x - _channels(batch_mean, x)
-        batch_var = (centred.square() * real).sum(dims) / count
-        with torch.no_grad():
-            rate = self.momentum * (values > 0).to(x.dtype)
-            unbiased = batch_var * (count / (count - 1).clamp(min=1))
-            mean = mean + rate * (batch_mean - mean)
-            var = var + rate * (unbiased - var)
-        return centred * _channels(torch.rsqrt(batch_var + self.eps), x), mean, var
+
+def by_real_samples(
+    x: Tensor, mean: Tensor, var: Tensor, weight: Tensor | None, eps: float, momentum: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x normalised by its real samples, and the new running mean and variance.
+
+    Args:
+        x: (B, M*C, ...). mean, var: [M*C] running statistics. weight: [M, B] as in `Pass`; None: all samples are real.
+        eps, momentum: as in torch.
+    """
+    real = x.new_ones(x.shape[:2]) if weight is None else weight.t().repeat_interleave(x.shape[1] // len(weight), 1)
+    values = real.sum(0) * x[0, 0].numel()
+    real = real.reshape(real.shape + (1,) * (x.dim() - 2))
+    dims = [dim for dim in range(x.dim()) if dim != 1]
+    count = values.clamp(min=1)
+    batch_mean = (x * real).sum(dims) / count
+    centred = x - channels(batch_mean, x)
+    batch_var = (centred.square() * real).sum(dims) / count
+    with torch.no_grad():
+        rate = momentum * (values > 0).to(x.dtype)
+        unbiased = batch_var * (count / (count - 1).clamp(min=1))
+        mean = mean + rate * (batch_mean - mean)
+        var = var + rate * (unbiased - var)
+    return centred * channels(torch.rsqrt(batch_var + eps), x), mean, var
 
 
-def _channels(value: Tensor, x: Tensor) -> Tensor:
+def channels(value: Tensor, x: Tensor) -> Tensor:
     """[M*C] to a shape that multiplies x channel by channel."""
     return value.view((1, -1) + (1,) * (x.dim() - 2))

@@ -74,7 +74,7 @@ def build(
     _check_shapes(module, name, tuple(input_shape), num_outputs)
     chain = translate(module, images=len(input_shape) == 3) if len(input_shape) in (1, 3) else None
     if chain is None:
-        return Functional(module, loss, make, precision)
+        return Functional(module, loss, make, precision, tuple(input_shape))
     if dense_layers(Flat(module), chain) is not None:
         return Perceptron(module, loss, make, precision)
     return Stacked(module, loss, make, precision)

@@ -6,6 +6,7 @@ Shape legend: M clients, D parameters, C running statistics, B batch, O outputs.
 from __future__ import annotations
 
 import copy
+import functools
 import threading
 
 import torch
@@ -13,16 +14,32 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from fedcomp.model.contract import Gradient
-from fedcomp.model.flat import Flat, Make
-from fedcomp.model.loss import Loss
+from fedcomp.model.flat import Flat, Make, flatten
+from fedcomp.model.loss import Loss, client_mean
+from fedcomp.model.padding import Places, leave_out, reads_real_samples_only
 from fedcomp.model.precision import product_type
 
 
 class Functional(Flat):
-    """A model run as the module itself, one client after another, or all at once by `vmap` where that pays."""
+    """A model run as the module itself, one client after another, or all at once by `vmap` where that pays.
 
-    def __init__(self, module: nn.Module, loss: Loss, make: Make | None = None, precision: str = "fp32") -> None:
-        """ValueError if `module` draws random numbers while training (Dropout with p > 0), or an unknown precision."""
+    Attributes:
+        takes_padding: whether batches with empty places may go all at once: tried on samples of `input_shape`.
+        vmap_refused: whether `vmap` could not run the module.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss,
+        make: Make | None = None,
+        precision: str = "fp32",
+        input_shape: tuple[int, ...] | None = None,
+    ) -> None:
+        """`input_shape`: of one sample; None: clients whose batches have empty places run one after another.
+
+        ValueError if `module` draws random numbers while training (Dropout with p > 0), or an unknown precision.
+        """
         super().__init__(module, make)
         refuse_dropout(module)
         self.loss = loss
@@ -32,21 +49,21 @@ class Functional(Flat):
         self.has_convolution = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
         self.vmap_refused = False
         self._own = threading.local()
+        self.takes_padding = input_shape is not None and self._takes_padding(input_shape)
 
     def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
         """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`.
 
-        With a `weight`, clients run one after another on their real samples only, so that whatever the module
-        computes over its batch stays exact.
+        With a `weight`, clients of a module that `takes_padding` run on all places, and those of others one after
+        another on their real samples only, so that whatever a module computes over its batch stays exact.
         """
         theta = theta.detach()
         stats, x = stats.to(theta.dtype), x.to(theta.dtype)
         self._worker().train()
-        # vmap turns convolutions into grouped ones in the slow layout, which only a GPU's launches make up for.
-        batched = theta.shape[0] > 1 and not (self.has_convolution and theta.device.type == "cpu")
-        if batched and weight is None and not self.vmap_refused:
+        if self._at_once(theta, weight):
+            rows = (theta, stats, x, y) if weight is None else (theta, stats, x, y, weight.to(theta.dtype))
             try:
-                grad, (loss, new) = vmap(grad_and_value(self._loss, has_aux=True))(theta, stats, x, y)
+                grad, (loss, new) = vmap(grad_and_value(self._loss, has_aux=True))(*rows)
             except RuntimeError:  # a module that vmap cannot run: data-dependent control flow, an unsupported operation
                 self.vmap_refused = True
             else:
@@ -59,10 +76,25 @@ class Functional(Flat):
         self._worker().eval()
         return self._call(theta, stats.to(theta.dtype), x.to(theta.dtype))[0]
 
+    def _at_once(self, theta: Tensor, weight: Tensor | None) -> bool:
+        """Whether the clients of these rows go all at once."""
+        if self.vmap_refused or (weight is not None and not self.takes_padding):
+            return False
+        if self.has_convolution and theta.device.type == "cpu":  # grouped ones in the slow layout under vmap
+            return False
+        return theta.shape[0] > 1 or weight is not None
+
+    @torch.no_grad()
+    def _takes_padding(self, input_shape: tuple[int, ...]) -> bool:
+        theta, stats = flatten(self.module)
+        self._worker().train()
+        return reads_real_samples_only(functools.partial(self._call, theta, stats), input_shape)
+
     def _worker(self) -> nn.Module:
         """This thread's own copy of the module: a functional call puts the rows into it while it runs."""
         if not hasattr(self._own, "module"):
-            self._own.module = copy.deepcopy(self.module)
+            self._own.module, self._own.places = copy.deepcopy(self.module), Places()
+            leave_out(self._own.module, self._own.places)
         return self._own.module
 
     def _others(self, device: torch.device) -> dict[str, Tensor]:
@@ -95,24 +127,32 @@ class Functional(Flat):
             news.append(new.detach())
         return Gradient(torch.stack(grads), torch.stack(losses), torch.stack(news))
 
-    def _loss(self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean loss of one client, and its statistics afterwards."""
+    def _loss(
+        self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor, y_B: Tensor, real_B: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Mean loss of one client's real samples (None: all), and its statistics afterwards."""
         if self.products is None:
-            outputs, stats = self._call(theta_D, stats_C, x_B)
+            outputs, stats = self._call(theta_D, stats_C, x_B, real_B)
         else:  # no cache of cast weights: within a CUDA graph it would outlive them
             with torch.autocast(x_B.device.type, self.products, cache_enabled=False):
-                outputs, stats = self._call(theta_D, stats_C, x_B)
+                outputs, stats = self._call(theta_D, stats_C, x_B, real_B)
             outputs = outputs.to(theta_D.dtype)
-        return self.loss(outputs[None], y_B[None]).mean(), stats
+        return client_mean(self.loss(outputs[None], y_B[None]), None if real_B is None else real_B[None])[0], stats
 
-    def _call(self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor) -> tuple[Tensor, Tensor]:
+    def _call(
+        self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor, real_B: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Outputs [B, O] and statistics [C] of the module called with one client's parameters and buffers."""
         parameters = dict(zip(self.names, (part[0] for part in self.parameters(theta_D[None]))))
         # Clones: BatchNorm updates its buffers in place.
         floats = dict(zip(self.stat_names, (part[0].clone() for part in self.statistics(stats_C[None]))))
         module = self._worker()
         others = {name: buffer.clone() for name, buffer in self._others(x_B.device).items()}
-        outputs = functional_call(module, parameters | others | floats, (x_B,))
+        self._own.places.real = real_B
+        try:
+            outputs = functional_call(module, parameters | others | floats, (x_B,))
+        finally:
+            self._own.places.real = None
         new = torch.cat([part.flatten() for part in floats.values()]) if floats else stats_C
         return outputs, new
 

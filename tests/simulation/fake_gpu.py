@@ -101,8 +101,10 @@ def moved(simulation: Simulation, recorded: bool) -> Simulation:
     )
 
 
-def _grad(outputs: Tensor, inputs: Tensor | list[Tensor], *_: object, **__: object) -> tuple[Tensor, ...]:
-    assert outputs.is_cuda
+def _grad(
+    outputs: Tensor | tuple[Tensor, ...], inputs: Tensor | list[Tensor], *_: object, **__: object
+) -> tuple[Tensor, ...]:
+    assert all(one.is_cuda for one in ([outputs] if isinstance(outputs, Tensor) else outputs))
     return tuple(torch.zeros_like(one) for one in ([inputs] if isinstance(inputs, Tensor) else inputs))
 
 

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fedcomp.algorithm.fedavg import FedAvg
@@ -21,6 +22,7 @@ from fedcomp.keys import Key
 from fedcomp.model.build import build
 from fedcomp.model.cnn_bn import cnn4_bn
 from fedcomp.model.convolution import FORMS
+from fedcomp.model.functional import Functional
 from fedcomp.model.stacked import Stacked
 from fedcomp.participation.full import Full
 from fedcomp.server.sgd import Sgd as ServerSgd
@@ -37,7 +39,20 @@ from tests.algorithm import (
 from tests.compressor.test_conformance import CASES as CODECS
 from tests.conformance import world
 from tests.simulation.fake_gpu import GPU, READ, drawn, fake_gpu, moved
+from tests.simulation.user_module import Residual
 from tests.test_configs import CHOICES, CPU, NEEDS, _compose
+
+
+class Centred(nn.Module):
+    """A client's samples against their mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(world.NUM_FEATURES, world.NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(x - x.mean(0))
+
 
 GROUPS = ("algorithm", "client", "compressor", "participation", "server")
 CASES = [f"{group}={choice}" for group, choice in CHOICES if group in GROUPS and choice != "m3"]
@@ -112,6 +127,23 @@ def test_convolutions(form: str, precision: str) -> None:
     simulation = Simulation(algorithm, data, shards, model, Full(), Key(("run",)), ROUNDS, chunk_size=2)
     with fake_gpu():
         _rounds(moved(drawn(simulation, ROUNDS), recorded=True))
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["plain", "recorded"])
+@pytest.mark.parametrize("module", [Residual, Centred])
+def test_a_module_of_a_user(module: type[nn.Module], recorded: bool) -> None:
+    """Run by `torch.func`, on clients of unequal sizes: all at once, or read where it looks at empty places."""
+    dense = Compressor(Dense())
+    algorithm = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), dense, dense)
+    simulation = drawn(world.simulation(algorithm, module, participation=world.FULL), ROUNDS)
+    assert isinstance(simulation.model, Functional)
+    with fake_gpu():
+        if module is Centred:
+            with pytest.raises(READ):
+                _rounds(moved(simulation, recorded))
+        else:
+            _rounds(moved(simulation, recorded))
+            assert not simulation.model.vmap_refused
 
 
 def test_mixed_devices_and_reads_are_noticed() -> None:

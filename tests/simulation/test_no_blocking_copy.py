@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch import nn
 
 from fedcomp.algorithm.cser import CSER
 from fedcomp.algorithm.fedavg import FedAvg
@@ -29,6 +28,7 @@ from tests.conformance import world
 from tests.simulation.pretended_device import DEVICE, Blocking, NoHost, moved
 from tests.simulation.test_no_host_sync import MASKS, TASKS
 from tests.simulation.test_recorded import PLAIN, RAGGED
+from tests.simulation.user_module import Residual
 
 BOTH_WAYS = (Sgd(lr=0.1), ServerSgd(), Compressor(Sign()), Compressor(Sign()))
 METHODS = [
@@ -97,20 +97,8 @@ def test_a_recorded_piece_touches_the_device_alone(name, module) -> None:
     assert capture.recorded > 0
 
 
-class Residual(nn.Module):
-    """No chain of known layers, so run by `torch.func`; BatchNorm counts its batches in a buffer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.norm = nn.Linear(world.NUM_FEATURES, 3), nn.BatchNorm1d(3)
-
-    def forward(self, x):
-        y = self.first(x)
-        return y + self.norm(y)
-
-
 def test_a_recorded_module_of_a_user_touches_the_device_alone() -> None:
-    """Where clients are alike; else its batches are cut to their real samples, which is read."""
+    """Here where clients are alike; `test_fake_gpu.py` has clients that are not."""
     capture, sizes = NoHost(), (9, 9, 9)
     sim = world.simulation(PLAIN["sgd"], Residual, sizes=sizes, participation=world.FULL, rounds=1)
     assert isinstance(sim.model, Functional)

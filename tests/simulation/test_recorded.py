@@ -33,6 +33,7 @@ from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.simulation.strict_capture import StrictCapture
 from tests.simulation.test_no_host_sync import READS
+from tests.simulation.user_module import Residual
 
 ALIKE, RAGGED = (8,) * 7, world.SIZES
 CPU = torch.device("cpu")
@@ -108,7 +109,7 @@ class Double:
         return solver.run(data, *self.start, (round_index, 9))
 
 
-@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
+@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm, Residual])
 @pytest.mark.parametrize(
     "solver",
     [
