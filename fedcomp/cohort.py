@@ -32,6 +32,10 @@ class Cohort:
         """M."""
         return len(self.clients)
 
+    def is_all_of(self, num_clients: int) -> bool:
+        """Whether these are all N clients, so that rows of the cohort are rows of all, in the same order."""
+        return self.size == num_clients
+
     def to(self, device: torch.device) -> Cohort:
         """The same cohort with its tensors on `device`."""
         if self.ids.device == device:

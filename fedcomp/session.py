@@ -69,14 +69,16 @@ class Session:
             ValueError: the run failed, with one line that says why; the record up to there is kept.
         """
         record = Record(self.folder)
-        start, repetitions = self.peers.start(self._resume()), Repetitions(self.folder)
-        for file in (record, repetitions):
-            file.truncate_after(start.round if start.round else -1)
         state: State = "failed"
         error: str | None = None
         saved: int | None = None
-        self.tracker.start(self.info)
+        tracked = False
         try:
+            start, repetitions = self.peers.start(self._resume()), Repetitions(self.folder)
+            for file in (record, repetitions):
+                file.truncate_after(start.round if start.round else -1)
+            self.tracker.start(self.info)
+            tracked = True
             with StopRequest() as stop, self.progress:
                 self._rounds(start, stop, functools.partial(self._log, record, repetitions))
             state = "finished"
@@ -90,13 +92,14 @@ class Session:
             error = str(failure).strip().split("\n")[0] or type(failure).__name__
             raise
         finally:
-            lines = read_lines(record.path)
+            lines = _readable(record.path)
             done = int(lines[-1]["round"]) if lines else 0
             try:
                 write_status(self.folder, Status(state, done if saved is None else saved, error))
                 self._draw(lines)
             finally:
-                self.tracker.finish(state, lines[-1] if lines else {})
+                if tracked:
+                    self.tracker.finish(state, lines[-1] if lines else {})
         return lines
 
     def _resume(self) -> Checkpoint:
@@ -169,6 +172,14 @@ class Session:
         if self.pictures and main_metric(lines) is not None:
             title = self.info.config.get("label") or self.info.name
             plot_curve(lines, self.folder / CURVE, str(title), self.simulation.model.dim)
+
+
+def _readable(path: Path) -> list[Line]:
+    """The record's lines; none if it is broken, which is then what the run failed of."""
+    try:
+        return read_lines(path)
+    except ValueError:
+        return []
 
 
 def finished(folder: Path, rounds: int) -> list[Line] | None:

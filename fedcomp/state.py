@@ -89,9 +89,13 @@ def _checked(path: str, old: Tensor, tensors: dict[str, Tensor]) -> Tensor:
 
 def take_rows(rows: Tensor, cohort: Cohort) -> Tensor:
     """[M, ...]: the rows of the cohort's clients out of one row a client [N, ...]."""
-    return rows if cohort.size == rows.shape[0] else rows.index_select(0, cohort.ids)
+    if not rows.shape[1:].numel():  # a memory of nothing
+        return rows[: cohort.size]
+    return rows if cohort.is_all_of(rows.shape[0]) else rows.index_select(0, cohort.ids)
 
 
 def put_rows(rows: Tensor, cohort: Cohort, new: Tensor) -> Tensor:
     """[N, ...]: `rows` with the cohort's rows replaced by `new` [M, ...]; those of idle clients untouched."""
-    return new if cohort.size == rows.shape[0] else rows.index_copy(0, cohort.ids, new)
+    if not rows.shape[1:].numel():
+        return rows
+    return new if cohort.is_all_of(rows.shape[0]) else rows.index_copy(0, cohort.ids, new)

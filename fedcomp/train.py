@@ -64,6 +64,7 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
         done = finished(folder, config.rounds)
         if peers.told(done is not None):
             assert done is not None
+            _rename(folder / CONFIG, plain)
             progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
             progress.note(f"record {'and pictures ' if config.pictures else ''}in {folder}")
             return done
@@ -75,10 +76,10 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
             simulation = peers.share(simulation, config.chunk_size, config.threads)
             simulation, plan = _planned(simulation, config, folder, peers)
             rounds = repeated(simulation, config)
-        _draw_partition(simulation.dataset, parts, config, folder)
+            _draw_partition(simulation.dataset, parts, config, folder)
+            tracker = build(config.tracker)
         facts, note = _facts(simulation), _note(progress)
         info = RunInfo(folder, config.name, config_hash(plain), config.seed, plain, facts, note)
-        tracker = build(config.tracker)
         often, by_itself = (
             (config.eval_every, config.checkpoint_every),
             config.repeats == 1 and isinstance(peers, Alone),
@@ -146,6 +147,15 @@ def _told(folder: Path) -> Iterator[None]:
         state: State = "interrupted" if isinstance(failure, KeyboardInterrupt) else "failed"
         write_status(folder, Status(state, done, str(failure).strip().split("\n")[0] or type(failure).__name__))
         raise
+
+
+def _rename(path: Path, plain: dict[str, Any]) -> None:
+    """Keep what a finished run is to be called, and drawn with, from now on: reports read it from its config."""
+    kept = OmegaConf.load(path)
+    assert isinstance(kept, DictConfig)
+    new = {key: plain[key] for key in ("label", "figures")}
+    if any(kept.get(key) != value for key, value in new.items()):
+        write_atomically(path, OmegaConf.to_yaml(OmegaConf.merge(kept, new)).encode())
 
 
 def _draw_partition(dataset: Dataset, parts: list[torch.Tensor], config: DictConfig, folder: Path) -> None:

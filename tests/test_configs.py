@@ -90,6 +90,10 @@ def test_hash_ignores_what_changes_no_number() -> None:
 def test_dataset_root_is_no_setting() -> None:
     one, two = (plain_config(_compose("dataset=mnist", f"dataset.root={root}"), CPU) for root in ("/a", "/b"))
     assert config_hash(one) == config_hash(two)
+    one, two = (plain_config(_compose("dataset=csv", f"dataset.path={root}/t.csv"), CPU) for root in ("/a", "/b"))
+    assert config_hash(one) != config_hash(two)
+    for own in ("csv", "vectors", "image_folder"):
+        assert "root" not in plain_config(_compose(f"dataset={own}"), CPU)["dataset"]  # it would be where, and what
 
 
 def test_short_names_and_nodes_of_wrapped_parts() -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from fedcomp.peers import Alone
 from fedcomp.tracking.jsonl import Jsonl
 from fedcomp.tracking.record import read_lines
 from fedcomp.tracking.repetitions import read_repetitions
+from fedcomp.tracking.status import read_status
 
 OPTIONS = (
     "dataset=diabetes",
@@ -78,6 +80,52 @@ def test_a_checkpoint_that_cannot_be_read_costs_no_record(
     (_folder(tmp_path) / "checkpoint.pt").write_bytes(b"half")
     assert fedcomp(*OPTIONS) == 1
     assert _lines(tmp_path) == before
+    status = read_status(_folder(tmp_path))
+    assert status is not None
+    assert (status.state, status.round) == ("failed", 3)
+    assert "overwrite=true" in str(status.error)
+
+
+def test_a_record_that_cannot_be_read_is_what_the_run_failed_of(
+    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        _stop_at(patch, 3)
+        assert fedcomp(*OPTIONS) == 130
+    (_folder(tmp_path) / "metrics.jsonl").write_bytes(b"no json\n")
+    assert fedcomp(*OPTIONS) == 1
+    status = read_status(_folder(tmp_path))
+    assert status is not None
+    assert status.state == "failed"
+    assert "metrics.jsonl" in str(status.error)
+
+
+@pytest.mark.parametrize("wrong", ["tracker.mode=foo", "start"])
+def test_a_tracker_that_does_not_start_fails_the_run(
+    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    options = ["tracker=wandb", wrong] if "=" in wrong else []
+
+    def start(self: Jsonl, info: object) -> None:
+        raise ValueError("no dashboard")
+
+    monkeypatch.setattr(Jsonl, "start", start)
+    assert fedcomp(*OPTIONS, *options) == 1
+    status = read_status(_folder(tmp_path))
+    assert status is not None
+    assert status.state == "failed"
+    assert ("foo" if options else "no dashboard") in str(status.error)
+
+
+def test_a_finished_run_takes_a_new_label(fedcomp: Callable[..., int], tmp_path: Path) -> None:
+    assert fedcomp(*OPTIONS) == 0
+    lines = _lines(tmp_path)
+    for label in ("ours", "null"):
+        assert fedcomp(*OPTIONS, f"label={label}", "threads=1") == 0
+        config = OmegaConf.load(_folder(tmp_path) / "config.yaml")
+        assert config.label == (None if label == "null" else label)
+        assert config.threads is None
+    assert _lines(tmp_path) == lines
 
 
 def test_others_may_end_a_run_and_ask_for_its_checkpoint(

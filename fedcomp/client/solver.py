@@ -58,6 +58,11 @@ class LocalSolver(ABC):
             raise ValueError(f"client.schedule={self.schedule} must be one of {', '.join(SCHEDULES)}")
         if not 0 <= self.lr_final <= 1:
             raise ValueError(f"client.lr_final={self.lr_final} must be in [0, 1]: a share of client.lr")
+        if self.schedule == "exponential" and self.lr_final == 0:
+            raise ValueError(
+                "client.schedule=exponential multiplies client.lr by client.lr_final in every round, which is 0: give "
+                "it, for instance client.lr_final=0.99"
+            )
 
     @property
     @abstractmethod

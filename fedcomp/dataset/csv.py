@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
@@ -57,18 +58,18 @@ def load(
     if task not in get_args(Task):
         raise ValueError(f"dataset.task is {task!r}, but must be one of {', '.join(get_args(Task))}")
     file = (Path(root).expanduser() / Path(path).expanduser()).absolute()
-    columns = _read(file, rows)
-    wanted = [column for column in columns if column != target] if features is None else _names(features)
-    table = np.stack([_feature(file, columns, feature) for feature in wanted], axis=1)
-    cells = _column(file, columns, target, "target")
+    table = _Table.read(file, rows)
+    wanted = [column for column in table.columns if column != target] if features is None else _names(features)
+    inputs = np.stack([table.feature(feature) for feature in wanted], axis=1)
+    cells = table.column(target, "target")
     class_names: list[str] = []
     if task == "classification":
         class_names = _classes(cells)
         values = np.array([class_names.index(cell) for cell in cells], np.float64)
     else:
-        values = _numbers(file, target, cells)
+        values = table.numbers(target, cells)
     return tabular_dataset(
-        name, table, values, wanted, task, class_names, test_fraction, split_seed, scaling, target_scaling
+        name, inputs, values, wanted, task, class_names, test_fraction, split_seed, scaling, target_scaling
     )
 
 
@@ -78,64 +79,79 @@ def _names(features: Sequence[str]) -> list[str]:
     return [str(feature) for feature in features]
 
 
-def _read(file: Path, rows: int | None) -> dict[str, Column]:
-    """{column: its cells, without outer blanks}, of the first `rows` rows."""
-    if rows is not None and (not isinstance(rows, int) or rows < 1):
-        raise ValueError(f"dataset.rows is {rows!r}, but must be 1 or more, or null for all rows")
-    if not file.is_file():
-        raise ValueError(
-            f"no CSV file at {file}: put it there, or set dataset.path (and dataset.root, where it starts)"
-        )
-    try:
-        with file.open(newline="", encoding="utf-8-sig") as lines:
-            table = [[cell.strip() for cell in line] for line in csv.reader(lines) if line]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{file} is no CSV file in UTF-8 ({error}): save it as one") from None
-    if len(table) < 2:
-        raise ValueError(f"{file} has no rows: it needs a line of column names, then one line a sample")
-    header, body = table[0], table[1:]
-    if len(set(header)) < len(header):
-        raise ValueError(f"{file} names a column twice: {', '.join(header)}; each needs its own name")
-    if rows is not None and rows > len(body):
-        raise ValueError(f"dataset.rows is {rows}, but {file} has only {len(body)} rows")
-    for line, cells in enumerate(body[:rows], start=2):
-        if len(cells) != len(header):
-            raise ValueError(f"{file}, row {line}: {len(cells)} cells, but the header names {len(header)} columns")
-    return {name: [cells[place] for cells in body[:rows]] for place, name in enumerate(header)}
+@dataclass(frozen=True)
+class _Table:
+    """A file's cells, without outer blanks.
 
+    Attributes:
+        columns: {name: its cells}. lines: where each row stands in the file.
+    """
 
-def _column(file: Path, columns: dict[str, Column], name: str, argument: str) -> Column:
-    if name not in columns:
-        raise ValueError(f"dataset.{argument} names column '{name}', but {file} has: {', '.join(columns)}")
-    return columns[name]
+    file: Path
+    columns: dict[str, Column]
+    lines: list[int]
 
-
-def _feature(file: Path, columns: dict[str, Column], feature: str) -> np.ndarray:
-    """[n] numbers of a column, or the indicator of "column=value"."""
-    name, equals, value = feature.partition("=")
-    if not equals or feature in columns:
-        return _numbers(file, feature, _column(file, columns, feature, "features"))
-    cells = _column(file, columns, name.strip(), "features")
-    if value.strip() not in cells:
-        raise ValueError(
-            f"dataset.features has '{feature}', but column '{name}' holds: {', '.join(_classes(cells)[:8])}"
-        )
-    return np.array([cell == value.strip() for cell in cells], np.float64)
-
-
-def _numbers(file: Path, name: str, cells: Column) -> np.ndarray:
-    numbers = np.empty(len(cells))
-    for row, cell in enumerate(cells):
+    @classmethod
+    def read(cls, file: Path, rows: int | None) -> _Table:
+        """The first `rows` rows; blank lines are none."""
+        if rows is not None and (not isinstance(rows, int) or rows < 1):
+            raise ValueError(f"dataset.rows is {rows!r}, but must be 1 or more, or null for all rows")
+        if not file.is_file():
+            raise ValueError(f"no CSV file at {file}: put it there, or set dataset.path")
         try:
-            numbers[row] = float(cell)
-        except ValueError:
+            with file.open(newline="", encoding="utf-8-sig") as content:
+                reader = csv.reader(content)
+                table = [(reader.line_num, [cell.strip() for cell in line]) for line in reader if line]
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"{file} is no CSV file in UTF-8 ({error}): save it as one") from None
+        if len(table) < 2:
+            raise ValueError(f"{file} has no rows: it needs a line of column names, then one line a sample")
+        header, body = table[0][1], table[1:]
+        if len(set(header)) < len(header):
+            raise ValueError(f"{file} names a column twice: {', '.join(header)}; each needs its own name")
+        if rows is not None and rows > len(body):
+            raise ValueError(f"dataset.rows is {rows}, but {file} has only {len(body)} rows")
+        for line, cells in body[:rows]:
+            if len(cells) != len(header):
+                raise ValueError(f"{file}, line {line}: {len(cells)} cells, but the header names {len(header)} columns")
+        columns = {name: [cells[place] for _, cells in body[:rows]] for place, name in enumerate(header)}
+        return cls(file, columns, [line for line, _ in body[:rows]])
+
+    def column(self, name: str, argument: str) -> Column:
+        """The cells of the column that `dataset.<argument>` names."""
+        if name not in self.columns:
             raise ValueError(
-                f"{file}, row {row + 2}, column '{name}': '{cell}' is no number; "
-                f"repair it, leave the column out, or take it as a category: '{name}={cell or 'VALUE'}'"
-            ) from None
-        if not math.isfinite(numbers[row]):
-            raise ValueError(f"{file}, row {row + 2}, column '{name}': {cell} is not finite; repair or drop that row")
-    return numbers
+                f"dataset.{argument} names column '{name}', but {self.file} has: {', '.join(self.columns)}"
+            )
+        return self.columns[name]
+
+    def feature(self, feature: str) -> np.ndarray:
+        """[n] numbers of a column, or the indicator of "column=value"."""
+        name, equals, value = feature.partition("=")
+        if not equals or feature in self.columns:
+            return self.numbers(feature, self.column(feature, "features"))
+        cells = self.column(name.strip(), "features")
+        if value.strip() not in cells:
+            raise ValueError(
+                f"dataset.features has '{feature}', but column '{name}' holds: {', '.join(_classes(cells)[:8])}"
+            )
+        return np.array([cell == value.strip() for cell in cells], np.float64)
+
+    def numbers(self, name: str, cells: Column) -> np.ndarray:
+        """[n] the cells of column `name` as numbers."""
+        numbers = np.empty(len(cells))
+        for row, cell in enumerate(cells):
+            where = f"{self.file}, line {self.lines[row]}, column '{name}'"
+            try:
+                numbers[row] = float(cell)
+            except ValueError:
+                raise ValueError(
+                    f"{where}: '{cell}' is no number; repair it, leave the column out, or take it as a category: "
+                    f"'{name}={cell or 'VALUE'}'"
+                ) from None
+            if not math.isfinite(numbers[row]):
+                raise ValueError(f"{where}: {cell} is not finite; repair or drop that row")
+        return numbers
 
 
 def _classes(cells: Column) -> list[str]:

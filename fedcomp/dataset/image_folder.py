@@ -21,7 +21,7 @@ from fedcomp.dataset.image import image_dataset
 
 
 def load(
-    root: str,
+    root: str = ".",
     folder: str | None = None,
     train: str = "train",
     test: str = "test",
@@ -36,8 +36,8 @@ def load(
     """Colour images of one size from `root/folder/{train,test}/CLASS/`.
 
     Args:
-        root: the data folder; `~` is expanded.
-        folder: the dataset below it; None where `root` itself holds the two splits.
+        root: the folder that a relative `folder` starts from; `~` is expanded.
+        folder: the dataset's, which holds the two splits.
         train, test: the splits' folder names.
         size: pixels a side to resize to (bilinear); None where all images are of one size already.
         mean, std: of pixels in [0, 1].
@@ -49,7 +49,9 @@ def load(
     """
     if size is not None and (not isinstance(size, int) or size < 1):
         raise ValueError(f"dataset.size is {size!r}, but must be 1 or more pixels a side, or null for no resizing")
-    base = (Path(root).expanduser() / (folder or "")).absolute()
+    if folder is None:
+        raise ValueError(f"dataset={name} needs dataset.folder, for instance dataset.folder=flowers")
+    base = (Path(root).expanduser() / Path(folder).expanduser()).absolute()
     classes, train_samples = _read_split(base / train, size, cache)
     test_classes, test_samples = _read_split(base / test, size, cache)
     if classes != test_classes:
@@ -70,7 +72,7 @@ def _read_split(folder: Path, size: int | None, cache: bool) -> tuple[list[str],
     except FileNotFoundError as error:
         raise ValueError(
             f"no images in {folder} ({error.strerror or str(error).splitlines()[0]}): put them there as "
-            "CLASS/NAME.jpg, or set dataset.root and dataset.folder"
+            "CLASS/NAME.jpg, or set dataset.folder"
         ) from None
     paths = [path for path, _ in files]
     pixels = _cached(folder, paths, size) if cache else _decode(paths, size)

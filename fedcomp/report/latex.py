@@ -17,6 +17,7 @@ SPECIAL = {
     "↓": r"$\downarrow$",
     "·": r"$\cdot$",
     "–": "--",
+    "−": "$-$",
     "α": r"$\alpha$",
     "λ": r"$\lambda$",
     "≤": r"$\leq$",

@@ -38,12 +38,24 @@ class _Unknown(tuple[int, ...]):
 
 @dataclass(frozen=True)
 class PaddedCohort(Cohort):
-    """M rows, of which each repetition's first ones are its clients; the rest has weight 0."""
+    """M rows, of which each repetition's first ones are its clients; the rest has weight 0.
+
+    Attributes:
+        even: whether all repetitions have M clients, so that no row is nobody's.
+    """
+
+    even: bool = True
 
     @classmethod
-    def of(cls, ids: Tensor, weight: Tensor) -> PaddedCohort:  # type: ignore[override]
+    def of(cls, ids: Tensor, weight: Tensor, even: bool) -> PaddedCohort:  # type: ignore[override]
         """Inside vmap: ids [M], weight [M]."""
-        return cls(ids, weight, _Unknown())
+        return cls(ids, weight, _Unknown(), even)
+
+    def is_all_of(self, num_clients: int) -> bool:
+        """Refused where some rows are nobody's: they would be taken for clients' own."""
+        if not self.even:
+            raise Refused("one row a client, for cohorts that differ in size")
+        return super().is_all_of(num_clients)
 
     @property
     def size(self) -> Size:

@@ -5,7 +5,7 @@ it, who holds which samples. Repetition 0 is the run without `repeats`. They go 
 
     together            where the model is so small that clients of several repetitions fit into one chunk
                         (`chunk_size`), and the method can be mapped over repetitions (`together.py`); whether it can is
-                        tried out on the first rounds, which must come out as one after another
+                        tried out on rounds of its own start, which must come out as one after another
     one after another   everything else: convolutions on a CPU, messages as real bytes, bits that depend on data, draws
                         from seeds that messages carry (FedScalar, Rand-k)
 
@@ -17,6 +17,7 @@ Shape legend: R repetitions, K models of each, D parameters, C running statistic
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,13 +32,14 @@ from fedcomp.simulation.evaluation import evaluate, evaluate_rows
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.outcome import Outcome, Recorded
 from fedcomp.simulation.spread import models_line, spread_of, spread_of_models
-from fedcomp.simulation.together import Refused, Together
+from fedcomp.simulation.together import Together
 from fedcomp.state import flatten, map_tensors
 from fedcomp.tracking.record import Line
 from fedcomp.wire import Ledger
 
-TRIED, LOOKED_AT = 2, 50
-"""Rounds with clients that are run both ways to see whether repetitions can go together, of the first so many."""
+TRIED, LOOKED_AT = 2, 20
+"""Rounds with clients, and with cohorts of unequal size, that are run both ways to see whether repetitions can go
+together, of the first so many."""
 CLOSE = 1e-3
 """Largest difference between the two ways that counts as rounding, relative to the largest entry."""
 
@@ -85,8 +87,8 @@ class Study:
         if self.joint is not None:
             try:
                 return self.joint.round(index, state, ledger)
-            except RuntimeError:  # a round unlike those that were tried, such as a periodic synchronisation
-                pass
+            except Exception:  # a round unlike those that were tried, such as a periodic synchronisation
+                pass  # what is wrong in itself is raised again below
         states, cohorts, metrics = [], [], []
         for number, one in enumerate(self.repetitions):
             new, cohort, own = one.round(index, _taken(state, number), ledger)
@@ -123,7 +125,7 @@ class Study:
         if self.joint is not None:
             try:
                 return self.joint.deployed(index, state)
-            except RuntimeError:
+            except Exception:
                 pass
         every = [
             one.algorithm.deployed(_taken(state, number), one.key.fold("deployed", index))
@@ -163,31 +165,31 @@ class Study:
 
 
 def _tried(repetitions: tuple[Simulation, ...]) -> Together | None:
-    """How they go together, if the first rounds come out as one after another."""
+    """How they go together, if the rounds that are tried come out as one after another."""
+    sizes = [[one.cohort(index).size for one in repetitions] for index in range(min(LOOKED_AT, repetitions[0].rounds))]
+    some = [index for index, own in enumerate(sizes) if any(own)]
+    uneven = [index for index in some if len({size for size in sizes[index] if size}) > 1]
     try:
-        joint = Together.of(repetitions)
-        apart = Study(repetitions)
+        joint, apart = Together.of(repetitions, pads=bool(uneven)), Study(repetitions)
         state = other = apart.init()
-        ledger, counted, tried = Ledger(), Ledger(), 0
-        for index in range(min(LOOKED_AT, apart.rounds)):
-            state, outcome = joint.round(index, state, ledger)
+        ledger, counted = Ledger(), Ledger()
+        for index in sorted({*some[:TRIED], *uneven[:TRIED]}):
+            state, _ = joint.round(index, state, ledger)
             other, _ = apart.round(index, other, counted)
-            tried += bool(outcome.sizes)
-            if tried == TRIED:
-                break
-    except (Refused, RuntimeError):
+    except Exception:  # whatever is wrong in itself is wrong one after another too
         return None
     same = ledger.counters() == counted.counters() and _close(state, other)
-    return joint if same else None
+    return joint if same and some else None
 
 
 def _close(one: Any, other: Any) -> bool:
     left, right = flatten(one), flatten(other)
-    return all(
-        torch.allclose(left[name].double(), value.double(), rtol=0, atol=CLOSE * float(value.abs().max()))
-        for name, value in right.items()
-        if value.numel()
-    )
+    return all(_near(left[name].double(), value.double()) for name, value in right.items() if value.numel())
+
+
+def _near(one: Tensor, other: Tensor) -> bool:
+    scale = float(other.abs().max())
+    return math.isfinite(scale) and torch.allclose(one, other, rtol=0, atol=CLOSE * scale)
 
 
 def _stacked(trees: list[Any]) -> Any:

@@ -46,26 +46,30 @@ class Together:
     Attributes:
         repetitions: simulations that differ in their keys, and may in who holds which samples.
         whole: the first of them, with the clients of all.
+        pads: whether cohorts may differ in size; False until that has been seen to come out right.
     """
 
     repetitions: tuple[Simulation, ...]
     whole: Simulation
+    pads: bool
 
     @classmethod
-    def of(cls, repetitions: tuple[Simulation, ...]) -> Together:
+    def of(cls, repetitions: tuple[Simulation, ...], pads: bool) -> Together:
         """Join the clients. Raises Refused: messages are to go through real bytes, which are one repetition's."""
         if repetitions[0].link is not Link:
             raise Refused("messages of several repetitions as bytes")
-        return cls(repetitions, replace(repetitions[0], shards=_joined([one.shards for one in repetitions])))
+        return cls(repetitions, replace(repetitions[0], shards=_joined([one.shards for one in repetitions])), pads)
 
     def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, Outcome]:
-        """Round `index` of all. Raises Refused, or RuntimeError from vmap: the method cannot be run like this."""
+        """Round `index` of all. Raises Refused, or what vmap or the method does: it cannot be run like this."""
         every = [one.cohort(index) for one in self.repetitions]
         present = [number for number, cohort in enumerate(every) if cohort.size]
         cohorts, sizes = [every[number] for number in present], [every[number].size for number in present]
         if not present:
             ledger.add_round(0)
             return state, Outcome(every[0], {})
+        if len(set(sizes)) > 1 and not self.pads:
+            raise Refused("cohorts that differ in size, which was not tried")
         spent, num_clients = Ledger(), len(self.repetitions[0].shards.sizes)
         rows = _Rows(present, cohorts, num_clients)
         where = torch.tensor(present, device=rows.ids.device)
@@ -77,7 +81,7 @@ class Together:
         keys = tuple(self.repetitions[number].key.fold("round", index, "message") for number in present)
 
         def one(tensors: dict[str, Tensor], ids: Tensor, weight: Tensor, number: Tensor) -> Any:
-            cohort = PaddedCohort.of(ids, weight)
+            cohort = PaddedCohort.of(ids, weight, len(set(sizes)) == 1)
             link, key = MappedLink(spent, cohort.size, sum(sizes), len(sizes)), MappedKey((), keys, number)
             context = Context(index, self.whole.rounds, key, link, clients)
             new, metrics = self.whole.algorithm.round(unflatten(state, tensors.values()), cohort, context)

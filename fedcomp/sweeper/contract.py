@@ -67,6 +67,9 @@ class Report:
 class Sweeper(Protocol):
     """Decides which points are run. A point that fails stops no other."""
 
-    def sweep(self, space: Space, evaluate: Evaluate, objective: Objective) -> Report:
-        """Run to the end. Raises ValueError: a space that this sweeper cannot cover; what to do."""
+    def sweep(self, space: Space, evaluate: Evaluate, objective: Objective, fixed: str = "") -> Report:
+        """Run to the end; `fixed` names the settings that all points share.
+
+        Raises ValueError: a space that this sweeper cannot cover; what to do.
+        """
         ...

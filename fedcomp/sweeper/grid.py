@@ -13,7 +13,7 @@ from fedcomp.sweeper.contract import Choices, Evaluate, Report, Space
 class Grid:
     """Every combination of every value, all handed to the launcher at once; the last key varies fastest."""
 
-    def sweep(self, space: Space, evaluate: Evaluate, objective: Objective) -> Report:
+    def sweep(self, space: Space, evaluate: Evaluate, objective: Objective, fixed: str = "") -> Report:
         """Run them all. Raises ValueError: an interval has no end of values."""
         lists = []
         for key, domain in space.items():

@@ -51,11 +51,11 @@ class Optuna:
         if self.sampler not in SAMPLERS:
             raise ValueError(f"sweeper.sampler={self.sampler} must be one of {', '.join(SAMPLERS)}")
 
-    def sweep(self, space: Space, evaluate: Evaluate, objective: Objective) -> Report:
+    def sweep(self, space: Space, evaluate: Evaluate, objective: Objective, fixed: str = "") -> Report:
         """Search to the end; failed only if no trial has a value.
 
         Raises:
-            ValueError: no optuna; nothing to search; the study's file holds another space or direction.
+            ValueError: no optuna; nothing to search; the study's file holds another search.
         """
         optuna = _optuna()
         domains = {key: _distribution(optuna, domain) for key, domain in space.items()}
@@ -64,7 +64,8 @@ class Optuna:
         if "seed" in domains:
             raise ValueError("sweeper=optuna would choose the luckiest seed: give one seed")
         with owned(Path(self.folder)) if self.storage is None else nullcontext():
-            study = self._open(optuna, objective)
+            search = {"settings": fixed, "space": str(dict(space)), "objective": str(objective)}
+            study = self._open(optuna, objective, search)
             study.sampler = self._sampler(optuna, len(study.trials))
             self._try_again(optuna, study)
             while (left := self.n_trials - _ended(study)) > 0:
@@ -73,7 +74,8 @@ class Optuna:
                 _tell(optuna, study, trials, evaluate(points))
         return self._report(study, objective)
 
-    def _open(self, optuna: Any, objective: Objective) -> Any:
+    def _open(self, optuna: Any, objective: Objective, search: dict[str, str]) -> Any:
+        """The study's file; its attributes say what it searches."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         storage: Any = self.storage
         if storage is None:
@@ -82,8 +84,15 @@ class Optuna:
         study = optuna.create_study(
             storage=storage, study_name=self.study, direction=objective.direction, load_if_exists=True
         )
-        if study.direction.name.lower() != objective.direction:
-            raise ValueError(f"study {self.study} has another objective: give sweeper.study=<another name>")
+        known = study.user_attrs
+        for name, value in search.items():
+            if known.get(name, value) != value:
+                raise ValueError(
+                    f"study {self.study} was begun with {name} {known[name] or 'left as they are'}, and this command "
+                    f"has {value or 'them left as they are'}: give sweeper.study=<another name>"
+                )
+            if name not in known:
+                study.set_user_attr(name, value)
         return study
 
     def _sampler(self, optuna: Any, trials: int) -> Any:

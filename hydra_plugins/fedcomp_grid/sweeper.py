@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 from fedcomp.launcher.say import say
 from fedcomp.objective.contract import Objective
 from fedcomp.peers import launched
+from fedcomp.run_folder import WITHOUT_EFFECT
 from fedcomp.sweeper.contract import Choices, Interval, Point, Result, SweepFailed
 from fedcomp.sweeper.contract import Sweeper as PointSweeper
 from fedcomp.tracking import units
@@ -67,7 +68,8 @@ class GridSweeper(Sweeper):
             returns.extend(batch)
             return [_result(one) for one in batch]
 
-        report = self.settings.sweep(space, evaluate, self.objective)
+        fixed = sorted(_word(key, override, {}) for key, override in overrides.items() if _is_setting(key, override))
+        report = self.settings.sweep(space, evaluate, self.objective, " ".join(fixed))
         failed = sum(one.status is not JobStatus.COMPLETED for one in returns)
         logs = f"logs in {grid}; " if any(grid.glob("*.log")) else ""
         say(
@@ -94,6 +96,11 @@ def _domain(override: Override) -> Choices | Interval:
 
 def _word(key: str, override: Override, point: Point) -> str:
     return f"{key}={point[key] if key in point else override.get_value_element_as_str()}"
+
+
+def _is_setting(key: str, override: Override) -> bool:
+    """Whether this is a setting that all runs share, and that changes their numbers."""
+    return not override.is_sweep_override() and (key == "seed" or key.split(".")[0] not in WITHOUT_EFFECT)
 
 
 def _result(done: JobReturn) -> Result:

@@ -75,7 +75,7 @@ def test_held_out_rows_and_statistics_of_the_others(folder):
 
 
 def test_features_default_to_all_other_columns(folder):
-    with pytest.raises(ValueError, match=r"table.csv, row 2, column 'sex': 'male' is no number; .*'sex=male'"):
+    with pytest.raises(ValueError, match=r"table.csv, line 2, column 'sex': 'male' is no number; .*'sex=male'"):
         load(folder, features=None)
 
 
@@ -114,10 +114,11 @@ def test_errors_name_the_argument_and_the_remedy(folder, options, line):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("age,bmi\n1,nan\n", r"table.csv, row 2, column 'bmi': nan is not finite"),
-        ("age,bmi\n1,2\n-inf,3\n", r"table.csv, row 3, column 'age': -inf is not finite"),
-        ("age,bmi\n1,2\n,3\n", r"table.csv, row 3, column 'age': '' is no number"),
-        ("age,bmi\n1,2,3\n", r"table.csv, row 2: 3 cells, but the header names 2 columns"),
+        ("age,bmi\n1,nan\n", r"table.csv, line 2, column 'bmi': nan is not finite"),
+        ("age,bmi\n1,2\n-inf,3\n", r"table.csv, line 3, column 'age': -inf is not finite"),
+        ("age,bmi\n1,2\n\n\n3,x\n", r"table.csv, line 5, column 'bmi': 'x' is no number"),
+        ("age,bmi\n1,2\n,3\n", r"table.csv, line 3, column 'age': '' is no number"),
+        ("age,bmi\n1,2,3\n", r"table.csv, line 2: 3 cells, but the header names 2 columns"),
         ("age,bmi,age\n1,2,3\n", r"names a column twice"),
         ("age,bmi\n", r"table.csv has no rows"),
         ("", r"table.csv has no rows"),

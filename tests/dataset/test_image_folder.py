@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 
 def test_classes_and_pixels(folder):
-    dataset = image_folder.load(str(folder))
+    dataset = image_folder.load(folder=str(folder))
     check(dataset)
     assert dataset.class_names == ("cat", "dog")
     assert dataset.train.y.tolist() == [0, 0, 1]
@@ -39,31 +39,31 @@ def test_classes_and_pixels(folder):
 
 
 def test_the_cache_gives_the_same_and_is_not_decoded_again(folder, monkeypatch):
-    first = image_folder.load(str(folder))
+    first = image_folder.load(folder=str(folder))
     assert (folder / "train" / CACHE).exists()
     monkeypatch.setattr(image_folder, "_decode", None)
-    again = image_folder.load(str(folder))
+    again = image_folder.load(folder=str(folder))
     assert torch.equal(first.train.x, again.train.x)
     assert [entry.name for entry in (folder / "train").iterdir() if entry.name.startswith(CACHE)] == [CACHE]
 
 
 def test_a_changed_file_is_seen(folder):
-    image_folder.load(str(folder))
+    image_folder.load(folder=str(folder))
     path = folder / "train" / "dog" / "a.png"
     pixels = write_image(path, value=77)
     os.utime(path, ns=(1, 1))
-    assert torch.equal(image_folder.load(str(folder)).train.x[2], torch.from_numpy(pixels))
+    assert torch.equal(image_folder.load(folder=str(folder)).train.x[2], torch.from_numpy(pixels))
 
 
 def test_a_broken_cache_is_made_anew(folder):
-    first = image_folder.load(str(folder))
+    first = image_folder.load(folder=str(folder))
     store = folder / "train" / CACHE
     store.write_bytes(store.read_bytes()[:-200])
-    assert torch.equal(image_folder.load(str(folder)).train.x, first.train.x)
+    assert torch.equal(image_folder.load(folder=str(folder)).train.x, first.train.x)
 
 
 def test_without_cache_nothing_is_written(folder):
-    image_folder.load(str(folder), cache=False)
+    image_folder.load(folder=str(folder), cache=False)
     assert not (folder / "train" / CACHE).exists()
 
 
@@ -72,14 +72,14 @@ def test_a_folder_that_cannot_be_written(folder, monkeypatch):
         raise OSError("No space left on device")
 
     monkeypatch.setattr(np, "savez", full)
-    assert len(image_folder.load(str(folder)).train) == 3
+    assert len(image_folder.load(folder=str(folder)).train) == 3
     assert sorted(entry.name for entry in (folder / "train").iterdir()) == ["cat", "dog"]
 
 
 def test_other_names_and_sizes(folder):
     (folder / "test").rename(folder / "held")
     write_image(folder / "train" / "dog" / "b.png", 6, 6)
-    dataset = image_folder.load(str(folder.parent), folder=folder.name, test="held", size=8, name="pets")
+    dataset = image_folder.load(root=str(folder.parent), folder=folder.name, test="held", size=8, name="pets")
     check(dataset)
     assert (dataset.name, tuple(dataset.train.x.shape)) == ("pets", (4, 8, 8, 3))
 
@@ -87,36 +87,36 @@ def test_other_names_and_sizes(folder):
 def test_sizes_that_differ(folder):
     write_image(folder / "train" / "dog" / "b.png", 6, 6)
     with pytest.raises(ValueError, match=r"b.png is 6x6, but .*a.png is 4x5: .* set dataset.size to resize them"):
-        image_folder.load(str(folder))
+        image_folder.load(folder=str(folder))
 
 
 def test_splits_that_differ(folder):
     for name in ("cat/b.png", "cat/a.png", "dog/a.png"):
         write_image(folder / "test" / name, 6, 6)
     with pytest.raises(ValueError, match=r"images of 'train' are 4x5, of 'test' 6x6; set dataset.size"):
-        image_folder.load(str(folder))
+        image_folder.load(folder=str(folder))
     write_image(folder / "test" / "fox" / "a.png", 6, 6)
     with pytest.raises(ValueError, match=r"must hold the same class folders, but differ in: fox"):
-        image_folder.load(str(folder))
+        image_folder.load(folder=str(folder))
 
 
 def test_an_image_that_is_none(folder):
     (folder / "train" / "cat" / "c.png").write_bytes(b"no picture")
     with pytest.raises(ValueError, match=r"image .*c.png cannot be read .*: repair or delete it"):
-        image_folder.load(str(folder))
+        image_folder.load(folder=str(folder))
 
 
 def test_missing_folders(tmp_path):
     with pytest.raises(ValueError, match=r"no images in /.*/train .*put them there as CLASS/NAME.jpg") as error:
-        image_folder.load(str(tmp_path))
+        image_folder.load(folder=str(tmp_path))
     assert "\n" not in str(error.value)
     (tmp_path / "train" / "cat").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"no images in /.*/train \(Found no valid file") as error:
-        image_folder.load(str(tmp_path))
+        image_folder.load(folder=str(tmp_path))
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("size", [0, "big", 2.5])
 def test_a_size_that_is_none(folder, size):
     with pytest.raises(ValueError, match=r"dataset.size is .*, but must be 1 or more"):
-        image_folder.load(str(folder), size=size)
+        image_folder.load(folder=str(folder), size=size)

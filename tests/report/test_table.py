@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.report import formats, latex, table
+from fedcomp.report import formats, latex, metrics, table
 from fedcomp.report.group import group
 from fedcomp.report.runs import find
 
@@ -114,6 +114,13 @@ def test_method_metrics_and_training_loss_are_no_quality_where_runs_are_tested(
     titles = [column.title for column in table.build(group(find([tmp_path]))).columns]
     assert titles[:4] == ["test accuracy (%)", "best (%)", "test loss", "expected accuracy (%)"]
     assert not [title for title in titles if "excess" in title or "train" in title]
+
+
+def test_latex_knows_every_character_of_our_own_titles() -> None:
+    text = "".join(Path(module.__file__).read_text() for module in (metrics, formats, table, latex) if module.__file__)
+    ours = {character for character in text if not character.isascii()}
+    assert "−" in ours
+    assert not [character for character in ours if latex.escape(character) == "?"]
 
 
 def test_latex_compiles_as_far_as_a_reader_can_tell(make_run: MakeRun, tmp_path: Path) -> None:

@@ -18,15 +18,20 @@ from fedcomp.client.svrg import Svrg
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.permk import PermK
 from fedcomp.compressor.qsgd import QSGD
+from fedcomp.compressor.randk import RandK
 from fedcomp.compressor.sign import Sign
+from fedcomp.compressor.spatial import Spatial
 from fedcomp.compressor.stochastic_sign import StochasticSign
+from fedcomp.compressor.temporal import Temporal
 from fedcomp.compressor.topk import TopK
 from fedcomp.keys import Key
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.checkpoint import Checkpoint, load, save
+from fedcomp.simulation.repeated_keys import Refused
 from fedcomp.simulation.study import Study, repetition_key
 from fedcomp.simulation.together import Together
 from fedcomp.state import flatten, map_tensors
@@ -159,7 +164,45 @@ class Once(FedAvg):
 
 def test_a_method_that_counts_rows_is_found_out() -> None:
     repetitions = _repetitions(CountsRows(SGD, STEP, DENSE, DENSE), {"participation": COINS})
-    assert Together.of(repetitions).round(0, Study(repetitions).init(), Ledger())
+    assert Together.of(repetitions, pads=True).round(0, Study(repetitions).init(), Ledger())
+    assert Study.of(repetitions).joint is None
+
+
+FIRST_ALL = Bernoulli(1.0, schedule={4: 0.4})
+MEMORIES = {
+    "error": Compressor(Sign(), ErrorFeedback()),
+    "temporal": Compressor(RandK(0.5, seed="derived"), estimator=Temporal()),
+    "spatial": Compressor(RandK(0.5, seed="derived"), estimator=Spatial()),
+    "permk": Compressor(PermK()),
+    "dense": DENSE,
+}
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+@pytest.mark.parametrize("coins", [FIRST_ALL, Bernoulli(0.97), Bernoulli(0.6), Bernoulli(1.0, schedule={25: 0.4})])
+def test_cohorts_that_differ_in_size_later_than_in_the_rounds_that_are_tried(name, coins) -> None:
+    """Rows that are nobody's must not be taken for a client's."""
+    study = Study.of(_repetitions(FedAvg(SGD, STEP, MEMORIES[name], DENSE), {"participation": coins}))
+    (state, ledger, _), (other, counted, _) = _run(study, 30), _run(replace(study, joint=None), 30)
+    for part, tensor in flatten(other).items():
+        assert torch.allclose(flatten(state)[part], tensor, rtol=0, atol=1e-5), part
+    assert ledger.counters() == counted.counters()
+    assert name != "dense" or study.joint is not None
+
+
+def test_sizes_that_were_never_tried_go_one_after_another() -> None:
+    repetitions = _repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": Bernoulli(1.0, schedule={25: 0.4})})
+    study = Study.of(repetitions)
+    assert study.joint is not None
+    assert not study.joint.pads
+    with pytest.raises(Refused, match="differ in size"):
+        study.joint.round(26, study.init(), Ledger())
+    assert Study.of(_repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": Bernoulli(1e-9)})).joint is None
+
+
+def test_a_study_that_diverges_at_once_goes_one_after_another() -> None:
+    """Where the value that is not finite is named."""
+    repetitions = _repetitions(FedAvg(Sgd(lr=1e30, batch_size=4), STEP, DENSE, DENSE), {})
     assert Study.of(repetitions).joint is None
 
 

@@ -99,7 +99,28 @@ def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="sweeper.sampler=luck must be one of tpe, random"):
         _study(tmp_path, sampler="luck")
     _study(tmp_path, n_trials=1).sweep(SPACE, hill, BestAccuracy())
-    with pytest.raises(ValueError, match="another objective: give sweeper.study"):
-        _study(tmp_path, n_trials=2).sweep(SPACE, hill, BitsToTarget())
-    with pytest.raises(ValueError, match="give sweeper.study=<another name>"):
-        _study(tmp_path, n_trials=2).sweep({"compressor": Choices(("topk", "dense"))}, hill, BestAccuracy())
+
+
+OTHERS = {
+    "objective Best.*Bits": (SPACE, BitsToTarget(), "rounds=5"),
+    "space .*'compressor': .* this command has {'compressor'": (
+        {"compressor": Choices(("a",))},
+        BestAccuracy(),
+        "rounds=5",
+    ),
+    "settings rounds=5, and this command has rounds=6": (SPACE, BestAccuracy(), "rounds=6"),
+    "settings rounds=5, and this command has them left": (SPACE, BestAccuracy(), ""),
+}
+
+
+@pytest.mark.parametrize("words", OTHERS)
+def test_a_study_answers_for_its_own_search_alone(tmp_path: Path, words: str) -> None:
+    """Also where it is full, so that no trial is asked for."""
+    hill, (space, objective, fixed) = Hill(), OTHERS[words]
+    _study(tmp_path, n_trials=1).sweep(SPACE, hill, BestAccuracy(), "rounds=5")
+    with pytest.raises(ValueError, match=f"{words}.* give sweeper.study=<another name>"):
+        _study(tmp_path, n_trials=1).sweep(space, hill, objective, fixed)
+    one, other = BitsToTarget(0.1), BitsToTarget(0.11)
+    _study(tmp_path / "bits", n_trials=1).sweep(SPACE, hill, one)
+    with pytest.raises(ValueError, match="target=0.1,.*target=0.11,"):
+        _study(tmp_path / "bits", n_trials=1).sweep(SPACE, hill, other)
