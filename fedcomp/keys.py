@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,6 +22,8 @@ from torch import Tensor
 
 from fedcomp.normal import box_muller
 from fedcomp.philox import MASK, philox_numpy, philox_torch
+
+log = logging.getLogger("fedcomp")
 
 PAYS = 1 << 22
 """Words, counted over all draws of a process, after which compiled draws have paid for the import of numba."""
@@ -156,13 +159,21 @@ def halves(keys: Sequence[Key]) -> np.ndarray:
 
 
 def has_triton(device: torch.device) -> bool:
-    """Whether Triton's kernels can run there."""
-    return device.type == "cuda" and _triton_is_installed()
+    """Whether Triton's kernels can run there, which is tried once: they need a C compiler and Python's headers."""
+    return device.type == "cuda" and _triton_works(device)
 
 
 @functools.cache
-def _triton_is_installed() -> bool:
-    return find_spec("triton") is not None
+def _triton_works(device: torch.device) -> bool:
+    if find_spec("triton") is None:
+        return False
+    try:
+        _by_triton("words", 0, torch.zeros(1, dtype=torch.int64, device=device), 4, 0)
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0]
+        log.warning("Triton cannot run on %s (%s): draws and codes are slower, and the same bits", device, reason)
+        return False
+    return True
 
 
 def _by_triton(name: str, seed: int | Tensor, ids_M: Tensor, num: int, start: int) -> Tensor:

@@ -75,8 +75,9 @@ def test_triton_is_asked_for_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> N
         return torch.zeros(4, 33)
 
     assert not keys.has_triton(torch.device("cpu"))
-    monkeypatch.setattr(keys, "_triton_is_installed", lambda: False)
-    assert not keys.has_triton(torch.device("cuda"))
+    with monkeypatch.context() as patch:
+        patch.setattr(keys, "_triton_works", lambda device: False)
+        assert not keys.has_triton(torch.device("cuda"))
     monkeypatch.setattr(keys, "PAYS", 1 << 62)
     monkeypatch.setattr(keys, "has_triton", lambda device: True)
     monkeypatch.setattr(keys, "_by_triton", draw)
@@ -85,3 +86,29 @@ def test_triton_is_asked_for_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> N
         assert asked.pop() == (name, KEY.seed, IDS, 33, 128)
     DeviceKey(IDS[:2]).uniform(IDS, 33)
     assert asked.pop()[0] == "uniform"
+
+
+@pytest.mark.parametrize("problem", ["not installed", "no compiler", None])
+def test_triton_is_tried_once_before_it_is_relied_on(monkeypatch: pytest.MonkeyPatch, caplog, problem) -> None:
+    tried = []
+
+    def draw(name: str, *given: object) -> torch.Tensor:
+        tried.append(name)
+        if problem:
+            raise RuntimeError("Failed to find C compiler.\nPlease specify one.")
+        return torch.zeros(1, 4)
+
+    keys._triton_works.cache_clear()
+    monkeypatch.setattr(keys, "find_spec", lambda name: None if problem == "not installed" else object())
+    monkeypatch.setattr(keys, "_by_triton", draw)
+    monkeypatch.setattr(torch, "zeros", lambda *size, device=None, **kind: torch.empty(*size, **kind))
+    for _ in range(2):
+        assert keys.has_triton(torch.device("cuda")) is (problem is None)
+    assert tried == ([] if problem == "not installed" else ["words"])
+    lines = [record.message for record in caplog.records]
+    assert lines == (
+        ["Triton cannot run on cuda (Failed to find C compiler.): draws and codes are slower, and the same bits"]
+        if problem == "no compiler"
+        else []
+    )
+    keys._triton_works.cache_clear()

@@ -185,7 +185,7 @@ class FedMRN:
 
     def _hook(self, data: LocalData, start: Tensor, noise: Tensor, part: Part, key: Key) -> Hook:
         def gradient(u: Tensor, batch: Batch, reads: Reads) -> Gradient:
-            ids, num_steps, noise, start = reads.tensors
+            (ids, num_steps, noise), (start,) = reads.rows, reads.shared
             rows = batch.num_rows
             draws = reads.draws.uniform(ids[:rows], part.size)
             share = self.share(reads.step, num_steps[:rows])[:, None] if self.pm else None
@@ -193,4 +193,4 @@ class FedMRN:
             return data.gradient(moved.add_(start), batch, reads.step)
 
         name = self.codec, self.pm, self.ramp, self.power, part
-        return Hook(gradient, name, (data.ids, data.num_steps(self.client.batching), noise, start), key)
+        return Hook(gradient, name, (data.ids, data.num_steps(self.client.batching), noise), (start,), key)

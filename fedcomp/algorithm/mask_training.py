@@ -102,7 +102,7 @@ class MaskTraining:
         trains_rest = self.normalisation == "trained"
 
         def gradient(variables: Tensor, batch: Batch, reads: Reads) -> Gradient:
-            ids, frozen = reads.tensors
+            (ids,), (frozen,) = reads.rows, reads.shared
             theta = torch.sigmoid(part.take(variables))
             draws = reads.draws.uniform(ids[: batch.num_rows], part.size)
             masked = drawn(theta, draws).mul_(frozen)
@@ -113,7 +113,7 @@ class MaskTraining:
             rest = plain.grad if trains_rest else torch.zeros_like(plain.grad)
             return Gradient(part.put(rest, slope.mul_(part.take(plain.grad))), plain.loss, plain.stats)
 
-        return Hook(gradient, (self, part), (data.ids, part.take(weights)), key)
+        return Hook(gradient, (self, part), (data.ids,), (part.take(weights),), key)
 
 
 def masked_part(tensors: tuple[ParameterTensor, ...], name: str) -> Part:

@@ -30,12 +30,13 @@ class Reads:
 
     Attributes:
         step: number of the step; in a recorded loop a tensor of no axes, so that the hook must not branch on it.
-        tensors: `Hook.tensors`, or copies of them.
+        rows, shared: as in `Hook`, or copies of them; rows of clients who are not at work may follow.
         draws: what `Hook.key.fold(step)` draws.
     """
 
     step: int | Tensor
-    tensors: tuple[Tensor, ...]
+    rows: tuple[Tensor, ...]
+    shared: tuple[Tensor, ...]
     draws: Draws
 
 
@@ -47,15 +48,16 @@ class Hook:
         function: gradient = function(theta [A, D], batch, reads); reads nothing else that changes between rounds, and
             changes none of its arguments.
         name: hooks of equal names have functions that compute the same.
-        tensors: what differs between rounds: rows of the chunk's clients [M, ...], or what they share.
+        rows, shared: what differs between rounds: tensors [M, ...] of the chunk's clients, and what they share.
         key: names the round's draws; step s draws from `key.fold(s)`.
     """
 
     function: Callable[[Tensor, Batch, Reads], Gradient]
     name: Hashable
-    tensors: tuple[Tensor, ...]
+    rows: tuple[Tensor, ...]
+    shared: tuple[Tensor, ...]
     key: Key
 
     def __call__(self, theta: Tensor, batch: Batch, step: int) -> Gradient:
         """The gradient of step `step`."""
-        return self.function(theta, batch, Reads(step, self.tensors, self.key.fold(step)))
+        return self.function(theta, batch, Reads(step, self.rows, self.shared, self.key.fold(step)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import logging
 import threading
 
 import torch
@@ -18,6 +19,8 @@ from fedcomp.model.flat import Flat, Make, flatten
 from fedcomp.model.loss import Loss, client_mean
 from fedcomp.model.padding import Places, leave_out, reads_real_samples_only
 from fedcomp.model.precision import product_type
+
+log = logging.getLogger("fedcomp")
 
 
 class Functional(Flat):
@@ -64,8 +67,12 @@ class Functional(Flat):
             rows = (theta, stats, x, y) if weight is None else (theta, stats, x, y, weight.to(theta.dtype))
             try:
                 grad, (loss, new) = vmap(grad_and_value(self._loss, has_aux=True))(*rows)
-            except RuntimeError:  # a module that vmap cannot run: data-dependent control flow, an unsupported operation
+            except (torch.OutOfMemoryError, torch.AcceleratorError):
+                raise
+            except RuntimeError as error:  # what vmap cannot run: data-dependent control flow, an unsupported operation
                 self.vmap_refused = True
+                reason = str(error).strip().split("\n")[0]
+                log.info("clients run one after another: torch.func.vmap cannot run the model (%s)", reason)
             else:
                 return Gradient(grad, loss, new)
         return self._looped(theta, stats, x, y, weight)
@@ -75,6 +82,11 @@ class Functional(Flat):
         """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
         self._worker().eval()
         return self._call(theta, stats.to(theta.dtype), x.to(theta.dtype))[0]
+
+    @property
+    def drops_empty_places(self) -> bool:
+        """Whether clients with empty places run without these, which the host must find: it cannot be recorded."""
+        return not self.takes_padding or self.vmap_refused
 
     def _at_once(self, theta: Tensor, weight: Tensor | None) -> bool:
         """Whether the clients of these rows go all at once."""

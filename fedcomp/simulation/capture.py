@@ -41,9 +41,11 @@ class CudaGraphs:
     """Captures the work as a CUDA graph, replayed by one launch.
 
     All graphs share one pool of memory: what lives on from one replay to the next lies in tensors outside of it. All
-    are warmed up and captured on one stream, as libraries keep a handle and a workspace for each, which must not be
-    made within a capture; the pool is shared among captures of one stream. After the first failure everything runs step
-    by step, with one line in the log.
+    are warmed up and captured on one stream, as libraries keep a handle for each, which must not be made within a
+    capture; the pool is shared among captures of one stream. cuBLAS's workspaces are dropped before and after a
+    capture, so that its own is made within it, in the pool; one that was made before would be freed by torch with the
+    first graph that ends, under all others (pytorch/pytorch#193402). After the first failure everything runs step by
+    step, with one line in the log.
     """
 
     def __init__(self, device: torch.device, what: str = "local training") -> None:
@@ -81,10 +83,12 @@ class CudaGraphs:
                 with torch.cuda.stream(self._stream):
                     for _ in range(WARM_UP):
                         work()
+                    torch._C._cuda_clearCublasWorkspaces()
                     graph = torch.cuda.CUDAGraph()
                     with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                         work()
             finally:
+                torch._C._cuda_clearCublasWorkspaces()
                 main.wait_stream(self._stream)
         return graph.replay
 

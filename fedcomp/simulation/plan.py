@@ -8,6 +8,8 @@ Shape legend: M clients at once, D parameters, C running statistics, B batch.
 from __future__ import annotations
 
 import json
+import logging
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -27,6 +29,8 @@ from fedcomp.simulation.capture import CudaGraphs, Work
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.measured import Seconds, device_name, remembered, seconds_of
 from fedcomp.tracking.atomic import write_atomically
+
+log = logging.getLogger("fedcomp")
 
 MODES = ("auto", "measure", "off", *FORMS)
 FILE = "plan.json"
@@ -169,11 +173,22 @@ def _forms(layer: Convolution, x: Tensor, state: Pass, device: torch.device, gra
         y = replace(layer, form=form)(x, replace(state, parameters=parameters))
         torch.autograd.grad(y, leaves, torch.ones_like(y))
 
-    def recorded(form: str) -> Work:
-        work = partial(both_ways, form)
-        return CudaGraphs(device, f"measuring of {form} convolutions").record(work, ()) if graphs else work
+    def seconds(form: str) -> float:
+        work: Work = partial(both_ways, form)
+        try:
+            if graphs:
+                work = CudaGraphs(device, f"measuring of {form} convolutions").record(work, ())
+            return seconds_of(work, device)
+        except RuntimeError as error:  # no such kernel for these sizes, or no memory for it
+            failed[form] = error
+            log.info("no %s convolutions here: %s", form, str(error).strip().split("\n")[0])
+            return math.inf
 
-    return {form: seconds_of(recorded(form), device) for form in forms_on(device)}
+    failed: dict[str, RuntimeError] = {}
+    found = {form: seconds(form) for form in forms_on(device)}
+    if len(failed) == len(found):
+        raise next(iter(failed.values()))
+    return found
 
 
 def _client_seconds(
@@ -205,6 +220,7 @@ def _about(model: Stacked, device: torch.device) -> dict[str, Any]:
         "torch": torch.__version__,
         "threads": torch.get_num_threads() if device.type == "cpu" else 0,
         "products": str(model.products),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
         "tf32": [torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32],
     }
 

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedcomp")
 
-MOST_LOOPS = 8
-"""Loops that are kept; each holds rows of its clients. Beyond, the one that was not used for longest is dropped."""
+MOST_LOOPS, MOST_PIECES = 8, 256
+"""Loops that are kept, each with rows of its clients, and pieces of each, each with its graph. Beyond, what was not
+used for longest is dropped."""
 
 
 class Recorder:
@@ -63,40 +64,35 @@ class Recorder:
         if factors is None:
             self._explain(f"{type(solver).__name__} has no factors")
             return None
+        pieces = list(segments(steps.counts, steps.position.shape[2]))
+        if any(shape.masked for _, _, shape in pieces) and getattr(data.model, "drops_empty_places", False):
+            self._explain("the model leaves empty places out, which reads where they are")
+            return None
         kept = list(data.computed)
         loop = self._loop(data, solver, theta, stats, grad_fn)
         loop.load(data, theta, stats, grad_fn)
-        numbers, batch = data.numbers(steps.position), steps.position.shape[2]
-        for first, length, shape in segments(steps.counts, batch):
-            inputs, repeat = self._piece(loop, length, shape, len(factors))
-            _fill(inputs, data, numbers, steps.counts, factors.t().contiguous(), first, grad_fn)
-            repeat()
+        numbers = data.numbers(steps.position)
+        for first, length, shape in pieces:
+            piece = loop.piece(length, shape, len(factors))
+            _fill(piece.inputs, data, numbers, steps.counts, factors.t().contiguous(), first, grad_fn)
+            piece.run(self._capture)
         loop.counted.clear()  # what a hook counts there it counts while it is recorded, or done again, or not at all
         data.computed[:] = [*kept, int(steps.counts.sum())]
-        return loop.result(data.num_steps(batching))
+        return loop.result(len(theta), data.num_steps(batching))
 
     def _loop(self, data: ChunkData, solver: MinibatchSolver, theta: Tensor, stats: Tensor, hook: Hook | None) -> Loop:
-        read = () if hook is None else (hook.name, *((tensor.shape, tensor.dtype) for tensor in hook.tensors))
-        name = (id(data.model), id(data.dataset), solver, theta.shape, theta.dtype, stats.shape, read)
-        loop = self._loops.pop(name, None) or Loop(Buffers.like(data, solver, theta, stats, hook), {}, data.computed)
+        """The loop for such clients; a new one where there is none, or none with room for so many."""
+        shared = () if hook is None else (hook.name, *((one.shape, one.dtype) for one in hook.shared))
+        rows = [theta, stats, *(() if hook is None else hook.rows)]
+        kinds = *((one.shape[1:], one.dtype) for one in rows), shared
+        name = id(data.model), id(data.dataset), solver, kinds
+        loop = self._loops.pop(name, None)
+        if loop is None or len(loop.buffers.theta) < len(theta):
+            loop = Loop(Buffers.like(data, solver, theta, stats, hook), OrderedDict(), data.computed)
         self._loops[name] = loop
         if len(self._loops) > MOST_LOOPS:
             self._loops.popitem(last=False)
         return loop
-
-    def _piece(self, loop: Loop, length: int, shape: Shape, num_factors: int) -> tuple[Inputs, Work]:
-        piece = loop.pieces.get((length, shape))
-        if piece is None:
-            inputs, buffers = Inputs.of(length, shape, num_factors, loop.buffers), loop.buffers
-
-            def work() -> None:
-                for place in range(length):
-                    one_step(buffers, inputs, place)
-
-            piece = inputs, self._capture.record(work, buffers.changed)
-            loop.pieces[length, shape] = piece
-            log.info("recorded %d local steps of %d clients, %d samples each", length, shape.rows, shape.batch)
-        return piece
 
     def _explain(self, reason: str) -> None:
         if reason not in self._explained:
@@ -105,35 +101,81 @@ class Recorder:
 
 
 @dataclass
+class Piece:
+    """Some steps of a loop: run as they are the first time, for their like may never come again, and then recorded.
+
+    Attributes:
+        work: the steps, on `inputs`. changed: what they change. what: it is, in words for the log.
+        repeat: their repetition; None before the second time.
+    """
+
+    inputs: Inputs
+    work: Work
+    changed: list[Tensor]
+    what: str
+    used: bool = False
+    repeat: Work | None = None
+
+    def run(self, capture: Capture) -> None:
+        """Make the steps."""
+        if self.used and self.repeat is None:
+            self.repeat = capture.record(self.work, self.changed)
+            if self.repeat is not self.work:
+                log.info("recorded %s", self.what)
+        self.used = True
+        (self.repeat or self.work)()
+
+
+@dataclass
 class Loop:
     """One recorded loop.
 
     Attributes:
-        buffers: what its pieces read and change. pieces: its recorded pieces with their inputs, by steps and shape.
+        buffers: what its pieces read and change. pieces: by steps and shape, the last used last.
         counted: gradients counted on the chunk that it was made for, whose hook it keeps.
     """
 
     buffers: Buffers
-    pieces: dict[tuple[int, Shape], tuple[Inputs, Work]]
+    pieces: OrderedDict[tuple[int, Shape], Piece]
     counted: list[int | Tensor]
+
+    def piece(self, length: int, shape: Shape, num_factors: int) -> Piece:
+        """The piece of `length` steps of this shape."""
+        piece = self.pieces.pop((length, shape), None)
+        if piece is None:
+            inputs, buffers = Inputs.of(length, shape, num_factors, self.buffers), self.buffers
+
+            def work() -> None:
+                for place in range(length):
+                    one_step(buffers, inputs, place)
+
+            what = f"{length} local steps of {shape.rows} clients, {shape.batch} samples each"
+            piece = Piece(inputs, work, buffers.changed, what)
+        self.pieces[length, shape] = piece
+        if len(self.pieces) > MOST_PIECES:
+            self.pieces.popitem(last=False)
+        return piece
 
     def load(self, data: ChunkData, theta: Tensor, stats: Tensor, hook: Hook | None) -> None:
         """Put in where a round's clients start."""
-        buffers = self.buffers
-        buffers.ids.copy_(data.ids)
-        buffers.theta.copy_(theta)
-        buffers.stats.copy_(stats)
+        buffers, num = self.buffers, len(theta)
+        buffers.ids[:num].copy_(data.ids)
+        buffers.theta[:num].copy_(theta)
+        buffers.stats[:num].copy_(stats)
         buffers.loss.zero_()
         for slot, fresh in zip(buffers.slots, buffers.solver.init(buffers.theta), strict=True):
             slot.copy_(fresh)
         if hook is not None:
-            for kept, given in zip(buffers.tensors, hook.tensors, strict=True):
+            for kept, given in zip(buffers.rows, hook.rows, strict=True):
+                kept[:num].copy_(given)
+            for kept, given in zip(buffers.shared, hook.shared, strict=True):
                 kept.copy_(given)
 
-    def result(self, num_steps: Tensor) -> LocalResult:
-        """What the round leaves, in tensors of its own; num_steps: [M]."""
+    def result(self, num: int, num_steps: Tensor) -> LocalResult:
+        """What the round leaves to its clients, the first `num`, in tensors of its own; num_steps: [num]."""
         buffers = self.buffers
-        return LocalResult(buffers.theta.clone(), buffers.stats.clone(), buffers.loss / num_steps.clamp(min=1))
+        loss = buffers.loss[:num] / num_steps.clamp(min=1)
+        return LocalResult(buffers.theta[:num].clone(), buffers.stats[:num].clone(), loss)
 
 
 def _fill(
@@ -151,8 +193,9 @@ def _fill(
     inputs.numbers.copy_(numbers[first : first + length, :rows, :batch])
     inputs.factors.copy_(factors[first : first + length], non_blocking=True)
     if inputs.weight is not None:
-        held = counts[first : first + length, :rows, None]
-        _write(inputs.weight, (np.arange(batch) < held).astype(np.float32))
+        held = torch.from_numpy(counts[first : first + length, :rows].astype(np.int32))
+        held = held.to(inputs.weight.device, non_blocking=True)
+        inputs.weight.copy_(torch.arange(batch, device=held.device) < held[:, :, None])
     if data.dataset.augments:
         _write(inputs.augmentation, halves([data.augmentation(step) for step in steps]))
     if hook is not None:

@@ -34,7 +34,8 @@ class Buffers:
         solver, model, dataset: who steps, on what; the same in every round. hook: of the loop's first round, of which
             only the function is used.
         ids: [M] int64 client numbers. theta: [M, D]. stats: [M, C]. loss: [M], summed over steps.
-        slots: the solver's memories, each [M, D]. tensors: copies of the hook's.
+        slots: the solver's memories, each [M, D]. rows, shared: copies of the hook's.
+    M is how many clients there is room for; those of a round are the first ones.
     """
 
     solver: MinibatchSolver
@@ -46,20 +47,32 @@ class Buffers:
     stats: Tensor
     loss: Tensor
     slots: tuple[Tensor, ...]
-    tensors: tuple[Tensor, ...]
+    rows: tuple[Tensor, ...]
+    shared: tuple[Tensor, ...]
 
     @classmethod
     def like(cls, data: ChunkData, solver: MinibatchSolver, theta: Tensor, stats: Tensor, hook: Hook | None) -> Buffers:
-        """Room for what these clients start from."""
-        rows = theta.clone(memory_format=torch.contiguous_format)
-        tensors = tuple(tensor.clone() for tensor in hook.tensors) if hook is not None else ()
-        parts = data.ids.clone(), rows, stats.clone(memory_format=torch.contiguous_format), rows.new_zeros(len(rows))
-        return cls(solver, cast(Model, data.model), data.dataset, hook, *parts, solver.init(rows), tensors)
+        """Room for what these clients start from, and for some more clients: cohorts may differ in size."""
+        num = room(len(theta))
+
+        def rows_like(tensor: Tensor) -> Tensor:
+            return tensor.new_zeros(num, *tensor.shape[1:])
+
+        rows, shared = (hook.rows, hook.shared) if hook is not None else ((), ())
+        parts = rows_like(data.ids), rows_like(theta), rows_like(stats), theta.new_zeros(num)
+        copies = tuple(rows_like(one) for one in rows), tuple(one.clone() for one in shared)
+        return cls(solver, cast(Model, data.model), data.dataset, hook, *parts, solver.init(parts[1]), *copies)
 
     @property
     def changed(self) -> list[Tensor]:
         """What a step changes."""
         return [self.theta, self.stats, self.loss, *self.slots]
+
+
+def room(num_clients: int) -> int:
+    """Clients that buffers made for so many hold: up to an eighth more, as the next cohort may be a little larger."""
+    step = 1 << max(num_clients.bit_length() - 4, 0)
+    return -(-num_clients // step) * step
 
 
 @dataclass(frozen=True)
@@ -110,5 +123,5 @@ def one_step(buffers: Buffers, inputs: Inputs, place: int) -> None:
 def _gradient(buffers: Buffers, inputs: Inputs, place: int, theta: Tensor, batch: Batch) -> Gradient:
     if buffers.hook is None:
         return buffers.model.gradient(theta, batch.stats, batch.x, batch.y, batch.weight)
-    reads = Reads(inputs.step[place], buffers.tensors, DeviceKey(inputs.draws[place]))
+    reads = Reads(inputs.step[place], buffers.rows, buffers.shared, DeviceKey(inputs.draws[place]))
     return buffers.hook.function(theta, batch, reads)

@@ -135,3 +135,35 @@ def test_one_real_sample_in_batch_norm_counts_as_variance_zero(num_clients, size
     weight, bias = (part[0] for part in model.parameters(theta)[:2])
     torch.testing.assert_close(got.stats[0, :6], 0.9 * stats[0, :6] + 0.1 * (x[0, -1] @ weight.t() + bias))
     torch.testing.assert_close(got.stats[0, 6:], 0.9 * stats[0, 6:])
+
+
+def test_memory_that_ran_out_is_no_reason_to_go_one_by_one(monkeypatch) -> None:
+    model = Functional(Residual(), LOSS, input_shape=(6,))
+    generator = torch.Generator().manual_seed(0)
+    given = *rows(model, 3, generator), *batch(3, 4, (6,), 4, "classification", generator)
+
+    def run_out(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "_loss", run_out)
+        with pytest.raises(torch.OutOfMemoryError):
+            model.gradient(*given)
+    assert not model.vmap_refused
+    model.gradient(*given)
+
+
+class Branching(Residual):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x if x.sum() < 1e9 else -x)
+
+
+def test_a_module_that_vmap_cannot_run_goes_one_by_one_with_one_line(caplog) -> None:
+    model = Functional(draw(Branching, KEY), LOSS, input_shape=(6,))
+    with caplog.at_level("INFO", "fedcomp"):
+        check(model, LOSS, 3, 5, None, (6,), 4, "classification")
+        check(model, LOSS, 3, 5, (5, 0, 3), (6,), 4, "classification")
+    assert model.vmap_refused
+    assert model.drops_empty_places
+    (record,) = caplog.records
+    assert record.message.startswith("clients run one after another: torch.func.vmap cannot run the model (")

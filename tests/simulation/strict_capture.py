@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fedcomp.simulation.capture import Work
-from tests.simulation.test_no_host_sync import READS
+from tests.simulation.test_no_host_sync import READS, reads
 
 
 class StrictCapture:
@@ -55,7 +55,7 @@ class _Watch(TorchDispatchMode):
         self._made: dict[int, Tensor] = {}  # by address; kept, so that none is used again
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        assert function._schema.name not in self.reads, f"{function} reads from the device"
+        assert not reads(function, args, self.reads), f"{function} reads from the device"
         for leaf in tree_leaves((args, kwargs)):
             if isinstance(leaf, Tensor) and leaf.untyped_storage().data_ptr() not in self._made:
                 self.touched.add(leaf.untyped_storage().data_ptr())

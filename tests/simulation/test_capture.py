@@ -41,6 +41,7 @@ def streams(monkeypatch) -> Streams:
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: found.log.append("clear"), raising=False)
     monkeypatch.setattr(torch.cuda, "graph", lambda graph, pool, stream: Capturing(found, graph, pool, stream))
     return found
 
@@ -65,7 +66,7 @@ def test_work_is_warmed_up_and_captured_on_one_stream(streams) -> None:
             assert graphs.record(work, [work.total]) is not work
     assert [work.where for work in works] == [["side 0"] * (WARM_UP + 1)] * 2
     assert [work.total.tolist() for work in works] == [[0] * 3] * 2
-    assert streams.log == ["side 0 waits for main", "capture", "main waits for side 0"] * 2
+    assert streams.log == ["side 0 waits for main", "clear", "capture", "clear", "main waits for side 0"] * 2
 
 
 @pytest.mark.parametrize("last", [1, WARM_UP + 1], ids=["warming up", "captured"])
@@ -76,6 +77,6 @@ def test_a_failure_leads_back_to_the_main_stream_and_is_told_once(streams, caplo
         assert torch.cuda.current_stream().name == "main"
         assert graphs.record(other, [other.total]) is other
     assert work.total.tolist() == [0] * 3
-    assert (other.where, streams.log[-1]) == ([], "main waits for side 0")
+    assert (other.where, streams.log[-2:]) == ([], ["clear", "main waits for side 0"])
     (record,) = caplog.records
     assert "cannot be captured as a CUDA graph" in record.message

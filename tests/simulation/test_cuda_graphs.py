@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import nn
 
+from fedcomp.client.sgd import Sgd
 from fedcomp.simulation.capture import CudaGraphs, Eager
 from fedcomp.simulation.local import Shards
-from fedcomp.simulation.recorded import Recorder
+from fedcomp.simulation.recorded import MOST_LOOPS, Recorder
 from fedcomp.state import flatten
 from tests.conformance import world
 from tests.simulation.test_recorded import ALIKE, PLAIN, RAGGED
@@ -44,3 +48,26 @@ def test_recorded_rounds_are_near_those_step_by_step(name) -> None:
     )
     for part in (one for one in plain if plain[one].numel()):
         assert torch.allclose(graphs[part], plain[part], rtol=1e-4, atol=1e-5), part
+
+
+def _wide():
+    """Layers wide enough for matrix products that need a workspace."""
+    return nn.Sequential(
+        nn.Linear(world.NUM_FEATURES, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 3)
+    )
+
+
+def test_graphs_outlive_those_that_are_dropped() -> None:
+    """More loops than are kept, in turn; what is dropped must not be what the others still use."""
+    algorithms = [
+        replace(PLAIN["sgd"], client=Sgd(lr=0.1, batch_size=8, momentum=0.05 * index))
+        for index in range(MOST_LOOPS + 4)
+    ]
+    states: list[list[dict[str, torch.Tensor]]] = []
+    for capture in (CudaGraphs(torch.device("cuda")), Eager()):
+        recorder = Recorder(capture)
+        simulations = [replace(_simulation("sgd", _wide, ALIKE, recorder), algorithm=one) for one in algorithms]
+        shared = [replace(one, model=simulations[0].model, dataset=simulations[0].dataset) for one in simulations]
+        states.append([flatten(world.run(one)) for turn in range(2) for one in (*shared, *shared[4:8])])
+    for graphs, eager in zip(*states, strict=True):
+        assert all(torch.equal(graphs[part], eager[part]) for part in graphs)

@@ -92,7 +92,7 @@ def test_copies_that_block_are_found() -> None:
 def test_a_recorded_piece_touches_the_device_alone(name, module) -> None:
     """As what a CUDA graph captures must: a copy from pageable memory ends the capture."""
     capture = NoHost()
-    sim = world.simulation(PLAIN[name], module, sizes=RAGGED, participation=world.FULL, rounds=1)
+    sim = world.simulation(PLAIN[name], module, sizes=RAGGED, participation=world.FULL, rounds=2)
     world.run(moved(sim, RAGGED, recorder=Recorder(capture)))
     assert capture.recorded > 0
 
@@ -100,7 +100,7 @@ def test_a_recorded_piece_touches_the_device_alone(name, module) -> None:
 def test_a_recorded_module_of_a_user_touches_the_device_alone() -> None:
     """Here where clients are alike; `test_fake_gpu.py` has clients that are not."""
     capture, sizes = NoHost(), (9, 9, 9)
-    sim = world.simulation(PLAIN["sgd"], Residual, sizes=sizes, participation=world.FULL, rounds=1)
+    sim = world.simulation(PLAIN["sgd"], Residual, sizes=sizes, participation=world.FULL, rounds=2)
     assert isinstance(sim.model, Functional)
     data = moved(sim, sizes)
     world.run(data)  # the first round copies the module's buffers

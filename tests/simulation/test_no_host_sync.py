@@ -41,6 +41,15 @@ READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::unique", "aten::ma
 """What makes the host wait for a GPU: reads of values, and shapes that depend on them."""
 
 
+def reads(function, args, names=READS) -> bool:
+    """Whether the operation makes the host wait; a mask as an index is looked up as `nonzero` is, out of sight."""
+    name = function._schema.name
+    masks = name in ("aten::index", "aten::index_put", "aten::index_put_") and any(
+        one is not None and one.dtype in (torch.bool, torch.uint8) for one in args[1]
+    )
+    return name in names or masks
+
+
 class Counter(TorchDispatchMode):
     """Counts operations that read from the device."""
 
@@ -49,9 +58,8 @@ class Counter(TorchDispatchMode):
         self.reads: list[str] = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function._schema.name
-        if name in READS:
-            self.reads.append(name)
+        if reads(function, args):
+            self.reads.append(function._schema.name)
         return function(*args, **(kwargs or {}))
 
 

@@ -19,7 +19,8 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.keys import Key
 from fedcomp.model.build import build
-from fedcomp.model.convolution import FORMS
+from fedcomp.model.convolution import FORMS, Convolution
+from fedcomp.model.layers import Pass
 from fedcomp.participation.full import Full
 from fedcomp.peers import Alone
 from fedcomp.run_folder import CONFIG
@@ -196,6 +197,28 @@ def test_measured_as_it_will_run(monkeypatch, tmp_path, graphs) -> None:
     assert recorded == (layers if graphs else [])
     questions = [json.loads(json.loads(path.read_text())["question"]) for path in measured.cache_folder().glob("*")]
     assert [one["graphs"] for one in questions if "weight" in one] == [graphs] * 2
+
+
+@pytest.mark.parametrize("broken", [("grouped",), FORMS])
+def test_a_form_that_fails_where_it_is_measured_is_left_out(monkeypatch, tmp_path, caplog, broken) -> None:
+    called = Convolution.__call__
+
+    def call(self: Convolution, x: torch.Tensor, state: Pass) -> torch.Tensor:
+        if self.form in broken and x.requires_grad and x.is_leaf:
+            raise RuntimeError("GET was unable to find an engine to execute this computation")
+        return called(self, x, state)
+
+    monkeypatch.setattr(Convolution, "__call__", call)
+    if broken == FORMS:
+        with pytest.raises(RuntimeError, match="unable to find an engine"):
+            planned(_simulation(chunk_size=2), "measure", 2, 3, True, tmp_path / FILE)
+        return
+    with caplog.at_level("INFO", "fedcomp"):
+        settled = planned(_simulation(chunk_size=2), "measure", 2, 3, True, tmp_path / FILE)
+    assert settled is not None
+    assert "grouped" not in settled.forms
+    wanted = "no grouped convolutions here: GET was unable to find an engine to execute this computation"
+    assert [record.message for record in caplog.records] == 2 * [wanted]
 
 
 def test_really_measured(tmp_path) -> None:

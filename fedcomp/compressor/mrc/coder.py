@@ -16,7 +16,6 @@ Shape legend: M senders, P priors (1 or M), S streams (1 or M), D entries, n of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from fedcomp.compressor.mrc import reference
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import Candidates
 from fedcomp.compressor.mrc.fixed_point import fraction_bits, log_odds
+from fedcomp.keys import has_triton
 
 PIECE = 1 << 16
 """Coordinates that a CPU works on at once, so that what is made of them stays in its cache."""
@@ -104,7 +104,7 @@ def _encode(device: torch.device) -> Callable[..., Tensor]:
         from fedcomp.compressor.mrc import cpu
 
         return cpu.encode
-    if _has_triton(device):
+    if has_triton(device):
         from fedcomp.compressor.mrc import gpu
 
         return gpu.encode
@@ -116,12 +116,8 @@ def _decode(device: torch.device) -> Callable[..., None]:
         from fedcomp.compressor.mrc import cpu
 
         return cpu.decode
-    if _has_triton(device):
+    if has_triton(device):
         from fedcomp.compressor.mrc import gpu
 
         return gpu.decode
     return reference.decode
-
-
-def _has_triton(device: torch.device) -> bool:
-    return device.type == "cuda" and find_spec("triton") is not None
