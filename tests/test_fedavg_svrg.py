@@ -222,7 +222,7 @@ def test_a_column_of_words_is_one_line(fedcomp, capsys, tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("age,smoker,price\n1,yes,2\n3,no,4\n")
     where = (f"dataset.path={tmp_path / 'mine.csv'}", "dataset.target=price")
     assert fedcomp("algorithm=fedavg_svrg", "dataset=csv", "model=linear", *where) == 1
-    assert "row 2, column 'smoker': 'yes' is no number; repair it, leave the column out" in capsys.readouterr().err
+    assert "line 2, column 'smoker': 'yes' is no number; repair it, leave the column out" in capsys.readouterr().err
 
 
 def test_a_schedule_that_leaves_clients_out_later_does_not_fit_a_method_that_needs_all(fedcomp, capsys) -> None:
