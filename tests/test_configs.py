@@ -54,6 +54,12 @@ def test_every_choice_composes_and_builds(group: str, choice: str) -> None:
         build(config[group])
 
 
+def test_a_downlinks_estimator_is_refused_by_its_own_name() -> None:
+    config = _compose("compressor@downlink=randk_spatial", "downlink.scale=none", "downlink.feedback=error")
+    with pytest.raises(ValueError, match="^downlink.estimator.*: take downlink.scale=unbiased and downlink.feedback="):
+        build_compressor(config.downlink, "downlink")
+
+
 @pytest.mark.parametrize("choice", EXPERIMENTS)
 def test_every_experiment_composes(choice: str) -> None:
     config = _compose(f"experiment={choice}")

@@ -42,12 +42,22 @@ ALL_OPPOSED = 1e-12
 
 
 def check_sampling(name: str, codec: Codec) -> None:
-    """Raise ValueError unless the codec samples entries, which is what `name` needs."""
+    """Raise ValueError unless the codec samples entries, unbiased by itself, which is what `name` needs.
+
+    The estimators scale what arrives, whatever the codec's own scale: a sender that remembers what an unscaled codec
+    leaves out would send about D / k times too much in the end.
+    """
     if not isinstance(codec, Sampling):
         raise ValueError(
             f"compressor.estimator: {name} makes no sense for {type(codec).__name__}: it needs a codec that sends a "
             "random part of the entries as they are, each with the same probability; use compressor=randk or "
             "random_mask, or estimator=weighted_sum"
+        )
+    if not codec.unbiased:
+        raise ValueError(
+            f"compressor.estimator: {name} scales entries up by itself, but {type(codec).__name__} as configured is to "
+            "be decoded as it is: take compressor.scale=unbiased and compressor.feedback=none, or "
+            "compressor.estimator=weighted_sum"
         )
 
 
@@ -78,7 +88,7 @@ class Spatial:
             raise ValueError(f"compressor.estimator.decay={self.decay} must be in [0, 1)")
 
     def check(self, codec: Codec) -> None:
-        """Only codecs that send entries as they are, each with the same probability, independently."""
+        """Only unbiased codecs that send entries as they are, each with the same probability, independently."""
         check_sampling("Rand-k-Spatial", codec)
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:

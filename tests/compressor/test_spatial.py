@@ -11,9 +11,11 @@ import torch
 from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.estimator import WeightedSum
+from fedcomp.compressor.feedback import ErrorFeedback, NoFeedback
 from fedcomp.compressor.randk import RandK
 from fedcomp.compressor.random_mask import RandomMask
 from fedcomp.compressor.spatial import Spatial, _binomial, _factors
+from fedcomp.compressor.temporal import Temporal
 from fedcomp.compressor.topk import TopK
 from tests.compressor.drawing import known
 
@@ -162,10 +164,17 @@ def test_online_learns_the_correlation_and_stays_unbiased() -> None:
 @pytest.mark.parametrize("codec", [TopK()], ids=lambda codec: type(codec).__name__)
 @pytest.mark.parametrize("name", ["Spatial", "Temporal"])
 def test_codecs_that_do_not_sample_are_refused(codec, name: str) -> None:
-    from fedcomp.compressor.temporal import Temporal
-
     with pytest.raises(ValueError, match=f"Rand-k-{name} makes no sense for {type(codec).__name__}"):
         Compressor(codec, estimator={"Spatial": Spatial(), "Temporal": Temporal()}[name])
+
+
+@pytest.mark.parametrize("estimator", [Spatial("avg"), Temporal(), Temporal("shared")], ids=str)
+@pytest.mark.parametrize("codec", [RandK(0.1, scale="none"), RandomMask(0.1, scale="none")], ids=str)
+@pytest.mark.parametrize("feedback", [NoFeedback(), ErrorFeedback()], ids=str)
+def test_unscaled_codecs_are_refused(codec, estimator, feedback) -> None:
+    """Decoded jointly they are scaled all the same: with error feedback the mean received is D / k times that sent."""
+    with pytest.raises(ValueError, match="take compressor.scale=unbiased and compressor.feedback=none"):
+        Compressor(codec, feedback, estimator)
 
 
 @pytest.mark.parametrize(
