@@ -67,7 +67,8 @@ class Spatial:
 
     Attributes:
         transform: max, avg, opt or online: which R2 / R1 is assumed.
-        ratio: R2 / R1 in [-1, n - 1] for opt.
+        ratio: R2 / R1 in [-1, n - 1] for opt. In a round with fewer than ratio + 1 senders it counts as n - 1, the most
+            that there can be.
         decay: share of the old averages of R1 and R2 that is kept each round, in [0, 1), for online.
     """
 
@@ -92,7 +93,15 @@ class Spatial:
         check_sampling("Rand-k-Spatial", codec)
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
-        """online: [1, 3] decayed sums of R1, of R2 and of the weights 1 - decay; else empty."""
+        """online: [1, 3] decayed sums of R1, of R2 and of the weights 1 - decay; else empty.
+
+        Raises ValueError: opt's ratio is more than all senders together can have.
+        """
+        if self.ratio is not None and self.ratio > num_senders - 1:
+            raise ValueError(
+                f"compressor.estimator.ratio={self.ratio} must be in [-1, {num_senders - 1}], R2/R1 of at most "
+                f"n = {num_senders} senders: lower it, or take transform=max, which is n - 1"
+            )
         return like.new_zeros(1, 3) if self.transform == "online" else like.new_zeros(1, 0)
 
     def estimate(
@@ -131,7 +140,7 @@ class Spatial:
         return ((1 / p - 1 + c1) * r1 - c2 * r2) / num**2
 
     def _ratio(self, num: int) -> float:
-        """The R2 / R1 that is assumed; online: before anything is known."""
+        """The R2 / R1 that is assumed of `num` senders; online: before anything is known."""
         return {"max": num - 1.0, "opt": min(self.ratio or 0.0, num - 1.0)}.get(self.transform, num / 2)
 
     def _table(self, num: int, p: float, memory: Tensor) -> Tensor:

@@ -177,6 +177,18 @@ def test_unscaled_codecs_are_refused(codec, estimator, feedback) -> None:
         Compressor(codec, feedback, estimator)
 
 
+def test_more_correlation_than_all_senders_can_have_is_refused_and_than_a_round_has_is_its_most() -> None:
+    x = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
+    opt = Compressor(RandK(k=3), estimator=Spatial("opt", 5.0))
+    with pytest.raises(
+        ValueError, match=r"compressor.estimator.ratio=5.0 must be in \[-1, 4\], R2/R1 of at most n = 5"
+    ):
+        opt.init(5, x[0])
+    assert opt.init(6, x[0]).receiver.shape == (1, 0)
+    most = _estimates(RandK(k=3), Spatial("max"), x, 5)
+    assert torch.equal(_estimates(RandK(k=3), Spatial("opt", 5.0), x, 5), most)
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
