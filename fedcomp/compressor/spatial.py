@@ -26,6 +26,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -71,6 +72,8 @@ class Spatial:
             that there can be.
         decay: share of the old averages of R1 and R2 that is kept each round, in [0, 1), for online.
     """
+
+    uses_correlation: ClassVar[bool] = True
 
     transform: str = "avg"
     ratio: float | None = None
