@@ -84,6 +84,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
             raise _own_line(error, str(config.algorithm.get("_target_"))) from error
 
     _check_participation(algorithm, participation, config)
+    _check_samples(algorithm, dataset, config)
     expected = int(participation.inclusion(config.num_clients).sum().ceil())
     check_memory(algorithm, model, dataset, config.num_clients, expected, device, config.repeats)
     if config.dtype is schema.Dtype.float64 and config.precision is not schema.Precision.fp32:
@@ -218,6 +219,20 @@ def _check_participation(algorithm: Any, participation: Any, config: DictConfig)
         raise ValueError(
             f"algorithm={name} needs every client in every round, but participation={chosen} leaves some out: take "
             "participation=full"
+        )
+
+
+def _check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:
+    """A local solver may say by `fixed_samples` that it needs its samples as they are.
+
+    Raises:
+        ValueError: the dataset changes them at random.
+    """
+    if dataset.augments and getattr(getattr(algorithm, "client", None), "fixed_samples", False):
+        name, chosen = (_file_name(config[group]) for group in ("client", "dataset"))
+        raise ValueError(
+            f"client={name} needs the same samples in every gradient, but dataset={chosen} changes them at random: "
+            "take dataset.crop_padding=0 and dataset.flip=false, or client=sgd"
         )
 
 

@@ -136,7 +136,7 @@ class Session:
             for done in range(start.round + 1, simulation.rounds + 1):
                 state, outcome = simulation.round(done - 1, state, ledger)
                 pending.settle()  # an earlier round's line, whose evaluation has run beside this round
-                watch.see(done, outcome.cohort, outcome.metrics)
+                watch.see(done, outcome.cohort, outcome.metrics, outcome.sizes)
                 if done % self.eval_every == 0 or done == simulation.rounds:
                     pending.launch(done, state, outcome, ledger)
                 heard, due = self.peers.agree(stop.number, self._due(done, saved))

@@ -54,6 +54,12 @@ def test_every_choice_composes_and_builds(group: str, choice: str) -> None:
         build(config[group])
 
 
+def test_a_downlinks_estimator_is_refused_by_its_own_name() -> None:
+    config = _compose("compressor@downlink=randk_spatial", "downlink.scale=none", "downlink.feedback=error")
+    with pytest.raises(ValueError, match="^downlink.estimator.*: take downlink.scale=unbiased and downlink.feedback="):
+        build_compressor(config.downlink, "downlink")
+
+
 @pytest.mark.parametrize("choice", EXPERIMENTS)
 def test_every_experiment_composes(choice: str) -> None:
     config = _compose(f"experiment={choice}")
@@ -68,6 +74,20 @@ def test_every_choice_runs_a_round_of_the_default(group: str, choice: str) -> No
     state, _, _ = simulation.round(0, simulation.init(), Ledger())
     metrics = simulation.evaluate(1, state)
     assert metrics[main_metric([metrics])] > 0
+
+
+def test_svrg_refuses_samples_that_change(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for name in ("train/a", "train/b", "test/a", "test/b"):
+        (tmp_path / name).mkdir(parents=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / name / "0.png")
+    options = ("dataset=image_folder", f"dataset.folder={tmp_path}", "model=logistic", "num_clients=2")
+    augmented = (*options, "dataset.flip=true")
+    with pytest.raises(ValueError, match="client=svrg needs the same samples in every gradient, but dataset=image_fol"):
+        assemble(_compose(*augmented, "client=svrg"), CPU)
+    assemble(_compose(*augmented), CPU)
+    assemble(_compose(*options, "client=svrg"), CPU)
 
 
 def test_yaml_is_named_after_its_file() -> None:

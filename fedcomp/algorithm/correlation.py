@@ -16,7 +16,7 @@ def correlation(x: Tensor, weight: Tensor) -> Tensor:
     vectors, which no server has: a figure of the simulation, not of the method.
 
     Args:
-        x: [M, D] vectors before compression. weight: [M] the cohort's.
+        x: [M, D] vectors before compression. weight: [M] the cohort's; rows of weight 0 change nothing.
     """
     rows = (x * (len(weight) * weight)[:, None]).double()
     r1 = rows.square().sum()

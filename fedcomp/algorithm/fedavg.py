@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.correlation import correlation
 from fedcomp.algorithm.local_training import train_locally, training_metrics
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
 from fedcomp.algorithm.shared_model import send_down
@@ -88,7 +89,10 @@ class FedAvg:
         return FedAvgState(theta, stats, uplink, downlink, self.server.init(theta))
 
     def round(self, state: FedAvgState, cohort: Cohort, ctx: Context) -> tuple[FedAvgState, Metrics]:
-        """One round of algorithm 1."""
+        """One round of algorithm 1.
+
+        Metrics: the training's, and `vectors/correlation`, R2/R1 of what is sent up, where the estimator uses it.
+        """
         start, stats, downlink = state.theta, state.stats, state.downlink
         if self.sends_model:
             start, downlink = send_down("model", self.downlink, start, downlink, cohort.size, ctx)
@@ -97,6 +101,9 @@ class FedAvg:
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
         local = train_locally(self.client, *rows, cohort, ctx)
         common, coin = ctx.common("update", cohort), ctx.coin("update")
+        metrics = training_metrics(local)
+        if self.uplink.uses_correlation:
+            metrics = {**metrics, "vectors/correlation": correlation(self.uplink.coded(local.theta), cohort.weight)}
         mean, uplink = self.uplink.send_up(local.theta, state.uplink, cohort, ctx.link, common, coin)
         stats = gather_stats(local.stats, cohort, ctx)
 
@@ -108,7 +115,7 @@ class FedAvg:
             if self.sends != "mean":
                 step, downlink = send_down("step", self.downlink, step, downlink, everybody, ctx)
             stats = send_stats(stats, everybody, ctx)
-        return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer), training_metrics(local)
+        return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer), metrics
 
     def deployed(self, state: FedAvgState, key: Key) -> dict[str, Models]:
         """The server's model."""

@@ -170,7 +170,7 @@ def _sent_if(happens: Tensor, data: Tensor) -> Field:
 
 def _exchange(counts: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
     """[K] int64 points in each cluster, summed by the server from counts [M, K] and told to the cohort."""
-    up = ctx.link.up(Payload({"counts": Field(counts, Unsigned(COUNT_WIDTH))}))
+    up = ctx.link.up(Payload({"counts": Field(counts, Unsigned(COUNT_WIDTH))}, paper_bits=0))
     totals = up.fields["counts"].data.sum(0, keepdim=True)
-    down = ctx.link.broadcast(Payload({"totals": Field(totals, Unsigned(COUNT_WIDTH))}), cohort.size)
+    down = ctx.link.broadcast(Payload({"totals": Field(totals, Unsigned(COUNT_WIDTH))}, paper_bits=0), cohort.size)
     return down.fields["totals"].data[0]

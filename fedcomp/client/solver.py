@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -41,7 +42,10 @@ class LocalSolver(ABC):
         clip_norm: largest Euclidean norm of a client's direction; longer ones are scaled down. None: no clipping.
         schedule: how the learning rate changes over rounds: constant, linear, cosine, inverse_sqrt, exponential.
         lr_final: linear and cosine end at this share of `lr`; exponential multiplies by it every round.
+        fixed_samples: whether a sample must be the same in every gradient, so that datasets that augment are refused.
     """
+
+    fixed_samples: ClassVar[bool] = False
 
     lr: float
     batch_size: int = 10

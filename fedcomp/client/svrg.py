@@ -8,7 +8,8 @@ variance reduction", NIPS 2013, option I. In a round an active agent n with L_n 
     M times, i ~ U{1, ..., L_n}:  w <- w - delta (grad f_{n,i}(w) - grad f_{n,i}(w~) + mu~)
 
 A component is a sample; with batch_size > 1 the mean over as many, drawn with replacement. The direction is unbiased,
-with variance 0 at w = w~, so that M = 1 makes S plain gradient steps. The cost is S (L_n + 2 M batch_size) component
+with variance 0 at w = w~, so that M = 1 makes S plain gradient steps. A dataset that augments is refused: mu~ would be
+of samples as they are, and the steps of changed ones. The cost is S (L_n + 2 M batch_size) component
 gradients, against M S batch_size of as many steps of SGD.
 
 FedAvg with this solver, weights 1/(N p_n) and activations by coin **is** the paper's method (`algorithm=fedavg_svrg`).
@@ -30,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -52,6 +54,8 @@ class Svrg(LocalSolver):
         snapshot_batch_size: samples of a client whose gradients are computed at once for a full gradient; changes
             results by rounding only.
     """
+
+    fixed_samples: ClassVar[bool] = True
 
     batch_size: int = 1
     snapshots: int = 5

@@ -52,6 +52,10 @@ class Beside(Compressor):
         inner, beside = self._received(payload)
         return self._whole(super().decode(inner, self._known(common)), beside)
 
+    def coded(self, x: Tensor) -> Tensor:
+        """[M, d] the part's columns."""
+        return self.part.take(x)
+
     def num_coded(self, dim: int) -> int:
         """d."""
         return self.part.size

@@ -49,6 +49,11 @@ class Compressor:
         self.estimator.check(self.codec)
         self.feedback.check(self.codec)
 
+    @property
+    def uses_correlation(self) -> bool:
+        """Whether the estimator gains by how alike the senders' vectors are."""
+        return bool(getattr(self.estimator, "uses_correlation", False))
+
     def init(self, num_senders: int, like: Tensor) -> Memory:
         """Empty memories for `num_senders` senders of vectors like `like` [D]. Raises ValueError: not of this size."""
         if isinstance(self.codec, Sized):
@@ -68,6 +73,10 @@ class Compressor:
     def decode(self, payload: Payload, common: Common) -> Tensor:
         """[M, D] what each sender's message stands for, whatever the others sent."""
         return self.codec.decode(payload, common)
+
+    def coded(self, x: Tensor) -> Tensor:
+        """The columns of x [M, D] that the codec gets to see."""
+        return x
 
     def num_coded(self, dim: int) -> int:
         """How many of a vector's `dim` entries the codec gets to see."""

@@ -97,7 +97,12 @@ class Feedback(Protocol):
 
 
 class Estimator(Protocol):
-    """How a receiver turns all messages of a round into one vector."""
+    """How a receiver turns all messages of a round into one vector.
+
+    Attributes:
+        uses_correlation: (left out, or False, by others) whether it gains by how alike the senders' vectors are, so
+            that a run should say how alike they were.
+    """
 
     def check(self, codec: Codec) -> None:
         """Raise ValueError, with the reason, if the estimate makes no sense for this codec."""

@@ -26,6 +26,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -42,12 +43,22 @@ ALL_OPPOSED = 1e-12
 
 
 def check_sampling(name: str, codec: Codec) -> None:
-    """Raise ValueError unless the codec samples entries, which is what `name` needs."""
+    """Raise ValueError unless the codec samples entries, unbiased by itself, which is what `name` needs.
+
+    The estimators scale what arrives, whatever the codec's own scale: a sender that remembers what an unscaled codec
+    leaves out would send about D / k times too much in the end.
+    """
     if not isinstance(codec, Sampling):
         raise ValueError(
             f"compressor.estimator: {name} makes no sense for {type(codec).__name__}: it needs a codec that sends a "
             "random part of the entries as they are, each with the same probability; use compressor=randk or "
             "random_mask, or estimator=weighted_sum"
+        )
+    if not codec.unbiased:
+        raise ValueError(
+            f"compressor.estimator: {name} scales entries up by itself, but {type(codec).__name__} as configured is to "
+            "be decoded as it is: take compressor.scale=unbiased and compressor.feedback=none, or "
+            "compressor.estimator=weighted_sum"
         )
 
 
@@ -57,9 +68,12 @@ class Spatial:
 
     Attributes:
         transform: max, avg, opt or online: which R2 / R1 is assumed.
-        ratio: R2 / R1 in [-1, n - 1] for opt.
+        ratio: R2 / R1 in [-1, n - 1] for opt. In a round with fewer than ratio + 1 senders it counts as n - 1, the most
+            that there can be.
         decay: share of the old averages of R1 and R2 that is kept each round, in [0, 1), for online.
     """
+
+    uses_correlation: ClassVar[bool] = True
 
     transform: str = "avg"
     ratio: float | None = None
@@ -78,11 +92,19 @@ class Spatial:
             raise ValueError(f"compressor.estimator.decay={self.decay} must be in [0, 1)")
 
     def check(self, codec: Codec) -> None:
-        """Only codecs that send entries as they are, each with the same probability, independently."""
+        """Only unbiased codecs that send entries as they are, each with the same probability, independently."""
         check_sampling("Rand-k-Spatial", codec)
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
-        """online: [1, 3] decayed sums of R1, of R2 and of the weights 1 - decay; else empty."""
+        """online: [1, 3] decayed sums of R1, of R2 and of the weights 1 - decay; else empty.
+
+        Raises ValueError: opt's ratio is more than all senders together can have.
+        """
+        if self.ratio is not None and self.ratio > num_senders - 1:
+            raise ValueError(
+                f"compressor.estimator.ratio={self.ratio} must be in [-1, {num_senders - 1}], R2/R1 of at most "
+                f"n = {num_senders} senders: lower it, or take transform=max, which is n - 1"
+            )
         return like.new_zeros(1, 3) if self.transform == "online" else like.new_zeros(1, 0)
 
     def estimate(
@@ -121,7 +143,7 @@ class Spatial:
         return ((1 / p - 1 + c1) * r1 - c2 * r2) / num**2
 
     def _ratio(self, num: int) -> float:
-        """The R2 / R1 that is assumed; online: before anything is known."""
+        """The R2 / R1 that is assumed of `num` senders; online: before anything is known."""
         return {"max": num - 1.0, "opt": min(self.ratio or 0.0, num - 1.0)}.get(self.transform, num / 2)
 
     def _table(self, num: int, p: float, memory: Tensor) -> Tensor:

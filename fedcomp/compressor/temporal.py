@@ -44,7 +44,7 @@ class Temporal:
         check_choice("compressor.estimator.memory", self.memory, MEMORIES)
 
     def check(self, codec: Codec) -> None:
-        """Only codecs that send entries as they are, each with the same probability."""
+        """Only unbiased codecs that send entries as they are, each with the same probability."""
         check_sampling("Rand-k-Temporal", codec)
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Runs the clients' work in chunks; the chunk size changes no draw and no message.
+"""Runs the clients' work in chunks; the chunk size changes no draw, and no message but for rounding.
 
 Shape legend: M clients of the cohort, N clients in all.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,31 +23,55 @@ class Diverged(ValueError):
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Metrics that were noted and not looked at yet.
+class Noted:
+    """A metric with one value a client.
 
     Attributes:
-        noted: of each its round (1 is the first), the cohort's clients, its name and its values [M].
+        round: 1 is the first. clients: the cohort's, of all repetitions one after another.
+        sizes: clients of each repetition in which anybody took part; () of a single run.
+        name: of the metric. values: [M], one a client.
     """
 
-    noted: tuple[tuple[int, tuple[int, ...], str, Tensor], ...]
+    round: int
+    clients: tuple[int, ...]
+    sizes: tuple[int, ...]
+    name: str
+    values: Tensor
+
+    def complaint(self) -> str | None:
+        """What is not finite: the round, the first such repetition, its clients; None: everything is."""
+        bad = (~torch.isfinite(self.values)).nonzero().flatten().tolist()
+        if not bad:
+            return None
+        where, end = f"round {self.round}", len(self.clients)
+        if self.sizes:
+            ends = list(itertools.accumulate(self.sizes))
+            number = bisect.bisect_right(ends, bad[0])
+            end = ends[number]
+            where += f", repetition {number} of {len(ends)} with clients"
+        others = sum(place < end for place in bad) - 1
+        what = "loss" if self.name == "train/loss" else self.name
+        more = f" and {others} more" if others else ""
+        return f"{where}: the {what} of client {self.clients[bad[0]]}{more} is {float(self.values[bad[0]])}; {REMEDY}"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Metrics that were noted and not looked at yet."""
+
+    noted: tuple[Noted, ...]
 
     def sums(self) -> dict[str, Tensor]:
         """What is to be read for `check`: the sum of each, which is finite only if its values are."""
-        return {str(place): values.sum() for place, (*_, values) in enumerate(self.noted)}
+        return {str(place): one.values.sum() for place, one in enumerate(self.noted)}
 
     def check(self, sums: Mapping[str, float]) -> None:
-        """Raises Diverged: a value is not finite; names the round and the client. `sums`: as read."""
-        for place, (round_index, clients, name, values) in enumerate(self.noted):
+        """Raises Diverged: a value is not finite; names round, repetition and client. `sums`: as read."""
+        for place, one in enumerate(self.noted):
             if math.isfinite(sums[str(place)]):
                 continue
-            bad = (~torch.isfinite(values)).nonzero().flatten().tolist()
-            if not bad:
-                continue
-            what = "loss" if name == "train/loss" else name
-            others = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
-            where = f"round {round_index}: the {what} of client {clients[bad[0]]}{others}"
-            raise Diverged(f"{where} is {float(values[bad[0]])}; {REMEDY}")
+            if (complaint := one.complaint()) is not None:
+                raise Diverged(complaint)
 
 
 class Watch:
@@ -57,13 +83,16 @@ class Watch:
 
     def __init__(self, late: bool = False) -> None:
         self._late = late
-        self._noted: list[tuple[int, tuple[int, ...], str, Tensor]] = []
+        self._noted: list[Noted] = []
 
-    def see(self, round_index: int, cohort: Cohort, metrics: Metrics) -> None:
-        """Note the metrics [M] of round `round_index` (1 is the first). Raises Diverged (on a CPU at once)."""
+    def see(self, round_index: int, cohort: Cohort, metrics: Metrics, sizes: tuple[int, ...] = ()) -> None:
+        """Note the metrics [M] of round `round_index` (1 is the first); `sizes` as in `Outcome`.
+
+        Raises Diverged (on a CPU at once).
+        """
         for name, values in metrics.items():
             if values.dim():
-                self._noted.append((round_index, cohort.clients, name, values))
+                self._noted.append(Noted(round_index, cohort.clients, sizes, name, values))
                 if values.device.type == "cpu" and not self._late:
                     self.check()
 

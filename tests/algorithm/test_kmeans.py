@@ -95,6 +95,9 @@ def test_bits_of_every_exchange(downlink) -> None:
         )
         counters = ledger.counters()
         assert (counters["uplink"], counters["downlink"], counters["broadcast"]) == (up, down, once), index
+        counts, scale = 32 * K * (m > 0), 32 * K * lossy * (m > 0)  # which the papers do not count
+        paper = (up - m * counts, down - m * counts - world.NUM_CLIENTS * scale, once - counts - scale)
+        assert (counters["paper/uplink"], counters["paper/downlink"], counters["paper/broadcast"]) == paper, index
     assert sizes[0] == 0
     assert max(sizes) > 1
 

@@ -11,9 +11,11 @@ import torch
 from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.estimator import WeightedSum
+from fedcomp.compressor.feedback import ErrorFeedback, NoFeedback
 from fedcomp.compressor.randk import RandK
 from fedcomp.compressor.random_mask import RandomMask
 from fedcomp.compressor.spatial import Spatial, _binomial, _factors
+from fedcomp.compressor.temporal import Temporal
 from fedcomp.compressor.topk import TopK
 from tests.compressor.drawing import known
 
@@ -162,10 +164,29 @@ def test_online_learns_the_correlation_and_stays_unbiased() -> None:
 @pytest.mark.parametrize("codec", [TopK()], ids=lambda codec: type(codec).__name__)
 @pytest.mark.parametrize("name", ["Spatial", "Temporal"])
 def test_codecs_that_do_not_sample_are_refused(codec, name: str) -> None:
-    from fedcomp.compressor.temporal import Temporal
-
     with pytest.raises(ValueError, match=f"Rand-k-{name} makes no sense for {type(codec).__name__}"):
         Compressor(codec, estimator={"Spatial": Spatial(), "Temporal": Temporal()}[name])
+
+
+@pytest.mark.parametrize("estimator", [Spatial("avg"), Temporal(), Temporal("shared")], ids=str)
+@pytest.mark.parametrize("codec", [RandK(0.1, scale="none"), RandomMask(0.1, scale="none")], ids=str)
+@pytest.mark.parametrize("feedback", [NoFeedback(), ErrorFeedback()], ids=str)
+def test_unscaled_codecs_are_refused(codec, estimator, feedback) -> None:
+    """Decoded jointly they are scaled all the same: with error feedback the mean received is D / k times that sent."""
+    with pytest.raises(ValueError, match="take compressor.scale=unbiased and compressor.feedback=none"):
+        Compressor(codec, feedback, estimator)
+
+
+def test_more_correlation_than_all_senders_can_have_is_refused_and_than_a_round_has_is_its_most() -> None:
+    x = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
+    opt = Compressor(RandK(k=3), estimator=Spatial("opt", 5.0))
+    with pytest.raises(
+        ValueError, match=r"compressor.estimator.ratio=5.0 must be in \[-1, 4\], R2/R1 of at most n = 5"
+    ):
+        opt.init(5, x[0])
+    assert opt.init(6, x[0]).receiver.shape == (1, 0)
+    most = _estimates(RandK(k=3), Spatial("max"), x, 5)
+    assert torch.equal(_estimates(RandK(k=3), Spatial("opt", 5.0), x, 5), most)
 
 
 @pytest.mark.parametrize(

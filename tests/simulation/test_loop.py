@@ -123,6 +123,16 @@ def test_watch_names_round_client_and_remedy() -> None:
         )
 
 
+def test_watch_names_the_repetition_and_counts_its_clients_alone() -> None:
+    cohort, nan = Cohort.of([2, 5, 0, 2, 5], torch.ones(5)), float("nan")
+    with pytest.raises(
+        Diverged, match="round 1, repetition 1 of 2 with clients: the loss of client 2 and 1 more is nan;"
+    ):
+        Watch().see(1, cohort, {"train/loss": torch.tensor([1.0, 1.0, 1.0, nan, nan])}, (2, 3))
+    with pytest.raises(Diverged, match="round 1, repetition 0 of 3 with clients: the loss of client 5 is nan;"):
+        Watch().see(1, cohort, {"train/loss": torch.tensor([1.0, nan, nan, nan, nan])}, (2, 1, 2))
+
+
 def test_update_that_is_not_finite_is_named_though_its_loss_is() -> None:
     sim = world.simulation(FedAvg(Sgd(lr=1e38, clip_norm=None, steps=1), ServerSgd(), DENSE, DENSE))
     _, cohort, metrics = sim.round(0, sim.init(), Ledger())
