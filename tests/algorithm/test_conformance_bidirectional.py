@@ -61,7 +61,7 @@ CASES = [
     ),
     AlgorithmCase(
         "bicompfl_cfl-memory",
-        BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, scale="mean_abs"), ErrorFeedback()), "xor"),
+        BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, value=0.05), ErrorFeedback()), "xor"),
         None,
         world.with_batch_norm,
         participation=world.FULL,
