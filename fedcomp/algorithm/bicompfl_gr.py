@@ -133,8 +133,7 @@ class BiCompFLGR(CodedMasks):
         metrics = {"train/loss": local.loss, **self.diagnosed("up", q, common, codec, ctx)}
 
         if self.reconstruct:
-            counts = codec.total(payload, common, ctx.clients.spread)
-            theta = counts.to(torch.float32) / (cohort.size * self.n_ul)
+            theta = self.mean(codec.total(payload, common, ctx.clients.spread), cohort.size)
             held, more = self._send_down(theta, prior, codec, cohort, part, ctx)
             metrics |= more
         else:

@@ -102,5 +102,5 @@ class CSER:
         return {"test": Models(state.theta.mean(0, keepdim=True), state.stats[None])}
 
     def _remembering(self) -> Compressor:
-        """The uplink with an error memory, which a_i is: C must be one that can have it. Raises ValueError: it is not."""
+        """The uplink with an error memory, such as a_i is. Raises ValueError: C is none that can have it."""
         return remembering(self.uplink, "compressor")

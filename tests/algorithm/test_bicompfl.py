@@ -153,6 +153,30 @@ def test_a_mixed_prior_is_the_plain_one_in_the_first_round() -> None:
     assert later["mrc/lambda"].min() < 1
 
 
+def test_a_prior_is_mixed_where_parts_have_arrived() -> None:
+    """From the second round on, at both ends alike, though it takes as many rounds as clients until all parts came."""
+    algorithm = BiCompFLPR(client=SCORES, block=3, split_downlink=True, optimise_prior=True)
+    codes = []
+    for link in (Link, WireLink):
+        sim = world.simulation(algorithm, link=link, participation=world.FULL)
+        state, lambdas = sim.init(), []
+        for index in range(3):
+            state, _, metrics = sim.round(index, state, Ledger())
+            lambdas.append(float(metrics["mrc/lambda"].min()))
+        assert lambdas[0] == 1
+        assert max(lambdas[1:]) < 1
+        codes.append(state.codes)
+    assert torch.equal(*codes)
+
+
+def test_parts_need_as_many_blocks_as_clients_the_ragged_one_included() -> None:
+    """39 parameters, 7 clients: blocks of 6 are 7, of 8 only 5."""
+    first_round(BiCompFLPR(client=SCORES, block=6, split_downlink=True))
+    line = "algorithm.split_downlink needs a block for each of 7 clients: 39 parameters make 5 of algorithm.block=8"
+    with pytest.raises(ValueError, match=line):
+        first_round(BiCompFLPR(client=SCORES, block=8, split_downlink=True))
+
+
 def test_masks_of_a_coded_run_learn_as_far_as_plain_ones() -> None:
     """Through the code the toy's classes are learnt too: expected masks lose a good part of the first loss."""
     for algorithm in (BiCompFLGR(client=SCORES, block=4), BiCompFLPR(client=SCORES, block=4)):
@@ -173,6 +197,19 @@ def test_estimates_are_read_alike_as_floats_and_thresholds() -> None:
     for num in (253, 254, 255, 256):  # the marker of an unknown code, n + 1, is one code more
         estimate = MaskEstimate(num)
         assert not estimate.known(estimate.first(theta0)).any()
+
+
+@pytest.mark.parametrize(
+    "algorithm", [BiCompFLGR(client=SCORES, reconstruct=True), BiCompFLPR(client=SCORES), BiCompFLGR(client=SCORES)]
+)
+def test_affine_probabilities_are_so_at_the_server_too(algorithm: Any) -> None:
+    """theta = c + (1 - 2 c) mean of one sample a client."""
+    _, clip, _ = first_round(algorithm)
+    _, affine, _ = first_round(replace(algorithm, form="affine", clamp=0.1))
+    for state, low in ((clip, 0.0), (affine, 0.1)):
+        mean = (state.theta - low) / (1 - 2 * low) * NUM
+        assert torch.allclose(mean, mean.round(), atol=1e-5)
+        assert (float(state.theta.min()), float(state.theta.max())) == pytest.approx((low, 1 - low))
 
 
 def test_a_relayed_step_is_the_mean_of_signs_of_one_size() -> None:
