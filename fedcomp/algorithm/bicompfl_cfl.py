@@ -61,7 +61,8 @@ class BiCompFLCFL:
     uplink: Compressor
     relay: str = "plain"
     weights: str = "uniform"
-    full_participation: bool = True
+
+    full_participation = True
 
     def __post_init__(self) -> None:
         check_choice("algorithm.relay", self.relay, RELAYS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -217,6 +217,12 @@ def test_a_relayed_step_is_the_mean_of_signs_of_one_size() -> None:
     steps = (state.theta - sim.init().theta) * NUM / 0.005
     assert torch.allclose(steps, steps.round(), atol=2e-3)
     assert int(steps.abs().max().round()) <= NUM
+
+
+@pytest.mark.parametrize("algorithm", [BiCompFLGR, BiCompFLCFL])
+def test_that_all_take_part_is_no_option(algorithm: Any) -> None:
+    assert algorithm.full_participation
+    assert "full_participation" not in {field.name for field in fields(algorithm)}
 
 
 @pytest.mark.parametrize(
