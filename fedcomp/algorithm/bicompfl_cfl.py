@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
@@ -27,6 +28,7 @@ from fedcomp.compressor.check import check_choice
 from fedcomp.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
+from fedcomp.wire import Common
 
 RELAYS = ("plain", "xor")
 
@@ -69,7 +71,8 @@ class BiCompFLCFL:
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> BiCompFLCFLState:
-        """The first model, which follows from the run's seed, and empty memories."""
+        """The first model, which follows from the run's seed, and empty memories. Raises ValueError: `_check_relay`."""
+        self._check_relay(theta.shape[0])
         return BiCompFLCFLState(theta, stats, self.uplink.init(setup.num_clients, theta), self.server.init(theta))
 
     def round(self, state: BiCompFLCFLState, cohort: Cohort, ctx: Context) -> tuple[BiCompFLCFLState, Metrics]:
@@ -88,3 +91,15 @@ class BiCompFLCFL:
     def deployed(self, state: BiCompFLCFLState, key: Key) -> dict[str, Models]:
         """The common model."""
         return {"test": Models(state.theta[None], state.stats[None])}
+
+    def _check_relay(self, dim: int) -> None:
+        """Raise ValueError if messages are to be mixed, but are not always of one length; one message tells."""
+        if self.relay != "xor":
+            return
+        codec, coded = self.uplink.codec, self.uplink.num_coded(dim)
+        known = Common(Key(), torch.zeros(1, dtype=torch.int64), (coded,))
+        if not isinstance(codec.encode(torch.zeros(1, coded), known, Key()).total_bits, int):
+            raise ValueError(
+                f"algorithm.relay=xor needs messages of one length, but those of {type(codec).__name__} as configured "
+                "differ: use algorithm.relay=plain"
+            )

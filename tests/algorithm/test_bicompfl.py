@@ -15,8 +15,12 @@ from fedcomp.algorithm.mask_estimate import MaskEstimate
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.mrc.thresholds import quantised
+from fedcomp.compressor.mrc_quantiser import MRCQuantiser
 from fedcomp.compressor.mrc_sign import MRCSign
+from fedcomp.compressor.sign import Sign
+from fedcomp.compressor.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger, Link, Payload, WireLink
 from tests.conformance import world
@@ -217,6 +221,22 @@ def test_a_relayed_step_is_the_mean_of_signs_of_one_size() -> None:
     steps = (state.theta - sim.init().theta) * NUM / 0.005
     assert torch.allclose(steps, steps.round(), atol=2e-3)
     assert int(steps.abs().max().round()) <= NUM
+
+
+@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
+def test_only_messages_of_one_length_are_mixed(module: Any) -> None:
+    for codec in (MRCSign(scale="mean_abs"), Sign(), Dense(), TopK(0.2, "index")):
+        world.simulation(
+            BiCompFLCFL(SCORES, ServerSgd(), Compressor(codec), "xor"), module, participation=world.FULL
+        ).init()
+    for codec in (MRCQuantiser(), TopK(0.2, "rice")):
+        sim = world.simulation(
+            BiCompFLCFL(SCORES, ServerSgd(), Compressor(codec), "xor"), module, participation=world.FULL
+        )
+        with pytest.raises(
+            ValueError, match=r"algorithm.relay=xor needs messages of one length.*algorithm.relay=plain"
+        ):
+            sim.init()
 
 
 @pytest.mark.parametrize("algorithm", [BiCompFLGR, BiCompFLCFL])
