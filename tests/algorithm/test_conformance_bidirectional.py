@@ -67,6 +67,13 @@ CASES = [
         participation=world.FULL,
     ),
     AlgorithmCase(
+        "bicompfl_cfl-ef21",
+        BiCompFLCFL(SGD, STEP, Compressor(TopK(0.2, "rice")), weights="samples", ef21=True),
+        None,
+        world.with_batch_norm,
+        participation=world.FULL,
+    ),
+    AlgorithmCase(
         "bicompfl_cfl-quantiser",
         BiCompFLCFL(SGD, STEP, Compressor(MRCQuantiser(block=8, prior="mean"))),
         None,
