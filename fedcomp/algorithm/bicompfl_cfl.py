@@ -92,7 +92,7 @@ class BiCompFLCFL:
         Raises:
             ValueError: messages of such a size cannot be sent, remembered or relayed as they are to be.
         """
-        self._check_relay(theta.shape[0])
+        self._check_relay(theta)
         self._remembering.init(1, theta)
         base = theta.new_zeros(setup.num_clients, theta.shape[0] if self.ef21 else 0)
         uplink = self.uplink.init(setup.num_clients, theta)
@@ -125,13 +125,13 @@ class BiCompFLCFL:
         """The uplink with the memory that it has to stand. Raises ValueError: it would grow without end."""
         return remembering(self.uplink, "compressor") if self.ef21 else self.uplink
 
-    def _check_relay(self, dim: int) -> None:
+    def _check_relay(self, theta: Tensor) -> None:
         """Raise ValueError if messages are to be mixed, but are not always of one length; one message tells."""
-        if self.relay != "xor":
+        if self.relay != "xor" or theta.is_meta:  # where only sizes are asked for nothing can be encoded
             return
-        codec, coded = self.uplink.codec, self.uplink.num_coded(dim)
-        known = Common(Key(), torch.zeros(1, dtype=torch.int64), (coded,))
-        if not isinstance(codec.encode(torch.zeros(1, coded), known, Key()).total_bits, int):
+        codec, x = self.uplink.codec, theta.new_zeros(1, self.uplink.num_coded(theta.shape[0]))
+        known = Common(Key(), torch.zeros(1, dtype=torch.int64, device=x.device), (x.shape[1],))
+        if not isinstance(codec.encode(x, known, Key()).total_bits, int):
             raise ValueError(
                 f"algorithm.relay=xor needs messages of one length, but those of {type(codec).__name__} as configured "
                 "differ: use algorithm.relay=plain"
