@@ -33,10 +33,10 @@ METHODS = sorted(path.stem for path in (FOLDER / "method").glob("*.yaml"))
 
 
 @cache
-def _config(experiment: str, method: str) -> dict[str, Any]:
+def _config(experiment: str, method: str, *changes: str) -> dict[str, Any]:
     schema.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", [f"experiment=bicompfl/{experiment}", f"{METHOD}={method}"])
+        config = compose("train", [f"experiment=bicompfl/{experiment}", f"{METHOD}={method}", *changes])
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True, enum_to_str=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
@@ -71,6 +71,36 @@ def test_a_method_is_its_row(method: str) -> None:
     assert (step["lr"], step["momentum"]) == (1.0 if masks else steps.get(method, 0.1), 0.0)
     assert config["algorithm"].get("weights", "uniform") == "uniform"
     assert (config["num_clients"], config["partition"]["alpha"]) == (10, 0.1)
+
+
+CHANGED = [
+    ("fedavg", "num_clients=20"),
+    ("gr_fixed", "num_clients=50"),
+    ("gr_fixed", "algorithm.block=128"),
+    ("gr_reconst", "algorithm.n_dl=5"),
+    ("pr_fixed", "algorithm.n_dl=20"),
+    ("pr_split", "algorithm.n_dl=20"),
+    ("pr_fixed", "participation=bernoulli"),
+    ("liec", "algorithm.period=10"),
+    ("cser", "algorithm.period=25"),
+    ("neolithic", "algorithm.repeats=3"),
+    ("liec", "compressor=topk"),
+    ("cser", "compressor@downlink=sign_model"),
+    ("doublesqueeze", "compressor=topk"),
+    ("memsgd", "compressor@downlink=sign_model"),
+    ("m3", "algorithm.uplink_entries=compressor"),
+]
+
+
+@pytest.mark.parametrize(("method", "change"), CHANGED)
+def test_a_changed_run_is_no_row(method: str, change: str) -> None:
+    assert _rows(_config("mnist_lenet_noniid", method, change)) == []
+
+
+def test_an_ablation_is_its_row_where_it_changes_nothing() -> None:
+    for method in ("gr_reconst", "pr_fixed"):
+        config = _config("ablation_n_dl", method, "algorithm.n_dl=10")
+        assert _rows(config) == [("9", config["label"])]
 
 
 def test_cifar_has_the_predecessors_normalisation() -> None:

@@ -4,7 +4,11 @@ M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), section 5. Everybody holds
 sends its update y_i - x through a compressor whose messages every client can decode: stochastic signs by minimal random
 coding (compressor=mrc_sign) or the quantiser Q_s (compressor=mrc_quantiser) in the paper, anything else here. The
 server relays them, and all make the same step along their mean: x <- x + lr mean_i C(y_i - x), where signs have the
-size 0.005 (`compressor.value`) and lr is 1. With error feedback a client keeps what its message left out.
+size 0.005 (`compressor.value`) and lr is 1. With error feedback a client keeps what its message left out. With `ef21`,
+the memory of the paper's theorem 2 (P. Richtarik, I. Sokolov, I. Fatkhullin, "EF21", NeurIPS 2021), everybody keeps an
+estimate h_i of each client's update, and messages correct it, so that they shrink as updates settle:
+
+    c_i = C(u_i - h_i),  h_i <- h_i + c_i,  x <- x + lr mean_i h_i,    u_i = y_i - x
 
 Corrected: the paper's broadcast counts n - 1 of n relayed messages, which only XORs of neighbours need (`relay: xor`).
 
@@ -15,18 +19,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.error_memory import remembering
 from fedcomp.algorithm.local_training import train_locally, training_metrics
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
 from fedcomp.client import LocalSolver
 from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.estimator import WeightedSum
+from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
+from fedcomp.wire import Common
 
 RELAYS = ("plain", "xor")
 
@@ -37,11 +46,13 @@ class BiCompFLCFLState:
 
     Attributes:
         theta: [D] the model x. stats: [C] running statistics.
+        base: [N, D] h_i, [N, 0] without `ef21`.
         uplink: the clients' memories. optimizer: memories of the server optimiser.
     """
 
     theta: Tensor
     stats: Tensor
+    base: Tensor
     uplink: Memory
     optimizer: Slots
 
@@ -53,7 +64,7 @@ class BiCompFLCFL:
     Attributes:
         client: trains locally. server: the step along the mean, which all take.
         uplink: carries y_i - x to everybody. relay: plain or xor, what a broadcast of the relayed messages costs.
-        weights: "uniform" or "samples".
+        weights: "uniform" or "samples". ef21: send differences to what everybody knows of the client's updates.
     """
 
     client: LocalSolver
@@ -61,15 +72,31 @@ class BiCompFLCFL:
     uplink: Compressor
     relay: str = "plain"
     weights: str = "uniform"
-    full_participation: bool = True
+    ef21: bool = False
+
+    full_participation = True
 
     def __post_init__(self) -> None:
         check_choice("algorithm.relay", self.relay, RELAYS)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        if self.ef21 and not (self.uplink.feedback == NoFeedback() and self.uplink.estimator == WeightedSum()):
+            raise ValueError(
+                "algorithm.ef21 is a memory by itself: leave compressor.feedback=none and "
+                "compressor.estimator=weighted_sum"
+            )
+        _ = self._remembering  # what is left of u_i - h_i is an error memory, and C must be one that can have it
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> BiCompFLCFLState:
-        """The first model, which follows from the run's seed, and empty memories."""
-        return BiCompFLCFLState(theta, stats, self.uplink.init(setup.num_clients, theta), self.server.init(theta))
+        """The first model, which follows from the run's seed, and empty memories.
+
+        Raises:
+            ValueError: messages of such a size cannot be sent, remembered or relayed as they are to be.
+        """
+        self._check_relay(theta)
+        self._remembering.init(1, theta)
+        base = theta.new_zeros(setup.num_clients, theta.shape[0] if self.ef21 else 0)
+        uplink = self.uplink.init(setup.num_clients, theta)
+        return BiCompFLCFLState(theta, stats, base, uplink, self.server.init(theta))
 
     def round(self, state: BiCompFLCFLState, cohort: Cohort, ctx: Context) -> tuple[BiCompFLCFLState, Metrics]:
         """One round."""
@@ -77,13 +104,35 @@ class BiCompFLCFL:
         rows = state.theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
         local = train_locally(self.client, *rows, cohort, ctx)
         common, coin = ctx.common("update", cohort), ctx.coin("update")
-        payload, uplink = self.uplink.encode(local.theta, state.uplink, cohort, common, coin)
+        update, base = local.theta - state.base if self.ef21 else local.theta, state.base
+        payload, uplink = self.uplink.encode(update, state.uplink, cohort, common, coin)
         everywhere = ctx.link.relay(ctx.link.up(payload), self.relay == "xor")
-        mean, uplink = self.uplink.estimate(everywhere, uplink, cohort, common)
+        if self.ef21:
+            base = base + self.uplink.decode(everywhere, common)
+            mean = cohort.weight @ base
+        else:
+            mean, uplink = self.uplink.estimate(everywhere, uplink, cohort, common)
         stats = gather_stats(local.stats, cohort, ctx)
         step, optimizer = self.server.step(mean, state.optimizer)
-        return BiCompFLCFLState(state.theta + step, stats, uplink, optimizer), training_metrics(local)
+        return BiCompFLCFLState(state.theta + step, stats, base, uplink, optimizer), training_metrics(local)
 
     def deployed(self, state: BiCompFLCFLState, key: Key) -> dict[str, Models]:
         """The common model."""
         return {"test": Models(state.theta[None], state.stats[None])}
+
+    @property
+    def _remembering(self) -> Compressor:
+        """The uplink with the memory that it has to stand. Raises ValueError: it would grow without end."""
+        return remembering(self.uplink, "compressor") if self.ef21 else self.uplink
+
+    def _check_relay(self, theta: Tensor) -> None:
+        """Raise ValueError if messages are to be mixed, but are not always of one length; one message tells."""
+        if self.relay != "xor" or theta.is_meta:  # where only sizes are asked for nothing can be encoded
+            return
+        codec, x = self.uplink.codec, theta.new_zeros(1, self.uplink.num_coded(theta.shape[0]))
+        known = Common(Key(), torch.zeros(1, dtype=torch.int64, device=x.device), (x.shape[1],))
+        if not isinstance(codec.encode(x, known, Key()).total_bits, int):
+            raise ValueError(
+                f"algorithm.relay=xor needs messages of one length, but those of {type(codec).__name__} as configured "
+                "differ: use algorithm.relay=plain"
+            )

@@ -6,7 +6,8 @@ against theta^ as prior, and get the indices of all others, so that everybody ma
 all samples. With `reconstruct` the server codes that mean once more instead, n_DL samples against theta^, for all.
 
 Blocks: `fixed`, or following the divergence: `adaptive` (boundaries that clients propose) and `adaptive_avg` (one
-size), whose messages are charged in the rounds in which they are sent (compressor/mrc/allocation/).
+size), whose messages are charged in the rounds in which they are sent (compressor/mrc/allocation/). That others are
+wanted is one bit to each client in every round, which the paper does not count.
 
 Corrected: a relay by broadcast has to carry all M streams, which the paper counts as M - 1; XORs of neighbours really
 need M - 1 (`relay: xor`). Ragged last blocks are counted. Needs every client in every round, as in the paper.
@@ -29,7 +30,7 @@ from fedcomp.algorithm.running_stats import gather_stats, send_stats
 from fedcomp.cohort import Cohort
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.mrc import MRC
-from fedcomp.compressor.mrc.allocation import Adaptive, AdaptiveAverage, Allocation, Changing, Fixed
+from fedcomp.compressor.mrc.allocation import Adaptive, AdaptiveAverage, Allocation, Changing, Fixed, decided, decision
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import DOWNLINK, SOURCES
 from fedcomp.compressor.mrc.diagnostics import kl_divergence, polarisation
@@ -81,7 +82,8 @@ class BiCompFLGR(CodedMasks):
     smallest: int = 16
     phi: float = 3.0
     two_sided: bool | None = None
-    full_participation: bool = True
+
+    full_participation = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,8 +135,7 @@ class BiCompFLGR(CodedMasks):
         metrics = {"train/loss": local.loss, **self.diagnosed("up", q, common, codec, ctx)}
 
         if self.reconstruct:
-            counts = codec.total(payload, common, ctx.clients.spread)
-            theta = counts.to(torch.float32) / (cohort.size * self.n_ul)
+            theta = self.mean(codec.total(payload, common, ctx.clients.spread), cohort.size)
             held, more = self._send_down(theta, prior, codec, cohort, part, ctx)
             metrics |= more
         else:
@@ -173,7 +174,8 @@ class BiCompFLGR(CodedMasks):
             blocks = strategy.read(ctx.link.broadcast(merged, len(q)), part.size, q.device)
             marks = starts(blocks)
         wanted = strategy.wanted(ctx.link.up(strategy.request(kl, blocks, self.n_is)))
-        return blocks, torch.full_like(state.wanted, wanted), marks
+        again = ctx.link.broadcast(decision(wanted, q.device), len(q))
+        return blocks, decided(again), marks
 
     def _send_down(
         self, theta: Tensor, prior: Tensor, codec: MRC, cohort: Cohort, part: Part, ctx: Context

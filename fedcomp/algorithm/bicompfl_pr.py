@@ -9,6 +9,7 @@ the uplink is a slip: the client holds the posterior.)
 (compressor/mrc/split.py), and keeps its estimate elsewhere (`rest: keep`), or takes what the server decoded from it
 (`rest: qhat`); the paper says neither. `optimise_prior` (OP): the uplink's prior is the mixture of theta^_i and the
 client's previous decoded posterior that is nearest to the new one (compressor/mrc/mixing.py); its 8 bits are counted.
+With both, entries that no downlink has brought yet keep theta_0 as prior, and the others are mixed.
 
 A client that does not take part keeps its estimate, at both ends.
 
@@ -96,10 +97,12 @@ class BiCompFLPR(CodedMasks):
                 f"algorithm.rest=qhat needs n_dl to be a multiple of n_ul, so that both are counts of one kind: "
                 f"n_dl is {down}, n_ul {self.n_ul}"
             )
-        if self.split_downlink and part_of(setup.tensors).size < self.block * num:
+        size = part_of(setup.tensors).size
+        num_blocks = -(-size // self.block)
+        if self.split_downlink and num_blocks < num:
             raise ValueError(
-                f"algorithm.split_downlink needs a block for each of {num} clients: {part_of(setup.tensors).size} "
-                f"parameters make fewer blocks of {self.block}; take smaller blocks or fewer clients"
+                f"algorithm.split_downlink needs a block for each of {num} clients: {size} parameters make "
+                f"{num_blocks} of algorithm.block={self.block}; take smaller blocks or fewer clients"
             )
         weights, theta0 = self.first(theta, setup, "bicompfl_pr")
         estimate = self.estimate(num)
@@ -126,7 +129,7 @@ class BiCompFLPR(CodedMasks):
         common = self.known("update", cohort, part, mixed, ctx)
         payload = ctx.link.up(codec.encode(q, common, ctx.coin("update"), spread))
         counts = codec.counts(payload, common, spread)
-        theta = counts.sum(0).to(torch.float32) / (cohort.size * self.n_ul)
+        theta = self.mean(counts.sum(0), cohort.size)
         metrics = {"train/loss": local.loss, **extra, **self.diagnosed("up", q, common, codec, ctx)}
         stats = gather_stats(local.stats, cohort, ctx)
 
@@ -158,12 +161,11 @@ class BiCompFLPR(CodedMasks):
             return prior, {}
         mixture, estimate = self.mixture(ctx.clients.num_clients), self.estimate(ctx.clients.num_clients)
         known = estimate.known(codes)
-        ready = take_rows(state.heard, cohort) & known.all(1)
+        mixes = known & take_rows(state.heard, cohort)[:, None]
         first, second = torch.where(known, codes, 0), part.take(take_rows(state.before, cohort))
-        best = torch.where(ready, mixture.best(q, first, second), STEPS)
-        chosen = received(ctx.link.up(message(best)))
+        chosen = received(ctx.link.up(message(mixture.best(q, first, second, mixes))))
         mixed = mixture.thresholds(chosen, first, second)
-        return torch.where(ready[:, None], mixed, prior), {"mrc/lambda": chosen.to(torch.float32) / STEPS}
+        return torch.where(mixes, mixed, prior), {"mrc/lambda": chosen.to(torch.float32) / STEPS}
 
     def _send_down(
         self,

@@ -23,7 +23,7 @@ from fedcomp.compressor.check import check_choice, check_count
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.diagnostics import kl_divergence, share_above
-from fedcomp.compressor.mrc.thresholds import FORMS
+from fedcomp.compressor.mrc.thresholds import FORMS, clamped
 from fedcomp.tensors import ParameterTensor, Part
 from fedcomp.wire import Common
 
@@ -96,6 +96,11 @@ class CodedMasks:
     def samples_down(self, num_clients: int) -> int:
         """n_DL."""
         return num_clients * self.n_ul if self.n_dl is None else self.n_dl
+
+    def mean(self, counts: Tensor, num_clients: int) -> Tensor:
+        """float32 theta [d], the mean of all samples of `num_clients` clients, counts [d] of which are ones."""
+        share = counts.to(torch.float32) / (num_clients * self.n_ul)
+        return clamped(share, self.clamp, self.form) if self.form == "affine" else share
 
     def first(self, theta: Tensor, setup: Setup, name: str) -> tuple[Tensor, Tensor]:
         """(frozen weights [D], theta_0 [D], 1 where nothing is masked), from the run's seed."""

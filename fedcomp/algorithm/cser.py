@@ -73,11 +73,11 @@ class CSER:
     def __post_init__(self) -> None:
         check_count("algorithm.period", self.period)
         check_parts(self.server, self.uplink, self.downlink)
-        remembering(self.uplink, "compressor")  # a_i is an error memory, and C must be one that it can have
+        self._remembering()
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> CSERState:
         """The first model everywhere, and empty memories."""
-        self.uplink.init(setup.num_clients, theta)
+        self._remembering().init(1, theta)  # refuses sizes; a_i itself is in the state
         models = theta.repeat(setup.num_clients, 1)
         return CSERState(models, models.new_zeros(models.shape), stats, self.downlink.init(1, theta))
 
@@ -100,3 +100,7 @@ class CSER:
     def deployed(self, state: CSERState, key: Key) -> dict[str, Models]:
         """The average model, which no client holds; bringing it together for the test is not charged."""
         return {"test": Models(state.theta.mean(0, keepdim=True), state.stats[None])}
+
+    def _remembering(self) -> Compressor:
+        """The uplink with an error memory, such as a_i is. Raises ValueError: C is none that can have it."""
+        return remembering(self.uplink, "compressor")

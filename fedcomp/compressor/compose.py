@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from fedcomp.cohort import Cohort
-from fedcomp.compressor.contract import Codec, Estimator, Feedback, Sized
+from fedcomp.compressor.contract import Codec, Estimator, Feedback, Rememberable, Sized
 from fedcomp.compressor.estimator import WeightedSum
 from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.keys import Key
@@ -58,6 +58,8 @@ class Compressor:
         """Empty memories for `num_senders` senders of vectors like `like` [D]. Raises ValueError: not of this size."""
         if isinstance(self.codec, Sized):
             self.codec.check_dim(like.shape[0])
+        if isinstance(self.codec, Rememberable) and not isinstance(self.feedback, NoFeedback):
+            self.codec.check_memory(like.shape[0])
         return Memory(self.feedback.init(num_senders, like), self.estimator.init(num_senders, like))
 
     def encode(self, x: Tensor, memory: Memory, cohort: Cohort, common: Common, coin: Key) -> tuple[Payload, Memory]:

@@ -46,6 +46,15 @@ class Sized(Protocol):
 
 
 @runtime_checkable
+class Rememberable(Protocol):
+    """A codec that is neither unbiased nor always contractive, so that its size or options decide about a memory."""
+
+    def check_memory(self, dim: int) -> None:
+        """Raise ValueError, before the first round, if a memory of errors of `dim` entries would grow without end."""
+        ...
+
+
+@runtime_checkable
 class Summing(Protocol):
     """A codec that sums up messages without decoding each: for sparse messages, or those that one seed decodes."""
 

@@ -2,13 +2,15 @@
 
 M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), section 5 (CFL). What travels beside the indices of the random
 bits (compressor/mrc/quantiser.py) is a norm of 32 bits, a sign an entry and the levels in Elias' code: more than one
-bit an entry, which the paper does not count. It is a device of the theory, whose contraction needs s >= sqrt(2 d).
+bit an entry, which the paper does not count. It is a device of the theory, whose contraction needs s >= sqrt(2 d); with
+fewer levels an error memory would grow without end, and is refused.
 
 Shape legend: M senders, D entries.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -43,6 +45,16 @@ class MRCQuantiser(Coded):
         check_levels("compressor.levels", self.levels)
         check_choice("compressor.prior", self.prior, PRIORS)
         super().__post_init__()
+
+    def check_memory(self, dim: int) -> None:
+        """Raise ValueError unless s >= sqrt(2 d): then the error is at most d / (2 s^2) <= 1/4 of ||x||^2."""
+        if self.levels**2 < 2 * dim:
+            raise ValueError(
+                f"compressor.levels={self.levels} are too few for an error memory: of {dim} entries MRCQuantiser can "
+                "leave out more than it sends, and the memory would grow without end; use compressor.levels="
+                f"{math.isqrt(2 * dim - 1) + 1} or more, the square root of twice the entries, or nothing that "
+                "remembers (feedback=none)"
+            )
 
     @property
     def codec(self) -> MRC:

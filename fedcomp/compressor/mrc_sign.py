@@ -4,7 +4,9 @@ M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), section 5 (CFL): q_e = 1 /
 of a plus, 1/2 its prior. K is never sent, and the paper names none (compressor/mrc/sign_posterior.py). Read as the text
 has it, element by element, the code would cost 8 bits an entry; here blocks are coded. The paper's server steps along
 decoded signs with a fixed length: `value`, which both ends know. With `scale: mean_abs`, which is no part of the paper,
-a sign is decoded to +- the mean |x| of its message, sent in 32 bits, as an error memory needs it.
+a sign is decoded to +- the mean |x| of its message, sent in 32 bits. As few of these signs are right, the error is then
+larger than x (1.4 ||x||^2 for Gaussian entries), so that an error memory would grow without end: it is refused. With
+the fixed length a message cannot grow with the memory.
 
 Shape legend: M senders, D entries.
 """
@@ -45,6 +47,15 @@ class MRCSign(Coded):
         check_choice("compressor.scale", self.scale, SCALES)
         check_positive("compressor.value", self.value, "what a sign is decoded to, in units of an update's entries")
         super().__post_init__()
+
+    def check_memory(self, dim: int) -> None:
+        """Raise ValueError for signs as long as the memory itself."""
+        if self.scale == "mean_abs":
+            raise ValueError(
+                "compressor.scale=mean_abs makes no sense with an error memory: MRCSign leaves out more than it sends, "
+                "and the memory would grow without end; use compressor.scale=fixed, or nothing that remembers "
+                "(feedback=none)"
+            )
 
     def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
         """Indices of the samples, and the scale."""

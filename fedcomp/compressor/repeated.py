@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from fedcomp.compressor.check import check_count
-from fedcomp.compressor.contract import Codec, Sized, Summing
+from fedcomp.compressor.contract import Codec, Rememberable, Sized, Summing
 from fedcomp.keys import Key
 from fedcomp.wire import Common, Field, Payload, WireError
 
@@ -56,6 +56,11 @@ class Repeated:
         """Raise ValueError if the codec cannot send vectors of `dim` entries."""
         if isinstance(self.codec, Sized):
             self.codec.check_dim(dim)
+
+    def check_memory(self, dim: int) -> None:
+        """Raise ValueError if a memory of what one message leaves out would grow without end."""
+        if isinstance(self.codec, Rememberable):
+            self.codec.check_memory(dim)
 
     def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
         """The R messages, the fields of message r called `<r>/<name>`."""

@@ -209,7 +209,7 @@ def _rates(group: Group, prefix: str) -> dict[str, Mean]:
 
 
 def _holds(flat: dict[str, object], term: str) -> bool:
-    """Whether `key=value` holds: a part's name, a number as a number, anything else as written, in any case."""
+    """Whether `key=value` holds: a part's name, a number as a number, else as written (null: not set), in any case."""
     key, _, wanted = (part.strip() for part in term.partition("="))
     if f"{key}._target_" in flat:
         return part_name(flat[f"{key}._target_"]) == wanted
@@ -217,4 +217,4 @@ def _holds(flat: dict[str, object], term: str) -> bool:
     try:
         return float(str(value)) == float(wanted)
     except ValueError:
-        return value is not None and show_value(value).lower() == wanted.lower()
+        return key in flat and show_value(value).lower() == wanted.lower()

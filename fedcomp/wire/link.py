@@ -50,7 +50,9 @@ class Link:
         num, bits, paper = payload.num_rows, payload.total_bits, _paper_bits(payload)
         self.ledger.add("downlink", bits * (num - 1), paper * (num - 1))
         if coded and not isinstance(bits, int):
-            raise ValueError("relaying by XOR needs messages of one length: relay each as it is (relay=plain)")
+            raise ValueError(
+                "relaying by XOR needs messages of one length: relay each as it is (algorithm.relay=plain)"
+            )
         others = paper * (num - 1) // num
         self.ledger.add("broadcast", bits * (num - 1) // num if coded or num == 1 else bits, others)
         return self._pass_on(payload, coded)

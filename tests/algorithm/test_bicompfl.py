@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -15,8 +15,12 @@ from fedcomp.algorithm.mask_estimate import MaskEstimate
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.mrc.thresholds import quantised
+from fedcomp.compressor.mrc_quantiser import MRCQuantiser
 from fedcomp.compressor.mrc_sign import MRCSign
+from fedcomp.compressor.sign import Sign
+from fedcomp.compressor.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger, Link, Payload, WireLink
 from tests.conformance import world
@@ -153,6 +157,30 @@ def test_a_mixed_prior_is_the_plain_one_in_the_first_round() -> None:
     assert later["mrc/lambda"].min() < 1
 
 
+def test_a_prior_is_mixed_where_parts_have_arrived() -> None:
+    """From the second round on, at both ends alike, though it takes as many rounds as clients until all parts came."""
+    algorithm = BiCompFLPR(client=SCORES, block=3, split_downlink=True, optimise_prior=True)
+    codes = []
+    for link in (Link, WireLink):
+        sim = world.simulation(algorithm, link=link, participation=world.FULL)
+        state, lambdas = sim.init(), []
+        for index in range(3):
+            state, _, metrics = sim.round(index, state, Ledger())
+            lambdas.append(float(metrics["mrc/lambda"].min()))
+        assert lambdas[0] == 1
+        assert max(lambdas[1:]) < 1
+        codes.append(state.codes)
+    assert torch.equal(*codes)
+
+
+def test_parts_need_as_many_blocks_as_clients_the_ragged_one_included() -> None:
+    """39 parameters, 7 clients: blocks of 6 are 7, of 8 only 5."""
+    first_round(BiCompFLPR(client=SCORES, block=6, split_downlink=True))
+    line = "algorithm.split_downlink needs a block for each of 7 clients: 39 parameters make 5 of algorithm.block=8"
+    with pytest.raises(ValueError, match=line):
+        first_round(BiCompFLPR(client=SCORES, block=8, split_downlink=True))
+
+
 def test_masks_of_a_coded_run_learn_as_far_as_plain_ones() -> None:
     """Through the code the toy's classes are learnt too: expected masks lose a good part of the first loss."""
     for algorithm in (BiCompFLGR(client=SCORES, block=4), BiCompFLPR(client=SCORES, block=4)):
@@ -175,11 +203,46 @@ def test_estimates_are_read_alike_as_floats_and_thresholds() -> None:
         assert not estimate.known(estimate.first(theta0)).any()
 
 
+@pytest.mark.parametrize(
+    "algorithm", [BiCompFLGR(client=SCORES, reconstruct=True), BiCompFLPR(client=SCORES), BiCompFLGR(client=SCORES)]
+)
+def test_affine_probabilities_are_so_at_the_server_too(algorithm: Any) -> None:
+    """theta = c + (1 - 2 c) mean of one sample a client."""
+    _, clip, _ = first_round(algorithm)
+    _, affine, _ = first_round(replace(algorithm, form="affine", clamp=0.1))
+    for state, low in ((clip, 0.0), (affine, 0.1)):
+        mean = (state.theta - low) / (1 - 2 * low) * NUM
+        assert torch.allclose(mean, mean.round(), atol=1e-5)
+        assert (float(state.theta.min()), float(state.theta.max())) == pytest.approx((low, 1 - low))
+
+
 def test_a_relayed_step_is_the_mean_of_signs_of_one_size() -> None:
     sim, state, _ = first_round(BiCompFLCFL(Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(MRCSign(block=4))))
     steps = (state.theta - sim.init().theta) * NUM / 0.005
     assert torch.allclose(steps, steps.round(), atol=2e-3)
     assert int(steps.abs().max().round()) <= NUM
+
+
+@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
+def test_only_messages_of_one_length_are_mixed(module: Any) -> None:
+    for codec in (MRCSign(scale="mean_abs"), Sign(), Dense(), TopK(0.2, "index")):
+        world.simulation(
+            BiCompFLCFL(SCORES, ServerSgd(), Compressor(codec), "xor"), module, participation=world.FULL
+        ).init()
+    for codec in (MRCQuantiser(), TopK(0.2, "rice")):
+        sim = world.simulation(
+            BiCompFLCFL(SCORES, ServerSgd(), Compressor(codec), "xor"), module, participation=world.FULL
+        )
+        with pytest.raises(
+            ValueError, match=r"algorithm.relay=xor needs messages of one length.*algorithm.relay=plain"
+        ):
+            sim.init()
+
+
+@pytest.mark.parametrize("algorithm", [BiCompFLGR, BiCompFLCFL])
+def test_that_all_take_part_is_no_option(algorithm: Any) -> None:
+    assert algorithm.full_participation
+    assert "full_participation" not in {field.name for field in fields(algorithm)}
 
 
 @pytest.mark.parametrize(

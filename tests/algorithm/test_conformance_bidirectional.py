@@ -61,7 +61,14 @@ CASES = [
     ),
     AlgorithmCase(
         "bicompfl_cfl-memory",
-        BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, scale="mean_abs"), ErrorFeedback()), "xor"),
+        BiCompFLCFL(SGD, STEP, Compressor(MRCSign(block=8, value=0.05), ErrorFeedback()), "xor"),
+        None,
+        world.with_batch_norm,
+        participation=world.FULL,
+    ),
+    AlgorithmCase(
+        "bicompfl_cfl-ef21",
+        BiCompFLCFL(SGD, STEP, Compressor(TopK(0.2, "rice")), weights="samples", ef21=True),
         None,
         world.with_batch_norm,
         participation=world.FULL,

@@ -13,6 +13,7 @@ from fedcomp.algorithm.liec import LIEC
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.mrc_sign import MRCSign
 from fedcomp.compressor.randk import RandK
 from fedcomp.compressor.sign import Sign
 from fedcomp.compressor.spatial import Spatial
@@ -146,6 +147,11 @@ WRONG = [
 def test_errors(options, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CSER(**{"client": STEP, "server": ServerSgd(), "uplink": SIGN, "downlink": DENSE} | options)
+
+
+def test_errors_that_would_grow_are_refused_before_the_first_round() -> None:
+    with pytest.raises(ValueError, match="compressor.scale=mean_abs makes no sense with an error memory"):
+        quadratic.init(CSER(STEP, ServerSgd(), Compressor(MRCSign(scale="mean_abs")), DENSE), CLIENTS)
 
 
 @pytest.mark.parametrize("algorithm", ["cser", "liec"])

@@ -121,6 +121,20 @@ def test_a_relayed_round_in_the_ledger(relay: str) -> None:
     assert counters["paper/broadcast"] == (num - 1) * up
 
 
+@pytest.mark.parametrize("allocation", ["adaptive", "adaptive_avg"])
+def test_a_round_that_asks_for_other_blocks_in_the_ledger(allocation: str) -> None:
+    """A bit from each client, and the server's answer, a bit to each, which the paper does not count."""
+    algorithm = BiCompFLGR(client=Adam(lr=0.1, batch_size=4), block=1, allocation=allocation, longest=64, smallest=1)
+    sim, ledger = world.simulation(algorithm, participation=world.FULL), Ledger()
+    state, _, _ = sim.round(0, sim.init(), ledger)
+    assert bool(state.wanted[0])
+    counters, num = ledger.counters(), world.NUM_CLIENTS
+    up = 8 * sim.model.dim
+    assert counters["uplink"] == num * (up + 1)
+    assert (counters["downlink"], counters["broadcast"]) == (num * ((num - 1) * up + 1), num * up + 1)
+    assert (counters["paper/downlink"], counters["paper/broadcast"]) == (num * (num - 1) * up, (num - 1) * up)
+
+
 @pytest.mark.parametrize("relay", ["plain", "xor"])
 def test_a_relayed_round_of_updates_in_the_ledger(relay: str) -> None:
     algorithm, ledger = BiCompFLCFL(Sgd(lr=0.1), ServerSgd(), Compressor(MRCSign(block=8)), relay), Ledger()

@@ -9,6 +9,9 @@ from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.mrc_quantiser import MRCQuantiser
+from fedcomp.compressor.mrc_sign import MRCSign
+from fedcomp.compressor.repeated import Repeated
 from fedcomp.compressor.sign import Sign
 from fedcomp.compressor.topk import TopK
 from fedcomp.keys import Key
@@ -58,3 +61,32 @@ def test_lossless_codec_remembers_nothing() -> None:
 def test_decay_is_checked() -> None:
     with pytest.raises(ValueError, match=r"feedback.decay=0 must be in \(0, 1\]"):
         ErrorFeedback(0)
+
+
+MEAN_ABS, FEW, ENOUGH = MRCSign(scale="mean_abs"), MRCQuantiser(levels=8), MRCQuantiser(levels=9)
+"""Of `DIM` = 40 entries; the square root of twice as many is 8.9."""
+
+
+@pytest.mark.parametrize("wrap", [lambda codec: codec, Repeated], ids=["once", "repeated"])
+def test_codecs_whose_memory_would_grow_are_refused_before_the_first_round(wrap) -> None:
+    like = torch.zeros(DIM)
+    with pytest.raises(ValueError, match=r"compressor.scale=mean_abs makes no sense with an error memory.*scale=fixed"):
+        Compressor(wrap(MEAN_ABS), ErrorFeedback()).init(3, like)
+    with pytest.raises(ValueError, match=r"levels=8 are too few for an error memory: of 40 entries.*levels=9 or more"):
+        Compressor(wrap(FEW), ErrorFeedback()).init(3, like)
+    for codec in (MRCSign(), ENOUGH):
+        Compressor(wrap(codec), ErrorFeedback()).init(3, like)
+    for codec in (MEAN_ABS, FEW):
+        Compressor(wrap(codec)).init(3, like)
+
+
+def test_refused_codecs_leave_out_more_than_they_were_given() -> None:
+    x = torch.randn(1, 2000, generator=torch.Generator().manual_seed(0))
+    known = Common(Key(), torch.arange(1), (2000,))
+    left = {}
+    for codec in (MEAN_ABS, MRCQuantiser(levels=20), MRCQuantiser(levels=64)):
+        error = x - codec.decode(codec.encode(x, known, Key(("coin",))), known)
+        left[codec] = float(error.square().sum() / x.square().sum())
+    refused, few, enough = left.values()
+    assert min(refused, few) > 1.2
+    assert enough < 0.25

@@ -29,6 +29,7 @@ SETTING: dict[str, Any] = {
     "dataset": {"_target_": "fedcomp.dataset.mnist.load"},
     "model": {"_target_": "fedcomp.model.cnn.lenet5"},
     "partition": {"_target_": "fedcomp.partition.dirichlet.Dirichlet", "alpha": 0.1},
+    "participation": {"_target_": "fedcomp.participation.full.Full"},
 }
 DENSE = {"_target_": "fedcomp.compressor.dense.Dense", "precision": "float32", "feedback": "none"}
 SIGN = {"_target_": "fedcomp.compressor.sign.Sign", "feedback": "error"}
@@ -59,10 +60,14 @@ def test_tables_as_printed() -> None:
         ("label=BiCompFL | algorithm=fedavg;compressor=dense", False),
         ("label=ours", True),
         ("compressor.precision=float32", False),
+        ("downlink.k=null", True),
+        ("downlink.k=3", False),
+        ("compressor.k=null", False),
+        ("downlink.feedback=null", False),
     ],
 )
 def test_conditions(condition: str, holds: bool) -> None:
-    config = {**SETTING, "compressor": SIGN, "downlink": SIGN, "label": "Ours"}
+    config = {**SETTING, "compressor": SIGN, "downlink": {**SIGN, "k": None}, "label": "Ours"}
     assert meets(Run(Path("x"), config, 0, "finished"), condition) is holds
 
 

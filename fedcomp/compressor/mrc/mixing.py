@@ -43,13 +43,16 @@ class Mixture:
     clamp: float = 0.01
     form: str = "clip"
 
-    def best(self, q: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """[M] int64 the best k in 0, ..., 255 for posteriors q [M, D] and counts first, second [M, D]."""
+    def best(self, q: Tensor, first: Tensor, second: Tensor, mixes: Tensor) -> Tensor:
+        """[M] int64 the best k in 0, ..., 255 for posteriors q [M, D] and counts first, second [M, D].
+
+        Only entries where mixes [M, D] is true have both counts and are mixed; without any, k is 255.
+        """
         q = q.clamp(self.clamp, 1 - self.clamp).to(torch.float64)
         kinds, num = self._kinds(first, second), (self.num_first + 1) * (self.num_second + 1)
         zeros = q.new_zeros(len(q), num)
-        sums = zeros.scatter_add(1, kinds, q)
-        counts = zeros.scatter_add(1, kinds, torch.ones_like(q))
+        sums = zeros.scatter_add(1, kinds, torch.where(mixes, q, 0.0))
+        counts = zeros.scatter_add(1, kinds, mixes.to(q.dtype))
         low, high = torch.zeros(len(q), 1, device=q.device), torch.full((len(q), 1), float(STEPS), device=q.device)
         for _ in range(STEPS.bit_length()):  # f' <= 0 at low, unless that is 0; f' > 0 at high, unless that is 255
             middle = ((low + high) / 2).floor_()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -180,6 +181,20 @@ def test_adaptive_average_asks_on_either_side_and_fills_blocks_to_capacity() -> 
     assert allocation.bits.tolist() == [9]
     new = method.read(WireLink(Ledger()).broadcast(allocation, 4), 1000)
     assert new.sizes.tolist() == [244, 244, 244, 244, 24]  # 974 / 4 = 243.5, to even
+
+
+@pytest.mark.parametrize("dim", [1000, 40])
+@pytest.mark.parametrize("method", [Adaptive(longest=64), AdaptiveAverage(longest=64)])
+def test_nobody_asks_for_the_blocks_that_are_there(method, dim) -> None:
+    """Nothing diverges, and blocks are as long as they may be: only who proposes others asks."""
+    kl = torch.zeros(3, dim)
+    blocks = method.read(method.merge(method.propose(kl, 256)), dim)
+    assert method.request(kl, Blocks.fixed(dim, 8), 256).fields["flag"].data.flatten().tolist() == [1, 1, 1]
+    assert method.request(kl, blocks, 256).fields["flag"].data.flatten().tolist() == [0, 0, 0]
+    again = Blocks.of(blocks.offsets, dim)  # as a run's state brings them back
+    kl[1] = 30.0
+    asked = replace(method, two_sided=True).request(kl, again, 256)
+    assert asked.fields["flag"].data.flatten().tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize("method", [Adaptive(longest=64), AdaptiveAverage(longest=64)])

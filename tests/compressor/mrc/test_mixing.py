@@ -32,7 +32,7 @@ def _every(q: Tensor, first: Tensor, second: Tensor) -> Tensor:
 def test_the_best_code_is_the_best_of_all() -> None:
     held = _held(6, 700)
     objective = _every(*held)
-    best = MIXTURE.best(*held)
+    best = MIXTURE.best(*held, torch.ones(6, 700, dtype=torch.bool))
     assert best.unique().numel() > 3
     at_best = objective.gather(0, best[None])[0]
     assert torch.allclose(at_best, objective.amin(0), rtol=1e-12)
@@ -40,12 +40,21 @@ def test_the_best_code_is_the_best_of_all() -> None:
     assert (objective[2:] - 2 * objective[1:-1] + objective[:-2] > -1e-9).all()  # convex
 
 
+def test_only_what_is_mixed_decides() -> None:
+    q, first, second = _held(6, 700)
+    mixes = torch.arange(700).expand(6, -1) % 3 == 0
+    alone = [each[:, ::3] for each in (q, first, second)]
+    assert torch.equal(MIXTURE.best(q, first, second, mixes), MIXTURE.best(*alone, mixes[:, ::3]))
+    assert MIXTURE.best(q, first, second, torch.zeros_like(mixes)).tolist() == [STEPS] * 6
+
+
 def test_the_ends() -> None:
     first, second = torch.tensor([[10, 0, 5, 5]]), torch.tensor([[0, 1, 1, 0]])
-    assert MIXTURE.best(first / 10, first, second).tolist() == [255]
-    assert MIXTURE.best(second.float(), first, second).tolist() == [0]
+    everywhere = torch.ones(1, 4, dtype=torch.bool)
+    assert MIXTURE.best(first / 10, first, second, everywhere).tolist() == [255]
+    assert MIXTURE.best(second.float(), first, second, everywhere).tolist() == [0]
     alike = torch.tensor([[10, 0]])
-    assert 0 <= int(MIXTURE.best(torch.tensor([[0.3, 0.3]]), alike, alike // 10)) <= 255
+    assert 0 <= int(MIXTURE.best(torch.tensor([[0.3, 0.3]]), alike, alike // 10, everywhere[:, :2])) <= 255
 
 
 @pytest.mark.parametrize("bits", [8, 16, 32])

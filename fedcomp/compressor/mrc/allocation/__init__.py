@@ -2,7 +2,7 @@
 
 from fedcomp.compressor.mrc.allocation.adaptive import Adaptive
 from fedcomp.compressor.mrc.allocation.adaptive_average import AdaptiveAverage
-from fedcomp.compressor.mrc.allocation.contract import Allocation, Changing
+from fedcomp.compressor.mrc.allocation.contract import Allocation, Changing, decided, decision
 from fedcomp.compressor.mrc.allocation.fixed import Fixed
 
-__all__ = ["Adaptive", "AdaptiveAverage", "Allocation", "Changing", "Fixed"]
+__all__ = ["Adaptive", "AdaptiveAverage", "Allocation", "Changing", "Fixed", "decided", "decision"]

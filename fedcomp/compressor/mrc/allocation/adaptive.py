@@ -7,7 +7,8 @@ boundaries, rounded up, over those that have one; one that is not above the last
 
 New blocks are asked for where rho = mean over blocks of min(100, kappa / KL) exceeds phi; with `two_sided` also where
 it is below 1 / phi. KLMS takes the mean over all clients, which no server can know; here each client says in one bit
-whether its own rho is out of bounds, and the majority decides. Not copied: KLMS's first block is one entry too long.
+whether its own rho is out of bounds, and the majority decides. A client whose own proposal would be the present blocks,
+as where all are of `longest`, does not ask. Not copied: KLMS's first block is one entry too long.
 
 Shape legend: M clients, D entries, B blocks.
 """
@@ -58,9 +59,14 @@ class Adaptive:
         return Blocks.fixed(dim, self.size, device)
 
     def request(self, kl: Tensor, blocks: Blocks, num_candidates: int) -> Payload:
-        """One bit a client: whether its rho is out of bounds."""
-        ratio = (math.log(num_candidates) / blocks.sums(kl)).clamp_(max=MOST_RATIO).nan_to_num_(MOST_RATIO).mean(1)
-        return flags((ratio > self.phi) | (ratio < 1 / self.phi) if self.two_sided else ratio > self.phi)
+        """One bit a client: whether its rho is out of bounds, and other blocks would help; reads back to see that."""
+        capacity = math.log(num_candidates)
+        ratio = (capacity / blocks.sums(kl)).clamp_(max=MOST_RATIO).nan_to_num_(MOST_RATIO).mean(1)
+        wish = (ratio > self.phi) | (ratio < 1 / self.phi) if self.two_sided else ratio > self.phi
+        asking, present = wish.nonzero()[:, 0], blocks.offsets.cpu().numpy()
+        for client, row in zip(asking.tolist(), kl[asking].cpu().numpy(), strict=True):
+            wish[client] = not np.array_equal(boundaries(row, capacity, self.longest), present)
+        return flags(wish)
 
     def wanted(self, flags: Payload) -> bool:
         """Whether enough clients asked for new blocks."""

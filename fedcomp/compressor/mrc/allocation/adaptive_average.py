@@ -49,10 +49,11 @@ class AdaptiveAverage:
         return Blocks.fixed(dim, self.size, device)
 
     def request(self, kl: Tensor, blocks: Blocks, num_candidates: int) -> Payload:
-        """One bit a client: whether its mean divergence of a block is off by more than phi."""
+        """One bit a client: whether its mean divergence of a block is off by more than phi, and not by these bounds."""
         ratio = kl.sum(1, dtype=torch.float64) / blocks.num / math.log(num_candidates)
         low = ratio < 1 / self.phi
-        return flags((ratio > self.phi) | low if self.two_sided else low)
+        others = self._sizes(kl, num_candidates).clamp_(max=kl.shape[1]) != blocks.longest
+        return flags(others & ((ratio > self.phi) | low if self.two_sided else low))
 
     def wanted(self, flags: Payload) -> bool:
         """Whether enough clients asked for another size."""
@@ -60,8 +61,7 @@ class AdaptiveAverage:
 
     def propose(self, kl: Tensor, num_candidates: int) -> Payload:
         """The size that would fill each client's blocks to capacity; the longest where nothing diverges."""
-        size = math.log(num_candidates) * kl.shape[1] / kl.sum(1, dtype=torch.float64)
-        return self._message(size.clamp_(self.smallest, self.longest).round_().to(torch.int64))
+        return self._message(self._sizes(kl, num_candidates))
 
     def merge(self, proposals: Payload) -> Payload:
         """The mean of the clients' sizes, rounded."""
@@ -72,6 +72,11 @@ class AdaptiveAverage:
         """Blocks of the size that was sent."""
         (sizes,) = allocation.expect(size=1)
         return Blocks.fixed(dim, int(sizes[0, 0]) + 1, device)
+
+    def _sizes(self, kl: Tensor, num_candidates: int) -> Tensor:
+        """[M] int64 what each client proposes."""
+        size = math.log(num_candidates) * kl.shape[1] / kl.sum(1, dtype=torch.float64)
+        return size.clamp_(self.smallest, self.longest).round_().to(torch.int64)
 
     def _message(self, sizes: Tensor) -> Payload:
         coding = Unsigned(bits_for(self.longest), self.longest)

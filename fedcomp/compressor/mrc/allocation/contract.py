@@ -3,6 +3,7 @@
 A round with the divergences kl [M, D] that the clients know goes
 
     flags      = request(kl, blocks)              up, one bit a client; the server decides by `wanted`
+    decision(wanted(flags))                       down to all, one bit, which the paper does not count
     proposals  = propose(kl)                      up, in the next round, only if wanted
     allocation = merge(proposals)                 down to all
     blocks     = read(allocation, dim, device)    at every end
@@ -66,6 +67,18 @@ class Changing(Allocation, Protocol):
 def flags(wish: Tensor) -> Payload:
     """One bit a client from wish [M] bool."""
     return Payload({"flag": Field(wish[:, None].to(torch.uint8), Unsigned(1))})
+
+
+def decision(wanted: bool, device: torch.device | str = "cpu") -> Payload:
+    """One row, one bit for all clients: whether they shall propose new blocks in the next round."""
+    again = torch.full((1, 1), wanted, dtype=torch.uint8, device=device)
+    return Payload({"again": Field(again, Unsigned(1))}, paper_bits=0)
+
+
+def decided(message: Payload) -> Tensor:
+    """[1] bool what the server decided."""
+    (again,) = message.expect(again=1)
+    return again[:, 0] > 0
 
 
 def enough(message: Payload, vote: str) -> bool:
