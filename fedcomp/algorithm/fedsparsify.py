@@ -161,7 +161,7 @@ class FedSparsify:
             ends = [step > 0 and step % steps == 0 for steps in per_epoch[:rows]]
             if any(ends):
                 chosen = torch.tensor(ends, device=theta.device)[:, None]
-                own.copy_(torch.where(chosen, _largest(weights, kept), own))
+                own.copy_(torch.where(chosen, _largest(weights * own, kept), own))
             part.put_(theta, weights * own)
             plain = data.gradient(theta, batch, step)
             return Gradient(part.put(plain.grad, part.take(plain.grad) * own), plain.loss, plain.stats)
