@@ -27,6 +27,7 @@ from fedcomp.algorithm.running_stats import gather, gather_stats, send, send_sta
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
 from fedcomp.cohort import Cohort
 from fedcomp.compressor.check import check_choice, check_count
+from fedcomp.compressor.largest import largest
 from fedcomp.compressor.topk import TopK
 from fedcomp.keys import Key
 from fedcomp.tensors import WEIGHT, ParameterTensor, Part
@@ -161,7 +162,7 @@ class FedSparsify:
             ends = [step > 0 and step % steps == 0 for steps in per_epoch[:rows]]
             if any(ends):
                 chosen = torch.tensor(ends, device=theta.device)[:, None]
-                own.copy_(torch.where(chosen, _largest(weights * own, kept), own))
+                own.copy_(torch.where(chosen, own & _largest(weights * own, kept), own))
             part.put_(theta, weights * own)
             plain = data.gradient(theta, batch, step)
             return Gradient(part.put(plain.grad, part.take(plain.grad) * own), plain.loss, plain.stats)
@@ -170,9 +171,8 @@ class FedSparsify:
 
 
 def _largest(weights: Tensor, kept: int) -> Tensor:
-    """[M, d] bool: the k largest |w| of each row; of equal ones, some."""
-    places = weights.abs().topk(kept, dim=1, sorted=False).indices
-    return torch.zeros_like(weights, dtype=torch.bool).scatter_(1, places, True)
+    """[M, d] bool: the k largest |w| of each row; of equal ones the first."""
+    return torch.zeros_like(weights, dtype=torch.bool).scatter_(1, largest(weights.abs(), kept), True)
 
 
 def _matrices(tensors: tuple[ParameterTensor, ...]) -> Part:
