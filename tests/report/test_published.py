@@ -29,6 +29,7 @@ SETTING: dict[str, Any] = {
     "dataset": {"_target_": "fedcomp.dataset.mnist.load"},
     "model": {"_target_": "fedcomp.model.cnn.lenet5"},
     "partition": {"_target_": "fedcomp.partition.dirichlet.Dirichlet", "alpha": 0.1},
+    "participation": {"_target_": "fedcomp.participation.full.Full"},
 }
 DENSE = {"_target_": "fedcomp.compressor.dense.Dense", "precision": "float32", "feedback": "none"}
 SIGN = {"_target_": "fedcomp.compressor.sign.Sign", "feedback": "error"}
