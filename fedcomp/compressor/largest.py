@@ -1,4 +1,4 @@
-"""The k largest entries of every row, the same ones on every device. Shape legend: M rows, D entries, k of them chosen."""
+"""The k largest entries of every row, the same ones on every device. Shape legend: M rows, D entries, k chosen."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ class Payload:
 
     Attributes:
         fields: by name, in the order in which they are sent.
-        paper_bits: bits a row as the method's paper counts them, where it counts otherwise; None: the true ones of the fields that
-            are `on_paper`.
+        paper_bits: bits a row as the method's paper counts them, where it counts otherwise; None: the true ones of the
+            fields that are `on_paper`.
     """
 
     fields: Mapping[str, Field]
