@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-
 from fedcomp.wire.ledger import Ledger
 from fedcomp.wire.packing import layout, pack, unpack
 from fedcomp.wire.payload import Payload
