@@ -97,7 +97,7 @@ class FedMRN:
         try:
             _ = self.codec  # it checks its own options
         except ValueError as error:
-            raise ValueError(f"algorithm.{error}") from error
+            raise ValueError(str(error).replace("compressor.", "algorithm.")) from error
 
     @property
     def codec(self) -> MaskedNoise:

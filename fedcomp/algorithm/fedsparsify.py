@@ -28,6 +28,7 @@ from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, Loca
 from fedcomp.cohort import Cohort
 from fedcomp.compressor.check import check_choice, check_count
 from fedcomp.compressor.largest import largest
+from fedcomp.compressor.places import POSITIONS
 from fedcomp.compressor.topk import TopK
 from fedcomp.keys import Key
 from fedcomp.tensors import WEIGHT, ParameterTensor, Part
@@ -82,7 +83,7 @@ class FedSparsify:
         check_count("algorithm.every", self.every)
         if not isinstance(self.start, int) or self.start < 0:
             raise ValueError(f"algorithm.start={self.start} must be a round, 0 or later")
-        _ = self._codec(1)
+        check_choice("algorithm.positions", self.positions, POSITIONS)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedSparsifyState:
         """The model's own first weights, dense. Raises ValueError: there is nothing to prune."""

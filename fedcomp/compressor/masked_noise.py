@@ -59,11 +59,17 @@ class MaskedNoise:
     faithful: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("mask", self.mask, MASKS)
-        check_choice("noise", self.noise, NOISES)
-        check_choice("seed", self.seed, SEEDS)
+        check_choice("compressor.mask", self.mask, MASKS)
+        check_choice("compressor.noise", self.noise, NOISES)
+        check_choice("compressor.seed", self.seed, SEEDS)
         if self.alpha is not None:
-            check_positive("alpha", self.alpha, "the magnitude of the noise, in units of an update's entries")
+            check_positive(
+                "compressor.alpha", self.alpha, "the magnitude of the noise, in units of an update's entries"
+            )
+            if self.alpha < SMALLEST:
+                raise ValueError(
+                    f"compressor.alpha={self.alpha} must be at least {SMALLEST}, below which noise is not told from 0"
+                )
 
     @property
     def magnitude(self) -> float:

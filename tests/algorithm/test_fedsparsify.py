@@ -104,6 +104,7 @@ def test_a_majority_keeps_what_half_of_the_clients_kept() -> None:
     [
         ({"sparsity": 1.0}, r"algorithm.sparsity=1.0 must be in \[0, 1\)"),
         ({"schedule": "cubic"}, "algorithm.schedule=cubic must be one of constant, progressive"),
+        ({"positions": "foo"}, "algorithm.positions=foo must be one of auto, index, bitmap, rice"),
         ({"merge": "max"}, "algorithm.merge=max must be one of mean, majority"),
         ({"every": 0}, "algorithm.every=0 must be a whole number"),
     ],
