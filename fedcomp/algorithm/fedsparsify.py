@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.local_training import training_metrics
 from fedcomp.algorithm.running_stats import gather, gather_stats, send, send_stats
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
 from fedcomp.cohort import Cohort
@@ -114,7 +115,7 @@ class FedSparsify:
         stats = gather_stats(local.stats, cohort, ctx)
         theta = part.rest.put(part.put(start, merged), dense)
         metrics = {
-            "train/loss": local.loss,
+            **training_metrics(replace(local, theta=local.theta - start)),
             "model/sparsity": (part.take(local.theta) == 0).to(torch.float32).mean(1),
             "model/zeros": (merged == 0).to(torch.float32).mean(),
         }
