@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +21,7 @@ def largest(size: Tensor, k: int) -> Tensor:
     threshold = values.amin(1, keepdim=True)
     least = values == threshold
     nth = least.cumsum(1, dtype=torch.int32)
-    rows = (nth[:, -1] > 1).nonzero()[:, 0] if size.device.type == "cpu" else slice(None)
+    rows = np.flatnonzero(nth[:, -1].numpy() > 1) if size.device.type == "cpu" else slice(None)
     first = torch.searchsorted((size[rows] == threshold[rows]).cumsum(1, dtype=torch.int32), nth[rows])
     places[rows] = torch.where(least[rows], first, places[rows])
     return places.masked_fill_(least & (nth == nth[:, -1:]), dim).sort(dim=1).values[:, :k].contiguous()
