@@ -4,10 +4,10 @@ D. Stripelis, U. Gupta, G. Ver Steeg, J. L. Ambite, "Federated progressive spars
 (arXiv:2204.12430); as FedMRN's table 1 compares with it, at 97 % sparsity.
 
 Weights are pruned, not updates: after every local epoch the smallest |w| over all weight matrices together are set to
-zero and stay so until the round's end (masked gradients); after the last epoch the client sends the k weights that are
-left, with their places, and everything else (biases, normalisation) dense. The server averages the sparse models,
-or, with `merge: majority`, only the weights that at least floor(M / 2) clients kept. Its model is the union of the
-clients', so it goes down dense. FedMRN's paper counts 32 k bits; the places are counted here.
+zero and stay so until the round's end, whatever momenta make of them; after the last epoch the client sends the k
+weights that are left, with their places, and everything else (biases, normalisation) dense. The server averages the
+sparse models, or, with `merge: majority`, only the weights that at least floor(M / 2) clients kept. Its model is the
+union of the clients', so it goes down dense. FedMRN's paper counts 32 k bits; the places are counted here.
 
 The schedule of the sparsity over rounds t = 0, ..., T is s_t = s_T + (s_0 - s_T) (1 - (F floor(t / F) - t_0) /
 (T - t_0))^3 (the official test script; its trainer has another), or constant; FedMRN says only "97 %".
