@@ -25,6 +25,7 @@ from fedcomp.keys import Key
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
 from fedcomp.model.contract import Learnt, Measured, tensors_of
+from fedcomp.options import check_flags, word_for_number
 from fedcomp.partition.contract import check_enough, check_parts
 from fedcomp.simulation.capture import CudaGraphs, can_capture
 from fedcomp.simulation.local import Shards
@@ -56,7 +57,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         train = dataset.inputs(dataset.train)
         model = build_model(factory, key.fold("model"), *sizes, train, config.precision.name)
     except TypeError as error:  # a user's factory that does not take its own config's options
-        raise _own_line(error, str(config.model.get("_target_"))) from error
+        raise _own_line(error, config.model) from error
 
     participation = build(config.participation)
     participation.check(config.num_clients)
@@ -81,7 +82,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         try:
             algorithm = algorithm(**{name: make() for name, make in offered.items() if name in wanted})
         except TypeError as error:  # an option that this algorithm does not have
-            raise _own_line(error, str(config.algorithm.get("_target_"))) from error
+            raise _own_line(error, config.algorithm) from error
 
     _check_participation(algorithm, participation, config)
     _check_samples(algorithm, dataset, config)
@@ -154,12 +155,13 @@ def build(node: Any) -> Any:
     """What a config node describes.
 
     Raises:
-        ValueError: the part refuses its options; its own line, without Hydra's wrapping.
+        ValueError: the part refuses its options; its own line, without Hydra's wrapping. Or a switch is given a word.
     """
+    check_flags(node)
     try:
         return instantiate(node, _convert_="all")
     except InstantiationException as error:
-        raise _own_line(error, str(node.get("_target_"))) from error
+        raise _own_line(error, node) from error
 
 
 def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
@@ -168,7 +170,8 @@ def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
     feedback = _named("feedback", options.pop("feedback", "none"), FEEDBACKS, group)
     estimator = _named("estimator", options.pop("estimator", "weighted_sum"), ESTIMATORS, group)
     try:
-        return Compressor(build(OmegaConf.create(options)), feedback, estimator)
+        codec = OmegaConf.create({group: options})[group]  # which knows its options' full names
+        return Compressor(build(codec), feedback, estimator)
     except ValueError as error:
         raise ValueError(str(error).replace("compressor.", f"{group}.")) from error
 
@@ -181,15 +184,16 @@ def _named(part: str, choice: Any, known: Mapping[str, Any], group: str) -> Any:
     return known[choice]
 
 
-def _own_line(error: Exception, target: str) -> ValueError:
-    """The innermost ValueError's own message; what Python says of a wrong argument otherwise."""
+def _own_line(error: Exception, node: DictConfig) -> ValueError:
+    """The innermost ValueError's own message; otherwise the word for a number, or what Python says of an argument."""
     inner: BaseException = error
     while inner.__cause__ is not None:
         inner = inner.__cause__
     if isinstance(inner, ValueError):
         return ValueError(str(inner))
+    word = word_for_number(node) if isinstance(inner, TypeError) else None
     reason = str(inner).strip().split("\n")[0]
-    return ValueError(f"cannot build {target}: {type(inner).__name__}: {reason}")
+    return ValueError(word or f"cannot build {node.get('_target_')}: {type(inner).__name__}: {reason}")
 
 
 def _check_learns(algorithm: Any, model: Learnt, config: DictConfig) -> None:

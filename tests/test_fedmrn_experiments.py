@@ -21,9 +21,9 @@ COMPARED = ("fedavg", "fedpm", "fedsparsify", "signsgd", "topk", "terngrad", "dr
 
 
 @cache
-def _config(experiment: str, *parts: tuple[str, str]) -> dict[str, Any]:
+def _config(experiment: str, *parts: tuple[str, str], changes: tuple[str, ...] = ()) -> dict[str, Any]:
     schema.register()
-    overrides = [f"{PART.format(part)}={choice}" for part, choice in parts]
+    overrides = [f"{PART.format(part)}={choice}" for part, choice in parts] + list(changes)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("train", [f"experiment=fedmrn/{experiment}", *overrides])
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True, enum_to_str=True)
@@ -49,6 +49,33 @@ def test_a_method_is_its_row(method: str) -> None:
     assert (client["epochs"], client["batch_size"], client["steps"]) == (10, 64, None)
     assert client["lr"] == {"fedmrn": 0.1, "fedmrns": 0.1, "fedpm": 0.1}.get(method, 0.03)
     assert (config["num_clients"], config["participation"]["num_participants"], config["rounds"]) == (100, 10, 100)
+
+
+@pytest.mark.parametrize(
+    ("method", "change"),
+    [
+        ("fedavg", "num_clients=99"),
+        ("fedavg", "participation.num_participants=9"),
+        ("fedavg", "participation=full"),
+        ("fedavg", "partition.variant=random"),
+        ("fedmrn", "algorithm.alpha=0.02"),
+        ("fedmrn", "algorithm.ramp=0.5"),
+        ("fedmrn", "algorithm.power=2"),
+        ("fedmrn", "algorithm.mask_batchnorm=true"),
+        ("fedmrn", "compressor@downlink=sign"),
+        ("fedmrns", "algorithm.alpha=0.01"),
+        ("fedsparsify", "algorithm.sparsity=0.9"),
+        ("signsgd", "compressor=sign"),
+        ("terngrad", "compressor@downlink=sign"),
+        ("topk", "compressor.fraction=0.01"),
+        ("drive", "compressor.scale=unbiased"),
+        ("eden", "compressor.bits=4"),
+        ("eden", "compressor@downlink=sign"),
+    ],
+)
+def test_what_is_changed_is_no_printed_row(method: str, change: str) -> None:
+    """Whatever its label still says."""
+    assert not _rows(_config("table1", ("method", method), changes=(change,)))
 
 
 @pytest.mark.parametrize(

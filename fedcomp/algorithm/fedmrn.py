@@ -62,7 +62,8 @@ class FedMRN:
     Attributes:
         client: trains u. server: steps along the mean masked noise. downlink: carries the model or the step.
         mask, noise, alpha, seed: see compressor/masked_noise.py.
-        sm: draw masks (stochastic masking); false: the noise that points the same way as u.
+        sm: draw masks (stochastic masking); false: the noise that points the same way as u (nothing in training where
+            u = 0; of signed masks the bit that is sent has no such value: it says -1 there).
         pm: mask a growing share of the entries (progressive masking); false: all of them in every step.
         ramp: share of the local steps after which all entries are masked, in (0, 1].
         power: p = (tau / (ramp S)) ** power, above 0.
@@ -97,7 +98,7 @@ class FedMRN:
         try:
             _ = self.codec  # it checks its own options
         except ValueError as error:
-            raise ValueError(f"algorithm.{error}") from error
+            raise ValueError(str(error).replace("compressor.", "algorithm.")) from error
 
     @property
     def codec(self) -> MaskedNoise:
@@ -152,12 +153,12 @@ class FedMRN:
         """
         ratio = u / noise
         clipped = None if share is None else ratio.clamp(self.codec.low, 1.0)
-        if not self.sm:
-            bits = (ratio > 0).to(torch.float32)
-        else:
+        if self.sm:
             chance = self.codec.share(ratio).clamp_(max=1.0)
             bits = drawn(chance if share is None else chance.mul_(share), draws)
-        value = bits if self.mask == "binary" else bits.mul_(2.0).sub_(1.0)
+            value = bits if self.mask == "binary" else bits.mul_(2.0).sub_(1.0)
+        else:
+            value = torch.sign(ratio).clamp_(min=self.codec.low)
         if share is not None and clipped is not None:
             masked = drawn(share, draws)
             value = value.mul_(masked).add_(clipped.mul_(1.0 - masked))

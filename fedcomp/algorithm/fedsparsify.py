@@ -4,10 +4,10 @@ D. Stripelis, U. Gupta, G. Ver Steeg, J. L. Ambite, "Federated progressive spars
 (arXiv:2204.12430); as FedMRN's table 1 compares with it, at 97 % sparsity.
 
 Weights are pruned, not updates: after every local epoch the smallest |w| over all weight matrices together are set to
-zero and stay so until the round's end (masked gradients); after the last epoch the client sends the k weights that are
-left, with their places, and everything else (biases, normalisation) dense. The server averages the sparse models,
-or, with `merge: majority`, only the weights that at least floor(M / 2) clients kept. Its model is the union of the
-clients', so it goes down dense. FedMRN's paper counts 32 k bits; the places are counted here.
+zero and stay so until the round's end, whatever momenta make of them; after the last epoch the client sends the k
+weights that are left, with their places, and everything else (biases, normalisation) dense. The server averages the
+sparse models, or, with `merge: majority`, only the weights that at least floor(M / 2) clients kept. Its model is the
+union of the clients', so it goes down dense. FedMRN's paper counts 32 k bits; the places are counted here.
 
 The schedule of the sparsity over rounds t = 0, ..., T is s_t = s_T + (s_0 - s_T) (1 - (F floor(t / F) - t_0) /
 (T - t_0))^3 (the official test script; its trainer has another), or constant; FedMRN says only "97 %".
@@ -23,10 +23,13 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.local_training import training_metrics
 from fedcomp.algorithm.running_stats import gather, gather_stats, send, send_stats
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
 from fedcomp.cohort import Cohort
 from fedcomp.compressor.check import check_choice, check_count
+from fedcomp.compressor.largest import largest
+from fedcomp.compressor.places import POSITIONS
 from fedcomp.compressor.topk import TopK
 from fedcomp.keys import Key
 from fedcomp.tensors import WEIGHT, ParameterTensor, Part
@@ -81,7 +84,7 @@ class FedSparsify:
         check_count("algorithm.every", self.every)
         if not isinstance(self.start, int) or self.start < 0:
             raise ValueError(f"algorithm.start={self.start} must be a round, 0 or later")
-        _ = self._codec(1)
+        check_choice("algorithm.positions", self.positions, POSITIONS)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedSparsifyState:
         """The model's own first weights, dense. Raises ValueError: there is nothing to prune."""
@@ -112,7 +115,7 @@ class FedSparsify:
         stats = gather_stats(local.stats, cohort, ctx)
         theta = part.rest.put(part.put(start, merged), dense)
         metrics = {
-            "train/loss": local.loss,
+            **training_metrics(replace(local, theta=local.theta - start)),
             "model/sparsity": (part.take(local.theta) == 0).to(torch.float32).mean(1),
             "model/zeros": (merged == 0).to(torch.float32).mean(),
         }
@@ -161,7 +164,7 @@ class FedSparsify:
             ends = [step > 0 and step % steps == 0 for steps in per_epoch[:rows]]
             if any(ends):
                 chosen = torch.tensor(ends, device=theta.device)[:, None]
-                own.copy_(torch.where(chosen, _largest(weights, kept), own))
+                own.copy_(torch.where(chosen, own & _largest(weights * own, kept), own))
             part.put_(theta, weights * own)
             plain = data.gradient(theta, batch, step)
             return Gradient(part.put(plain.grad, part.take(plain.grad) * own), plain.loss, plain.stats)
@@ -170,9 +173,8 @@ class FedSparsify:
 
 
 def _largest(weights: Tensor, kept: int) -> Tensor:
-    """[M, d] bool: the k largest |w| of each row; of equal ones, some."""
-    places = weights.abs().topk(kept, dim=1, sorted=False).indices
-    return torch.zeros_like(weights, dtype=torch.bool).scatter_(1, places, True)
+    """[M, d] bool: the k largest |w| of each row; of equal ones the first."""
+    return torch.zeros_like(weights, dtype=torch.bool).scatter_(1, largest(weights.abs(), kept), True)
 
 
 def _matrices(tensors: tuple[ParameterTensor, ...]) -> Part:

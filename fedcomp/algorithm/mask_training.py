@@ -82,9 +82,8 @@ class MaskTraining:
         """
 
         def train(data: LocalData, theta: Tensor, stats: Tensor, *memory: Tensor) -> LocalResult:
-            scores = part.put(
-                weights.expand(theta.shape), torch.logit(part.take(theta).clamp(self.clamp, 1 - self.clamp))
-            )
+            rest = weights.to(theta.dtype).expand(theta.shape)  # in what the clients compute in
+            scores = part.put(rest, torch.logit(part.take(theta).clamp(self.clamp, 1 - self.clamp)))
             key = ctx.coin("masks")
             hook = self._hook(data, weights, part, key)
             if memory:

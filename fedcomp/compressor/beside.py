@@ -35,10 +35,10 @@ class Beside(Compressor):
         return super().init(num_senders, self.part.take(like))
 
     def encode(self, x: Tensor, memory: Memory, cohort: Cohort, common: Common, coin: Key) -> tuple[Payload, Memory]:
-        """The codec's fields, and `beside`, the other columns."""
+        """The codec's fields, and `beside`, the other columns, which papers leave out of their counts."""
         payload, memory = super().encode(self.part.take(x), memory, cohort, self._known(common), coin)
         assert "beside" not in payload.fields, "a codec has a field called beside"
-        fields = {**payload.fields, "beside": Field(self.part.rest.take(x).contiguous(), Float())}
+        fields = {**payload.fields, "beside": Field(self.part.rest.take(x).contiguous(), Float(), on_paper=False)}
         return replace(payload, fields=fields), memory
 
     def estimate(self, payload: Payload, memory: Memory, cohort: Cohort, common: Common) -> tuple[Tensor, Memory]:

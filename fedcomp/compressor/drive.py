@@ -7,8 +7,8 @@ The FedMRN paper describes a as that which minimises ||x - decoded||: a = ||z||_
 randomised Hadamard transform, as in their code, but nothing is padded (`rotation.py`), and each piece has its own a.
 
 On dense vectors ||x - decoded||^2 is (1 - 2/pi) ||x||^2 with min_mse and (pi/2 - 1) ||x||^2 with unbiased. One Hadamard
-transform is no uniformly random rotation: a vector with two entries a > b other than 0 is decoded to
-((a^2 + b^2) / a, 0) by unbiased whatever the signs. Two rotations mend that.
+transform is no uniformly random rotation: of a piece whose size is a power of two, two entries a > b other than 0 are
+decoded to ((a^2 + b^2) / a, 0) by unbiased whatever the signs. Two rotations mend that.
 
 Shape legend: M senders, D entries, P pieces.
 """

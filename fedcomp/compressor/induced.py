@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedcomp.compressor.amount import amount, check_amount, check_amount_fits
 from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.largest import largest
 from fedcomp.compressor.places import POSITIONS, place_code, place_field, place_layout, read_places
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.keys import Key
@@ -64,12 +65,12 @@ class Induced:
     def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
         """Values and places of the largest, then the seed and the values of the random ones."""
         k1, k2 = self.parts(common.dim)
-        largest = x.abs().topk(k1, dim=1, sorted=False).indices.sort(dim=1).values
-        fields = {"largest": Field(x.gather(1, largest), Float())}
-        fields |= place_field(self._code(common.dim), largest, common.dim)
+        top = largest(x.abs(), k1)
+        fields = {"largest": Field(x.gather(1, top), Float())}
+        fields |= place_field(self._code(common.dim), top, common.dim)
         fields |= seed_field(self.seed, common, coin)
-        drawn = self._drawn(Payload(fields), largest, common)
-        rest = x.scatter(1, largest, 0.0)
+        drawn = self._drawn(Payload(fields), top, common)
+        rest = x.scatter(1, top, 0.0)
         return Payload(fields | {"drawn": Field(rest.gather(1, drawn), Float())}, paper_bits=32 * (k1 + k2))
 
     def decode(self, payload: Payload, common: Common) -> Tensor:

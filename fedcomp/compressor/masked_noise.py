@@ -45,7 +45,8 @@ class MaskedNoise:
         mask: binary, {0, 1}, or signed, {-1, 1}.
         noise: uniform, alpha U(-1, 1); gaussian, alpha N(0, 1); bernoulli, +-alpha with equal probability.
         alpha: magnitude of the noise, in units of u; null: 0.01 for binary masks and 0.005 for signed ones.
-        stochastic: draw the mask as above; false: m = [u n > 0] or sign(u n).
+        stochastic: draw the mask as above; false: m = [u n > 0] or sign(u n), and -1 where u = 0, for a bit has no
+            third value.
         seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
@@ -59,11 +60,17 @@ class MaskedNoise:
     faithful: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("mask", self.mask, MASKS)
-        check_choice("noise", self.noise, NOISES)
-        check_choice("seed", self.seed, SEEDS)
+        check_choice("compressor.mask", self.mask, MASKS)
+        check_choice("compressor.noise", self.noise, NOISES)
+        check_choice("compressor.seed", self.seed, SEEDS)
         if self.alpha is not None:
-            check_positive("alpha", self.alpha, "the magnitude of the noise, in units of an update's entries")
+            check_positive(
+                "compressor.alpha", self.alpha, "the magnitude of the noise, in units of an update's entries"
+            )
+            if self.alpha < SMALLEST:
+                raise ValueError(
+                    f"compressor.alpha={self.alpha} must be at least {SMALLEST}, below which noise is not told from 0"
+                )
 
     @property
     def magnitude(self) -> float:

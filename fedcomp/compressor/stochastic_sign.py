@@ -1,6 +1,6 @@
 """Stochastic sign: one bit an entry, drawn so that it is right on average.
 
-M. Safaryan, P. Richtarik, "Stochastic sign descent methods", ICML 2021, with scale `l2`; Y. Shi et al., "FedMRN", 2024,
+M. Safaryan, P. Richtarik, "Stochastic sign descent methods", ICML 2021, with scale `l2`; S. Li et al., "FedMRN", 2024,
 compare with it as "stochastic binarisation" and name no scale, which is why ours is the smallest unbiased one, `max`.
 For an entry u and a scale a, the bit is +1 with probability clip((u + a) / (2 a), 0, 1), and it is decoded to +-a.
 With c = clip(u, -a, a): the mean is c, and E||C(u) - u||^2 = sum (a^2 - c^2) + (c - u)^2; for `l2` that is

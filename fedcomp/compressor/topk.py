@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedcomp.compressor.amount import amount, check_amount, check_amount_fits
 from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.largest import largest
 from fedcomp.compressor.places import POSITIONS, place_code, place_field, place_layout, read_places, worst_bits
 from fedcomp.keys import Key
 from fedcomp.wire import Common, Field, Payload
@@ -23,7 +24,7 @@ from fedcomp.wire.coding import Float
 
 @dataclass(frozen=True)
 class TopK:
-    """Keeps the k largest entries; biased, contractive with delta = k / D.
+    """Keeps the k largest entries, of equal ones the first; biased, contractive with delta = k / D.
 
     Attributes:
         fraction: share of entries sent, in (0, 1]: k = max(1, round(fraction * D)).
@@ -76,7 +77,7 @@ class TopK:
     def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
         """The k values in the order of their places, then the places."""
         k = self.num_sent(common.dim)
-        places = x.abs().topk(k, dim=1, sorted=False).indices.sort(dim=1).values
+        places = largest(x.abs(), k)
         fields = {"values": Field(x.gather(1, places), Float())}
         return Payload(fields | place_field(self.position_code(common.dim), places, common.dim), paper_bits=32 * k)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedcomp.report.table import Column, Mean, ResultTable, Row
@@ -62,7 +63,13 @@ def cell(column: Column, mean: Mean | None, paper: Mean | None, num_seeds: int) 
 
 
 def to_rich(table: ResultTable) -> Table:
-    """For the terminal."""
+    """For the terminal: the columns that are narrow."""
+    kept = [index for index, column in enumerate(table.columns) if column.narrow]
+    rows = [
+        Row(row.group, tuple(row.means[index] for index in kept), tuple(row.paper[index] for index in kept))
+        for row in table.rows
+    ]
+    table = replace(table, columns=tuple(table.columns[index] for index in kept), rows=tuple(rows))
     return rich_table(titles(table), cells(table), len(table.settings) + 1, CAPTION)
 
 

@@ -11,6 +11,9 @@ from fedcomp.report.metrics import SPREAD, Metric, metric, qualities, recorded
 from fedcomp.report.runs import Run
 from fedcomp.tracking import units
 
+LATE = 10
+"""Evaluations at a run's end whose mean is less a matter of luck than their best."""
+
 
 @dataclass(frozen=True)
 class Mean:
@@ -52,6 +55,7 @@ class Column:
         deviation: whether the table for people shows the deviation over seeds (CSV always does).
         better: `high` or `low`, whose best value LaTeX and HTML set bold; None: neither is better.
         reached: a quantity that only runs have which reached the target.
+        narrow: whether the terminal, where width is scarce, shows it too.
     """
 
     title: str
@@ -61,6 +65,7 @@ class Column:
     deviation: bool = False
     better: str | None = None
     reached: bool = False
+    narrow: bool = True
 
 
 @dataclass(frozen=True)
@@ -164,7 +169,7 @@ def parse_target(text: str, groups: Sequence[Group]) -> Target:
 
 
 def _quality_columns(runs: Iterable[Run]) -> list[Column]:
-    """Last and best of the first quality, the last value of others, of other models' accuracies, and of spreads."""
+    """Last, best and late mean of the first quality; last of others, of other models' accuracies, and of spreads."""
     every = list(runs)
     judged = qualities(every)
     also = [metric(key) for key in recorded(every) if key.endswith("/accuracy") or key.startswith(SPREAD)]
@@ -175,6 +180,8 @@ def _quality_columns(runs: Iterable[Run]) -> list[Column]:
         if judged and one is judged[0] and any(sum(one.key in line for line in run.lines) > 1 for run in every):
             unit = " (%)" if one.scale == 100 else f" {one.title}"
             out.append(Column(f"best{unit}", f"best_{one.name}", best(one), one.show, True, better))
+            title, name = f"mean of last {LATE}{unit}", f"late_{one.name}"
+            out.append(Column(title, name, late(one.key), one.show, True, better, narrow=False))
     return out
 
 
@@ -189,6 +196,16 @@ def best(metric: Metric) -> Callable[[Run], float | None]:
     def value(run: Run) -> float | None:
         values = [line[metric.key] for line in run.lines if metric.key in line]
         return metric.best(values) if values else None
+
+    return value
+
+
+def late(key: str) -> Callable[[Run], float | None]:
+    """The mean over a run's last evaluations, LATE of them; None if it has fewer after round 0."""
+
+    def value(run: Run) -> float | None:
+        values = [line[key] for line in run.lines if key in line and line["round"]]
+        return sum(values[-LATE:]) / LATE if len(values) >= LATE else None
 
     return value
 

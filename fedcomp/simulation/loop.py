@@ -22,6 +22,7 @@ from fedcomp.simulation.local import Shards
 from fedcomp.simulation.optimum import LeastSquares
 from fedcomp.simulation.readings import numbers
 from fedcomp.simulation.recorded import Recorder
+from fedcomp.simulation.watch import Diverged, Trained
 from fedcomp.simulation.workers import Workers
 from fedcomp.wire import Ledger, Link
 
@@ -69,15 +70,24 @@ class Simulation:
         return self.algorithm.init(theta.to(self.device), stats.to(self.device), setup)
 
     def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, Cohort, Metrics]:
-        """Round `index` (0 is the first). One in which nobody takes part is counted, costs nothing, changes nothing."""
+        """Round `index` (0 is the first). One in which nobody takes part is counted, costs nothing, changes nothing.
+
+        Raises Diverged: it failed, and what a client trained is not finite.
+        """
         key, cohort = self.round_key(index), self.cohort(index)
         ledger.add_round(cohort.size)
         if not cohort.size:
             return state, cohort, {}
-        context = Context(
-            index, self.rounds, key.fold("message"), self.link(ledger), self.clients(key.fold("client"), ledger)
-        )
-        state, metrics = self.algorithm.round(state, cohort, context)
+        clients = Trained(self.clients(key.fold("client"), ledger))
+        context = Context(index, self.rounds, key.fold("message"), self.link(ledger), clients)
+        try:
+            state, metrics = self.algorithm.round(state, cohort, context)
+        except Exception as error:  # a codec that is given no numbers fails before anybody looks at the losses
+            try:
+                clients.check(index + 1)
+            except Diverged as cause:
+                raise cause from error
+            raise
         return state, cohort, metrics
 
     def round_key(self, index: int) -> Key:

@@ -153,7 +153,7 @@ class MappedLink(Link):
 
 def _fixed(payload: Payload) -> tuple[int, int]:
     """(bits, paper bits) of a payload; Refused where they depend on the data."""
-    bits = payload.total_bits
-    if isinstance(bits, Tensor):
+    bits, paper = payload.total_bits, payload.total_paper_bits
+    if isinstance(bits, Tensor) or isinstance(paper, Tensor):
         raise Refused("bits that depend on data")
-    return bits, bits if payload.paper_bits is None else payload.paper_bits * payload.num_rows
+    return bits, paper

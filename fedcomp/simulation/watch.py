@@ -5,15 +5,18 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Metrics
+from fedcomp.algorithm.contract import Clients, Metrics, Rows
+from fedcomp.client import LocalResult
 from fedcomp.cohort import Cohort
 from fedcomp.simulation.readings import numbers
+from fedcomp.tensors import ParameterTensor
 
 REMEDY = "lower client.lr or server.lr, or set client.clip_norm"
 
@@ -72,6 +75,52 @@ class Seen:
                 continue
             if (complaint := one.complaint()) is not None:
                 raise Diverged(complaint)
+
+
+class Trained:
+    """The clients of one round, remembering what local training left: a round that fails says whose it was.
+
+    Args:
+        clients: who does the work.
+    """
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._results: list[tuple[Cohort, LocalResult]] = []
+
+    @property
+    def num_clients(self) -> int:
+        """N."""
+        return self._clients.num_clients
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Sizes of the parameter tensors."""
+        return self._clients.layers
+
+    @property
+    def tensors(self) -> tuple[ParameterTensor, ...]:
+        """What the parameter tensors are."""
+        return self._clients.tensors
+
+    def run(self, work: Callable[..., Rows], cohort: Cohort, *rows: Tensor) -> Rows:
+        """As `Clients.run`."""
+        result = self._clients.run(work, cohort, *rows)
+        parts = result if isinstance(result, tuple) else (result,)
+        self._results += [(cohort, part) for part in parts if isinstance(part, LocalResult)]
+        return result
+
+    def spread(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
+        """As `Clients.spread`."""
+        return self._clients.spread(function, pieces)
+
+    def check(self, round_index: int) -> None:
+        """Raises Diverged: a loss or an update of round `round_index` (1 is the first) is not finite. Reads them."""
+        watch = Watch(late=True)
+        for cohort, result in self._results:
+            norm = torch.linalg.vector_norm(result.theta, dim=1)
+            watch.see(round_index, cohort, {"train/loss": result.loss, "update/norm": norm})
+        watch.check()
 
 
 class Watch:

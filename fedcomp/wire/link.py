@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from torch import Tensor
-
 from fedcomp.wire.ledger import Ledger
 from fedcomp.wire.packing import layout, pack, unpack
 from fedcomp.wire.payload import Payload
@@ -20,20 +18,20 @@ class Link:
 
     def up(self, payload: Payload) -> Payload:
         """One message from each client (row) to the server; returns what the server receives."""
-        bits, paper = payload.total_bits, _paper_bits(payload)
+        bits, paper = payload.total_bits, payload.total_paper_bits
         self.ledger.add("uplink", bits, paper)
         return self._carry(payload)
 
     def unicast(self, payload: Payload) -> Payload:
         """One message from the server to each client (row); returns what they receive."""
-        bits, paper = payload.total_bits, _paper_bits(payload)
+        bits, paper = payload.total_bits, payload.total_paper_bits
         self.ledger.add("downlink", bits, paper)
         self.ledger.add("broadcast", bits, paper)
         return self._carry(payload)
 
     def broadcast(self, payload: Payload, num_receivers: int) -> Payload:
         """The same messages (rows) from the server to `num_receivers` clients; returns what each receives."""
-        bits, paper = payload.total_bits, _paper_bits(payload)
+        bits, paper = payload.total_bits, payload.total_paper_bits
         self.ledger.add("downlink", bits * num_receivers, paper * num_receivers)
         self.ledger.add("broadcast", bits, paper)
         return self._carry(payload)
@@ -47,7 +45,7 @@ class Link:
         Raises:
             ValueError: `coded`, but messages differ in length.
         """
-        num, bits, paper = payload.num_rows, payload.total_bits, _paper_bits(payload)
+        num, bits, paper = payload.num_rows, payload.total_bits, payload.total_paper_bits
         self.ledger.add("downlink", bits * (num - 1), paper * (num - 1))
         if coded and not isinstance(bits, int):
             raise ValueError(
@@ -97,7 +95,3 @@ class WireLink(Link):
 
 def _xor(one: bytes, other: bytes) -> bytes:
     return bytes(left ^ right for left, right in zip(one, other, strict=True))
-
-
-def _paper_bits(payload: Payload) -> int | Tensor:
-    return payload.total_bits if payload.paper_bits is None else payload.paper_bits * payload.num_rows

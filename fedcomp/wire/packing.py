@@ -26,6 +26,7 @@ class FieldLayout:
         dtype: of the entries in memory.
         ragged: whether a row sends the first of its entries only.
         known_counts: how many, row by row, where both ends know it; None: a ragged row begins with the number.
+        on_paper: as in `Field`.
     """
 
     num: int
@@ -33,6 +34,7 @@ class FieldLayout:
     dtype: torch.dtype
     ragged: bool = False
     known_counts: tuple[int, ...] | None = None
+    on_paper: bool = True
 
     @property
     def count_coding(self) -> Unsigned:
@@ -77,7 +79,7 @@ def unpack(messages: list[bytes], known: Layout, device: torch.device) -> Payloa
         for index, row in enumerate(rows):
             data[index, : len(row[name])] = row[name]
         count = torch.tensor([len(row[name]) for row in rows], device=device) if part.ragged else None
-        fields[name] = Field(data, part.coding, count, part.known_counts is not None)
+        fields[name] = Field(data, part.coding, count, part.known_counts is not None, part.on_paper)
     return Payload(fields)
 
 
@@ -88,7 +90,8 @@ def _count_coding(num: int) -> Unsigned:
 
 def _field_layout(field: Field) -> FieldLayout:
     known = tuple(field.count.tolist()) if field.count is not None and field.count_known else None
-    return FieldLayout(field.data.shape[1], field.coding, field.data.dtype, field.count is not None, known)
+    ragged = field.count is not None
+    return FieldLayout(field.data.shape[1], field.coding, field.data.dtype, ragged, known, field.on_paper)
 
 
 def _read(message: bytes, index: int, known: Layout, device: torch.device) -> dict[str, torch.Tensor]:

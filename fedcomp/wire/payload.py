@@ -5,7 +5,7 @@ Shape legend: M senders (rows), n entries of a field.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,12 +25,14 @@ class Field:
         count: [M] int64 entries that row really sends, the first ones (the rest is zero and not sent); itself sent
             before them. None: all n, which both ends know.
         count_known: both ends know `count` from what they share, so that it is neither sent nor charged.
+        on_paper: papers count it, where `Payload.paper_bits` does not say how many bits they count.
     """
 
     data: Tensor
     coding: Coding
     count: Tensor | None = None
     count_known: bool = False
+    on_paper: bool = True
 
     @property
     def static_bits(self) -> int | None:
@@ -50,7 +52,8 @@ class Payload:
 
     Attributes:
         fields: by name, in the order in which they are sent.
-        paper_bits: bits a row as the method's paper counts them, where it counts otherwise; None: as true.
+        paper_bits: bits a row as the method's paper counts them, where it counts otherwise; None: the true ones of the
+            fields that are `on_paper`.
     """
 
     fields: Mapping[str, Field]
@@ -84,15 +87,26 @@ class Payload:
     @property
     def total_bits(self) -> int | Tensor:
         """Bits of all rows together: an int where the layout decides, else a 0-d tensor left on its device."""
-        fixed, varying = 0, []
-        for field in self.fields.values():
-            static = field.static_bits
-            if static is None:
-                varying.append(field.bits.sum())
-            else:
-                fixed += static
-        total = fixed * self.num_rows
-        return total if not varying else torch.stack(varying).sum() + total
+        return _total(list(self.fields.values()), self.num_rows)
+
+    @property
+    def total_paper_bits(self) -> int | Tensor:
+        """Bits of all rows together as the method's paper counts them; as `total_bits`."""
+        if self.paper_bits is not None:
+            return self.paper_bits * self.num_rows
+        return _total([field for field in self.fields.values() if field.on_paper], self.num_rows)
+
+
+def _total(fields: Sequence[Field], num_rows: int) -> int | Tensor:
+    fixed, varying = 0, []
+    for field in fields:
+        static = field.static_bits
+        if static is None:
+            varying.append(field.bits.sum())
+        else:
+            fixed += static
+    total = fixed * num_rows
+    return total if not varying else torch.stack(varying).sum() + total
 
 
 def _described(nums: Mapping[str, int]) -> str:

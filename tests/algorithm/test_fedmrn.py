@@ -107,6 +107,14 @@ def test_error_of_a_step_and_the_corrected_proposition_1(mask: str) -> None:
     assert abs(factor - printed) > 0.05
 
 
+@pytest.mark.parametrize(("mask", "against"), [("binary", 0.0), ("signed", -1.0)])
+def test_without_draws_noise_goes_the_way_of_u_and_nowhere_at_zero(mask: str, against: float) -> None:
+    algorithm = FedMRN(SGD, STEP, DENSE, mask, sm=False)
+    noise, u = torch.tensor([[0.004, -0.003, 0.002, -0.001]]), torch.tensor([[0.0, 0.0, 1.0, 1.0]])
+    expected = torch.tensor([[0.0, 0.0, 0.002, -0.001 * against]])
+    assert torch.equal(algorithm.perturbed(u, noise, torch.zeros(1, 4), None), expected)
+
+
 def test_a_step_has_the_clipped_mean() -> None:
     algorithm, num = FedMRN(SGD, STEP, DENSE, "signed"), 40_000
     noise, u = torch.tensor([0.004, -0.003, 0.001]), torch.tensor([0.002, 0.001, 0.002])

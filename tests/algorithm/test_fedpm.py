@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Setup
+from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
+from fedcomp.algorithm.contract import Algorithm, Setup
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.frozen_weights import GAINS, FrozenWeights, first_probabilities
 from fedcomp.algorithm.mask_training import MaskTraining, masked_models
-from fedcomp.client import Batch, Gradient
+from fedcomp.client import Batch, Gradient, LocalResult
 from fedcomp.client.adam import Adam
+from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.svrg import Svrg
 from fedcomp.keys import Key
@@ -176,6 +179,28 @@ class Linear:
 
     def gradient(self, theta: Tensor, batch: Batch, step: int) -> Gradient:
         return Gradient(self.slope.expand(theta.shape).clone(), torch.zeros(len(theta)), batch.stats)
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [FedPM(SCORES), FedPM(SCORES, persist_optimizer=True), BiCompFLGR(client=SCORES, block=16)],
+    ids=["fedpm", "fedpm_going_on", "bicompfl"],
+)
+def test_masks_train_in_the_runs_dtype(algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where some columns are not masked, and are put beside the scores."""
+    seen = []
+    run = MinibatchSolver.run
+
+    def noted(*args: Any, **options: Any) -> LocalResult:
+        result = run(*args, **options)
+        seen.append(result.theta.dtype)
+        return result
+
+    monkeypatch.setattr(MinibatchSolver, "run", noted)
+    sim = world.variant(world.simulation(algorithm, world.masked_batch_norm), dtype=torch.float64)
+    state = world.run(sim, last=2)
+    assert set(seen) == {torch.float64}
+    assert state.theta.dtype == torch.float32
 
 
 @pytest.mark.parametrize("ste", ["identity", "p_weighted"])

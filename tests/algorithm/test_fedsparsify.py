@@ -64,6 +64,17 @@ def test_weights_are_pruned_at_the_end_of_each_clients_own_epochs() -> None:
     assert mask.sum(1).tolist() == [3, 3]
 
 
+def test_what_is_pruned_stays_so_until_the_rounds_end() -> None:
+    """Momenta go on moving a pruned weight; it is not chosen again for what they made of it."""
+    part = Part.of((ParameterTensor(10, WEIGHT),), lambda tensor: True)
+    data, theta, mask = Watched(torch.tensor([4]), []), torch.arange(1.0, 11)[None], torch.ones(1, 10, dtype=torch.bool)
+    hook = FedSparsify(Sgd(lr=0.1, batch_size=4))._hook(data, part, 3, mask)  # type: ignore[arg-type]
+    for step in range(3):
+        hook(theta, Batch(torch.zeros(1, 4), torch.zeros(1, 4), None, torch.zeros(1, 0)), step)
+        theta[0, 2] = 50.0 * step
+    assert mask.nonzero()[:, 1].tolist() == [7, 8, 9]
+
+
 def test_no_sparsity_is_fedavg() -> None:
     dense = Compressor(Dense())
     sparse = world.run(world.simulation(FedSparsify(SGD, 0.0)))
@@ -93,6 +104,7 @@ def test_a_majority_keeps_what_half_of_the_clients_kept() -> None:
     [
         ({"sparsity": 1.0}, r"algorithm.sparsity=1.0 must be in \[0, 1\)"),
         ({"schedule": "cubic"}, "algorithm.schedule=cubic must be one of constant, progressive"),
+        ({"positions": "foo"}, "algorithm.positions=foo must be one of auto, index, bitmap, rice"),
         ({"merge": "max"}, "algorithm.merge=max must be one of mean, majority"),
         ({"every": 0}, "algorithm.every=0 must be a whole number"),
     ],

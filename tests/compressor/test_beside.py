@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from fedcomp.cohort import Cohort
-from fedcomp.compressor import Compressor
+from fedcomp.compressor import Codec, Compressor
 from fedcomp.compressor.beside import Beside, spare_normalisation
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.qsgd import QSGD
 from fedcomp.compressor.randk import RandK
 from fedcomp.compressor.sign import Sign
 from fedcomp.compressor.spatial import Spatial
@@ -39,6 +41,18 @@ def test_other_columns_are_exact_and_counted() -> None:
     part, signs = X[:, columns], torch.where(X[:, columns] >= 0, 1.0, -1.0)
     assert torch.allclose(estimate[columns], COHORT.weight @ (signs * part.abs().mean(1, keepdim=True)))
     assert ledger.counters()["uplink"] == 2 * (33 + 32 + 3 * 32)
+
+
+@pytest.mark.parametrize("link", [Link, WireLink])
+@pytest.mark.parametrize("codec", [Sign(granularity="model"), RandK(0.5), QSGD(), QSGD(coding="fixed")])
+def test_papers_count_what_is_compressed_alone(codec: Codec, link: type[Link]) -> None:
+    """Whether a codec's paper counts its message in its own way or as it is."""
+    _, ledger = sent(spare_normalisation(Compressor(codec), TENSORS), link)
+    columns = [*range(30), *range(33, 36)]
+    common = Common(Key(("k",)), COHORT.ids, (30, 3))
+    alone = codec.encode(X[:, columns], common, Key(("coin",)))
+    assert ledger.counters()["paper/uplink"] == int(alone.total_paper_bits)
+    assert ledger.counters()["uplink"] == int(alone.total_bits) + 2 * 3 * 32
 
 
 def test_through_real_bytes() -> None:

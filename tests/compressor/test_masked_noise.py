@@ -117,7 +117,7 @@ def test_deterministic_masks_point_the_same_way() -> None:
 
 
 def test_noise_is_never_zero_and_saturates() -> None:
-    codec = MaskedNoise("signed", "uniform", 1e-9)
+    codec = MaskedNoise("signed", "uniform", SMALLEST)
     noise = codec.draw(Key(("n",)), torch.arange(2), 1000)
     assert (noise == SMALLEST).all()
     out = decoded(MaskedNoise("binary", "uniform", 0.01), 5.0)
@@ -128,10 +128,11 @@ def test_noise_is_never_zero_and_saturates() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"alpha": 0}, "alpha=0 must be a positive number"),
-        ({"alpha": -0.1}, "alpha=-0.1 must be a positive number"),
-        ({"mask": "ternary"}, "mask=ternary must be one of binary, signed"),
-        ({"noise": "cauchy"}, "noise=cauchy must be one of uniform, gaussian, bernoulli"),
+        ({"alpha": 0}, "compressor.alpha=0 must be a positive number"),
+        ({"alpha": -0.1}, "compressor.alpha=-0.1 must be a positive number"),
+        ({"alpha": 1e-9, "noise": "bernoulli"}, "compressor.alpha=1e-09 must be at least 1e-08"),
+        ({"mask": "ternary"}, "compressor.mask=ternary must be one of binary, signed"),
+        ({"noise": "cauchy"}, "compressor.noise=cauchy must be one of uniform, gaussian, bernoulli"),
     ],
 )
 def test_wrong_options_are_one_line(options: dict, line: str) -> None:

@@ -63,6 +63,19 @@ def test_csv_holds_raw_numbers_and_a_diverged_seed_shows(make_run: MakeRun, tmp_
     assert (topk["test_loss"], topk["test_loss_std"], topk["best_test_accuracy"]) == ("nan", "", "0.8")
 
 
+def test_the_mean_of_the_last_ten_evaluations_where_there_are_ten(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("sign", 0, [0.9, 0.8, *(0.1 * step for step in range(10))])
+    make_run("topk", 0, [0.9] * 10)  # nine after round 0
+    built = table.build(group(find([tmp_path])))
+    assert formats.titles(built)[2:4] == ["best (%)", "mean of last 10 (%)"]
+    assert [row[3] for row in formats.cells(built)] == ["45.00", "–"]
+    assert [row["late_test_accuracy"][:4] for row in csv.DictReader(io.StringIO(formats.to_csv(built)))] == ["0.45", ""]
+    shown = [str(column.header) for column in formats.to_rich(built).columns]
+    assert shown == [title for title in formats.titles(built) if title != "mean of last 10 (%)"]
+    short = table.build([one for one in group(find([tmp_path])) if one.label == "topk"])
+    assert "mean of last 10 (%)" not in formats.titles(short)
+
+
 def test_a_target_is_reached_by_each_seed_at_its_own_round(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.6, 0.9])  # 0.6 at round 10
     make_run("sign", 1, [0.1, 0.5, 0.7])  # at round 20

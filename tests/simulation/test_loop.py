@@ -9,17 +9,21 @@ import torch
 
 from fedcomp.algorithm.contract import Models
 from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.fedsparsify import FedSparsify
 from fedcomp.client.sgd import Sgd
 from fedcomp.cohort import Cohort
-from fedcomp.compressor import Compressor
+from fedcomp.compressor import Codec, Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.mrc_sign import MRCSign
+from fedcomp.compressor.qsgd import QSGD
 from fedcomp.compressor.topk import TopK
+from fedcomp.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.evaluation import evaluate
 from fedcomp.simulation.memory import check_memory, state_bytes
 from fedcomp.simulation.watch import Diverged, Watch
-from fedcomp.wire import Ledger
+from fedcomp.wire import Common, Ledger, Payload, WireLink
 from tests.conformance import world
 
 DENSE = Compressor(Dense())
@@ -137,6 +141,33 @@ def test_update_that_is_not_finite_is_named_though_its_loss_is() -> None:
     sim = world.simulation(FedAvg(Sgd(lr=1e38, clip_norm=None, steps=1), ServerSgd(), DENSE, DENSE))
     _, cohort, metrics = sim.round(0, sim.init(), Ledger())
     assert torch.isfinite(metrics["train/loss"]).all()
+    with pytest.raises(Diverged, match=rf"round 1: the update/norm of client {cohort.clients[0]} and 2 more is inf"):
+        Watch().see(1, cohort, metrics)
+
+
+@pytest.mark.parametrize("codec", [MRCSign(), QSGD(levels=100_000)])
+def test_a_codec_that_fails_does_not_hide_what_diverged(codec: Codec) -> None:
+    algorithm = FedAvg(Sgd(lr=1e35, batch_size=4, steps=4), ServerSgd(), Compressor(codec), DENSE)
+    sim = world.simulation(algorithm, link=WireLink)
+    with pytest.raises(Diverged, match=r"round 1: the loss of client \d.* is nan; lower client.lr") as caught:
+        sim.round(0, sim.init(), Ledger())
+    assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize(("lr", "line"), [(0.1, "^no message today$"), (1e38, "^round 1: the update/norm of client")])
+def test_a_round_that_fails_of_something_else_says_so(lr: float, line: str) -> None:
+    class Broken(Dense):
+        def encode(self, x: torch.Tensor, common: Common, coin: Key) -> Payload:
+            raise ValueError("no message today")
+
+    sim = world.simulation(FedAvg(Sgd(lr=lr, steps=1), ServerSgd(), Compressor(Broken()), DENSE))
+    with pytest.raises(ValueError, match=line):
+        sim.round(0, sim.init(), Ledger())
+
+
+def test_sparse_updates_that_are_not_finite_are_named() -> None:
+    sim = world.simulation(FedSparsify(Sgd(lr=1e38, steps=1)))
+    _, cohort, metrics = sim.round(0, sim.init(), Ledger())
     with pytest.raises(Diverged, match=rf"round 1: the update/norm of client {cohort.clients[0]} and 2 more is inf"):
         Watch().see(1, cohort, metrics)
 

@@ -1,0 +1,72 @@
+"""Words where switches and numbers belong: one line that names the option."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from fedcomp import schema
+from fedcomp.assemble import assemble, build, build_compressor, pick_device
+from fedcomp.options import check_flags
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+
+
+def _compose(*overrides: str) -> DictConfig:
+    schema.register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("train", overrides=["dataset=digits", *overrides])
+
+
+@pytest.mark.parametrize(
+    ("choice", "option"),
+    [
+        ("algorithm=fedmrn", "algorithm.sm"),
+        ("algorithm=fedmrn", "algorithm.mask_batchnorm"),
+        ("algorithm=fedpm", "algorithm.persist_optimizer"),
+        ("algorithm=bicompfl_pr", "algorithm.optimise_prior"),
+        ("compressor=masked_noise", "compressor.stochastic"),
+        ("compressor=induced", "compressor.restricted"),
+        ("compressor@downlink=masked_noise", "downlink.stochastic"),
+        ("client=sgd", "client.replacement"),
+        ("model=mlp", "model.bias"),
+        ("dataset=mnist", "dataset.download"),
+    ],
+)
+@pytest.mark.parametrize("word", ["off", "no", "1", "null"])
+def test_a_switch_takes_true_or_false_alone(choice: str, option: str, word: str) -> None:
+    group = option.split(".")[0]
+    config = _compose(choice, f"{option}={word}")
+    make = functools.partial(build_compressor, group=group) if group in ("compressor", "downlink") else build
+    with pytest.raises(ValueError, match=rf"^{option}=\w+ must be true or false$"):
+        make(config[group])
+    check_flags(_compose(choice, f"{option}=true")[group])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["algorithm=fedmrn", "algorithm.ramp=abc"], "algorithm.ramp=abc must be a number"),
+        (["algorithm=fedmrn", "algorithm.power=abc"], "algorithm.power=abc must be a number"),
+        (["algorithm=fedpm", "algorithm.clamp=abc"], "algorithm.clamp=abc must be a number"),
+        (["algorithm=fedsparsify", "algorithm.sparsity=abc"], "algorithm.sparsity=abc must be a number"),
+        (["compressor=topk", "compressor.match_bits=abc"], "compressor.match_bits=abc must be a number, or null"),
+        (
+            ["compressor=sign", "compressor.scale=fixed", "compressor.value=abc"],
+            "compressor.value=abc must be",
+        ),
+        (["compressor=topk", "compressor.fraction=abc"], r"compressor.fraction=abc must be a number in \(0, 1\]"),
+        (["compressor=masked_noise", "compressor.mask=foo"], "compressor.mask=foo must be one of binary, signed"),
+        (["compressor@downlink=masked_noise", "downlink.seed=foo"], "downlink.seed=foo must be one of sent, derived"),
+        (["algorithm=fedmrn", "algorithm.seed=foo"], "algorithm.seed=foo must be one of sent, derived"),
+        (["algorithm=fedsparsify", "algorithm.positions=foo"], "algorithm.positions=foo must be one of auto"),
+    ],
+)
+def test_a_wrong_option_goes_by_its_own_name(overrides: list[str], line: str) -> None:
+    config = _compose(*overrides)
+    with pytest.raises(ValueError, match=f"^{line}"):
+        assemble(config, pick_device("cpu"))
