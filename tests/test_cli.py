@@ -113,6 +113,8 @@ WRONG = [
     (["compressor=topk", "compressor.foo=1"], "(there are: estimator, feedback, fraction, k, match_bits, positions)"),
     (["model=centres"], "algorithm=fedavg needs a model of kind network, but model=centres is of kind centres"),
     (["algorithm=mean_estimation", "dataset=digits"], "set num_clients=1600, or take partition=iid"),
+    (["downlink=sign"], "downlink=sign is no part of a run: a part is chosen with compressor@downlink=sign"),
+    (["downlink=null"], "downlink=None is no part of a run: a part is chosen with compressor@downlink=<name>"),
     (["algorithm.weights=luck"], "algorithm.weights=luck must be samples or uniform"),
 ]
 
