@@ -58,6 +58,10 @@ def main() -> None:
         print(f"fedcomp {__version__}")
         return
     own = _config_folders(arguments)
+    missing = [folder for folder in own if not folder.is_dir()]
+    if missing:
+        say_once(f"error: there is no folder {missing[0]}, which --config-dir names")
+        raise SystemExit(2)
     if "experiment=" in arguments or "experiment=list" in arguments:
         print(listing([CONF, *own]))
         return
@@ -72,7 +76,7 @@ def main() -> None:
         say_once("interrupted before the first round")
         raise SystemExit(130) from None
     except (HydraException, OmegaConfBaseException) as error:
-        say_once(f"error: {one_line(error, CONF, arguments)}")
+        say_once(f"error: {one_line(error, CONF, arguments, own)}")
         raise SystemExit(2) from None
     except ValueError as error:
         say_once(f"error: {error}")

@@ -189,6 +189,24 @@ def test_own_codec_through_config_dir(fedcomp, tmp_path: Path) -> None:
     assert line["bpp/uplink"] == 16.0
 
 
+def test_errors_know_the_parts_of_config_dir(fedcomp, tmp_path: Path, capsys) -> None:
+    mine = tmp_path / "it's, mine = ü"
+    (mine / "compressor").mkdir(parents=True)
+    (mine / "compressor" / "halves.yaml").write_text("_target_: halves.Halves\nshare: 0.5\nfeedback: none\n")
+    flag = ("--config-dir", str(mine))
+    for word, message in (
+        ("compressor.shar=0.1", "no option 'compressor.shar'; did you mean 'share'? (there are: feedback, share)"),
+        ("participation.num=3", "no option 'participation.num' (there are: num_participants)"),
+    ):
+        assert fedcomp(*flag, "compressor=halves", "participation=uniform", word) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_missing_config_dir_is_said(fedcomp, tmp_path: Path, capsys) -> None:
+    assert fedcomp("--config-dir", str(tmp_path / "no"), "rounds=1") == 2
+    assert capsys.readouterr().err == f"fedcomp: error: there is no folder {tmp_path / 'no'}, which --config-dir names\n"
+
+
 def test_a_folder_in_use_is_refused(fedcomp, tmp_path: Path, capsys) -> None:
     from fedcomp.run_folder import owned
 
