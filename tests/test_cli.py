@@ -203,8 +203,9 @@ def test_errors_know_the_parts_of_config_dir(fedcomp, tmp_path: Path, capsys) ->
 
 
 def test_a_missing_config_dir_is_said(fedcomp, tmp_path: Path, capsys) -> None:
-    assert fedcomp("--config-dir", str(tmp_path / "no"), "rounds=1") == 2
-    assert capsys.readouterr().err == f"fedcomp: error: there is no folder {tmp_path / 'no'}, which --config-dir names\n"
+    missing = tmp_path / "no"
+    assert fedcomp("--config-dir", str(missing), "rounds=1") == 2
+    assert capsys.readouterr().err == f"fedcomp: error: there is no folder {missing}, which --config-dir names\n"
 
 
 def test_a_folder_in_use_is_refused(fedcomp, tmp_path: Path, capsys) -> None:

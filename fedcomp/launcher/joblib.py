@@ -71,7 +71,8 @@ class Joblib:
             outcomes = Parallel(n_jobs=min(at_once, len(runs)), prefer="threads")(delayed(see)(run) for run in runs)
         if children.heard is not None:
             waiting = sum(one is None for one in outcomes)
-            say(f"interrupted{f', {waiting} of {len(runs)} runs not started' * (waiting > 0)}; the same command goes on")
+            left = f", {waiting} of {len(runs)} runs not started" if waiting else ""
+            say(f"interrupted{left}; the same command goes on")
             raise SystemExit(128 + children.heard)
         return [one for one in outcomes if one is not None]
 
