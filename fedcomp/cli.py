@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp import __version__, schema
+from fedcomp.completion import BREAKS, completions
 from fedcomp.config_errors import one_line
 from fedcomp.defaults import CONF
 from fedcomp.experiments import listing
@@ -65,6 +66,8 @@ def main() -> None:
     if "experiment=" in arguments or "experiment=list" in arguments:
         print(listing([CONF, *own]))
         return
+    if set(arguments) & {"-sc", "--shell-completion"} and _complete(arguments):
+        return
     schema.register()
     sys.path[:0] = [str(folder) for folder in own]  # configs in `--config-dir DIR` may name Python files in DIR
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach us as they are, instead of as Hydra prints them
@@ -84,6 +87,18 @@ def main() -> None:
     except OSError as error:
         say_once(f"error: {error.strerror}: {error.filename}")
         raise SystemExit(2) from None
+
+
+def _complete(arguments: list[str]) -> bool:
+    """Answer a shell that asks for what a word may become; False: that is for Hydra."""
+    if "install=bash" in arguments:
+        print(BREAKS)
+    if not any(word.startswith("query=") for word in arguments):
+        return False
+    line = os.environ.get("COMP_LINE", "")
+    words = completions(line, [CONF, *_config_folders(line.split())])
+    print("\n".join(words), end="")
+    return bool(words)
 
 
 def _config_folders(arguments: list[str]) -> list[Path]:
