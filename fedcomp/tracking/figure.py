@@ -96,9 +96,11 @@ def log_axis(axes: Axes, which: str, text: Callable[[float], str] | None = None)
     )  # units take room
     if high < 8 * low and text is None:
         per_decade = tuple(map(float, range(1, 10)))
-    major: Locator = LogLocator(subs=per_decade, numticks=8)
+    candidates = (per_decade, (1.0, 3.0), (1.0, 2.0, 5.0))
+    several = next((digits for digits in candidates if _num_ticks(low, high, digits) > 1), None)
+    major: Locator = LogLocator(subs=several or per_decade, numticks=8)
     minor: Locator = LogLocator(subs=(2.0, 5.0), numticks=30)
-    if _num_ticks(low, high, per_decade) < 2:  # LogLocator would crowd so short an axis
+    if several is None:  # LogLocator would crowd so short an axis
         major, minor = MaxNLocator(nbins=5 if text is None else 3, steps=[1, 2, 5, 10]), NullLocator()
     axis.set_major_locator(major)
     axis.set_major_formatter(FuncFormatter(lambda count, _: _tick(count, text)))

@@ -64,6 +64,7 @@ def test_curve_of_a_metric_of_its_own(tmp_path: Path, shrinks: float) -> None:
     [
         (386e3, 771e3, ["400 kbit", "600 kbit"]),
         (11.3e6, 11.34e6, ["11.3 Mbit", "11.32 Mbit", "11.34 Mbit"]),
+        (14e3, 771e3, ["30 kbit", "100 kbit", "300 kbit"]),
         (3e5, 6e6, ["500 kbit", "1 Mbit", "2 Mbit", "5 Mbit"]),
     ],
 )
