@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp import __version__, schema
+from fedcomp.completion import BREAKS, completions
 from fedcomp.config_errors import one_line
 from fedcomp.defaults import CONF
 from fedcomp.experiments import listing
@@ -58,8 +59,14 @@ def main() -> None:
         print(f"fedcomp {__version__}")
         return
     own = _config_folders(arguments)
+    missing = [folder for folder in own if not folder.is_dir()]
+    if missing:
+        say_once(f"error: there is no folder {missing[0]}, which --config-dir names")
+        raise SystemExit(2)
     if "experiment=" in arguments or "experiment=list" in arguments:
         print(listing([CONF, *own]))
+        return
+    if set(arguments) & {"-sc", "--shell-completion"} and _complete(arguments):
         return
     schema.register()
     sys.path[:0] = [str(folder) for folder in own]  # configs in `--config-dir DIR` may name Python files in DIR
@@ -72,7 +79,7 @@ def main() -> None:
         say_once("interrupted before the first round")
         raise SystemExit(130) from None
     except (HydraException, OmegaConfBaseException) as error:
-        say_once(f"error: {one_line(error, CONF, arguments)}")
+        say_once(f"error: {one_line(error, CONF, arguments, own)}")
         raise SystemExit(2) from None
     except ValueError as error:
         say_once(f"error: {error}")
@@ -80,6 +87,18 @@ def main() -> None:
     except OSError as error:
         say_once(f"error: {error.strerror}: {error.filename}")
         raise SystemExit(2) from None
+
+
+def _complete(arguments: list[str]) -> bool:
+    """Answer a shell that asks for what a word may become; False: that is for Hydra."""
+    if "install=bash" in arguments:
+        print(BREAKS)
+    if not any(word.startswith("query=") for word in arguments):
+        return False
+    line = os.environ.get("COMP_LINE", "")
+    words = completions(line, [CONF, *_config_folders(line.split())])
+    print("\n".join(words), end="")
+    return bool(words)
 
 
 def _config_folders(arguments: list[str]) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,11 +25,12 @@ CHOICE = re.compile(rf"({PARTS})=\w+")
 """One part of a run, chosen by name."""
 
 
-def one_line(error: Exception, conf: Path, arguments: Sequence[str] = ()) -> str:
+def one_line(error: Exception, conf: Path, arguments: Sequence[str] = (), own: Sequence[Path] = ()) -> str:
     """What was wrong, what is allowed and, where one is close, what was probably meant.
 
     Args:
         conf: where the configs lie. arguments: of the command line, whose choices say which options there are.
+        own: the user's config folders.
     """
     refusal = _refusal(error)
     if refusal is not None:
@@ -41,7 +43,7 @@ def one_line(error: Exception, conf: Path, arguments: Sequence[str] = ()) -> str
     if choice:
         wanted, group, options = choice.group(1), choice.group(2), choice.group(3).split()
         if group.split("/")[0] == "experiment":
-            return _unknown_experiment(wanted.removeprefix("experiment/"), conf)
+            return _unknown_experiment(wanted.removeprefix("experiment/"), [conf, *own])
         return f"{group}={wanted.removeprefix(group + '/')} is unknown{_near(wanted.split('/')[-1], options)}"
     key = UNKNOWN_KEY.search(text)
     cause = error.__cause__
@@ -49,7 +51,7 @@ def one_line(error: Exception, conf: Path, arguments: Sequence[str] = ()) -> str
         "is not in struct" in f"{text} {cause}" or "not in '" in f"{text} {cause}" or UNKNOWN_GROUP.search(text)
     ):
         name = key.group(1).split("@")[-1]
-        return f"there is no option '{name}'{_near(name.split('.')[-1], _siblings(name, conf, arguments))}"
+        return f"there is no option '{name}'{_near(name.split('.')[-1], _siblings(name, conf, arguments, own))}"
     parts = [text] if cause is None or str(cause) in text else [text, str(cause)]
     lines = [line.strip() for part in parts for line in part.split("\n")]
     kept = [line for line in lines if line and not line.startswith(("full_key", "object_type", "Set the environment"))]
@@ -65,8 +67,8 @@ def _refusal(error: BaseException) -> str | None:
     return str(error) if isinstance(error, ValueError) else None
 
 
-def _unknown_experiment(name: str, conf: Path) -> str:
-    close = difflib.get_close_matches(name, experiments([conf]), n=1)
+def _unknown_experiment(name: str, folders: Sequence[Path]) -> str:
+    close = difflib.get_close_matches(name, experiments(folders), n=1)
     hint = f"; did you mean '{close[0]}'?" if close else ""
     return f"experiment={name} is unknown{hint} (`fedcomp experiment=` lists them)"
 
@@ -77,13 +79,15 @@ def _near(name: str, options: list[str]) -> str:
     return f"{hint} (there are: {', '.join(options)})" if options else hint
 
 
-def _siblings(name: str, conf: Path, arguments: Sequence[str]) -> list[str]:
+def _siblings(name: str, conf: Path, arguments: Sequence[str], own: Sequence[Path]) -> list[str]:
     """Keys beside `name` in the config with the parts that the command line chooses."""
     GlobalHydra.instance().clear()
+    choices = [word for word in arguments if CHOICE.fullmatch(word)]
+    search = "hydra.searchpath=" + json.dumps([f"file://{folder}" for folder in own], ensure_ascii=False)
     with initialize_config_dir(str(conf), version_base="1.3"):
         try:
-            config = compose("train", overrides=[word for word in arguments if CHOICE.fullmatch(word)])
-        except HydraException:  # a part of the user's own
+            config = compose("train", overrides=[search, *choices])
+        except HydraException:  # a part that there is not, which is another error
             config = compose("train")
     node = OmegaConf.select(config, name.rpartition(".")[0]) if "." in name else config
     return sorted(str(key) for key in node if not str(key).startswith("_")) if isinstance(node, DictConfig) else []

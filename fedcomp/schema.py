@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
@@ -85,6 +85,10 @@ class RunConfig:
     objective: Any = MISSING
 
 
+PARTS = tuple(key.name for key in fields(RunConfig) if key.default is MISSING)
+"""Keys that hold a part of the run with its options, chosen by name from the groups beside `conf/train.yaml`."""
+
+
 def register() -> None:
     """Make the schema known to Hydra under the name that `conf/train.yaml` builds on."""
     ConfigStore.instance().store(name="schema", node=RunConfig)
@@ -107,6 +111,12 @@ def plain_config(config: DictConfig, device: object) -> dict[str, Any]:
 
 def check(config: RunConfig | DictConfig) -> None:
     """Raise ValueError for run-level values that no run can have."""
+    for name in PARTS:
+        part = getattr(config, name)
+        if not isinstance(part, DictConfig):
+            choice = {"downlink": "compressor@downlink"}.get(name, name)
+            word = part if isinstance(part, str) and part else "<name>"
+            raise ValueError(f"{name}={part} is no part of a run: a part is chosen with {choice}={word}")
     for name in ("rounds", "repeats", "num_clients", "eval_every"):
         _at_least_one(name, getattr(config, name))
     for name in ("threads", "chunk_size", "checkpoint_every"):

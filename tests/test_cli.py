@@ -113,6 +113,8 @@ WRONG = [
     (["compressor=topk", "compressor.foo=1"], "(there are: estimator, feedback, fraction, k, match_bits, positions)"),
     (["model=centres"], "algorithm=fedavg needs a model of kind network, but model=centres is of kind centres"),
     (["algorithm=mean_estimation", "dataset=digits"], "set num_clients=1600, or take partition=iid"),
+    (["downlink=sign"], "downlink=sign is no part of a run: a part is chosen with compressor@downlink=sign"),
+    (["downlink=null"], "downlink=None is no part of a run: a part is chosen with compressor@downlink=<name>"),
     (["algorithm.weights=luck"], "algorithm.weights=luck must be samples or uniform"),
 ]
 
@@ -187,6 +189,25 @@ def test_own_codec_through_config_dir(fedcomp, tmp_path: Path) -> None:
     assert line["bpp/uplink"] == 16.0
 
 
+def test_errors_know_the_parts_of_config_dir(fedcomp, tmp_path: Path, capsys) -> None:
+    mine = tmp_path / "it's, mine = ü"
+    (mine / "compressor").mkdir(parents=True)
+    (mine / "compressor" / "halves.yaml").write_text("_target_: halves.Halves\nshare: 0.5\nfeedback: none\n")
+    flag = ("--config-dir", str(mine))
+    for word, message in (
+        ("compressor.shar=0.1", "no option 'compressor.shar'; did you mean 'share'? (there are: feedback, share)"),
+        ("participation.num=3", "no option 'participation.num' (there are: num_participants)"),
+    ):
+        assert fedcomp(*flag, "compressor=halves", "participation=uniform", word) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_missing_config_dir_is_said(fedcomp, tmp_path: Path, capsys) -> None:
+    missing = tmp_path / "no"
+    assert fedcomp("--config-dir", str(missing), "rounds=1") == 2
+    assert capsys.readouterr().err == f"fedcomp: error: there is no folder {missing}, which --config-dir names\n"
+
+
 def test_a_folder_in_use_is_refused(fedcomp, tmp_path: Path, capsys) -> None:
     from fedcomp.run_folder import owned
 
@@ -194,6 +215,23 @@ def test_a_folder_in_use_is_refused(fedcomp, tmp_path: Path, capsys) -> None:
     with owned(_only_run(tmp_path)):
         assert fedcomp(*QUICK, "overwrite=true") == 1
     assert "is being written by another process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("experiment=fedm", ["experiment=fedmrn/ablation", "experiment=fedmrn/complexity", "experiment=fedmrn/"]),
+        ("rounds=3 compressor@downlink=to", ["compressor@downlink=topk"]),
+        ("compressor@d", ["compressor@downlink="]),
+        ("compressor=to", ["compressor=topk"]),
+    ],
+)
+def test_tab_completion(fedcomp, capsys, monkeypatch, typed: str, wanted: list[str]) -> None:
+    monkeypatch.setenv("COMP_LINE", f"fedcomp {typed}")
+    assert fedcomp("-sc", "query=bash") == 0
+    found = capsys.readouterr().out.split()
+    assert all(any(one.startswith(word) for one in found) for word in wanted)
+    assert all(one.startswith(typed.split()[-1]) for one in found)
 
 
 def test_help_teaches(fedcomp, capsys) -> None:

@@ -17,6 +17,9 @@ from fedcomp.tracking.status import read_status
 MANIFEST = "runs.jsonl"
 """In a grid's own folder: which runs belong to it, one JSON line each (`number`, `folder`, `overrides`)."""
 
+STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that a run answers by saving its state and leaving (`fedcomp/stop.py`)."""
+
 
 class RunFailed(Exception):
     """A run of a grid failed, with one line that says why; the rest of the grid goes on."""
@@ -52,10 +55,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run: `error` is None if it finished, else one line."""
+    """What became of a run.
+
+    Attributes:
+        error: None if it finished, else one line. interrupted: the line tells of a run that was asked to leave.
+    """
 
     run: Run
     error: str | None = None
+    interrupted: bool = False
 
 
 Here = Callable[[Run], str | None]
@@ -87,10 +95,13 @@ def outcome(run: Run, code: int | None) -> Outcome:
     if status is not None and status.state == "finished" and not code:
         return Outcome(run)
     if status is not None and status.state in ("failed", "interrupted") and status.error:
-        return Outcome(run, status.error)
+        return Outcome(run, status.error, status.state == "interrupted")
+    if code is not None and (-code in STOP or code - 128 in STOP):
+        return Outcome(run, "interrupted before it could save a state", interrupted=True)
     if code is not None and code < 0:
         return Outcome(run, f"killed by {signal.Signals(-code).name}; the same command goes on")
-    return Outcome(run, last_line(run.log) or "it ended without a word; the same command goes on")
+    said = (last_line(run.log) or "").removeprefix("fedcomp: ").removeprefix("error: ")
+    return Outcome(run, said or "it ended without a word; the same command goes on")
 
 
 def last_line(log: Path) -> str | None:

@@ -57,9 +57,11 @@ class Joblib:
         tally = Tally(len(runs))
         with Children() as children:
 
-            def see(run: Run) -> Outcome:
+            def see(run: Run) -> Outcome | None:
                 gpu = slots.get() if gpus else None
                 try:
+                    if children.heard is not None:
+                        return None
                     code = children.run(run, {"CUDA_VISIBLE_DEVICES": gpu} if gpu is not None else None)
                 finally:
                     if gpu is not None:
@@ -68,9 +70,11 @@ class Joblib:
 
             outcomes = Parallel(n_jobs=min(at_once, len(runs)), prefer="threads")(delayed(see)(run) for run in runs)
         if children.heard is not None:
-            say("interrupted, states saved; the same command goes on")
+            waiting = sum(one is None for one in outcomes)
+            left = f", {waiting} of {len(runs)} runs not started" if waiting else ""
+            say(f"interrupted{left}; the same command goes on")
             raise SystemExit(128 + children.heard)
-        return list(outcomes)
+        return [one for one in outcomes if one is not None]
 
     def _at_once(self) -> int:
         from joblib import effective_n_jobs

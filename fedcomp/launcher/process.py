@@ -10,10 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
-from fedcomp.launcher.contract import Run
-
-STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that a run answers by saving its state and leaving (`fedcomp/stop.py`)."""
+from fedcomp.launcher.contract import STOP, Run
 
 
 def python_path() -> str:

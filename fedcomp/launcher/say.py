@@ -24,6 +24,8 @@ class Tally:
         """Say what became of one run; returns it."""
         with self._lock:
             self._ended += 1
-            became = "finished" if outcome.error is None else f"failed: {outcome.error}"
+            became = outcome.error or "finished"
+            if outcome.error is not None and not outcome.interrupted:
+                became = f"failed: {outcome.error}"
             say(f"[{self._ended}/{self._total}] run {outcome.run.number} ({outcome.run.words}) {became}")
         return outcome

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from multiprocessing import get_context
@@ -134,15 +136,25 @@ def affordable(pictures: Sequence[Picture]) -> list[Picture]:
 
 
 def draw_all(pictures: Sequence[Picture], out: Path) -> None:
-    """Each picture as PNG and PDF; many of them in several processes."""
+    """Each picture as PNG and PDF; many of them in several processes.
+
+    Raises:
+        ValueError: a file cannot be written, or a process was killed.
+    """
     processes = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
     jobs = [(picture, [out / f"{picture.name}.png", out / f"{picture.name}.pdf"]) for picture in pictures]
     if processes == 1 or len(jobs) < 2 or sum(len(picture.panels) for picture in pictures) <= FEW_PANELS:
         for job in jobs:
             draw(*job)
         return
-    with get_context("spawn").Pool(processes) as pool:
-        pool.starmap(draw, jobs, chunksize=1)
+    with ProcessPoolExecutor(min(processes, len(jobs)), get_context("spawn")) as pool:
+        try:
+            list(pool.map(draw, *zip(*jobs)))
+        except BrokenProcessPool as error:
+            raise ValueError(
+                f"a process that drew pictures was killed (out of memory?); the tables and report.html are in {out}, "
+                "pictures may be missing: free memory, or give fewer folders at once, and run the same command again"
+            ) from error
 
 
 def _pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[Picture], list[str]]:

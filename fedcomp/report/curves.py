@@ -19,7 +19,7 @@ X_AXES = (
     ("bits/uplink", Axis("uplink bits", "bits", log=True)),
     ("bits/downlink", Axis("downlink bits", "bits", log=True)),
     ("bits/total", Axis("total bits (uplink + downlink)", "bits", log=True)),
-    ("round", Axis("round")),
+    ("round", Axis("round", "rounds")),
 )
 RATES = (
     ("bpp/total", Axis("bits per parameter, both ways", log=True)),

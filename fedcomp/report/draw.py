@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -74,7 +73,7 @@ def draw(picture: Picture, paths: list[Path]) -> None:
     if names:
         page.legend(
             [handles[label] for label in names],
-            names,
+            [figure.drawable(name) for name in names],
             loc="lower center",
             ncols=legend_columns,
             fontsize=8,
@@ -84,7 +83,8 @@ def draw(picture: Picture, paths: list[Path]) -> None:
             borderaxespad=0.2,
         )
     if picture.title:
-        page.text(0.5, 1 - 0.18 / height, picture.title, ha="center", va="center", fontsize=10, color=figure.INK)
+        title = figure.drawable(picture.title)
+        page.text(0.5, 1 - 0.18 / height, title, ha="center", va="center", fontsize=10, color=figure.INK)
     for path in paths:
         figure.save(page, path)
 
@@ -96,9 +96,10 @@ def _labelled(picture: Picture, index: int, columns: int) -> bool:
 
 def _panel(axes: Axes, panel: Panel, order: tuple[str, ...], labelled: bool) -> None:
     """One pair of axes with all that is on it."""
-    figure.style(axes, panel.x.title, textwrap.fill(panel.y.title, TITLE_WIDTH) if labelled else "")
+    y_title = figure.wrapped(panel.y.title, TITLE_WIDTH) if labelled else ""
+    figure.style(axes, figure.drawable(panel.x.title), y_title)
     if panel.title:
-        axes.set_title(panel.title, fontsize=8.5, color=figure.INK, loc="left")
+        axes.set_title(figure.drawable(panel.title), fontsize=8.5, color=figure.INK, loc="left")
     floor = _floor(panel)
     for series in panel.series:
         _series(axes, _positive(series) if panel.y.log else series, order.index(series.label), floor)
@@ -108,7 +109,7 @@ def _panel(axes: Axes, panel: Panel, order: tuple[str, ...], labelled: bool) -> 
         axes.axhline(value, color="#888888", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1)
     for label, value in _apart(panel.lines, axes):
         axes.annotate(
-            label,
+            figure.drawable(label),
             (1, value),
             xycoords=("axes fraction", "data"),
             xytext=(2, 0),
@@ -124,7 +125,7 @@ def _panel(axes: Axes, panel: Panel, order: tuple[str, ...], labelled: bool) -> 
         axes.set_aspect("equal", adjustable="datalim")
         axes.locator_params(nbins=5)
         marks = " ".join(["+ mean", *(f"★ {label}" for label, _, _ in panel.stars)])
-        axes.text(1, 0.02, marks, transform=axes.transAxes, ha="right", fontsize=7.5, color="#666666")
+        axes.text(1, 0.02, figure.drawable(marks), transform=axes.transAxes, ha="right", fontsize=7.5, color="#666666")
     for place in panel.marks:
         axes.axvline(place, color="#888888", linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
 
@@ -185,6 +186,8 @@ def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis) -> None:
         figure.log_axis(axes, which, units.bits if axis.unit == "bits" else None)
     else:
         axes.ticklabel_format(axis=which, scilimits=(-3, 6))
+        if axis.unit == "rounds":
+            figure.whole_axis(axes, which)
 
 
 def _apart(lines: Sequence[tuple[str, float]], axes: Axes) -> list[tuple[str, float]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from fedcomp.report.formats import CAPTION, best_rows, cells, titles
 from fedcomp.report.table import ResultTable
+from fedcomp.tracking import figure
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -72,7 +74,15 @@ def tabular(
 
 
 def escape(text: str) -> str:
-    """Plain text for LaTeX; what pdflatex cannot read becomes a question mark."""
+    """A user's text for LaTeX: math between dollars stays; what pdflatex cannot read becomes a question mark."""
+    if text.isascii() and not set(text) & set("%&#") and figure.is_math(text):
+        parts = re.split(r"(?<!\\)\$", text)
+        return "$".join(part if number % 2 else _plain(part) for number, part in enumerate(parts))
+    return _plain(text)
+
+
+def _plain(text: str) -> str:
+    """Each character for itself."""
     out = []
     for character in text:
         if character in SPECIAL:

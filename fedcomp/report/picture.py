@@ -21,7 +21,7 @@ class Axis:
 
     Attributes:
         title: with its unit.
-        unit: how numbers on it read: `number`, `bits` (10 kbit), `percent` (97.31).
+        unit: how numbers on it read: `number`, `bits` (10 kbit), `percent` (97.31), `rounds` (whole).
         log: logarithmic.
     """
 
@@ -114,8 +114,9 @@ def split(picture: Picture, max_panels: int = 12) -> list[Picture]:
     pages = [page for page in pages if page.panels] or pages[:1]
     if len(pages) == 1:
         return pages
+    heading = picture.title or picture.section or picture.name
     return [
-        replace(page, name=f"{page.name}-{number}", title=f"{page.title} ({number} of {len(pages)})".strip())
+        replace(page, name=f"{page.name}-{number}", title=f"{heading} ({number} of {len(pages)})")
         for number, page in enumerate(pages, start=1)
     ]
 

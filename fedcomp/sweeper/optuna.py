@@ -18,6 +18,9 @@ from fedcomp.run_folder import owned
 from fedcomp.sweeper.contract import Choices, Evaluate, Interval, Report, Result, Space
 
 SAMPLERS = ("tpe", "random")
+NO_NUMBER = "the record holds no such number"
+HOPELESS = 2
+"""Trials that ended well, all without a number for the objective, after which no more are run."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Optuna:
             raise ValueError(f"sweeper.sampler={self.sampler} must be one of {', '.join(SAMPLERS)}")
 
     def sweep(self, space: Space, evaluate: Evaluate, objective: Objective, fixed: str = "") -> Report:
-        """Search to the end; failed only if no trial has a value.
+        """Search to the end, or until the objective is seen to find nothing; failed only if no trial has a value.
 
         Raises:
             ValueError: no optuna; nothing to search; the study's file holds another search.
@@ -68,7 +71,7 @@ class Optuna:
             study = self._open(optuna, objective, search)
             study.sampler = self._sampler(optuna, len(study.trials))
             self._try_again(optuna, study)
-            while (left := self.n_trials - _ended(study)) > 0:
+            while (left := self.n_trials - _ended(study)) > 0 and not _hopeless(study):
                 trials = [self._ask(study, domains) for _ in range(min(left, self.n_jobs))]
                 points = [{key: str(trial.params[key]) for key in domains} for trial in trials]
                 _tell(optuna, study, trials, evaluate(points))
@@ -121,7 +124,13 @@ class Optuna:
         trials = study.get_trials(deepcopy=False)
         scored = [trial for trial in trials if trial.values is not None]
         if not scored:
-            return Report(True, f"none of {len(trials)} trials has a value")
+            words = f"none of {len(trials)} trials has a value"
+            if any(trial.user_attrs.get("error") == NO_NUMBER for trial in trials):
+                words += (
+                    f": {type(objective).__name__} finds no number in their records (a regression has no "
+                    "test/accuracy); take a dataset with classes, or objective=<your own> from --config-dir DIR"
+                )
+            return Report(True, words)
         best = study.best_trial
         settings = " ".join(f"{key}={value}" for key, value in best.params.items())
         return Report(False, f"best of {len(scored)} trials: {objective.show(best.value)} with {settings}")
@@ -140,12 +149,18 @@ def _ended(study: Any) -> int:
     return sum(trial.values is not None or "error" in trial.user_attrs for trial in study.get_trials(deepcopy=False))
 
 
+def _hopeless(study: Any) -> bool:
+    """Whether HOPELESS trials or more came to an end, all of them without a number for the objective."""
+    errors = [trial.user_attrs.get("error") for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+    return len(errors) >= HOPELESS and set(errors) == {NO_NUMBER}
+
+
 def _tell(optuna: Any, study: Any, trials: Sequence[Any], results: Sequence[Result]) -> None:
     for trial, result in zip(trials, results):
         if result.error is None and not math.isnan(result.value):
             study.tell(trial, result.value)
         else:
-            trial.set_user_attr("error", result.error or "the record holds no such number")
+            trial.set_user_attr("error", result.error or NO_NUMBER)
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
 
 

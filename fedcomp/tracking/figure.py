@@ -5,9 +5,12 @@ Figures are made without pyplot: no global state, no display needed, nothing to 
 
 from __future__ import annotations
 
+import math
+import re
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedcomp.tracking import units
 from fedcomp.tracking.atomic import atomic_path
@@ -31,6 +34,30 @@ def new_figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
+
+
+def is_math(text: str) -> bool:
+    """Whether the text holds parts between dollars that matplotlib can set as math."""
+    from matplotlib.cbook import is_math_text
+    from matplotlib.mathtext import MathTextParser
+
+    if "$" not in text or not is_math_text(text):
+        return False
+    try:
+        MathTextParser("path").parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def drawable(text: str) -> str:
+    """A user's text as matplotlib draws it for sure: dollars that enclose no math are dollars."""
+    return text if is_math(text) else re.sub(r"(?<!\\)\$", r"\\$", text)
+
+
+def wrapped(text: str, width: int) -> str:
+    """A user's text in lines of at most `width` characters; math in one that is not cut, as its source is longer."""
+    return drawable(text if is_math(text) else textwrap.fill(text, width))
 
 
 def style(axes: Axes, xlabel: str, ylabel: str) -> None:
@@ -59,7 +86,7 @@ def log_axis(axes: Axes, which: str, text: Callable[[float], str] | None = None)
         which: x or y.
         text: a tick's number with its unit; None for plain numbers, 0.03, 20, 10⁵.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     axes.set(**{f"{which}scale": "log"})
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -69,10 +96,21 @@ def log_axis(axes: Axes, which: str, text: Callable[[float], str] | None = None)
     )  # units take room
     if high < 8 * low and text is None:
         per_decade = tuple(map(float, range(1, 10)))
-    axis.set_major_locator(LogLocator(subs=per_decade, numticks=8))
+    candidates = (per_decade, (1.0, 3.0), (1.0, 2.0, 5.0))
+    several = next((digits for digits in candidates if _num_ticks(low, high, digits) > 1), None)
+    major: Locator = LogLocator(subs=several or per_decade, numticks=8)
+    minor: Locator = LogLocator(subs=(2.0, 5.0), numticks=30)
+    if several is None:  # LogLocator would crowd so short an axis
+        major, minor = MaxNLocator(nbins=5 if text is None else 3, steps=[1, 2, 5, 10]), NullLocator()
+    axis.set_major_locator(major)
     axis.set_major_formatter(FuncFormatter(lambda count, _: _tick(count, text)))
-    axis.set_minor_locator(LogLocator(subs=(2.0, 5.0), numticks=30))
+    axis.set_minor_locator(minor)
     axis.set_minor_formatter(NullFormatter())
+
+
+def whole_axis(axes: Axes, which: Literal["x", "y"]) -> None:
+    """Ticks at whole numbers alone, as rounds have."""
+    axes.locator_params(axis=which, integer=True, min_n_ticks=1)
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -88,9 +126,16 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(temporary, format=path.suffix.removeprefix("."), metadata=metadata)
 
 
+def _num_ticks(low: float, high: float, per_decade: tuple[float, ...]) -> int:
+    """How many of these multiples of powers of ten lie on an axis."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return sum(low <= digit * 10.0**decade <= high for decade in decades for digit in per_decade)
+
+
 def _tick(count: float, text: Callable[[float], str] | None) -> str:
     """A tick's number without needless digits: 1 kbit, 20 kbit; 0.03, 20, 10⁵."""
-    if text is not None:
+    if text is not None and count > 0:
         number, _, unit = text(count).partition(" ")
-        return f"{float(number):g} {unit}"
+        factor = 1000.0 ** round(math.log(count / float(number), 1000))  # all digits: a short axis needs them
+        return f"{count / factor:g} {unit}"
     return f"{count:g}" if 1e-3 <= abs(count) < 1e4 else units.power(count)

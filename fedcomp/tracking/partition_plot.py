@@ -65,7 +65,7 @@ def plot_partition(
         axes.grid(False)
         bars.tick_params(axis="y", left=False, labelleft=False)
     axes.set_ylim(num_clients - 0.5, -0.5)
-    picture.suptitle(title, fontsize=10, color=figure.INK, fontweight="bold")
+    picture.suptitle(figure.drawable(title), fontsize=10, color=figure.INK, fontweight="bold")
     figure.save(picture, path)
 
 
@@ -132,7 +132,7 @@ def _class_ticks(axes: Axes, names: list[str]) -> None:
     """Names while they fit, slanted when long; then every so many numbers."""
     if len(names) <= MAX_NUMBERED:
         long = max(map(len, names)) > 3
-        axes.set_xticks(range(len(names)), names)
+        axes.set_xticks(range(len(names)), [figure.drawable(name) for name in names])
         if long:
             axes.tick_params(axis="x", rotation=45)
             for tick in axes.get_xticklabels():

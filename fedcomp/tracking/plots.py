@@ -13,6 +13,9 @@ from fedcomp.tracking.quality import axis_name, main_metric
 
 __all__ = ["plot_curve", "plot_partition"]
 
+TITLE_WIDTH = 55
+"""Characters of the heading that fit into a line."""
+
 
 def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int) -> None:
     """The run's main metric (tracking/quality.py) against all bits sent, and against the uplink's alone.
@@ -77,14 +80,24 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
     else:
         axes.plot([line["round"] for line in lines], [scale * line[quality] for line in lines], color=figure.COLOURS[0])
         axes.set_xlabel("round (no bits were sent)")
+        figure.whole_axis(axes, "x")
     if quality != "test/accuracy" and _spread(lines, quality) > 50:
         axes.set_yscale("log")
     if drawn:
         axes.legend(
             fontsize=8, frameon=False, labelcolor=figure.INK, ncols=2, loc="lower left", bbox_to_anchor=(-0.02, 0.99)
         )
-    axes.set_title(f"{title}\n\n", fontsize=10, color=figure.INK, loc="left", fontweight="bold")
-    axes.text(0, 1.11, _heading(lines[-1], num_params), transform=axes.transAxes, fontsize=8, color="#666666")
+    heading = figure.wrapped(title, TITLE_WIDTH)
+    axes.set_title(f"{heading}\n\n", fontsize=10, color=figure.INK, loc="left", fontweight="bold")
+    axes.annotate(
+        _heading(lines[-1], num_params),
+        (0, 1),
+        xycoords="axes fraction",
+        xytext=(0, 20),
+        textcoords="offset points",
+        fontsize=8,
+        color="#666666",
+    )
     figure.save(picture, path)
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_what_kills_one_leaves_the_others(tmp_path: Path) -> None:
     with Children() as children:
         assert _see(children, runs) == [-signal.SIGKILL, 1, 0]
     assert outcome(runs[0], -9).error == "killed by SIGKILL; the same command goes on"
-    assert outcome(runs[1], 1).error == "fedcomp: error: this cannot be"
+    assert outcome(runs[1], 1).error == "this cannot be"
     write_status_in(runs[2].folder, Status("finished", 3))
     assert outcome(runs[2], 0).error is None
     write_status_in(runs[1].folder, Status("failed", 0, "no such thing"))
@@ -73,6 +74,28 @@ def test_a_signal_reaches_all_and_stops_what_has_not_begun(tmp_path: Path, numbe
     thread.join()
     assert [last_line(run.log) for run in runs] == ["saved"] * number
     assert not (tmp_path / "9.log").exists()
+
+
+def test_joblib_says_once_what_an_interrupt_left(tmp_path: Path, capsys) -> None:
+    """One whose state is saved, one that had none yet, one that was not started though it failed before."""
+    from fedcomp.launcher.joblib import Joblib
+
+    runs = [_run(tmp_path, index, LEAVES) for index in range(3)]
+    write_status_in(runs[0].folder, Status("interrupted", 12, "interrupted after round 12 of 20, state saved"))
+    write_status_in(runs[2].folder, Status("failed", 0, "no such thing"))
+    runs = [replace(run, command=(*run.command, "device=cpu")) for run in runs]
+    thread = threading.Thread(target=_signal_when_ready, args=(runs[:2],))
+    thread.start()
+    with pytest.raises(SystemExit) as end:
+        Joblib(n_jobs=2).launch(runs, tmp_path, lambda run: None)
+    thread.join()
+    assert end.value.code == 128 + signal.SIGUSR2
+    _, *lines, last = capsys.readouterr().err.splitlines()
+    assert sorted(line.split("] ")[1] for line in lines) == [
+        "run 0 (seed=0) interrupted after round 12 of 20, state saved",
+        "run 1 (seed=1) interrupted before it could save a state",
+    ]
+    assert last == "fedcomp: interrupted, 1 of 3 runs not started; the same command goes on"
 
 
 def test_one_that_does_not_leave_in_time_is_killed(tmp_path: Path) -> None:

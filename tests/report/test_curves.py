@@ -1,6 +1,7 @@
 """The pictures' lines, by hand, and that they are drawn."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,8 +69,27 @@ def test_too_many_lines_are_split_evenly_and_none_is_lost(make_run: MakeRun, tmp
     parts = split(whole)
     assert [len(part.order) for part in parts] == [8, 8]
     assert [part.name for part in parts] == ["curves-1", "curves-2"]
+    assert [part.title for part in parts] == ["Curves (1 of 2)", "Curves (2 of 2)"]
     assert set().union(*(shown_labels(part.panels) for part in parts)) == shown_labels(whole.panels)
     assert len(split(Picture("p", "", "", whole.panels * 5, 2, whole.order[:3]), 12)) == 2
+
+
+def test_rounds_are_whole_and_bad_math_is_drawn(make_run: MakeRun, tmp_path: Path, monkeypatch) -> None:
+    from fedcomp.tracking import figure
+
+    kept = []
+    monkeypatch.setattr(figure, "save", lambda picture, path: kept.append(picture))
+    make_run("top $x_{k$ of", 0, [0.1, 0.5, 0.6])
+    make_run("$x_k$", 0, [0.1, 0.5, 0.6])
+    (whole,) = curves(group(find([tmp_path])), [ACCURACY])
+    panel = replace(whole.panels[3], title="in $x_{k$")
+    panel = replace(panel, series=tuple(replace(one, x=np.arange(len(one.x))) for one in panel.series))
+    draw(replace(whole, panels=(panel,), title="all $x_{k$"), [tmp_path / "x.png"])
+    (picture,) = kept
+    picture.draw_without_rendering()
+    (axes,) = picture.axes
+    assert all(float(place).is_integer() for place in axes.xaxis.get_majorticklocs())
+    assert {text.get_text() for text in picture.legends[0].get_texts()} == {r"top \$x_{k\$ of", "$x_k$"}
 
 
 def test_wide() -> None:
@@ -80,8 +100,6 @@ def test_wide() -> None:
 
 
 def test_pictures_with_many_groups_a_nan_and_constants(make_run: MakeRun, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     from matplotlib.image import imread
 
     for index in range(9):

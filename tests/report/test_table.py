@@ -136,6 +136,19 @@ def test_latex_knows_every_character_of_our_own_titles() -> None:
     assert not [character for character in ours if latex.escape(character) == "?"]
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("top_k $x_{k}$ & $y^2$", r"top\_k \$x\_\{k\}\$ \& \$y\textasciicircum{}2\$"),
+        ("top_k $x_{k}$ or $y^2$", r"top\_k $x_{k}$ or $y^2$"),
+        ("top $x_{k$ of", r"top \$x\_\{k\$ of"),
+        ("$5", r"\$5"),
+    ],
+)
+def test_latex_keeps_math(text: str, wanted: str) -> None:
+    assert latex.escape(text) == wanted
+
+
 def test_latex_compiles_as_far_as_a_reader_can_tell(make_run: MakeRun, tmp_path: Path) -> None:
     odd = r"50 % of a_b & {c} #1 $x$ \d ~ ^ ↑↓ é 中"
     for alpha in (0.1, 1.0):

@@ -79,9 +79,11 @@ def test_trials_under_way_when_it_was_stopped_come_first(tmp_path: Path) -> None
 
 
 def test_none_has_a_value(tmp_path: Path) -> None:
-    report = _study(tmp_path, n_trials=2).sweep(SPACE, lambda points: [Result(math.nan)], BestAccuracy())
+    report = _study(tmp_path, n_trials=20).sweep(SPACE, lambda points: [Result(math.nan)], BestAccuracy())
     assert report.failed
-    assert report.words == "none of 2 trials has a value"
+    assert report.words.startswith("none of 2 trials has a value: BestAccuracy finds no number in their records (a re")
+    report = _study(tmp_path / "fail", n_trials=4).sweep(SPACE, lambda points: [Result(math.nan, "no")], BestAccuracy())
+    assert report.words == "none of 4 trials has a value"
 
 
 def test_bits_are_minimised_and_never_is_worst(tmp_path: Path) -> None:

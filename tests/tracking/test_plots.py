@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcomp.tracking import figure, units
 from fedcomp.tracking.plots import plot_curve, plot_partition
 
 LINES = [
@@ -56,6 +57,43 @@ def test_curve_of_a_metric_of_its_own(tmp_path: Path, shrinks: float) -> None:
     lines = [{**line, "test/distance": 0.5 * shrinks**index} for index, line in enumerate(lines)]
     plot_curve(lines, tmp_path / "curve.png", "power iteration", 784)
     assert_drawn(tmp_path / "curve.png")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wanted"),
+    [
+        (386e3, 771e3, ["400 kbit", "600 kbit"]),
+        (11.3e6, 11.34e6, ["11.3 Mbit", "11.32 Mbit", "11.34 Mbit"]),
+        (14e3, 771e3, ["30 kbit", "100 kbit", "300 kbit"]),
+        (3e5, 6e6, ["500 kbit", "1 Mbit", "2 Mbit", "5 Mbit"]),
+    ],
+)
+def test_ticks_of_bits_are_few_and_differ(low: float, high: float, wanted: list[str]) -> None:
+    axes = figure.new_figure(3, 2).add_subplot()
+    axes.plot([low, high], [0, 1])
+    figure.log_axis(axes, "x", units.bits)
+    begin, end = axes.get_xlim()
+    ticks = [tick for tick in axes.xaxis.get_majorticklocs() if begin <= tick <= end]
+    assert axes.xaxis.get_major_formatter().format_ticks(ticks) == wanted
+
+
+def test_a_long_label_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = []
+    monkeypatch.setattr(figure, "save", lambda picture, path: kept.append(picture))
+    plot_curve(LINES, tmp_path / "curve.png", "a long label of a method, " * 5, 61_706)
+    (picture,) = kept
+    picture.draw_without_rendering()
+    for title in (picture.axes[0]._left_title, *picture.axes[0].texts):
+        assert title.get_window_extent().x1 < picture.bbox.x1
+
+
+@pytest.mark.parametrize(
+    ("label", "drawn"),
+    [("top $x_{k$ of", r"top \$x_{k\$ of"), ("top $x_{k}$", "top $x_{k}$"), ("5 $ or", r"5 \$ or"), ("a", "a")],
+)
+def test_math_that_is_none_is_drawn_as_written(tmp_path: Path, label: str, drawn: str) -> None:
+    assert figure.drawable(label) == drawn
+    plot_curve(LINES[:3], tmp_path / "curve.png", label, 61_706)
 
 
 def test_curve_without_evaluations_is_an_error(tmp_path: Path) -> None:
