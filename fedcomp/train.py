@@ -21,7 +21,7 @@ from fedcomp.partition.summary import label_counts
 from fedcomp.peers import Alone, Peers
 from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, config_hash, owned, run_folder
 from fedcomp.schema import plain_config
-from fedcomp.session import Session, finished
+from fedcomp.session import Session
 from fedcomp.simulation.determinism import set_determinism
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.malloc import keep_freed_memory
@@ -30,6 +30,7 @@ from fedcomp.simulation.plan import Plan, planned
 from fedcomp.simulation.readings import AtOnce, readings_of
 from fedcomp.tracking.atomic import write_atomically
 from fedcomp.tracking.contract import RunInfo
+from fedcomp.tracking.finished import finished
 from fedcomp.tracking.jsonl import Jsonl
 from fedcomp.tracking.partition_plot import plot_partition
 from fedcomp.tracking.progress import Progress, describe
