@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedcomp.leave import by_exception
 from fedcomp.report import curves, figures, formats, latex, notes, page, published, table
 from fedcomp.report.draw import draw
 from fedcomp.report.group import Group, group
@@ -141,7 +143,8 @@ def draw_all(pictures: Sequence[Picture], out: Path) -> None:
         for job in jobs:
             draw(*job)
         return
-    with get_context("spawn").Pool(processes) as pool:
+    by_exception()
+    with get_context("spawn").Pool(processes, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
         pool.starmap(draw, jobs, chunksize=1)
 
 

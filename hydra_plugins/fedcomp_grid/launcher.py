@@ -21,6 +21,7 @@ from fedcomp import schema
 from fedcomp.launcher.contract import MANIFEST, Outcome, Run, RunFailed
 from fedcomp.launcher.contract import Launcher as RunLauncher
 from fedcomp.launcher.say import say
+from fedcomp.leave import by_exception
 from fedcomp.run_folder import run_folder
 from fedcomp.tracking.finished import finished
 from fedcomp.tracking.record import FILE as RECORD
@@ -64,6 +65,7 @@ class GridLauncher(Launcher):
         for job in jobs:
             if job.broken is not None:
                 say(f"run {job.run.number} ({job.run.words}) failed: {job.broken}")
+        by_exception()  # a launcher hears it in its own way
         configs = {job.run.number: job.config for job in due}
         runs = [job.run for job in due]
         outcomes = self.settings.launch(runs, grid, lambda run: self._here(configs[run.number])) if runs else []
