@@ -32,7 +32,7 @@ class Joblib:
 
     def __post_init__(self) -> None:
         if not isinstance(self.n_jobs, int) or self.n_jobs == 0:
-            raise ValueError(f"launcher.n_jobs={self.n_jobs} must be a whole number, 1 or more, or -1 for all cores")
+            raise ValueError(f"launcher.n_jobs={self.n_jobs} must be 1 or more, or -1 for all cores")
         if not isinstance(self.runs_per_gpu, int) or self.runs_per_gpu < 1:
             raise ValueError(f"launcher.runs_per_gpu={self.runs_per_gpu} must be 1 or more")
 

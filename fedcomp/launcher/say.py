@@ -6,7 +6,7 @@ import sys
 import threading
 
 from fedcomp.launcher.contract import Outcome
-from fedcomp.lost_stream import forget
+from fedcomp.tracking.lost_stream import forget
 
 
 def say(text: str) -> None:

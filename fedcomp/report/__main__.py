@@ -67,6 +67,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    from fedcomp.entry import report
-
-    report()
+    sys.exit(main())

@@ -78,6 +78,4 @@ def _going(runs: Sequence[RunState]) -> bool:
 
 
 if __name__ == "__main__":
-    from fedcomp.entry import status
-
-    status()
+    sys.exit(main())

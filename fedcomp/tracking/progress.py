@@ -14,9 +14,9 @@ from time import perf_counter
 from types import TracebackType
 from typing import Literal, Protocol, TextIO, get_args
 
-from fedcomp.lost_stream import forget
 from fedcomp.tracking import units
 from fedcomp.tracking.contract import Metrics
+from fedcomp.tracking.lost_stream import forget
 from fedcomp.tracking.quality import in_words, main_metric
 
 Verbosity = Literal["quiet", "normal", "verbose"]
