@@ -1,6 +1,6 @@
 """`python -m fedcomp` and the console script `fedcomp`."""
 
-from fedcomp.cli import main
+from fedcomp.entry import fedcomp
 
 if __name__ == "__main__":
-    main()
+    fedcomp()

@@ -15,6 +15,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from fedcomp import __version__, schema
 from fedcomp.completion import BREAKS, completions
@@ -80,6 +81,9 @@ def main() -> None:
         raise SystemExit(130) from None
     except (HydraException, OmegaConfBaseException) as error:
         say_once(f"error: {one_line(error, CONF, arguments, own)}")
+        raise SystemExit(2) from None
+    except YAMLError as error:
+        say_once(f"error: a config is no YAML: {' '.join(str(error).split())}")
         raise SystemExit(2) from None
     except ValueError as error:
         say_once(f"error: {error}")

@@ -24,8 +24,9 @@ from fedcomp.tracking.progress import Progress
 from fedcomp.tracking.quality import main_metric
 from fedcomp.tracking.record import FILE as RECORD
 from fedcomp.tracking.record import Line, Record, read_lines
-from fedcomp.tracking.repetitions import Repetitions
-from fedcomp.tracking.status import State, Status, read_status, write_status
+from fedcomp.tracking.repetitions import FILE as REPETITIONS
+from fedcomp.tracking.repetitions import Repetitions, read_repetitions
+from fedcomp.tracking.status import State, Status, write_status
 from fedcomp.wire import Ledger
 
 CHECKPOINT_SECONDS = 30.0
@@ -107,8 +108,25 @@ class Session:
         if not path.exists():
             return Checkpoint(0, first, Ledger().counters(), 0.0)
         start = checkpoints.load(path, first, self.info.config_hash)
+        self._demand_lines(start.round)
         self.progress.note(f"resuming after round {start.round}")
         return start
+
+    def _demand_lines(self, done: int) -> None:
+        """Raise ValueError unless the record has every line up to round `done`, where a run goes on."""
+        last = (done,) if done == self.simulation.rounds else ()
+        due = {0, *range(self.eval_every, done + 1, self.eval_every), *last}
+        found = {self.folder / RECORD: {line["round"] for line in read_lines(self.folder / RECORD)}}
+        if self.info.config.get("repeats", 1) > 1:
+            found[self.folder / REPETITIONS] = set(read_repetitions(self.folder))
+        for path, rounds in found.items():
+            missing = sorted(due - rounds)
+            if missing:
+                more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+                raise ValueError(
+                    f"{path} has no line of round {missing[0]}{more}, but the checkpoint is of round {done}: put the "
+                    f"file back, or start anew with overwrite=true"
+                )
 
     def _rounds(self, start: Checkpoint, stop: StopRequest, keep: Keep) -> None:
         simulation, ledger = self.simulation, Ledger()
@@ -180,11 +198,3 @@ def _readable(path: Path) -> list[Line]:
         return read_lines(path)
     except ValueError:
         return []
-
-
-def finished(folder: Path, rounds: int) -> list[Line] | None:
-    """The record of a run that ended well in this folder; None if there is still something to do."""
-    status = read_status(folder)
-    if status is None or status.state != "finished" or status.round != rounds:
-        return None
-    return read_lines(folder / RECORD)

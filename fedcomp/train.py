@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -16,12 +18,13 @@ from fedcomp import schema
 from fedcomp.assemble import assemble, build, pick_device, repeated
 from fedcomp.dataset.contract import Dataset
 from fedcomp.follower import Follower
+from fedcomp.leave import by_exception
 from fedcomp.model.precision import set_tf32
 from fedcomp.partition.summary import label_counts
 from fedcomp.peers import Alone, Peers
 from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, config_hash, owned, run_folder
 from fedcomp.schema import plain_config
-from fedcomp.session import Session, finished
+from fedcomp.session import Session
 from fedcomp.simulation.determinism import set_determinism
 from fedcomp.simulation.loop import Simulation
 from fedcomp.simulation.malloc import keep_freed_memory
@@ -30,6 +33,7 @@ from fedcomp.simulation.plan import Plan, planned
 from fedcomp.simulation.readings import AtOnce, readings_of
 from fedcomp.tracking.atomic import write_atomically
 from fedcomp.tracking.contract import RunInfo
+from fedcomp.tracking.finished import finished
 from fedcomp.tracking.jsonl import Jsonl
 from fedcomp.tracking.partition_plot import plot_partition
 from fedcomp.tracking.progress import Progress, describe
@@ -78,6 +82,7 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
             rounds = repeated(simulation, config)
             _draw_partition(simulation.dataset, parts, config, folder)
             tracker = build(config.tracker)
+        by_exception()  # which the session hears, and saves
         facts, note = _facts(simulation), _note(progress)
         info = RunInfo(folder, config.name, config_hash(plain), config.seed, plain, facts, note)
         often, by_itself = (
@@ -141,12 +146,23 @@ def _told(folder: Path) -> Iterator[None]:
     before = read_status(folder)
     done = before.round if before is not None else 0
     write_status(folder, Status("running", done))
+    handler = signal.getsignal(signal.SIGINT)
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        write_status(folder, Status("interrupted", done, "before the first round"))
+        assert callable(handler)
+        handler(number, frame)
+
+    if callable(handler):
+        signal.signal(signal.SIGINT, hear)
     try:
         yield
     except BaseException as failure:
         state: State = "interrupted" if isinstance(failure, KeyboardInterrupt) else "failed"
         write_status(folder, Status(state, done, str(failure).strip().split("\n")[0] or type(failure).__name__))
         raise
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _rename(path: Path, plain: dict[str, Any]) -> None:

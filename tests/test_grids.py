@@ -31,6 +31,20 @@ def test_local_skips_what_is_finished_and_goes_on_after_what_fails(fedcomp, tmp_
     assert shown.count("of the grid:") == 2
 
 
+def test_a_broken_member_does_not_stop_the_rest(fedcomp, tmp_path: Path, capsys) -> None:
+    tiny = ("-m", *QUICK, "rounds=1", "dataset=diabetes", "model=linear", "pictures=false")
+    assert fedcomp(*tiny, "seed=0,1") == 0
+    for name, text in (("seed=0/status.json", "{"), ("seed=1/metrics.jsonl", "no json\n")):
+        (path,) = (path for path in tmp_path.rglob(Path(name).name) if path.parent.name == Path(name).parent.name)
+        path.write_text(text)
+    capsys.readouterr()
+    assert fedcomp(*tiny, "seed=0,1,2") == 1
+    shown = capsys.readouterr().err
+    assert "seed=0) failed: " in shown
+    assert "seed=1) failed: " in shown
+    assert "1 finished, 2 failed" in shown
+
+
 def test_a_value_that_no_run_can_have_refuses_the_grid(fedcomp, tmp_path: Path, capsys) -> None:
     assert fedcomp("-m", *QUICK, "rounds=2,0") == 2
     assert "fedcomp: error: rounds=0 must be 1 or more" in capsys.readouterr().err

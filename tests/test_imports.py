@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "fedcomp"
 
-CORE = {"keys", "philox", "philox_numba", "compiled", "cohort", "state", "tensors"}
+CORE = {"keys", "philox", "philox_numba", "compiled", "cohort", "state", "tensors", "numeric"}
 ALLOWED = {
     "wire": CORE,
     "model": CORE,
@@ -15,11 +15,11 @@ ALLOWED = {
     "partition": CORE,
     "participation": CORE,
     "tracking": set(),
-    "report": {"tracking", "run_folder"},
+    "report": {"tracking", "run_folder", "leave"},
     "objective": {"tracking"},
     "sweeper": {"objective", "run_folder"},
     "launcher": {"tracking", "assemble", "simulation"},
-    "status": {"tracking", "run_folder", "report", "launcher"},
+    "status": {"tracking", "run_folder", "report", "launcher", "leave"},
     "server": CORE,
     "client": CORE | {"model"},
     "compressor": CORE | {"wire"},

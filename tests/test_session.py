@@ -135,3 +135,43 @@ def test_others_may_end_a_run_and_ask_for_its_checkpoint(
     assert fedcomp(*OPTIONS) == 128 + signal.SIGTERM
     assert torch.load(_folder(tmp_path) / "checkpoint.pt", weights_only=True)["round"] == 1
     assert _lines(tmp_path)[-1]["round"] == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "kept"), [("metrics.jsonl", ()), ("metrics.jsonl", (0, 2)), ("repetitions.jsonl", (1, 2))]
+)
+def test_a_record_with_missing_lines_is_not_gone_on_with(
+    fedcomp: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    kept: tuple[int, ...],
+) -> None:
+    with monkeypatch.context() as patch:
+        _stop_at(patch, 3)
+        assert fedcomp(*OPTIONS) == 130
+    path = _folder(tmp_path) / file
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[round] for round in kept))
+    assert fedcomp(*OPTIONS) == 1
+    missing = min({0, 1, 2} - set(kept))
+    shown = capsys.readouterr().err
+    assert f"{file} has no line of round {missing}" in shown
+    assert "overwrite=true" in shown
+
+
+@pytest.mark.parametrize("broken", ["empty", "missing", "short"])
+def test_a_finished_run_without_its_record_says_what_to_do(
+    fedcomp: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str], broken: str
+) -> None:
+    assert fedcomp(*OPTIONS) == 0
+    path = _folder(tmp_path) / "metrics.jsonl"
+    if broken == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1] if broken == "short" else []))
+    assert fedcomp(*OPTIONS) == 1
+    shown = capsys.readouterr().err
+    assert "metrics.jsonl has no line of its last round 6" in shown
+    assert "overwrite=true" in shown

@@ -68,6 +68,6 @@ def first_probabilities(theta0: str | float, like: Tensor, key: Key) -> Tensor:
     if theta0 == "normal":
         row = torch.zeros(1, dtype=torch.int64, device=like.device)
         return torch.sigmoid(key.normal(row, like.shape[0])[0])
-    if isinstance(theta0, str) or not 0 < theta0 < 1:
+    if not isinstance(theta0, float | int) or not 0 < theta0 < 1:
         raise ValueError(f"algorithm.theta0={theta0} must be normal, or a number between 0 and 1")
     return torch.full_like(like, float(theta0))

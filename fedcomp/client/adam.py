@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver
+from fedcomp.numeric import at_least_zero, positive, share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +31,9 @@ class Adam(MinibatchSolver):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
-            if not 0 <= beta < 1:
-                raise ValueError(f"client.{name}={beta} must be in [0, 1)")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"client.weight_decay={self.weight_decay} must be 0 or more")
+            share(f"client.{name}", beta)
+        positive("client.eps", self.eps)
+        at_least_zero("client.weight_decay", self.weight_decay)
 
     def init(self, theta: Tensor) -> tuple[Tensor, ...]:
         return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)

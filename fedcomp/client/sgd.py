@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver
+from fedcomp.numeric import at_least_zero, share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,10 +24,8 @@ class Sgd(MinibatchSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"client.momentum={self.momentum} must be in [0, 1)")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"client.weight_decay={self.weight_decay} must be 0 or more")
+        share("client.momentum", self.momentum)
+        at_least_zero("client.weight_decay", self.weight_decay)
 
     def init(self, theta: Tensor) -> tuple[Tensor, ...]:
         return (theta.new_zeros(theta.shape),) if self.momentum else ()

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedcomp.client.contract import Batching, GradFn, LocalData
 from fedcomp.client.schedule import SCHEDULES, learning_rate_factor
+from fedcomp.numeric import is_number, positive
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class LocalSolver(ABC):
             positive("client.clip_norm", self.clip_norm)
         if self.schedule not in SCHEDULES:
             raise ValueError(f"client.schedule={self.schedule} must be one of {', '.join(SCHEDULES)}")
-        if not 0 <= self.lr_final <= 1:
+        if not is_number(self.lr_final) or not 0 <= self.lr_final <= 1:
             raise ValueError(f"client.lr_final={self.lr_final} must be in [0, 1]: a share of client.lr")
         if self.schedule == "exponential" and self.lr_final == 0:
             raise ValueError(
@@ -99,12 +100,6 @@ def clip(grad: Tensor, max_norm: float) -> Tensor:
     """Scale each row of grad [A, D] down to Euclidean norm `max_norm` where it is longer."""
     norm = grad.norm(dim=1, keepdim=True)
     return grad * (max_norm / norm.clamp(min=max_norm))
-
-
-def positive(name: str, value: float) -> None:
-    """Raise ValueError unless the option is a number above 0."""
-    if not isinstance(value, (int, float)) or not value > 0:
-        raise ValueError(f"{name}={value} must be a positive number")
 
 
 def at_least_one(name: str, value: int) -> None:

@@ -31,9 +31,9 @@ class Joblib:
     runs_per_gpu: int = 1
 
     def __post_init__(self) -> None:
-        if self.n_jobs == 0:
-            raise ValueError("launcher.n_jobs=0 must be 1 or more, or -1 for all cores")
-        if self.runs_per_gpu < 1:
+        if not isinstance(self.n_jobs, int) or self.n_jobs == 0:
+            raise ValueError(f"launcher.n_jobs={self.n_jobs} must be 1 or more, or -1 for all cores")
+        if not isinstance(self.runs_per_gpu, int) or self.runs_per_gpu < 1:
             raise ValueError(f"launcher.runs_per_gpu={self.runs_per_gpu} must be 1 or more")
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:

@@ -6,11 +6,15 @@ import sys
 import threading
 
 from fedcomp.launcher.contract import Outcome
+from fedcomp.tracking.lost_stream import forget
 
 
 def say(text: str) -> None:
-    """One line on the standard error stream."""
-    print(f"fedcomp: {text}", file=sys.stderr, flush=True)
+    """One line on the standard error stream; nothing once nobody reads it."""
+    try:
+        print(f"fedcomp: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        forget(sys.stderr)
 
 
 class Tally:

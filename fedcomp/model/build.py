@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterable
@@ -74,6 +75,7 @@ def build(
     _check_shapes(module, name, tuple(input_shape), num_outputs)
     chain = translate(module, images=len(input_shape) == 3) if len(input_shape) in (1, 3) else None
     if chain is None:
+        _check_repeatable(module, name, tuple(input_shape))
         return Functional(module, loss, make, precision, tuple(input_shape))
     if dense_layers(Flat(module), chain) is not None:
         return Perceptron(module, loss, make, precision)
@@ -108,4 +110,27 @@ def _check_shapes(module: nn.Module, name: str, input_shape: tuple[int, ...], nu
         raise ValueError(
             f"model {name} gives outputs of shape {got[1:]}, the dataset needs ({num_outputs},); set its number of "
             f"outputs to {num_outputs}"
+        )
+
+
+def _check_repeatable(module: nn.Module, name: str, input_shape: tuple[int, ...]) -> None:
+    """ValueError if `module` draws random numbers in training: torch's generator moves, or two calls differ.
+
+    Copies are called, so that its running statistics stay, on several samples, which BatchNorm needs.
+    """
+    x = torch.randn(4, *input_shape, generator=torch.Generator().manual_seed(0))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        before = torch.get_rng_state()
+        try:
+            first, second = (copy.deepcopy(module).train()(x) for _ in range(2))
+        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise ValueError(f"model {name} cannot be called in training mode ({reason}); choose another") from error
+        drawn = not torch.equal(torch.get_rng_state(), before)
+    if not isinstance(first, Tensor):
+        raise ValueError(f"model {name} gives a {type(first).__name__} in training mode; it must give one tensor")
+    if drawn or not torch.equal(first.nan_to_num(), second.nan_to_num()):
+        raise ValueError(
+            f"model {name} draws random numbers in training, such as dropout: its draws cannot be named by client and "
+            f"step, so a run could not be repeated; switch them off (dropout=0) or leave them out"
         )

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcomp.report.build import Options, report
+from fedcomp.leave import STATUS
 
 EPILOG = """\
 examples:
@@ -54,11 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--against", metavar="PAPER", help="figures a paper printed: bicompfl, fedmrn")
     parser.add_argument("--every-picture", action="store_true", help="draw all PNG and PDF, however many")
     given = parser.parse_args(argv)
+    from fedcomp.report.build import Options, report  # takes a second
+
     try:
         return report(Options(given.paths, given.out, given.target, given.against, given.every_picture))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return STATUS
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -13,6 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedcomp.leave import by_exception
 from fedcomp.report import curves, figures, formats, latex, notes, page, published, table
 from fedcomp.report.draw import draw
 from fedcomp.report.group import Group, group
@@ -147,7 +149,9 @@ def draw_all(pictures: Sequence[Picture], out: Path) -> None:
         for job in jobs:
             draw(*job)
         return
-    with ProcessPoolExecutor(min(processes, len(jobs)), get_context("spawn")) as pool:
+    by_exception()
+    context, ignored = get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(min(processes, len(jobs)), context, signal.signal, ignored) as pool:
         try:
             list(pool.map(draw, *zip(*jobs)))
         except BrokenProcessPool as error:

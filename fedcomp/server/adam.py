@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from fedcomp.numeric import positive, share
 from fedcomp.server.contract import Slots
 
 
@@ -27,11 +28,9 @@ class Adam:
 
     def __post_init__(self) -> None:
         for name, value in (("lr", self.lr), ("eps", self.eps)):
-            if not value > 0:
-                raise ValueError(f"server.{name}={value} must be positive")
+            positive(f"server.{name}", value)
         for name, value in (("beta1", self.beta1), ("beta2", self.beta2)):
-            if not 0 <= value < 1:
-                raise ValueError(f"server.{name}={value} must be in [0, 1)")
+            share(f"server.{name}", value)
 
     def init(self, theta: Tensor) -> Slots:
         return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from fedcomp.numeric import positive, share
 from fedcomp.server.contract import Slots
 
 
@@ -21,10 +22,8 @@ class Sgd:
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        if not self.lr > 0:
-            raise ValueError(f"server.lr={self.lr} must be positive; 1 is plain averaging")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"server.momentum={self.momentum} must be in [0, 1)")
+        positive("server.lr", self.lr)
+        share("server.momentum", self.momentum)
 
     def init(self, theta: Tensor) -> Slots:
         return (theta.new_zeros(theta.shape),) if self.momentum else ()

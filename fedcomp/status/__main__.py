@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedcomp.leave import STATUS, by_exception
 from fedcomp.status.runs import RunState, find
 from fedcomp.status.table import render
 
@@ -34,13 +35,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="again every SECONDS (5), until none runs",
     )
     arguments = parser.parse_args(argv)
+    by_exception()
     try:
         runs = _watch(Path(arguments.path), arguments.watch) if arguments.watch else _show(Path(arguments.path))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        return 130
+        print("interrupted", file=sys.stderr)
+        return STATUS
     return int(any(run.state in ("failed", "killed") for run in runs))
 
 

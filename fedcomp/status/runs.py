@@ -129,6 +129,11 @@ def _config(folder: Path, configs: dict[Path, dict[str, Any]]) -> dict[str, Any]
             return {}
         except yaml.YAMLError as error:
             raise ValueError(f"{folder / CONFIG} is no YAML: {' '.join(str(error).split())}") from error
+        except OSError as error:
+            raise ValueError(f"cannot read {folder / CONFIG}: {error.strerror}") from error
+        if not isinstance(configs[folder.parent], dict):
+            del configs[folder.parent]
+            raise ValueError(f"{folder / CONFIG} is no config: it must be a mapping")
     return configs[folder.parent]
 
 
@@ -138,6 +143,8 @@ def _record(path: Path) -> tuple[dict[str, float], float | None]:
         content = path.read_bytes()
     except FileNotFoundError:
         return {}, None
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
     lines = content[: content.rfind(b"\n") + 1].splitlines()
     best = max(map(float, ACCURACY.findall(content)), default=None)
     try:

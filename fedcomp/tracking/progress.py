@@ -1,19 +1,22 @@
 """How a run shows itself while it lasts: a bar on a terminal, a few plain lines elsewhere, nothing when quiet.
 
 `advance` is called every round, also when a round takes 0.8 ms: it reads the clock and returns, unless a redraw is
-due. Nothing here runs in a thread, so a slow screen or Ctrl-C cannot leave one behind.
+due. Nothing here runs in a thread, so a slow screen or Ctrl-C cannot leave one behind. A screen that cannot be written
+to (the reader of a pipe has died, a disk is full) is given up, and the run goes on.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from time import perf_counter
 from types import TracebackType
 from typing import Literal, Protocol, TextIO, get_args
 
 from fedcomp.tracking import units
 from fedcomp.tracking.contract import Metrics
+from fedcomp.tracking.lost_stream import forget
 from fedcomp.tracking.quality import in_words, main_metric
 
 Verbosity = Literal["quiet", "normal", "verbose"]
@@ -80,7 +83,8 @@ class Progress:
         if verbosity not in get_args(Verbosity):
             raise ValueError(f"verbosity is {verbosity!r}, allowed are {', '.join(get_args(Verbosity))}")
         self._verbose = verbosity == "verbose"
-        self._screen = None if verbosity == "quiet" else _screen(stream or sys.stderr)
+        self._stream = stream or sys.stderr
+        self._screen = None if verbosity == "quiet" else _screen(self._stream)
         self._metrics = ""
         self._round = self._first_round = self._rounds = 0
         self._started = 0.0
@@ -93,9 +97,9 @@ class Progress:
         self._rounds = rounds
         self._started = perf_counter()
         if self._screen is not None:
-            self._screen.start(rounds)
             self._due = self._started + self._screen.seconds
             self._due_evaluated = self._started
+        self._show(lambda screen: screen.start(rounds))
 
     def advance(self, round: int) -> None:
         """`round` rounds are complete. Costs well under a microsecond unless a redraw is due."""
@@ -114,21 +118,19 @@ class Progress:
         if self._verbose or self._round >= self._rounds or now >= self._due_evaluated:
             self._due_evaluated = now + self._screen.seconds_evaluated
             if self._verbose and not isinstance(self._screen, Lines):
-                self._screen.note(f"round {self._round}  {self._metrics}")
+                self.note(f"round {self._round}  {self._metrics}")
             self._draw()
 
     def note(self, text: str) -> None:
         """One line for the user, above the bar; nothing when quiet."""
-        if self._screen is not None:
-            self._screen.note(text)
+        self._show(lambda screen: screen.note(text))
 
     def stop(self) -> None:
         """Show what is still unshown and give the terminal back. May be called twice, or before `start`."""
-        if self._screen is not None:
-            if self._pending:
-                self._draw()
-            self._due = self._due_evaluated = float("inf")
-            self._screen.stop()
+        if self._pending:
+            self._draw()
+        self._due = self._due_evaluated = float("inf")
+        self._show(lambda screen: screen.stop())
 
     def __enter__(self) -> Progress:
         return self
@@ -137,11 +139,21 @@ class Progress:
         self.stop()
 
     def _draw(self) -> None:
-        assert self._screen is not None
         now = perf_counter()
-        self._due = now + self._screen.seconds
         self._pending = False
-        self._screen.draw(self._round, self._rounds, self._metrics, self._seconds_left(now))
+        if self._screen is not None:
+            self._due = now + self._screen.seconds
+        self._show(lambda screen: screen.draw(self._round, self._rounds, self._metrics, self._seconds_left(now)))
+
+    def _show(self, what: Callable[[Screen], None]) -> None:
+        """Do `what` on the screen, if there is one still."""
+        if self._screen is None:
+            return
+        try:
+            what(self._screen)
+        except OSError:
+            self._screen, self._due = None, float("inf")
+            forget(self._stream)
 
     def _seconds_left(self, now: float) -> float | None:
         """Rounds to come at the mean speed since `start`; None before the first round is complete."""

@@ -21,18 +21,20 @@ from fedcomp import schema
 from fedcomp.launcher.contract import MANIFEST, Outcome, Run, RunFailed
 from fedcomp.launcher.contract import Launcher as RunLauncher
 from fedcomp.launcher.say import say
+from fedcomp.leave import by_exception
 from fedcomp.run_folder import run_folder
+from fedcomp.tracking.finished import finished
 from fedcomp.tracking.record import FILE as RECORD
-from fedcomp.tracking.record import read_lines
-from fedcomp.tracking.status import read_status
+from fedcomp.tracking.record import Line, read_lines
 
 
 class _Job(NamedTuple):  # no dataclass: Hydra imports plugins in a way that those do not bear
-    """A run with Hydra's config of it. `finished`: there is nothing left to do."""
+    """A run with Hydra's config of it. `finished`: there is nothing left to do. `broken`: why it cannot go on."""
 
     run: Run
     config: DictConfig
     finished: bool
+    broken: str | None
 
 
 class GridLauncher(Launcher):
@@ -56,14 +58,19 @@ class GridLauncher(Launcher):
         jobs = [self._compose(list(own), initial_job_idx + index, grid) for index, own in enumerate(job_overrides)]
         grid.mkdir(parents=True, exist_ok=True)
         _note(grid, [job.run for job in jobs])
-        due = [job for job in jobs if not job.finished]
-        if len(due) < len(jobs):
-            say(f"{len(jobs) - len(due)} of {len(jobs)} runs are finished already (overwrite=true runs them again)")
+        due = [job for job in jobs if not job.finished and job.broken is None]
+        num_finished = sum(job.finished for job in jobs)
+        if num_finished:
+            say(f"{num_finished} of {len(jobs)} runs are finished already (overwrite=true runs them again)")
+        for job in jobs:
+            if job.broken is not None:
+                say(f"run {job.run.number} ({job.run.words}) failed: {job.broken}")
+        by_exception()  # a launcher hears it in its own way
         configs = {job.run.number: job.config for job in due}
         runs = [job.run for job in due]
         outcomes = self.settings.launch(runs, grid, lambda run: self._here(configs[run.number])) if runs else []
         became = {one.run.number: one for one in outcomes}
-        return [_job_return(job, became.get(job.run.number, Outcome(job.run))) for job in jobs]
+        return [_job_return(job, became.get(job.run.number, Outcome(job.run, job.broken))) for job in jobs]
 
     def _compose(self, overrides: list[str], number: int, grid: Path) -> _Job:
         composed = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
@@ -79,9 +86,12 @@ class GridLauncher(Launcher):
         command = (sys.executable, "-m", "fedcomp", *_flags(composed), *overrides, *given, "hydra.mode=RUN")
         common = set(self.config.hydra.overrides.task)
         own = tuple(word for word in overrides if word not in common)
-        status = None if task.overwrite else read_status(folder)
-        finished = status is not None and status.state == "finished" and status.round == task.rounds
-        return _Job(Run(number, own, command, folder, grid / f"{number}.log"), composed, finished)
+        run = Run(number, own, command, folder, grid / f"{number}.log")
+        try:
+            done = not task.overwrite and finished(folder, task.rounds) is not None
+        except ValueError as error:
+            return _Job(run, composed, finished=False, broken=str(error))
+        return _Job(run, composed, done, broken=None)
 
     def _here(self, config: DictConfig) -> str | None:
         """Run one in this process; what it raises is its error line."""
@@ -103,11 +113,15 @@ class GridLauncher(Launcher):
 def _job_return(job: _Job, became: Outcome) -> JobReturn:
     task = _without_hydra(job.config)
     out = JobReturn(overrides=list(job.run.overrides), cfg=task, hydra_cfg=job.config, task_name="fedcomp")
-    out.status = JobStatus.COMPLETED if became.error is None else JobStatus.FAILED
-    if became.error is None:
-        out.return_value = instantiate(task.objective)(read_lines(job.run.folder / RECORD))
-    else:
-        out.return_value = RunFailed(became.error)
+    error = became.error
+    lines: list[Line] = []
+    if error is None:
+        try:
+            lines = read_lines(job.run.folder / RECORD)
+        except ValueError as unreadable:
+            error = str(unreadable)
+    out.status = JobStatus.COMPLETED if error is None else JobStatus.FAILED
+    out.return_value = instantiate(task.objective)(lines) if error is None else RunFailed(error)
     return out
 
 

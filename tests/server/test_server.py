@@ -39,9 +39,9 @@ def test_adam() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Sgd(lr=0), "server.lr=0 must be positive"),
+        (lambda: Sgd(lr=0), "server.lr=0 must be a positive number"),
         (lambda: Sgd(momentum=1), r"server.momentum=1 must be in \[0, 1\)"),
-        (lambda: Adam(eps=0), "server.eps=0 must be positive"),
+        (lambda: Adam(eps=0), "server.eps=0 must be a positive number"),
         (lambda: Adam(beta2=1), r"server.beta2=1 must be in \[0, 1\)"),
     ],
 )

@@ -4,6 +4,8 @@ import contextlib
 import io
 import os
 import pty
+import subprocess
+import sys
 from time import perf_counter
 from typing import TextIO
 
@@ -138,3 +140,35 @@ def test_the_default_tracker_adds_nothing() -> None:
     tracker = Jsonl()
     tracker.log(RECORD)
     tracker.finish("finished", RECORD)
+
+
+@pytest.mark.parametrize("verbosity", ["normal", "verbose"])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_screen_that_cannot_be_written_to_is_given_up(verbosity: str, terminal: bool, clock: Clock) -> None:
+    """`| tee log` dies of the same Ctrl-C; a full disk."""
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+        def isatty(self) -> bool:
+            return terminal
+
+    with Progress(verbosity, Full()) as progress:
+        progress.note("a note")
+        progress.start(0, 20)
+        for round in range(1, 21):
+            clock.now += 10
+            progress.advance(round)
+            progress.evaluated({**RECORD, "round": round})
+        progress.note("another")
+
+
+def test_a_process_whose_screen_is_full_ends_well() -> None:
+    """The rest in the stream's buffer would otherwise make it status 120."""
+    code = (
+        "from fedcomp.launcher.say import say; from fedcomp.tracking.progress import Progress\n"
+        "for _ in range(2): Progress().note('words'); say('words')"
+    )
+    with open("/dev/full", "w") as full:
+        assert subprocess.run([sys.executable, "-c", code], stderr=full).returncode == 0

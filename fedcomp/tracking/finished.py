@@ -1,0 +1,27 @@
+"""Whether a folder holds a run that has ended well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedcomp.tracking.record import FILE as RECORD
+from fedcomp.tracking.record import Line, read_lines
+from fedcomp.tracking.status import read_status
+
+
+def finished(folder: Path, rounds: int) -> list[Line] | None:
+    """The record of a run of `rounds` rounds that ended well in this folder; None if there is still something to do.
+
+    Raises:
+        ValueError: status or record is broken; or the record lacks the last round, so that the run is no result.
+    """
+    status, path = read_status(folder), folder / RECORD
+    if status is None or status.state != "finished" or status.round != rounds:
+        return None
+    lines = read_lines(path) if path.exists() else []
+    if not lines or lines[-1]["round"] != rounds:
+        raise ValueError(
+            f"the run is finished, but {path} has no line of its last round {rounds}: put the file back, or run again "
+            f"with overwrite=true"
+        )
+    return lines
