@@ -117,4 +117,5 @@ def _length(cost: Tensor) -> Tensor:
 def _table(device: torch.device) -> Tensor:
     """[2^16] int64 c(T); the entry of T = 0 is never used."""
     chance = np.arange(1, TOP) / TOP
-    return torch.from_numpy(np.concatenate(([0], np.floor(-np.log2(chance) * UNIT) + 2)).astype(np.int64)).to(device)
+    table = torch.from_numpy(np.concatenate(([0], np.floor(-np.log2(chance) * UNIT) + 2)).astype(np.int64))
+    return table.to(device, non_blocking=True)
