@@ -13,20 +13,25 @@ from types import FrameType
 STATUS = 128 + signal.SIGINT
 
 
-def at_once(line: str) -> None:
-    """From here on, the first Ctrl-C ends the process with `line`; torchrun's further processes say nothing."""
+class Leave:
+    """A handler of Ctrl-C that ends the process with `line`; torchrun's further processes say nothing."""
 
-    def leave(number: int, frame: FrameType | None) -> None:
+    def __init__(self, line: str) -> None:
+        self.line = line
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
         if os.environ.get("RANK", "0") == "0":
-            os.write(2, f"{line}\n".encode())
+            os.write(2, f"{self.line}\n".encode())
         os._exit(STATUS)
 
-    leave.is_early = True  # type: ignore[attr-defined]
+
+def at_once(line: str) -> None:
+    """From here on, the first Ctrl-C ends the process with `line`."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored: a job in the background
-        signal.signal(signal.SIGINT, leave)
+        signal.signal(signal.SIGINT, Leave(line))
 
 
 def by_exception() -> None:
     """From here on, Ctrl-C is a KeyboardInterrupt again: there is something to be closed."""
-    if getattr(signal.getsignal(signal.SIGINT), "is_early", False):
+    if isinstance(signal.getsignal(signal.SIGINT), Leave):
         signal.signal(signal.SIGINT, signal.default_int_handler)

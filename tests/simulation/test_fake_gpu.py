@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fedcomp.algorithm.fedavg import FedAvg
@@ -39,20 +39,8 @@ from tests.algorithm import (
 from tests.compressor.test_conformance import CASES as CODECS
 from tests.conformance import world
 from tests.simulation.fake_gpu import GPU, READ, drawn, fake_gpu, moved
-from tests.simulation.user_module import Residual
+from tests.simulation.user_module import Centred, Residual
 from tests.test_configs import CHOICES, CPU, NEEDS, _compose
-
-
-class Centred(nn.Module):
-    """A client's samples against their mean."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last = nn.Linear(world.NUM_FEATURES, world.NUM_CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(x - x.mean(0))
-
 
 GROUPS = ("algorithm", "client", "compressor", "participation", "server")
 CASES = [f"{group}={choice}" for group, choice in CHOICES if group in GROUPS and choice != "m3"]

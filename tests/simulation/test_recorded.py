@@ -23,20 +23,17 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.keys import Key
 from fedcomp.model.build import build
-from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation import recorded
 from fedcomp.simulation.capture import CudaGraphs, Eager, can_capture
 from fedcomp.simulation.local import ChunkData, Shards
-from fedcomp.simulation.recorded import MOST_LOOPS, Recorder
-from fedcomp.simulation.repeated_step import Buffers, room
+from fedcomp.simulation.recorded import Recorder
 from fedcomp.simulation.segments import LONGEST, Shape, segments
 from fedcomp.state import flatten
 from fedcomp.wire import Ledger
 from tests.conformance import world
 from tests.simulation.strict_capture import StrictCapture
 from tests.simulation.test_no_host_sync import READS
-from tests.simulation.user_module import Residual
+from tests.simulation.user_module import Centred, Residual
 
 ALIKE, RAGGED = (8,) * 7, world.SIZES
 CPU = torch.device("cpu")
@@ -64,7 +61,7 @@ PLAIN = {
 }
 
 
-def _states(algorithm, module, sizes, recorder, rounds=3, **parts):
+def states(algorithm, module, sizes, recorder, rounds=3, **parts):
     sim = world.simulation(algorithm, module, sizes=sizes, rounds=rounds, **parts)
     whole = getattr(algorithm, "full_participation", False)
     sim = world.variant(sim, recorder=recorder, participation=world.FULL if whole else sim.participation)
@@ -76,8 +73,8 @@ def _states(algorithm, module, sizes, recorder, rounds=3, **parts):
 def test_alike_clients_take_the_same_steps_bit_for_bit(name, module) -> None:
     capture = StrictCapture()
     for chunk_size in (100, 2):
-        plain = _states(PLAIN[name], module, ALIKE, None, chunk_size=chunk_size)
-        recorded = _states(PLAIN[name], module, ALIKE, Recorder(capture), chunk_size=chunk_size)
+        plain = states(PLAIN[name], module, ALIKE, None, chunk_size=chunk_size)
+        recorded = states(PLAIN[name], module, ALIKE, Recorder(capture), chunk_size=chunk_size)
         assert plain.keys() == recorded.keys()
         assert all(torch.equal(plain[part], recorded[part]) for part in plain)
     assert capture.replays > capture.recorded > 0
@@ -135,8 +132,8 @@ def test_ragged_clients_end_where_the_plain_loop_does(solver, module) -> None:
 @pytest.mark.parametrize("name", ["sgd", "fedmrn", "fedpm"])
 def test_ragged_rounds_are_near(name) -> None:
     capture = StrictCapture()
-    plain = _states(PLAIN[name], world.mlp, RAGGED, None, rounds=2)
-    recorded = _states(PLAIN[name], world.mlp, RAGGED, Recorder(capture), rounds=2)
+    plain = states(PLAIN[name], world.mlp, RAGGED, None, rounds=2)
+    recorded = states(PLAIN[name], world.mlp, RAGGED, Recorder(capture), rounds=2)
     # FedMRN and FedPM draw masks by comparing with what was rounded otherwise: a bit may flip, most do not.
     for part in (name for name in plain if plain[name].numel()):
         assert ((plain[part] - recorded[part]).abs() < 1e-4).float().mean() > 0.9
@@ -177,54 +174,6 @@ def test_augmented_images_are_the_same() -> None:
         assert torch.equal(run(recorder, index), run(None, index))
 
 
-def test_loops_are_recorded_once_and_kept_up_to_a_number() -> None:
-    capture = StrictCapture()
-    recorder = Recorder(capture)
-    solvers = [Sgd(lr=0.1, batch_size=10, momentum=0.1 * index) for index in range(MOST_LOOPS + 1)]
-    twin = Double(world.mlp, ALIKE)
-    for solver in solvers:
-        for index in range(3):
-            twin.run(solver, recorder, index)
-    assert (capture.recorded, capture.replays) == (MOST_LOOPS + 1, 2 * MOST_LOOPS + 2)
-    twin.run(solvers[-1], recorder, 2)
-    assert capture.recorded == MOST_LOOPS + 1
-    twin.run(solvers[0], recorder, 2)
-    twin.run(solvers[0], recorder, 2)
-    assert capture.recorded == MOST_LOOPS + 2
-
-
-def test_pieces_are_kept_up_to_a_number(monkeypatch) -> None:
-    monkeypatch.setattr(recorded, "MOST_PIECES", 1)
-    capture, twin = StrictCapture(), Double(world.mlp, ALIKE)
-    recorder, solver = Recorder(capture), Sgd(lr=0.1, batch_size=4, epochs=3)  # pieces of 4 and 2 steps
-    for index in range(3):
-        fast, slow = twin.run(solver, recorder, index), twin.run(solver, None, index)
-        assert torch.equal(fast.theta, slow.theta)
-    assert capture.recorded == 0, "the other piece had dropped each before it came again"
-
-
-@pytest.mark.parametrize("name", ["sgd", "adam", "fedmrn", "fedpm"])
-def test_cohorts_of_any_size_share_a_loop(name, monkeypatch) -> None:
-    """Its buffers grow with the largest cohort, and a piece is recorded when its like comes again."""
-    made = []
-    like = Buffers.like.__func__
-    monkeypatch.setattr(Buffers, "like", classmethod(lambda cls, *given: made.append(1) or like(cls, *given)))
-    capture, rounds = StrictCapture(), 24
-    plain, repeated = (
-        _states(PLAIN[name], world.mlp, ALIKE, one, rounds=rounds, participation=Bernoulli(0.6))
-        for one in (None, Recorder(capture))
-    )
-    assert all(torch.equal(plain[part], repeated[part]) for part in plain)
-    assert len(made) <= 3
-    assert 0 < capture.recorded <= len(ALIKE) * 3
-    assert capture.replays > rounds / 2
-
-
-def test_room() -> None:
-    assert [room(num) for num in (1, 7, 8, 15, 16, 17, 31, 33, 100, 1000)] == [1, 7, 8, 15, 16, 18, 32, 36, 104, 1024]
-    assert all(num <= room(num) <= 1.125 * num for num in range(8, 2000))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Foreign(Sgd):
     """A solver of somebody else's, without `factors`."""
@@ -243,22 +192,11 @@ class Foreign(Sgd):
 def test_what_cannot_be_recorded_runs_step_by_step_with_one_line(caplog, algorithm, reason) -> None:
     capture = StrictCapture()
     with caplog.at_level(logging.INFO, "fedcomp"):
-        recorded = _states(algorithm, world.mlp, ALIKE, Recorder(capture), chunk_size=3)
+        recorded = states(algorithm, world.mlp, ALIKE, Recorder(capture), chunk_size=3)
     assert [record.message for record in caplog.records] == [f"local training runs step by step: {reason}"]
     assert capture.recorded == 0
-    plain = _states(algorithm, world.mlp, ALIKE, None, chunk_size=3)
+    plain = states(algorithm, world.mlp, ALIKE, None, chunk_size=3)
     assert all(torch.equal(plain[part], recorded[part]) for part in plain)
-
-
-class Centred(nn.Module):
-    """Looks at its whole batch, empty places and all."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last = nn.Linear(world.NUM_FEATURES, world.NUM_CLASSES)
-
-    def forward(self, x):
-        return self.last(x - x.mean(0))
 
 
 def test_a_model_that_leaves_empty_places_out_is_recorded_where_there_are_none(caplog) -> None:
@@ -266,8 +204,8 @@ def test_a_model_that_leaves_empty_places_out_is_recorded_where_there_are_none(c
         capture = StrictCapture()
         with caplog.at_level(logging.INFO, "fedcomp"):
             parts = {"participation": world.FULL, "rounds": 2}
-            states = [_states(PLAIN["sgd"], Centred, sizes, one, **parts) for one in (None, Recorder(capture))]
-        assert all(torch.equal(states[0][part], states[1][part]) for part in states[0])
+            found = [states(PLAIN["sgd"], Centred, sizes, one, **parts) for one in (None, Recorder(capture))]
+        assert all(torch.equal(found[0][part], found[1][part]) for part in found[0])
         assert (capture.recorded > 0) is (sizes is ALIKE)
     assert caplog.records[-1].message == (
         "local training runs step by step: the model leaves empty places out, which reads where they are"
@@ -282,7 +220,7 @@ def test_a_failed_capture_leaves_the_same_bits_and_one_line(caplog, monkeypatch)
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
     monkeypatch.setattr(CudaGraphs, "_captured", fails)
-    plain, eager = (_states(PLAIN["sgd"], world.mlp, RAGGED, Recorder(one)) for one in (CudaGraphs(CPU), Eager()))
+    plain, eager = (states(PLAIN["sgd"], world.mlp, RAGGED, Recorder(one)) for one in (CudaGraphs(CPU), Eager()))
     assert all(torch.equal(plain[part], eager[part]) for part in plain)
     lines = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert lines == [
