@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
+from collections.abc import Sequence
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fedcomp import __version__, schema
+from fedcomp.arguments import parse
 from fedcomp.completion import BREAKS, completions
 from fedcomp.config_errors import one_line
 from fedcomp.defaults import CONF
@@ -55,11 +56,16 @@ def _entry(config: DictConfig) -> float:
 
 def main() -> None:
     """Run `fedcomp` with the arguments of the process."""
-    arguments = sys.argv[1:]
-    if arguments == ["--version"]:
+    try:
+        given = parse(sys.argv[1:])
+    except ValueError as error:
+        say_once(f"error: {error}")
+        raise SystemExit(2) from None
+    sys.argv[1:] = given.words
+    if given.has("--version"):
         print(f"fedcomp {__version__}")
         return
-    own = _config_folders(arguments)
+    arguments, own = given.overrides, given.config_folders
     missing = [folder for folder in own if not folder.is_dir()]
     if missing:
         say_once(f"error: there is no folder {missing[0]}, which --config-dir names")
@@ -67,7 +73,7 @@ def main() -> None:
     if "experiment=" in arguments or "experiment=list" in arguments:
         print(listing([CONF, *own]))
         return
-    if set(arguments) & {"-sc", "--shell-completion"} and _complete(arguments):
+    if given.has("--shell-completion") and _complete(arguments):
         return
     schema.register()
     sys.path[:0] = [str(folder) for folder in own]  # configs in `--config-dir DIR` may name Python files in DIR
@@ -93,23 +99,13 @@ def main() -> None:
         raise SystemExit(2) from None
 
 
-def _complete(arguments: list[str]) -> bool:
+def _complete(arguments: Sequence[str]) -> bool:
     """Answer a shell that asks for what a word may become; False: that is for Hydra."""
     if "install=bash" in arguments:
         print(BREAKS)
     if not any(word.startswith("query=") for word in arguments):
         return False
     line = os.environ.get("COMP_LINE", "")
-    words = completions(line, [CONF, *_config_folders(line.split())])
+    words = completions(line, [CONF, *parse(line.split()[:-1]).config_folders])
     print("\n".join(words), end="")
     return bool(words)
-
-
-def _config_folders(arguments: list[str]) -> list[Path]:
-    """The folders that `--config-dir DIR` names."""
-    folders = []
-    for flag, value in zip(arguments, [*arguments[1:], ""]):
-        name, _, inline = flag.partition("=")
-        if name in ("--config-dir", "-cd"):
-            folders.append(Path(inline or value).expanduser().resolve())
-    return folders

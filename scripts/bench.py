@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:<number>")
     parser.add_argument("--precision", default="fp32", choices=PRECISIONS, help="of our products")
     parser.add_argument("--serve", nargs=2, metavar=("JOB", "SIDE"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     device = torch.device(options.device)
     if options.serve:
         name, side = options.serve

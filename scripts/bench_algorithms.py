@@ -83,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", default=tuple(GOALS), help=f"of {', '.join(GOALS)}; all by default")
     parser.add_argument("--repeats", type=int, default=9, help="rounds of each side")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     keep_freed_memory()
     torch.set_num_threads(1)  # as `train` does: threads share chunks instead
     schema.register()

@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7, help="measurements of each codec")
     parser.add_argument("--quick", action="store_true", help="two clients of 200,000 entries, three measurements")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if unknown := set(options.codecs) - set(known):
         parser.error(f"codecs {', '.join(sorted(unknown))} must be among {', '.join(known)}")
     if options.quick:

@@ -189,6 +189,24 @@ def test_own_codec_through_config_dir(fedcomp, tmp_path: Path) -> None:
     assert line["bpp/uplink"] == 16.0
 
 
+def test_flags_and_overrides_in_any_order(fedcomp, tmp_path: Path, capsys) -> None:
+    mine = tmp_path / "mine"
+    (mine / "compressor").mkdir(parents=True)
+    (mine / "compressor" / "quarter.yaml").write_text("defaults: [topk, _self_]\nfraction: 0.25\n")
+    given = ("eval_every=2", "--config-dir", str(mine), "compressor=quarter")
+    assert fedcomp(*given, "--cfg", "job", "name=cfg") == 0
+    assert "fraction: 0.25" in capsys.readouterr().out
+    out = f"output_root={tmp_path / 'outputs'}"
+    assert fedcomp(*QUICK[1:], *given, "quiet=true", "-m", "rounds=2,3", out) == 0
+    assert len(list((tmp_path / "outputs").rglob("metrics.jsonl"))) == 2
+
+
+def test_a_wrong_flag_is_one_line(fedcomp, capsys) -> None:
+    assert fedcomp("rounds=5", "--multirn") == 2
+    shown = "fedcomp: error: there is no flag --multirn; did you mean --multirun? (an option is given as key=value)\n"
+    assert capsys.readouterr().err == shown
+
+
 def test_errors_know_the_parts_of_config_dir(fedcomp, tmp_path: Path, capsys) -> None:
     mine = tmp_path / "it's, mine = ü"
     (mine / "compressor").mkdir(parents=True)

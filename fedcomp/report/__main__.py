@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--against", metavar="PAPER", help="figures a paper printed: bicompfl, fedmrn")
     parser.add_argument("--every-picture", action="store_true", help="draw all PNG and PDF, however many")
-    given = parser.parse_args(argv)
+    given = parser.parse_intermixed_args(argv)  # --out DIR may stand between two paths
     from fedcomp.report.build import Options, report  # takes a second
 
     try:

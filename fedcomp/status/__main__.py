@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from fedcomp.status.runs import RunState, find
 from fedcomp.status.table import render
 
 PLAIN_WIDTH = 200
+WATCH_SECONDS = 5.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,11 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--watch",
         type=float,
         nargs="?",
-        const=5.0,
+        const=WATCH_SECONDS,
         metavar="SECONDS",
         help="again every SECONDS (5), until none runs",
     )
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_intermixed_args(_with_seconds(sys.argv[1:] if argv is None else argv))
     by_exception()
     try:
         runs = _watch(Path(arguments.path), arguments.watch) if arguments.watch else _show(Path(arguments.path))
@@ -45,6 +47,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return STATUS
     return int(any(run.state in ("failed", "killed") for run in runs))
+
+
+def _with_seconds(words: Sequence[str]) -> list[str]:
+    """The same words, with `--watch PATH` as `--watch=5 PATH`: argparse takes the path for the seconds."""
+    given = list(words)
+    for place, (word, after) in enumerate(zip(words, [*words[1:], ""])):
+        if word == "--watch" and not re.fullmatch(r"[0-9.eE+-]+", after):
+            given[place] = f"--watch={WATCH_SECONDS:g}"
+    return given
 
 
 def _show(root: Path) -> list[RunState]:

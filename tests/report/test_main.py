@@ -41,6 +41,14 @@ def test_only_unfinished_runs_are_listed_and_nothing_is_written(
     assert not (tmp_path / "report").exists()
 
 
+def test_paths_and_options_in_any_order(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("sign", 0, [0.1, 0.8])
+    make_run("topk", 0, [0.1, 0.7])
+    one, other = (str(next(tmp_path.rglob(f"*{name}*")).resolve()) for name in ("sign", "topk"))
+    assert main([one, "--out", str(tmp_path / "paper"), other, "--target", "0.5"]) == 0
+    assert len((tmp_path / "paper" / "table.csv").read_text().splitlines()) == 3
+
+
 def test_errors_are_one_line(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("error: no run found under")

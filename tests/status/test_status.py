@@ -100,3 +100,11 @@ def test_a_thousand_runs_take_seconds(tmp_path: Path) -> None:
     began = time.process_time()
     assert len(find(tmp_path)) == 1000
     assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize("words", ["PATH --watch", "--watch PATH", "PATH --watch 0.01", "--watch 0.01 PATH"])
+def test_the_path_and_watch_in_any_order(grid: Path, capsys: pytest.CaptureFixture[str], words: str) -> None:
+    done = grid / "demo" / "topk"
+    (done / "seed=1" / "status.json").write_text((done / "seed=0" / "status.json").read_text())
+    assert main([str(done) if word == "PATH" else word for word in words.split()]) == 0
+    assert "topk" in capsys.readouterr().out
