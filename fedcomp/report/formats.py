@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 CAPTION = (
     "Last evaluation, mean ± sample deviation over seeds; best: each seed's best evaluation. "
-    "Uplink, downlink, total, broadcast: bits per parameter, client and round; "
+    "Uplink, downlink, total, broadcast: bits per parameter, participating client and round; "
+    "downlink per receiver: per client that received it, idle ones too; "
     "in brackets the paper's count, where it is another."
 )
 

@@ -24,7 +24,11 @@ from fedcomp.tracking import units
 
 ACCURACY = metric("test/accuracy")
 RATES = ("bpp", "bpp_bc", "uplink", "downlink")
-"""Bits per parameter, client and round: both ways, both with a broadcast counted once, and each way."""
+"""Bits per parameter, client and round: both ways, both with a broadcast counted once, and each way.
+
+The downlink is that of one receiver (`bpp/downlink_per_receiver`), as papers print it: what idle clients hear is not
+charged to those who take part.
+"""
 
 
 @dataclass(frozen=True)
@@ -195,8 +199,9 @@ def _rates(group: Group, prefix: str) -> dict[str, Mean]:
     """RATES of a group, as the papers count (`paper/`, true where a paper counts no other) or true."""
 
     def rate(run: Run, way: str) -> float:
-        value = last(f"{prefix}bpp/{way}")(run)
-        value = last(f"bpp/{way}")(run) if value is None else value
+        key = f"bpp/{_recorded(run, way)}"
+        value = last(f"{prefix}{key}")(run)
+        value = last(key)(run) if value is None else value
         return math.nan if value is None else value
 
     ways = {"bpp": ("uplink", "downlink"), "bpp_bc": ("uplink", "broadcast")}
@@ -206,6 +211,15 @@ def _rates(group: Group, prefix: str) -> dict[str, Mean]:
         if all(map(math.isfinite, values)):
             out[name] = mean_over_seeds(values)
     return out
+
+
+def _recorded(run: Run, way: str) -> str:
+    """What a run's record calls a way. Old records lack the downlink per receiver: it is that of a participant if
+    everybody takes part, and unknown otherwise.
+    """
+    if way != "downlink":
+        return way
+    return "downlink" if meets(run, "participation=full") else "downlink_per_receiver"
 
 
 def _holds(flat: dict[str, object], term: str) -> bool:

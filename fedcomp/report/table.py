@@ -126,11 +126,7 @@ def build(groups: Sequence[Group], target: Target | None = None) -> ResultTable:
         )
         for one in groups
     ]
-    kept = [
-        index
-        for index, column in enumerate(columns)
-        if column.reached or any(row.means[index] is not None for row in rows)
-    ]
+    kept = [index for index, one in enumerate(columns) if one.reached or _says_something(one, columns, rows)]
     settings = tuple(dict.fromkeys(key for one in groups for key, _ in one.setting))
     return ResultTable(
         settings,
@@ -225,15 +221,34 @@ def _target_columns(target: Target) -> list[Column]:
     ]
 
 
+DOWNLINK = Column("downlink", "bpp_downlink", last("bpp/downlink"), units.significant, better="low")
+PER_RECEIVER = Column(
+    "downlink per receiver",
+    "bpp_downlink_per_receiver",
+    last("bpp/downlink_per_receiver"),
+    units.significant,
+    better="low",
+)
 BITS = (
-    *(
-        Column(way, f"bpp_{way}", last(f"bpp/{way}"), units.significant, better="low")
-        for way in ("uplink", "downlink", "total", "broadcast")
-    ),
+    Column("uplink", "bpp_uplink", last("bpp/uplink"), units.significant, better="low"),
+    DOWNLINK,
+    PER_RECEIVER,
+    Column("total", "bpp_total", last("bpp/total"), units.significant, better="low"),
+    Column("broadcast", "bpp_broadcast", last("bpp/broadcast"), units.significant, better="low"),
     Column("total bits", "bits_total", last("bits/total"), units.bits, better="low"),
 )
 """Bits per parameter, client and round by direction, and all bits sent."""
 SECONDS = Column("time", "seconds", last("seconds"), units.duration)
+
+
+def _says_something(column: Column, columns: Sequence[Column], rows: Sequence[Row]) -> bool:
+    """Whether some row fills the column; the downlink per receiver also has to differ from that per participant."""
+    own = columns.index(column)
+    filled = [row for row in rows if row.means[own] is not None]
+    if column is PER_RECEIVER:
+        other = columns.index(DOWNLINK)
+        filled = [row for row in filled if (row.means[own], row.paper[own]) != (row.means[other], row.paper[other])]
+    return bool(filled)
 
 
 def _mean(value: Callable[[Run], float | None], one: Group) -> Mean | None:
@@ -242,9 +257,20 @@ def _mean(value: Callable[[Run], float | None], one: Group) -> Mean | None:
 
 
 def _paper(column: Column, one: Group) -> Mean | None:
-    """The paper's count of a column of bits, where it is another than the true one."""
+    """The paper's count of a column of bits, where it is another than the true one.
+
+    A total of a paper that does not count a direction compares with no other: there is none.
+    """
     if column not in BITS:
         return None
-    key = column.name.replace("_", "/")
+    key = column.name.replace("_", "/", 1)
     paper, true = _mean(last(f"paper/{key}"), one), _mean(last(key), one)
-    return None if paper == true else paper
+    if paper == true or (key.endswith("/total") and not _counts_both_ways(one)):
+        return None
+    return paper
+
+
+def _counts_both_ways(one: Group) -> bool:
+    """Whether the paper counts something in each direction that carried bits. (Old records have a total anyway.)"""
+    sent = [(last(f"bits/{way}"), last(f"paper/bits/{way}")) for way in ("uplink", "downlink")]
+    return all(paper(run) != 0 or true(run) == 0 for run in one.runs for true, paper in sent)

@@ -136,6 +136,7 @@ class MappedLink(Link):
     def broadcast(self, payload: Payload, num_receivers: int) -> Payload:
         bits, paper = _fixed(payload)
         receivers = self._num_clients if isinstance(num_receivers, Size) else num_receivers * self._num_repetitions
+        self.ledger.add_receivers(receivers)
         self.ledger.add("downlink", bits * receivers, paper * receivers)
         self.ledger.add("broadcast", bits * self._num_repetitions, paper * self._num_repetitions)
         return payload

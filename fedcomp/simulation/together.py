@@ -71,6 +71,7 @@ class Together:
         if len(set(sizes)) > 1 and not self.pads:
             raise Refused("cohorts that differ in size, which was not tried")
         spent, num_clients = Ledger(), len(self.repetitions[0].shards.sizes)
+        spent.add_round(sum(sizes))
         rows = _Rows(present, cohorts, num_clients)
         where = torch.tensor(present, device=rows.ids.device)
         chosen = state if len(present) == len(every) else map_tensors(lambda tensor: tensor[where], state)
@@ -91,7 +92,6 @@ class Together:
         new = unflatten(state, tensors.values())
         if len(present) < len(every):
             new = map_tensors(lambda old, part: old.index_copy(0, where, part), state, new)
-        ledger.add_round(sum(sizes))
         ledger.merge(spent)
         each = {name: value.flatten(0, 1)[rows.places] for name, value in metrics.items() if value.dim() > 1}
         shared = {name: value for name, value in metrics.items() if value.dim() == 1}

@@ -106,6 +106,8 @@ def _heading(last: Metrics, num_params: int) -> str:
     parts = [f"{num_params:,} parameters", f"{last['round']} rounds"]
     if "bpp/uplink" in last and "bpp/downlink" in last:
         up, down = (units.bits_per_parameter(last[f"bpp/{way}"]) for way in ("uplink", "downlink"))
+        heard = last.get("bpp/downlink_per_receiver", last["bpp/downlink"])
+        down += f" ({units.bits_per_parameter(heard)} per receiver)" if heard != last["bpp/downlink"] else ""
         parts.append(f"{up} ↑ {down} ↓ bits per parameter")
     return "  ·  ".join(parts)
 

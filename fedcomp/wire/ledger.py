@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from torch import Tensor
 
 LINKS = ("uplink", "downlink", "broadcast")
+DIRECTIONS = ("uplink", "downlink")
 GRADIENTS = "gradients"
+PER_RECEIVER = "downlink_per_receiver"
 
 
 class Ledger:
@@ -21,10 +23,14 @@ class Ledger:
 
     Attributes:
         client_rounds: sum over rounds of the clients that took part; the denominator of bits per parameter.
+        receiver_rounds: sum over rounds of the clients that the server sent to: those that took part, or more where a
+            message goes to idle clients too. None: unknown, since a checkpoint of an older version did not keep it.
     """
 
     def __init__(self) -> None:
         self.client_rounds = 0
+        self.receiver_rounds: int | None = 0
+        self._receivers = 0  # of the round that is being counted
         self._fixed = dict.fromkeys((*_names(), GRADIENTS), 0)
         self._varying: dict[str, Tensor] = {}
 
@@ -36,6 +42,17 @@ class Ledger:
     def add_round(self, num_clients: int) -> None:
         """Count a round in which `num_clients` took part (0 for an empty one)."""
         self.client_rounds += num_clients
+        self._receivers = 0
+        self.add_receivers(num_clients)
+
+    def add_receivers(self, num_receivers: int) -> None:
+        """Say that in this round a message went to `num_receivers` clients.
+
+        The largest number in a round counts: a smaller group of receivers is part of a larger one.
+        """
+        if self.receiver_rounds is not None:
+            self.receiver_rounds += max(0, num_receivers - self._receivers)
+        self._receivers = max(self._receivers, num_receivers)
 
     def add_gradients(self, num: int | Tensor) -> None:
         """Count component gradients that clients computed."""
@@ -47,6 +64,8 @@ class Ledger:
             for name, amount in amounts.items():
                 self._add(name, amount)
         self.client_rounds += other.client_rounds
+        known = self.receiver_rounds is not None and other.receiver_rounds is not None
+        self.receiver_rounds = self.receiver_rounds + other.receiver_rounds if known else None  # type: ignore[operator]
 
     def copy(self) -> Ledger:
         """The counts as they are now, whatever is counted later."""
@@ -68,27 +87,47 @@ class Ledger:
     def counters(self) -> dict[str, int]:
         """Everything counted so far, as integers; the form that is checkpointed."""
         self.take_in({name: int(amount) for name, amount in self._varying.items()})
-        return {**self._fixed, "client_rounds": self.client_rounds}
+        rounds = {"client_rounds": self.client_rounds}
+        if self.receiver_rounds is not None:
+            rounds["receiver_rounds"] = self.receiver_rounds
+        return {**self._fixed, **rounds}
 
     def restore(self, counters: Mapping[str, int]) -> None:
         """Continue from `counters()` of an earlier run."""
         self._varying.clear()
         self._fixed = {name: int(counters[name]) for name in _names()} | {GRADIENTS: int(counters.get(GRADIENTS, 0))}
         self.client_rounds = int(counters["client_rounds"])
+        known = "receiver_rounds" in counters
+        self.receiver_rounds = int(counters["receiver_rounds"]) if known else None
+        self._receivers = 0
 
     def record(self, dim: int) -> dict[str, int | float]:
         """The ledger's part of a metrics line.
 
         Returns:
             `bits/<link>` and `bits/total` (uplink + downlink), cumulative over clients; `bpp/<link>` and `bpp/total`,
-            bits per parameter per client and round, averaged so far; and the same under `paper/` for the links on
-            which a paper counts otherwise; `gradients`, cumulative over clients, if there were any.
+            bits per parameter per participating client and round, averaged so far; `bpp/downlink_per_receiver`, the
+            downlink per client that received it, which is less than `bpp/downlink` where idle clients receive too;
+            and the same under `paper/` for the links on which a paper counts otherwise, without the totals if it
+            counts only one of two directions; `gradients`, cumulative over clients, if there were any.
         """
         counters = self.counters()
-        line = _lines(counters, "", dim, self.client_rounds)
+        line = self._lines(counters, "", dim)
         if any(counters[f"paper/{link}"] != counters[link] for link in LINKS):
-            line |= _lines(counters, "paper/", dim, self.client_rounds)
+            line |= self._lines(counters, "paper/", dim)
         return line | ({GRADIENTS: counters[GRADIENTS]} if counters[GRADIENTS] else {})
+
+    def _lines(self, counters: Mapping[str, int], prefix: str, dim: int) -> dict[str, int | float]:
+        """`bits/` and `bpp/` under a prefix."""
+        bits = {link: counters[prefix + link] for link in LINKS}
+        if all(bits[way] or not counters[way] for way in DIRECTIONS):  # what is not counted belongs in no total
+            bits["total"] = bits["uplink"] + bits["downlink"]
+        per = max(dim * self.client_rounds, 1)
+        line: dict[str, int | float] = {f"{prefix}bits/{link}": amount for link, amount in bits.items()}
+        line |= {f"{prefix}bpp/{link}": amount / per for link, amount in bits.items()}
+        if self.receiver_rounds is not None:
+            line[f"{prefix}bpp/{PER_RECEIVER}"] = bits["downlink"] / max(dim * self.receiver_rounds, 1)
+        return line
 
     def _add(self, name: str, amount: int | Tensor) -> None:
         if isinstance(amount, Tensor):
@@ -99,11 +138,3 @@ class Ledger:
 
 def _names() -> list[str]:
     return [prefix + link for prefix in ("", "paper/") for link in LINKS]
-
-
-def _lines(counters: Mapping[str, int], prefix: str, dim: int, client_rounds: int) -> dict[str, int | float]:
-    bits = {link: counters[prefix + link] for link in LINKS}
-    bits["total"] = bits["uplink"] + bits["downlink"]
-    per = max(dim * client_rounds, 1)
-    line: dict[str, int | float] = {f"{prefix}bits/{link}": amount for link, amount in bits.items()}
-    return line | {f"{prefix}bpp/{link}": amount / per for link, amount in bits.items()}

@@ -32,6 +32,7 @@ class Link:
     def broadcast(self, payload: Payload, num_receivers: int) -> Payload:
         """The same messages (rows) from the server to `num_receivers` clients; returns what each receives."""
         bits, paper = payload.total_bits, payload.total_paper_bits
+        self.ledger.add_receivers(num_receivers)
         self.ledger.add("downlink", bits * num_receivers, paper * num_receivers)
         self.ledger.add("broadcast", bits, paper)
         return self._carry(payload)

@@ -113,3 +113,21 @@ def test_ours_beside_the_printed_row(make_run: MakeRun, tmp_path: Path) -> None:
     assert "Printed rows without a run of ours: 11" in text
     assert "- Table 6, MNIST LeNet5 non-iid: M3" in text
     assert isinstance(pairs[0].printed, Printed)
+
+
+def test_the_downlink_compared_is_that_of_a_receiver(make_run: MakeRun, tmp_path: Path) -> None:
+    """With 2 of 20 clients a lossy broadcast is charged tenfold to those who take part: no paper prints that."""
+    part = {**SETTING, "participation": {"_target_": "fedcomp.participation.uniform.Uniform"}}
+    bits = {"bpp/uplink": 1.0, "bpp/downlink": 10.0, "bpp/broadcast": 0.5}
+    heard = {"bpp/downlink_per_receiver": 1.05, "paper/bpp/uplink": 1.0, "paper/bpp/downlink_per_receiver": 1.0}
+    make_run("sign", 0, [0.1, 0.9], config=part, extra={**bits, **heard})
+    make_run("topk", 0, [0.1, 0.9], config=part, extra=bits)  # an old record
+    printed = Printed("1", "MNIST", "LeNet5", "iid", "Sign", "dataset=mnist", "dataset=mnist", 0.9, 0.0, {"bpp": 2.0})
+    sign, old = compare(group(find([tmp_path])), [printed])
+    assert sign.rates is not None
+    assert sign.true_rates is not None
+    assert [sign.rates[name].mean for name in ("downlink", "bpp")] == [1.0, 2.0]
+    assert [sign.true_rates[name].mean for name in ("downlink", "bpp")] == [1.05, 2.05]
+    assert old.rates is not None
+    assert "downlink" not in old.rates
+    assert "bpp" not in old.rates

@@ -50,6 +50,30 @@ def test_paper_counts_stand_in_brackets_and_in_columns_of_the_csv(make_run: Make
     assert "paper_bpp_downlink" not in sign
 
 
+def test_the_downlink_of_a_receiver_stands_beside_that_of_a_participant_where_they_differ(
+    make_run: MakeRun, tmp_path: Path
+) -> None:
+    make_run("dense", 0, [0.1, 0.8], extra={"bpp/downlink": 32.0, "bpp/downlink_per_receiver": 32.0})
+    assert "downlink per receiver" not in formats.titles(table.build(group(find([tmp_path]))))
+    paper = {"paper/bpp/downlink": 10.0, "paper/bpp/downlink_per_receiver": 1.0}
+    make_run("sign", 0, [0.1, 0.8], extra={"bpp/downlink": 10.5, "bpp/downlink_per_receiver": 1.05, **paper})
+    built = table.build(group(find([tmp_path])))
+    dense, sign = (dict(zip(formats.titles(built), row)) for row in formats.cells(built))
+    assert (dense["downlink"], dense["downlink per receiver"]) == ("32.0", "32.0")
+    assert (sign["downlink"], sign["downlink per receiver"]) == ("10.5 (10.0)", "1.05 (1.00)")
+
+
+def test_a_paper_that_leaves_out_the_downlink_has_no_total_in_brackets(make_run: MakeRun, tmp_path: Path) -> None:
+    both = {"paper/bits/uplink": 500, "paper/bits/downlink": 32_000, "paper/bits/total": 32_500}
+    make_run("topk", 0, [0.1, 0.8], extra={**both, "paper/bpp/downlink": 32.0, "paper/bpp/total": 32.5})
+    one = {"paper/bits/uplink": 500, "paper/bits/downlink": 0, "paper/bits/total": 500}
+    make_run("fedscalar", 0, [0.1, 0.8], extra={**one, "paper/bpp/downlink": 0.0, "paper/bpp/total": 0.5})
+    built = table.build(group(find([tmp_path])))
+    scalar, topk = (dict(zip(formats.titles(built), row)) for row in formats.cells(built))
+    assert (topk["downlink"], topk["total"], topk["total bits"]) == ("32.0", "33.0 (32.5)", "33.0 kbit (32.5 kbit)")
+    assert (scalar["downlink"], scalar["total"], scalar["total bits"]) == ("32.0 (0)", "33.0", "33.0 kbit")
+
+
 def test_csv_holds_raw_numbers_and_a_diverged_seed_shows(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.8])
     make_run("sign", 1, [0.1, 0.7])

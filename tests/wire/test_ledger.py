@@ -91,3 +91,55 @@ def test_large_counts_stay_exact() -> None:
     ledger.add("uplink", 2**62, 2**62)
     ledger.add("uplink", 2**62, 2**62)
     assert ledger.counters()["uplink"] == 2**63
+
+
+def test_idle_receivers_share_the_downlink() -> None:
+    """Two of twenty take part; everybody hears 40 bits, and the two another 30, for 10 parameters."""
+    ledger, other = Ledger(), Ledger()
+    for _ in range(3):
+        ledger.add_round(2)
+        Link(ledger).broadcast(_floats(1, 1), 2)  # a part of the twenty
+        Link(ledger).broadcast(_floats(1, 1, paper=10), 20)
+    line = ledger.record(10)
+    assert line["bpp/downlink"] == (2 * 32 + 20 * 32) / (2 * 10)
+    assert line["bpp/downlink_per_receiver"] == (2 * 32 + 20 * 32) / (20 * 10)
+    assert line["paper/bpp/downlink_per_receiver"] == (2 * 32 + 20 * 10) / (20 * 10)
+    other.restore(ledger.counters())
+    assert other.record(10) == line
+    other.merge(ledger)
+    assert other.receiver_rounds == 6 * 20
+
+
+def test_without_idle_receivers_a_receiver_hears_what_a_participant_is_sent() -> None:
+    ledger = Ledger()
+    for size in (3, 0, 2):
+        ledger.add_round(size)
+        if size:
+            Link(ledger).unicast(_floats(size, 5))
+    line = ledger.record(5)
+    assert line["bpp/downlink_per_receiver"] == line["bpp/downlink"] == 32.0
+
+
+def test_receivers_that_an_older_checkpoint_did_not_count_are_unknown() -> None:
+    ledger = Ledger()
+    ledger.restore({name: amount for name, amount in Ledger().counters().items() if name != "receiver_rounds"})
+    ledger.add_round(2)
+    Link(ledger).broadcast(_floats(1, 1), 20)
+    assert "bpp/downlink_per_receiver" not in ledger.record(1)
+    again = Ledger()
+    again.restore(ledger.counters())
+    assert again.receiver_rounds is None
+
+
+def test_a_paper_that_counts_one_of_two_directions_has_no_total() -> None:
+    ledger = Ledger()
+    ledger.add_round(2)
+    Link(ledger).up(_floats(2, 1))
+    assert "paper/bits/total" not in ledger.record(1)  # counted alike: no paper/ at all
+    Link(ledger).broadcast(_floats(1, 1, paper=0), 2)
+    line = ledger.record(1)
+    assert (line["paper/bits/uplink"], line["paper/bits/downlink"]) == (64, 0)
+    assert not {"paper/bits/total", "paper/bpp/total"} & line.keys()
+    one_way = Ledger()
+    Link(one_way).up(_floats(2, 1, paper=8))
+    assert one_way.record(1)["paper/bits/total"] == 16  # nothing went down, so nothing is left out
