@@ -6,8 +6,14 @@ import signal
 from dataclasses import dataclass
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-"""Ctrl-C; `kill`, scancel; Slurm's warning of a time limit or of preemption (`--signal=USR2@120`)."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Ctrl-C; `kill`, scancel; a terminal that was closed; Slurm's warning of a time limit or of preemption
+(`--signal=USR2@120`)."""
+
+
+def heeded() -> tuple[signal.Signals, ...]:
+    """The signals to act on: all, but SIGHUP if it was ignored when the process began (`nohup`)."""
+    return tuple(one for one in SIGNALS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN)
 
 
 class Interrupted(Exception):
@@ -33,7 +39,7 @@ class StopRequest:
     number: int | None = None
 
     def __enter__(self) -> StopRequest:
-        self._before = {number: signal.signal(number, self._hear) for number in SIGNALS}
+        self._before = {number: signal.signal(number, self._hear) for number in heeded()}
         return self
 
     def __exit__(self, *_: object) -> None:

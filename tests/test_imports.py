@@ -18,7 +18,7 @@ ALLOWED = {
     "report": {"tracking", "run_folder", "leave"},
     "objective": {"tracking"},
     "sweeper": {"objective", "run_folder"},
-    "launcher": {"tracking", "assemble", "simulation"},
+    "launcher": {"tracking", "assemble", "simulation", "stop"},
     "status": {"tracking", "run_folder", "report", "launcher", "leave"},
     "server": CORE,
     "client": CORE | {"model"},

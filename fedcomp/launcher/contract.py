@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from fedcomp.stop import SIGNALS
 from fedcomp.tracking.status import read_status
 
 MANIFEST = "runs.jsonl"
 """In a grid's own folder: which runs belong to it, one JSON line each (`number`, `folder`, `overrides`)."""
-
-STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that a run answers by saving its state and leaving (`fedcomp/stop.py`)."""
 
 
 class RunFailed(Exception):
@@ -96,7 +94,7 @@ def outcome(run: Run, code: int | None) -> Outcome:
         return Outcome(run)
     if status is not None and status.state in ("failed", "interrupted") and status.error:
         return Outcome(run, status.error, status.state == "interrupted")
-    if code is not None and (-code in STOP or code - 128 in STOP):
+    if code is not None and (-code in SIGNALS or code - 128 in SIGNALS):
         return Outcome(run, "interrupted before it could save a state", interrupted=True)
     if code is not None and code < 0:
         return Outcome(run, f"killed by {signal.Signals(-code).name}; the same command goes on")

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
-from fedcomp.launcher.contract import STOP, Run
+from fedcomp.launcher.contract import Run
+from fedcomp.stop import heeded
 
 
 def python_path() -> str:
@@ -39,7 +40,7 @@ class Children:
         self._live: set[subprocess.Popen[bytes]] = set()
 
     def __enter__(self) -> Children:
-        self._before = {number: signal.signal(number, self._hear) for number in STOP}
+        self._before = {number: signal.signal(number, self._hear) for number in heeded()}
         return self
 
     def __exit__(self, *_: object) -> None:

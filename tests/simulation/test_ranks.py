@@ -264,6 +264,12 @@ def test_torchrun_killed_stopped_and_resumed_by_another_number_of_processes(tmp_
     assert "state saved; the same command goes on" in _said(stderr)[0]
 
     process = _torchrun(2, root)
+    folder = _wait_for_round(process, root, 90)
+    process.send_signal(signal.SIGHUP)  # a closed terminal: torchrun passes it on too
+    (line,) = _said(process.communicate(timeout=120)[1])
+    assert "state saved; the same command goes on" in line
+
+    process = _torchrun(2, root)
     stderr = process.communicate(timeout=300)[1]
     assert process.returncode == 0, stderr
     assert "resuming after round" in stderr
