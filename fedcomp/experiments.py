@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from fedcomp.comments import about
+
 PARTS = ("method", "setting", "data", "split", "case")
 """Folders of what experiments are made of."""
 
@@ -18,7 +20,7 @@ def experiments(folders: Iterable[Path]) -> dict[str, str]:
     for folder in folders:
         root = folder / "experiment"
         for path in (path for path in root.rglob("*.yaml") if path.parent.name not in PARTS):
-            found[path.relative_to(root).with_suffix("").as_posix()] = _first_comment(path)
+            found[path.relative_to(root).with_suffix("").as_posix()] = about(path)
     return dict(sorted(found.items()))
 
 
@@ -26,9 +28,4 @@ def listing(folders: Iterable[Path]) -> str:
     """The experiments, one a line, for `fedcomp experiment=<name>`."""
     lines = experiments(folders)
     width = max(map(len, lines), default=0)
-    return "\n".join(f"{name:<{width}}  {about}".rstrip() for name, about in lines.items())
-
-
-def _first_comment(path: Path) -> str:
-    comments = (line.removeprefix("#").strip() for line in path.read_text().splitlines() if line.startswith("#"))
-    return next((comment for comment in comments if not comment.startswith("@package")), "")
+    return "\n".join(f"{name:<{width}}  {words}".rstrip() for name, words in lines.items())
