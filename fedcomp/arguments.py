@@ -50,7 +50,11 @@ class Arguments:
 
     def has(self, flag: str) -> bool:
         """Whether a flag is given, by its full name."""
-        return any(name == flag for name, _ in self.flags)
+        return bool(self.only(flag))
+
+    def only(self, flag: str) -> tuple[tuple[str, str | None], ...]:
+        """What is given of one flag."""
+        return tuple(one for one in self.flags if one[0] == flag)
 
     @property
     def words(self) -> list[str]:
@@ -60,7 +64,7 @@ class Arguments:
     @property
     def config_folders(self) -> list[Path]:
         """The user's own config folder, if `--config-dir` names one."""
-        return [Path(value or "").expanduser().resolve() for name, value in self.flags if name == "--config-dir"]
+        return [Path(value or "").expanduser().resolve() for _, value in self.only("--config-dir")]
 
 
 def parse(words: Sequence[str]) -> Arguments:

@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import hydra
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -18,11 +21,13 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fedcomp import __version__, schema
-from fedcomp.arguments import parse
+from fedcomp.arguments import Arguments, parse
 from fedcomp.completion import BREAKS, completions
 from fedcomp.config_errors import one_line
 from fedcomp.defaults import CONF
 from fedcomp.experiments import listing
+from fedcomp.explained import Sources, explained
+from fedcomp.help import help_text
 from fedcomp.launcher.contract import RunFailed
 from fedcomp.launcher.say import say
 from fedcomp.peers import say_once, together
@@ -54,6 +59,40 @@ def _entry(config: DictConfig) -> float:
             raise RunFailed(str(error)) from error
 
 
+def _show_help(given: Arguments) -> None:
+    """Print what `--help` with these other words asks for. Hydra composes the config, as for a run."""
+    groups = [word for word in given.overrides if "=" not in word and not word.startswith("~")]
+    words, several = _first_values([word for word in given.overrides if word not in groups])
+
+    composed: list[tuple[DictConfig, Sources]] = []
+
+    @hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")
+    def compose(config: DictConfig) -> None:
+        runtime, loader = HydraConfig.get().runtime, GlobalHydra.instance().config_loader()
+        listed = loader.compute_defaults_list("train", words, RunMode.RUN).defaults
+        files = [(str(one.config_path), str(one.package or "")) for one in listed if one.config_path]
+        folders = [Path(one.path) for one in runtime.config_sources if one.schema == "file"]
+        composed.append((config, Sources(folders, runtime.choices, files)))
+
+    sys.argv[1:] = [*Arguments(given.only("--config-dir"), tuple(words)).words, "hydra.mode=RUN"]
+    compose()
+    ((config, sources),) = composed
+    print(help_text(*explained(config, sources), sources.folders, groups, words))
+    if several:
+        print(f"\nOf several values the first is shown: {' '.join(several)}")
+
+
+def _first_values(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words with the first of several values; those that had several. A range that is searched is left out."""
+    kept, several = [], []
+    for word, override in zip(words, OverridesParser.create().parse_overrides(words)):
+        if not override.is_sweep_override():
+            kept.append(word)
+        elif not override.is_interval_sweep():
+            several.append(f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}")
+    return [*kept, *several], several
+
+
 def main() -> None:
     """Run `fedcomp` with the arguments of the process."""
     try:
@@ -79,7 +118,10 @@ def main() -> None:
     sys.path[:0] = [str(folder) for folder in own]  # configs in `--config-dir DIR` may name Python files in DIR
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach us as they are, instead of as Hydra prints them
     try:
-        _entry()
+        if given.has("--help"):
+            _show_help(given)
+        else:
+            _entry()
     except (RunFailed, SweepFailed):
         raise SystemExit(1) from None
     except KeyboardInterrupt:

@@ -11,17 +11,22 @@ PACKAGE = Path(__file__).resolve().parent
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
 
 
-def default_choice(key: str) -> tuple[str, dict[str, Any]]:
-    """(name, options) of the default for a config key such as `server`, or `downlink` of `compressor@downlink`."""
+def default_choices() -> dict[str, str]:
+    """{group, as in `compressor@downlink`: its default's name}."""
     listed = OmegaConf.load(CONF / "train.yaml").defaults
     assert isinstance(listed, ListConfig)
-    for entry in listed:
-        for group, choice in entry.items() if isinstance(entry, DictConfig) else ():
-            folder, _, package = str(group).partition("@")
-            if (package or folder) == key:
-                options = OmegaConf.to_container(OmegaConf.load(CONF / folder / f"{choice}.yaml"))
-                assert isinstance(options, dict)
-                return str(choice), {str(name): value for name, value in options.items()}
+    chosen = [entry.items() for entry in listed if isinstance(entry, DictConfig)]
+    return {str(group): str(choice) for pairs in chosen for group, choice in pairs if choice is not None}
+
+
+def default_choice(key: str) -> tuple[str, dict[str, Any]]:
+    """(name, options) of the default for a config key such as `server`, or `downlink` of `compressor@downlink`."""
+    for group, choice in default_choices().items():
+        folder, _, package = group.partition("@")
+        if (package or folder) == key:
+            options = OmegaConf.to_container(OmegaConf.load(CONF / folder / f"{choice}.yaml"))
+            assert isinstance(options, dict)
+            return choice, {str(name): value for name, value in options.items()}
     raise KeyError(key)
 
 

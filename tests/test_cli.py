@@ -250,15 +250,3 @@ def test_tab_completion(fedcomp, capsys, monkeypatch, typed: str, wanted: list[s
     found = capsys.readouterr().out.split()
     assert all(any(one.startswith(word) for one in found) for word in wanted)
     assert all(one.startswith(typed.split()[-1]) for one in found)
-
-
-def test_help_teaches(fedcomp, capsys) -> None:
-    assert fedcomp("--help", "output_root=x") == 0
-    shown = capsys.readouterr().out
-    for words in (
-        "compressor: dense, drive, eden, induced",
-        "fedcomp -m compressor=dense,topk,sign",
-        "install=bash",
-        "lr: 0.1",
-    ):
-        assert words in shown
