@@ -20,7 +20,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.follower import Follower
 from fedcomp.leave import by_exception
 from fedcomp.model.precision import set_tf32
-from fedcomp.partition.summary import label_counts
+from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
 from fedcomp.peers import Alone, Peers
 from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, config_hash, owned, run_folder
 from fedcomp.schema import plain_config
@@ -80,10 +80,11 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
             simulation = peers.share(simulation, config.chunk_size, config.threads)
             simulation, plan = _planned(simulation, config, folder, peers)
             rounds = repeated(simulation, config)
-            _draw_partition(simulation.dataset, parts, config, folder)
+            counts = _label_counts(simulation.dataset, parts)
+            _draw_partition(simulation.dataset, counts, config, folder)
             tracker = build(config.tracker)
         by_exception()  # which the session hears, and saves
-        facts, note = _facts(simulation), _note(progress)
+        facts, note = _facts(simulation, counts), _note(progress)
         info = RunInfo(folder, config.name, config_hash(plain), config.seed, plain, facts, note)
         often, by_itself = (
             (config.eval_every, config.checkpoint_every),
@@ -93,6 +94,8 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
         session = Session(rounds, info, tracker, progress, *often, config.pictures, peers, readings)
         with _log_file(folder):
             log.info("run %s on %s, %d parameters", folder, device, simulation.model.dim)
+            if counts.shape[1] > 1:
+                log.info(entropy_in_words(counts))
             shared = peers.words(simulation)
             if shared is not None:
                 note(shared)
@@ -174,24 +177,31 @@ def _rename(path: Path, plain: dict[str, Any]) -> None:
         write_atomically(path, OmegaConf.to_yaml(OmegaConf.merge(kept, new)).encode())
 
 
-def _draw_partition(dataset: Dataset, parts: list[torch.Tensor], config: DictConfig, folder: Path) -> None:
-    if not config.pictures or (folder / PARTITION).exists():
-        return
+def _label_counts(dataset: Dataset, parts: list[torch.Tensor]) -> torch.Tensor:
+    """[N, C] int64: samples of each class a client; C = 1 where samples have no classes."""
     classes = dataset.num_outputs if dataset.task == "classification" else 1
     labels = dataset.train.y.cpu() if classes > 1 else torch.zeros(len(dataset.train), dtype=torch.int64)
-    counts = label_counts(parts, labels, classes).numpy()
+    return label_counts(parts, labels, classes)
+
+
+def _draw_partition(dataset: Dataset, counts: torch.Tensor, config: DictConfig, folder: Path) -> None:
+    if not config.pictures or (folder / PARTITION).exists():
+        return
     rule = config.partition._target_.split(".")[-2]
     title = f"{dataset.name}, {rule}, {config.num_clients} clients"
-    plot_partition(counts, folder / PARTITION, dataset.class_names, title)
+    below = entropy_in_words(counts) if counts.shape[1] > 1 else ""
+    plot_partition(counts.numpy(), folder / PARTITION, dataset.class_names, title, below)
 
 
-def _facts(simulation: Simulation) -> dict[str, float | int]:
+def _facts(simulation: Simulation, counts: torch.Tensor) -> dict[str, float | int]:
     num_clients = len(simulation.shards.sizes)
+    entropy = {"label_entropy": label_entropy(counts).mean().item()} if counts.shape[1] > 1 else {}
     return {
         "num_params": simulation.model.dim,
         "expected_participants": float(simulation.participation.inclusion(num_clients).sum()),
         "num_train_samples": len(simulation.dataset.train),
         "num_test_samples": len(simulation.dataset.test),
+        **entropy,
     }
 
 

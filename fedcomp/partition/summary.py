@@ -21,3 +21,16 @@ def label_counts(parts: Sequence[Tensor], labels: Tensor, num_classes: int) -> T
 def labels_held(counts_NC: Tensor) -> Tensor:
     """[N] int64: distinct classes a client, from `label_counts`."""
     return (counts_NC > 0).sum(1)
+
+
+def label_entropy(counts_NC: Tensor) -> Tensor:
+    """[N] float64: entropy of each client's labels in nats, - sum_c p_c ln p_c; 0 for one class, ln C for all alike."""
+    share_NC = counts_NC.double() / counts_NC.sum(1, keepdim=True)
+    return 0.0 - torch.xlogy(share_NC, share_NC).sum(1)  # no negative zero
+
+
+def entropy_in_words(counts_NC: Tensor) -> str:
+    """One line: how mixed the clients' labels are, beside the labels of all of them together."""
+    own, pooled = label_entropy(counts_NC), label_entropy(counts_NC.sum(0, keepdim=True)).item()
+    mean, low, high = own.mean().item(), own.min().item(), own.max().item()
+    return f"mean label entropy of a client {mean:.3f} nats ({low:.3f} to {high:.3f}); of all together {pooled:.3f}"

@@ -5,6 +5,7 @@ Shape legend: N clients, C classes.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,11 @@ MAX_NUMBERED = 25
 
 
 def plot_partition(
-    counts: np.ndarray | Sequence[Sequence[int]], path: Path, class_names: Sequence[str] = (), title: str = ""
+    counts: np.ndarray | Sequence[Sequence[int]],
+    path: Path,
+    class_names: Sequence[str] = (),
+    title: str = "",
+    below: str = "",
 ) -> None:
     """Samples of each class a client holds, with a bar of all its samples; only the bars where C = 1 (regression).
 
@@ -32,6 +37,7 @@ def plot_partition(
         path: of the picture to write (.png or .pdf).
         class_names: C names, or none: then classes are numbered from 0.
         title: heading.
+        below: a line at the foot, in small print.
 
     Raises:
         ValueError: counts is no [N, C] table, the names do not fit it, or the picture cannot be written.
@@ -66,6 +72,9 @@ def plot_partition(
         bars.tick_params(axis="y", left=False, labelleft=False)
     axes.set_ylim(num_clients - 0.5, -0.5)
     picture.suptitle(figure.drawable(title), fontsize=10, color=figure.INK, fontweight="bold")
+    if below:
+        chars = max(30, round(13 * picture.get_figwidth()))
+        picture.supxlabel("\n".join(textwrap.wrap(below, chars)), fontsize=7, color="#666666")
     figure.save(picture, path)
 
 

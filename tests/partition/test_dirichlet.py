@@ -5,7 +5,7 @@ import torch
 
 from fedcomp.keys import Key
 from fedcomp.partition.dirichlet import Dirichlet
-from fedcomp.partition.summary import label_counts, labels_held, sizes
+from fedcomp.partition.summary import label_counts, label_entropy, labels_held, sizes
 
 LABELS = torch.arange(10_000) % 10
 NUM_CLIENTS = 5
@@ -58,6 +58,31 @@ def test_per_client_parts_are_of_equal_size():
     for labels, num_clients in ((LABELS, 7), (LABELS[:1603], 20)):
         parts = Dirichlet(0.1, "per_client").split(labels, len(labels), num_clients, Key((0,)))
         assert int(sizes(parts).max() - sizes(parts).min()) <= 1
+
+
+def test_hsu_counts_alpha_for_all_classes_together():
+    """alpha r instead of alpha C r: with 10 classes 1.0 is per_client's 0.1, sample for sample, and 0.1 more skewed."""
+    hsu, ours = (
+        Dirichlet(alpha, variant).split(LABELS, 10_000, NUM_CLIENTS, Key((0,)))
+        for alpha, variant in ((1.0, "hsu"), (0.1, "per_client"))
+    )
+    assert all(torch.equal(*pair) for pair in zip(hsu, ours))
+
+
+def _mean_entropy(alpha, variant, num_clients, num_seeds):
+    counts = shares(Dirichlet(alpha, variant), num_clients, num_seeds)
+    return float(label_entropy(counts.flatten(0, 1)).mean())
+
+
+def test_label_entropies_that_the_docstring_gives():
+    """E H(q) = psi(A + 1) - sum_c (a_c / A) psi(a_c + 1), with a_c = 0.1 for each of 10 classes.
+
+    Clients hold all samples, so that the last ones get what is left, whatever they draw. Bounds: 4 standard errors.
+    """
+    own = torch.digamma(torch.tensor([2.0, 1.1], dtype=torch.float64))
+    assert float(own[0] - own[1]) == pytest.approx(0.847, abs=5e-4)
+    assert _mean_entropy(0.1, "per_client", 5, 100) == pytest.approx(1.14, abs=0.047)
+    assert _mean_entropy(1.0, "hsu", 100, 5) == pytest.approx(0.775, abs=0.074)
 
 
 def test_balance_keeps_clients_that_hold_their_share_out_of_later_classes():

@@ -21,6 +21,7 @@ PARTITIONS = [
     Dirichlet(0.3, balance=False, min_size=1),
     Dirichlet(0.3, "per_client"),
     Dirichlet(0.001, "per_client"),
+    Dirichlet(1.0, "hsu"),
     Dirichlet(100.0),
 ]
 BY_CLASS = [partition for partition in PARTITIONS if not isinstance(partition, IID)]

@@ -1,8 +1,11 @@
 """Counts by hand."""
 
+import math
+
+import pytest
 import torch
 
-from fedcomp.partition.summary import label_counts, labels_held, sizes
+from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy, labels_held, sizes
 
 
 def test_counts_of_a_small_partition():
@@ -11,3 +14,11 @@ def test_counts_of_a_small_partition():
     assert counts.tolist() == [[1, 0, 2, 0], [1, 0, 0, 0]]
     assert sizes(parts).tolist() == [3, 1]
     assert labels_held(counts).tolist() == [2, 1]
+
+
+def test_label_entropy_by_hand():
+    counts = torch.tensor([[5, 0], [2, 2], [1, 3]])
+    uneven = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    assert label_entropy(counts).tolist() == pytest.approx([0, math.log(2), uneven])
+    said = entropy_in_words(counts)
+    assert said == "mean label entropy of a client 0.418 nats (0.000 to 0.693); of all together 0.666"

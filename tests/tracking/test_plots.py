@@ -109,6 +109,19 @@ def test_partition(tmp_path: Path, shape: tuple[int, int]) -> None:
     assert_drawn(tmp_path / "partition.png")
 
 
+def test_the_line_under_a_partition_is_within_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = []
+    monkeypatch.setattr(figure, "save", lambda picture, path: kept.append(picture))
+    line = "mean label entropy of a client 0.461 nats (0.000 to 1.108); of all together 2.302"
+    plot_partition(np.ones((3, 2), int), tmp_path / "partition.png", below=line)
+    (picture,) = kept
+    picture.draw_without_rendering()
+    (shown,) = [text for text in picture.texts if "entropy" in text.get_text()]
+    assert shown.get_text().split() == line.split()
+    place = shown.get_window_extent()
+    assert picture.bbox.x0 <= place.x0 < place.x1 <= picture.bbox.x1
+
+
 def test_partition_errors(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="2 class names for 3 classes"):
         plot_partition(np.ones((4, 3)), tmp_path / "p.png", ["a", "b"], "")
