@@ -21,6 +21,7 @@ from fedcomp.compressor.feedback import FEEDBACKS
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
 from fedcomp.defaults import changes, default_choice
+from fedcomp.growth import check_growth
 from fedcomp.keys import Key
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
@@ -111,6 +112,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         dtype=getattr(torch, config.dtype.name),
         recorder=Recorder(CudaGraphs(device)) if config.cuda_graphs and can_capture(device) else None,
     )
+    check_growth(simulation)
     return _with_optimum(simulation), parts
 
 
@@ -123,6 +125,7 @@ def repeated(simulation: Simulation, config: DictConfig) -> Rounds:
         own = replace(simulation, key=repetition_key(simulation.key, number))
         if config.partition.get("seed") is None:
             own = _with_optimum(replace(own, shards=Shards.of(_split(config, simulation.dataset, number), own.device)))
+            check_growth(own)
         repetitions.append(own)
     return Study.of(tuple(repetitions))
 

@@ -123,6 +123,7 @@ class Algorithm(Protocol):
         learns: (left out by methods that train networks) the `kind` of `Measured` model that it is made for.
         full_participation: (left out, or False, by methods that can do with fewer) whether every client must take part
             in every round.
+        remembers: (left out, or True, by others) False if the compressors' memories begin anew in every round.
         batch_size: (left out by methods that take the local solver's) samples of a client that it works on at once.
     """
 

@@ -61,6 +61,11 @@ class MeanEstimation:
         if self.memory not in MEMORIES:
             raise ValueError(f"algorithm.memory={self.memory} must be one of {', '.join(MEMORIES)}")
 
+    @property
+    def remembers(self) -> bool:
+        """Whether a round's memories serve the next one."""
+        return self.memory == "keep"
+
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> MeanEstimationState:
         """No estimate yet, and empty memories."""
         errors = torch.zeros(3, dtype=torch.float64, device=theta.device)

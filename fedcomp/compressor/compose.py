@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from fedcomp.cohort import Cohort
-from fedcomp.compressor.contract import Codec, Estimator, Feedback, Rememberable, Sized
+from fedcomp.compressor.contract import Codec, Estimator, Feedback, Recursive, Rememberable, Sized
 from fedcomp.compressor.estimator import WeightedSum
 from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.keys import Key
@@ -61,6 +61,11 @@ class Compressor:
         if isinstance(self.codec, Rememberable) and not isinstance(self.feedback, NoFeedback):
             self.codec.check_memory(like.shape[0])
         return Memory(self.feedback.init(num_senders, like), self.estimator.init(num_senders, like))
+
+    def check_weights(self, dim: int, squares: float) -> None:
+        """Raise ValueError if errors of vectors of `dim` entries grow without end; `squares` as in `Recursive`."""
+        if isinstance(self.estimator, Recursive):
+            self.estimator.check_weights(self.codec, self.num_coded(dim), squares)
 
     def encode(self, x: Tensor, memory: Memory, cohort: Cohort, common: Common, coin: Key) -> tuple[Payload, Memory]:
         """Messages for x [M, D] from the cohort's senders; the memory rows of all others stay as they are."""

@@ -89,6 +89,19 @@ class Sampling(Protocol):
         ...
 
 
+@runtime_checkable
+class Recursive(Protocol):
+    """An estimator whose memory is its own last estimate, so that the clients' weights decide whether errors grow."""
+
+    def check_weights(self, codec: Codec, dim: int, squares: float) -> None:
+        """Raise ValueError if the mean squared error of vectors of `dim` entries grows without end.
+
+        Args:
+            squares: the mean over rounds of sum_i w_i^2, the squared weights of the clients that take part.
+        """
+        ...
+
+
 class Feedback(Protocol):
     """What a sender remembers from message to message."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,7 +11,9 @@ from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.estimator import WeightedSum
 from fedcomp.compressor.randk import RandK
+from fedcomp.compressor.random_mask import RandomMask
 from fedcomp.compressor.temporal import Temporal
+from fedcomp.keys import Key
 from tests.compressor.drawing import known
 
 NUM, DIM, K = 5, 12, 4
@@ -80,6 +84,53 @@ def test_shared_memory_is_the_last_estimate() -> None:
     for step in range(3):
         estimate, memory, _, _ = _round(estimator, x, memory, step)
         assert torch.equal(memory[0], estimate)
+
+
+WEIGHTS = {"equal": [1 / 8] * 8, "unequal": [0.3, 0.2, 0.15, 0.1, 0.1, 0.05, 0.05, 0.05], "sum below 1": [0.06] * 8}
+
+
+@pytest.mark.parametrize("codec", [RandK(0.2), RandomMask(0.2), RandK(0.08), RandomMask(0.08)], ids=str)
+@pytest.mark.parametrize("name", ["equal", "unequal"])
+def test_error_of_a_shared_memory_has_the_closed_form(name: str, codec: RandK | RandomMask) -> None:
+    # MSE_{t+1} = (1/p - 1) [sum w^2 |x_i - x|^2 + sum w^2 MSE_t] for vectors that stay as they are; b_0 = 0 is no
+    # estimate, so that the first round has Rand-k's error. All entries are alike: 50,000 draws of one of them.
+    num, dim, estimator = 8, 50_000, Temporal("shared")
+    cohort = Cohort.of(range(num), torch.tensor(WEIGHTS[name]))
+    x = torch.linspace(-1, 2, num)[:, None].expand(num, dim).contiguous()
+    weight, mean = cohort.weight.double(), (cohort.weight @ x).double()
+    factor, squares = 1 / codec.probability(dim) - 1, float(cohort.weight.double().square().sum())
+    spread = float(weight.square() @ (x.double()[:, 0] - mean[0]).square())
+    wanted = factor * float(weight.square() @ x.double()[:, 0].square())
+    memory = estimator.init(num, x[0])
+    for step in range(6):
+        shared = replace(known(num, dim, step), ids=cohort.ids)
+        payload = codec.encode(x, shared, shared.key.fold("coin"))
+        estimate, memory = estimator.estimate(codec, payload, memory, cohort, shared)
+        error = (estimate.double() - mean).square()
+        assert abs(float(error.mean()) - wanted) < 4 * float(error.std()) / dim**0.5, f"round {step + 1}"
+        wanted = factor * (spread + squares * wanted)
+    assert estimator.growth(codec, dim, squares) == factor * squares
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_a_shared_memory_is_refused_where_its_error_grows(name: str) -> None:
+    squares = float(torch.tensor(WEIGHTS[name]).double().square().sum())
+    limit = squares / (1 + squares)  # p at which (1/p - 1) sum w^2 = 1
+    for share in (0.97, 1.03):
+        codec, estimator, num = RandomMask(share * limit), Temporal("shared"), 8
+        cohort = Cohort.of(range(num), torch.tensor(WEIGHTS[name]))
+        # b of one entry after another round is multiplied by sum w_i (1 - sent_i / p): the mean square decides.
+        sent = codec.sampled(codec.encode(torch.ones(num, 200_000), known(num, 200_000), Key()), known(num, 200_000))
+        ones = torch.zeros(num, 200_001).scatter_(1, sent[1], 1)[:, :-1]
+        square = (cohort.weight @ (1 - ones / codec.probability(1))).double().square()
+        growth = estimator.growth(codec, 1, squares)
+        assert abs(float(square.mean()) - growth) < 4 * float(square.std()) / 200_000**0.5
+        if share > 1:
+            estimator.check_weights(codec, 1, squares)
+            continue
+        with pytest.raises(ValueError, match=r"diverge: .* = 1\.0\d every round, and this must be below 1"):
+            estimator.check_weights(codec, 1, squares)
+    Temporal().check_weights(RandomMask(0.01), 1, 1.0)  # a memory for each client never grows
 
 
 def test_theorem_4() -> None:
