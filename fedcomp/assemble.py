@@ -38,6 +38,7 @@ from fedcomp.simulation.outcome import Rounds
 from fedcomp.simulation.recorded import Recorder
 from fedcomp.simulation.study import Study, repetition_key
 from fedcomp.simulation.workers import Workers, num_cores
+from fedcomp.unread import check_part_keys
 from fedcomp.wire import Link, WireLink
 
 NETWORK = "network"
@@ -50,6 +51,8 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     Returns:
         the simulation, with everything on `device`, and each client's sample numbers.
     """
+    for name in schema.PARTS:
+        check_part_keys(name, config[name], schema.READ_BESIDE.get(name, ()))
     key = Key(("run", config.seed))
     dataset: Dataset = build(config.dataset)
     check_dataset(dataset)

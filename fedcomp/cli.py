@@ -32,6 +32,7 @@ from fedcomp.launcher.contract import RunFailed
 from fedcomp.launcher.say import say
 from fedcomp.peers import say_once, together
 from fedcomp.sweeper.contract import SweepFailed
+from fedcomp.unread import check_part_keys
 
 
 @hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")
@@ -47,6 +48,7 @@ def _entry(config: DictConfig) -> float:
         say(f"run {hydra_config.job.num} of the grid: {hydra_config.job.override_dirname or 'defaults'}")
     with together() as peers:
         try:
+            check_part_keys("objective", config.objective)
             objective = build(config.objective)
             return objective(train(config, peers))
         except Interrupted as interruption:
@@ -108,6 +110,10 @@ def main() -> None:
     missing = [folder for folder in own if not folder.is_dir()]
     if missing:
         say_once(f"error: there is no folder {missing[0]}, which --config-dir names")
+        raise SystemExit(2)
+    empty = [folder for folder in own if not any(next(folder.rglob(end), None) for end in ("*.yaml", "*.py"))]
+    if empty:
+        say_once(f"error: {empty[0]}, which --config-dir names, holds no config: put GROUP/NAME.yaml there")
         raise SystemExit(2)
     if "experiment=" in arguments or "experiment=list" in arguments:
         print(listing([CONF, *own]))

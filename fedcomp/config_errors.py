@@ -36,6 +36,9 @@ def one_line(error: Exception, conf: Path, arguments: Sequence[str] = (), own: S
     if refusal is not None:
         return refusal
     text = str(error)
+    if "Key 'experiment' not in 'RunConfig'" in text:
+        name = text.split("'")[1]
+        return f"the keys of {name} are for no part of a run: {name}.yaml must begin with `# @package _global_`"
     if text.startswith("Ambiguous value for argument"):
         given = text.splitlines()[0].removeprefix("Ambiguous value for argument ")
         return f"{given} has several values: for a grid say -m"

@@ -9,6 +9,10 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from fedcomp.naming import check_one_line
+from fedcomp.report.figure_entry import parse as parse_figure
+from fedcomp.unread import check_run_keys
+
 
 class Wire(Enum):
     """How messages travel: `counted` as they are, `packed` through real bytes (slower, bit-identical)."""
@@ -89,6 +93,10 @@ PARTS = tuple(key.name for key in fields(RunConfig) if key.default is MISSING)
 """Keys that hold a part of the run with its options, chosen by name from the groups beside `conf/train.yaml`."""
 
 
+READ_BESIDE = dict.fromkeys(("compressor", "downlink"), ("feedback", "estimator"))
+"""Of a part: options that `assemble.build_compressor` reads beside those of the codec."""
+
+
 def register() -> None:
     """Make the schema known to Hydra under the name that `conf/train.yaml` builds on."""
     ConfigStore.instance().store(name="schema", node=RunConfig)
@@ -105,12 +113,13 @@ def plain_config(config: DictConfig, device: object) -> dict[str, Any]:
     """The resolved config as plain values, with the device that was picked."""
     plain = OmegaConf.to_container(config, resolve=True, enum_to_str=True, throw_on_missing=True)
     assert isinstance(plain, dict)
-    plain.pop("experiment", None)
     return {str(key): value for key, value in plain.items()} | {"device": str(device)}
 
 
 def check(config: RunConfig | DictConfig) -> None:
-    """Raise ValueError for run-level values that no run can have."""
+    """Raise ValueError for run-level keys that there are not, and for values that no run can have."""
+    if isinstance(config, DictConfig):
+        check_run_keys(config, [key.name for key in fields(RunConfig)])
     for name in PARTS:
         part = getattr(config, name)
         if not isinstance(part, DictConfig):
@@ -126,8 +135,15 @@ def check(config: RunConfig | DictConfig) -> None:
         raise ValueError(f"seed={config.seed} must be 0 or more")
     if config.quiet and config.verbose:
         raise ValueError("quiet=true and verbose=true exclude each other: give one")
-    if not config.name or "/" in config.name or config.name.startswith("."):
+    for name in ("name", "label", "case", "output_root"):
+        if getattr(config, name) is not None:
+            check_one_line(name, getattr(config, name))
+    if not config.name.strip() or "/" in config.name or config.name.startswith("."):
         raise ValueError(f"name={config.name!r} must be a folder's name: no slash, no dot at its start")
+    if not config.output_root.strip():
+        raise ValueError("output_root is empty, but must be a folder: give output_root=. for the current one")
+    for entry in config.figures:
+        parse_figure(OmegaConf.to_container(entry, resolve=True) if OmegaConf.is_config(entry) else entry)
 
 
 def _at_least_one(name: str, value: int) -> None:

@@ -1,102 +1,25 @@
-"""The pictures that an experiment asks for under `figures:` in its config, beside the ones every report has.
-
-    figures:
-      - {name: mse, x: vectors/correlation, y: [mse], beside: [mse/closed_form], panel: compressor.fraction}
-      - {name: train_loss, kind: curve, x: round, y: [train/loss], marks: [600]}
-      - {name: loss_variance, kind: variance, x: round, y: [train/loss, test/loss], log_y: true}
-      - {name: excess, kind: curve, x: round, y: [estimate/variance], average: true, lines: {"d - 1": 232}}
-      - {name: cost, kind: runs, x: gradients, y: [test/excess]}
-      - {name: cep, kind: circle, y: [theta/0, theta/1]}
-
-`kind: last` (the default) shows each run's last values, one line a method, over x: a metric of the last line or a
-config key. Config keys under `without` vary along a line and are not in its name. `curve` shows means over seeds along
-the run, `variance` the sample variance over seeds, `runs` a thin line for each repetition (or seed) and their thick
-mean, `circle` the last place of each repetition in the plane of two metrics, with the circle that holds half of them.
-Each key under `y` has panels of its own, one for each value of `panel`, a config key or a metric too.
-"""
+"""The pictures that the entries of `figures:` ask for (`figure_entry.py`), beside the ones every report has."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedcomp.report.curves import X_AXES, order, series, slug, values, y_axis
+from fedcomp.report.figure_entry import Figure, parse
 from fedcomp.report.group import Group, by_setting, regroup
 from fedcomp.report.labels import show_value
 from fedcomp.report.metrics import Metric, metric
 from fedcomp.report.picture import Axis, Panel, Picture, Series, wide
 from fedcomp.report.repeated import each_run, last_places, optimum
 
-KINDS = ("last", "curve", "variance", "runs", "circle")
-
 SPENT = {"gradients": Axis("gradients of samples, all clients", log=True)}
 """What is spent beside bits."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One entry of `figures:`.
-
-    Attributes:
-        name: of its files.
-        y: metrics, each with panels of its own; of `circle` the two that span the plane.
-        x: for `last` a metric of the last line or a dotted config key, else a metric along the run.
-        kind: one of KINDS.
-        beside: of `last`: metrics drawn dashed without markers in the method's colour, one for each of `y`.
-        panel: of `last`: metric or config key; None: one panel.
-        without: of `last`: config keys that vary along a line with x.
-        average: of `curve`: each seed's running mean over its evaluations.
-        lines: (label, value) of constants.
-        marks: places on the x axis.
-        log_x, log_y: logarithmic axes; None: where the values span more than a decade and a half.
-    """
-
-    name: str
-    y: tuple[str, ...]
-    x: str = "round"
-    kind: str = "last"
-    beside: tuple[str, ...] = ()
-    panel: str | None = None
-    without: tuple[str, ...] = ()
-    average: bool = False
-    lines: tuple[tuple[str, float], ...] = ()
-    marks: tuple[float, ...] = ()
-    log_x: bool | None = None
-    log_y: bool | None = None
-
-
-def parse(entry: Any) -> Figure:
-    """One entry of `figures:` as written in YAML. Raises ValueError: what is wrong with it, in one line."""
-    if not isinstance(entry, Mapping):
-        raise ValueError(f"figure {entry!r} is no mapping such as {{name: mse, x: round, y: [mse]}}")
-    allowed = tuple(Figure.__dataclass_fields__)
-    if unknown := [key for key in entry if key not in allowed]:
-        raise ValueError(f"figure {entry.get('name')!r} has {unknown[0]!r}, allowed are {', '.join(allowed)}")
-    if missing := [key for key in ("name", "y") if not entry.get(key)]:
-        raise ValueError(f"figure {dict(entry)!r} has no {missing[0]!r}")
-    options = dict(entry)
-    for key in ("y", "beside", "without"):
-        if key in options:
-            options[key] = tuple([options[key]] if isinstance(options[key], str) else options[key] or ())
-    try:
-        options["lines"] = _lines(entry.get("lines") or {})
-        options["marks"] = tuple(float(place) for place in entry.get("marks") or ())
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise ValueError(
-            f"figure {entry['name']!r}: lines are {{label: value}}, marks are numbers [600]; got "
-            f"lines={entry.get('lines')!r}, marks={entry.get('marks')!r}"
-        ) from error
-    figure = Figure(**options)
-    if figure.kind not in KINDS:
-        raise ValueError(f"figure {figure.name!r}: kind is {figure.kind!r}, allowed are {', '.join(KINDS)}")
-    if figure.kind == "circle" and len(figure.y) != 2:
-        raise ValueError(f"figure {figure.name!r}: a circle lies in a plane of 2 metrics, but y has {len(figure.y)}")
-    return figure
 
 
 def asked_for(groups: Sequence[Group]) -> list[tuple[Any, list[Group]]]:
@@ -184,8 +107,6 @@ def _variance(group: Group, metric: Metric, x: str) -> Series:
 
 def _last(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
     """Last values over x, one line a method and panel."""
-    if len(figure.beside) > len(figure.y):
-        raise ValueError(f"figure {figure.name!r}: {len(figure.beside)} beside for {len(figure.y)} y; give one a y")
     away = {key for key in (figure.x, figure.panel, *figure.without) if key} | _behind(figure.x, groups)
     places: dict[str, list[Group]] = {}
     for one in regroup(groups, away):
@@ -269,13 +190,6 @@ def _x_axis(figure: Figure, lines: Sequence[Series]) -> Axis:
     title = figure.x.split(".")[-1].replace("/", " ").replace("_", " ")
     log = figure.log_x if figure.log_x is not None else wide(value for line in lines for value in line.x)
     return Axis(title, "bits" if figure.x.startswith("bits/") else "number", log)
-
-
-def _lines(given: Any) -> tuple[tuple[str, float], ...]:
-    """`{label: value}` or `[{value: 232, label: d - 1}]`."""
-    if isinstance(given, Mapping):
-        return tuple((str(label), float(value)) for label, value in given.items())
-    return tuple((str(one.get("label", one["value"])), float(one["value"])) for one in given)
 
 
 def _sortable(title: str) -> tuple[str, float]:

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcomp.report.figures import parse, pictures
+from fedcomp.report.figure_entry import parse
+from fedcomp.report.figures import pictures
 from fedcomp.report.group import group
 from fedcomp.report.runs import find
 

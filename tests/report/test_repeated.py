@@ -11,7 +11,8 @@ import pytest
 
 from fedcomp.report import build
 from fedcomp.report.draw import draw
-from fedcomp.report.figures import parse, pictures
+from fedcomp.report.figure_entry import parse
+from fedcomp.report.figures import pictures
 from fedcomp.report.group import group
 from fedcomp.report.page import to_html
 from fedcomp.report.runs import find

@@ -1,0 +1,107 @@
+"""One entry of `figures:` in a config: a picture that an experiment asks for, beside the ones every report has.
+
+    figures:
+      - {name: mse, x: vectors/correlation, y: [mse], beside: [mse/closed_form], panel: compressor.fraction}
+      - {name: train_loss, kind: curve, x: round, y: [train/loss], marks: [600]}
+      - {name: loss_variance, kind: variance, x: round, y: [train/loss, test/loss], log_y: true}
+      - {name: excess, kind: curve, x: round, y: [estimate/variance], average: true, lines: {"d - 1": 232}}
+      - {name: cost, kind: runs, x: gradients, y: [test/excess]}
+      - {name: cep, kind: circle, y: [theta/0, theta/1]}
+
+`kind: last` (the default) shows each run's last values, one line a method, over x: a metric of the last line or a
+config key. Config keys under `without` vary along a line and are not in its name. `curve` shows means over seeds along
+the run, `variance` the sample variance over seeds, `runs` a thin line for each repetition (or seed) and their thick
+mean, `circle` the last place of each repetition in the plane of two metrics, with the circle that holds half of them.
+Each key under `y` has panels of its own, one for each value of `panel`, a config key or a metric too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedcomp.naming import check_one_line
+
+KINDS = ("last", "curve", "variance", "runs", "circle")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One entry of `figures:`.
+
+    Attributes:
+        name: of its files.
+        y: metrics, each with panels of its own; of `circle` the two that span the plane.
+        x: for `last` a metric of the last line or a dotted config key, else a metric along the run.
+        kind: one of KINDS.
+        beside: of `last`: metrics drawn dashed without markers in the method's colour, one for each of `y`.
+        panel: of `last`: metric or config key; None: one panel.
+        without: of `last`: config keys that vary along a line with x.
+        average: of `curve`: each seed's running mean over its evaluations.
+        lines: (label, value) of constants.
+        marks: places on the x axis.
+        log_x, log_y: logarithmic axes; None: where the values span more than a decade and a half.
+    """
+
+    name: str
+    y: tuple[str, ...]
+    x: str = "round"
+    kind: str = "last"
+    beside: tuple[str, ...] = ()
+    panel: str | None = None
+    without: tuple[str, ...] = ()
+    average: bool = False
+    lines: tuple[tuple[str, float], ...] = ()
+    marks: tuple[float, ...] = ()
+    log_x: bool | None = None
+    log_y: bool | None = None
+
+
+def parse(entry: Any) -> Figure:
+    """One entry of `figures:` as written in YAML. Raises ValueError: what is wrong with it, in one line."""
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"figure {entry!r} is no mapping such as {{name: mse, x: round, y: [mse]}}")
+    allowed = tuple(Figure.__dataclass_fields__)
+    if unknown := [key for key in entry if key not in allowed]:
+        raise ValueError(f"figure {entry.get('name')!r} has {unknown[0]!r}, allowed are {', '.join(allowed)}")
+    if missing := [key for key in ("name", "y") if not entry.get(key)]:
+        raise ValueError(f"figure {dict(entry)!r} has no {missing[0]!r}")
+    options = dict(entry) | {"name": str(entry["name"])}
+    check_one_line("figure", options["name"])
+    for key in ("y", "beside", "without"):
+        if key in options:
+            options[key] = _keys(options["name"], key, entry[key])
+    try:
+        options["lines"] = _lines(entry.get("lines") or {})
+        options["marks"] = tuple(float(place) for place in entry.get("marks") or ())
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ValueError(
+            f"figure {entry['name']!r}: lines are {{label: value}}, marks are numbers [600]; got "
+            f"lines={entry.get('lines')!r}, marks={entry.get('marks')!r}"
+        ) from error
+    figure = Figure(**options)
+    if figure.kind not in KINDS:
+        raise ValueError(f"figure {figure.name!r}: kind is {figure.kind!r}, allowed are {', '.join(KINDS)}")
+    if figure.kind == "circle" and len(figure.y) != 2:
+        raise ValueError(f"figure {figure.name!r}: a circle lies in a plane of 2 metrics, but y has {len(figure.y)}")
+    if figure.kind == "last" and len(figure.beside) > len(figure.y):
+        raise ValueError(f"figure {figure.name!r}: {len(figure.beside)} beside for {len(figure.y)} y; give one a y")
+    return figure
+
+
+def _keys(name: str, option: str, given: Any) -> tuple[str, ...]:
+    """One key or a list of them as a tuple."""
+    keys = [given] if isinstance(given, str) else given or []
+    if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
+        raise ValueError(
+            f"figure {name!r}: {option} is {given!r}, but must be a key such as test/loss, or a list of keys"
+        )
+    return tuple(keys)
+
+
+def _lines(given: Any) -> tuple[tuple[str, float], ...]:
+    """`{label: value}` or `[{value: 232, label: d - 1}]`."""
+    if isinstance(given, Mapping):
+        return tuple((str(label), float(value)) for label, value in given.items())
+    return tuple((str(one.get("label", one["value"])), float(one["value"])) for one in given)
