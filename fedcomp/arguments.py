@@ -89,6 +89,15 @@ def parse(words: Sequence[str]) -> Arguments:
     return Arguments(tuple(flags), tuple(overrides))
 
 
+def value_of(word: str) -> str:
+    """The full name of the flag `word` if the next word has to be its value, "" otherwise."""
+    try:
+        name = _full_name(word) if word.startswith("-") else ""
+    except ValueError:
+        return ""
+    return name if name in VALUES and name != "--info" else ""
+
+
 def _flag(word: str, left: list[str]) -> tuple[str, str | None]:
     """(full name, value) of the flag `word`; a value that is the next word is taken out of `left`."""
     given, equals, inline = word.partition("=")

@@ -22,7 +22,7 @@ from yaml import YAMLError
 
 from fedcomp import __version__, schema
 from fedcomp.arguments import Arguments, parse
-from fedcomp.completion import BREAKS, completions
+from fedcomp.completion import INSTALL, UNINSTALL, completions, typed
 from fedcomp.config_errors import one_line
 from fedcomp.defaults import CONF
 from fedcomp.experiments import listing
@@ -147,13 +147,20 @@ def main() -> None:
         raise SystemExit(2) from None
 
 
-def _complete(arguments: Sequence[str]) -> bool:
-    """Answer a shell that asks for what a word may become; False: that is for Hydra."""
-    if "install=bash" in arguments:
-        print(BREAKS)
-    if not any(word.startswith("query=") for word in arguments):
+def _complete(words: Sequence[str]) -> bool:
+    """Install tab completion, or answer a shell that asks for what a word may become; False: that is for Hydra."""
+    if not sys.argv[0].endswith(".py"):  # Hydra installs it for `python scripts/train.py`
+        for word, script in (("install=bash", INSTALL), ("uninstall=bash", UNINSTALL)):
+            if word in words:
+                print(script)
+                return True
+    if not any(word.startswith("query=") for word in words):
         return False
-    line = os.environ.get("COMP_LINE", "")
-    words = completions(line, [CONF, *parse(line.split()[:-1]).config_folders])
-    print("\n".join(words), end="")
-    return bool(words)
+    line = typed(os.environ.get("COMP_LINE", ""))
+    found = completions(line)
+    if found is None:
+        os.environ["COMP_LINE"] = line.for_hydra
+        sys.argv[1:1] = [f"--config-dir={folder}" for folder in line.folders]
+        return False
+    print("\n".join(found))
+    return True

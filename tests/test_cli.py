@@ -234,20 +234,3 @@ def test_a_folder_in_use_is_refused(fedcomp, tmp_path: Path, capsys) -> None:
     with owned(_only_run(tmp_path)):
         assert fedcomp(*QUICK, "overwrite=true") == 1
     assert "is being written by another process" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("typed", "wanted"),
-    [
-        ("experiment=fedm", ["experiment=fedmrn/ablation", "experiment=fedmrn/complexity", "experiment=fedmrn/"]),
-        ("rounds=3 compressor@downlink=to", ["compressor@downlink=topk"]),
-        ("compressor@d", ["compressor@downlink="]),
-        ("compressor=to", ["compressor=topk"]),
-    ],
-)
-def test_tab_completion(fedcomp, capsys, monkeypatch, typed: str, wanted: list[str]) -> None:
-    monkeypatch.setenv("COMP_LINE", f"fedcomp {typed}")
-    assert fedcomp("-sc", "query=bash") == 0
-    found = capsys.readouterr().out.split()
-    assert all(any(one.startswith(word) for one in found) for word in wanted)
-    assert all(one.startswith(typed.split()[-1]) for one in found)
