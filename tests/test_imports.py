@@ -7,7 +7,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "fedcomp"
 
-CORE = {"keys", "philox", "philox_numba", "compiled", "cohort", "state", "tensors", "numeric", "naming"}
+CORE = {"keys", "philox", "philox_numba", "compiled", "cohort", "state", "tensors", "numeric", "naming", "nearest"}
 ALLOWED = {
     "wire": CORE,
     "model": CORE,
@@ -15,7 +15,7 @@ ALLOWED = {
     "partition": CORE,
     "participation": CORE,
     "tracking": set(),
-    "report": {"tracking", "run_folder", "leave", "naming"},
+    "report": {"tracking", "run_folder", "leave", "naming", "nearest"},
     "objective": {"tracking"},
     "sweeper": {"objective", "run_folder"},
     "launcher": {"tracking", "assemble", "simulation", "stop"},

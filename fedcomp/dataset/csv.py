@@ -17,7 +17,9 @@ from typing import get_args
 import numpy as np
 
 from fedcomp.dataset.contract import Dataset, Task
+from fedcomp.dataset.delimiter import character, detect
 from fedcomp.dataset.tabular import Scaling, tabular_dataset
+from fedcomp.nearest import by_likeness, near
 
 Column = list[str]
 
@@ -34,6 +36,7 @@ def load(
     scaling: Scaling = "min_max",
     target_scaling: Scaling = "min_max",
     name: str = "csv",
+    delimiter: str = ",",
 ) -> Dataset:
     """The named columns of `root/path`.
 
@@ -47,6 +50,7 @@ def load(
         task, test_fraction, split_seed, scaling, target_scaling: as in `tabular_dataset`. With test_fraction 0 the
             test set is the training set.
         name: what the run calls the dataset.
+        delimiter: between cells: a character, comma, semicolon, tab, pipe, space, or auto, which looks at the file.
     Raises:
         ValueError: a missing file or column, a cell that is no finite number (with its line), or an argument out of
             range.
@@ -58,16 +62,16 @@ def load(
     if task not in get_args(Task):
         raise ValueError(f"dataset.task is {task!r}, but must be one of {', '.join(get_args(Task))}")
     file = (Path(root).expanduser() / Path(path).expanduser()).absolute()
-    table = _Table.read(file, rows)
-    wanted = [column for column in table.columns if column != target] if features is None else _names(features)
-    inputs = np.stack([table.feature(feature) for feature in wanted], axis=1)
+    table = _Table.read(file, rows, delimiter)
     cells = table.column(target, "target")
+    wanted = [column for column in table.columns if column != target] if features is None else _names(features)
     class_names: list[str] = []
     if task == "classification":
         class_names = _classes(cells)
         values = np.array([class_names.index(cell) for cell in cells], np.float64)
     else:
-        values = table.numbers(target, cells)
+        values = table.target_numbers(target, cells)
+    inputs = np.stack([table.feature(feature) for feature in wanted], axis=1)
     return tabular_dataset(
         name, inputs, values, wanted, task, class_names, test_fraction, split_seed, scaling, target_scaling
     )
@@ -92,21 +96,28 @@ class _Table:
     lines: list[int]
 
     @classmethod
-    def read(cls, file: Path, rows: int | None) -> _Table:
+    def read(cls, file: Path, rows: int | None, delimiter: str) -> _Table:
         """The first `rows` rows; blank lines are none."""
         if rows is not None and (not isinstance(rows, int) or rows < 1):
             raise ValueError(f"dataset.rows is {rows!r}, but must be 1 or more, or null for all rows")
         if not file.is_file():
             raise ValueError(f"no CSV file at {file}: put it there, or set dataset.path")
+        separator = character(delimiter, file)
         try:
             with file.open(newline="", encoding="utf-8-sig") as content:
-                reader = csv.reader(content)
+                reader = csv.reader(content, delimiter=separator)
                 table = [(reader.line_num, [cell.strip() for cell in line]) for line in reader if line]
         except (UnicodeDecodeError, csv.Error) as error:
             raise ValueError(f"{file} is no CSV file in UTF-8 ({error}): save it as one") from None
         if len(table) < 2:
             raise ValueError(f"{file} has no rows: it needs a line of column names, then one line a sample")
         header, body = table[0][1], table[1:]
+        other = detect(file) if len(header) == 1 else None
+        if other is not None:
+            raise ValueError(
+                f"{file} has one column with dataset.delimiter={delimiter!r}, but looks separated by {other}s: give "
+                f"dataset.delimiter={other}, or dataset.delimiter=auto, which finds it by itself"
+            )
         if len(set(header)) < len(header):
             raise ValueError(f"{file} names a column twice: {', '.join(header)}; each needs its own name")
         if rows is not None and rows > len(body):
@@ -121,7 +132,8 @@ class _Table:
         """The cells of the column that `dataset.<argument>` names."""
         if name not in self.columns:
             raise ValueError(
-                f"dataset.{argument} names column '{name}', but {self.file} has: {', '.join(self.columns)}"
+                f"dataset.{argument} names column '{name}', but {self.file} has none of that name"
+                f"{near(name, self.columns)}"
             )
         return self.columns[name]
 
@@ -137,6 +149,19 @@ class _Table:
             )
         return np.array([cell == value.strip() for cell in cells], np.float64)
 
+    def target_numbers(self, name: str, cells: Column) -> np.ndarray:
+        """[n] the cells of the column to predict as numbers."""
+        for line, cell in zip(self.lines, cells):
+            if not _is_number(cell):
+                numeric = [other for other, own in self.columns.items() if all(map(_is_number, own))]
+                there = f" (columns of numbers: {', '.join(by_likeness(name, numeric))})" if numeric else ""
+                raise ValueError(
+                    f"{self.file}, line {line}, column '{name}' (dataset.target): '{cell}' is no number"
+                    f"{_decimals(cell)}, which dataset.task=regression predicts: repair it, take "
+                    f"dataset.task=classification, or another column{there}"
+                )
+        return self.numbers(name, cells)
+
     def numbers(self, name: str, cells: Column) -> np.ndarray:
         """[n] the cells of column `name` as numbers."""
         numbers = np.empty(len(cells))
@@ -146,12 +171,25 @@ class _Table:
                 numbers[row] = float(cell)
             except ValueError:
                 raise ValueError(
-                    f"{where}: '{cell}' is no number; repair it, leave the column out, or take it as a category: "
-                    f"'{name}={cell or 'VALUE'}'"
+                    f"{where}: '{cell}' is no number{_decimals(cell)}; repair it, leave the column out of "
+                    f"dataset.features, or take it there as a category: '{name}={cell or 'VALUE'}'"
                 ) from None
             if not math.isfinite(numbers[row]):
                 raise ValueError(f"{where}: {cell} is not finite; repair or drop that row")
         return numbers
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _decimals(cell: str) -> str:
+    """A hint for numbers such as 3,14, which are no error of a single cell."""
+    return " (decimals need a point, not a comma)" if _is_number(cell.replace(",", ".")) else ""
 
 
 def _classes(cells: Column) -> list[str]:

@@ -95,7 +95,7 @@ def _read(path: str | None, root: str, num: int) -> Tensor:
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ValueError(
-            f"cannot read vectors from {file} ({reason}): give a .npy array or a .csv of numbers"
+            f"cannot read vectors from {file} ({reason}): give a .npy array, or a .csv of numbers between commas"
         ) from None
     if vectors.dim() != 2 or len(vectors) != num:
         raise ValueError(

@@ -90,7 +90,17 @@ def test_a_byte_order_mark_and_blanks_do_no_harm(tmp_path):
         ({"path": None}, r"dataset=csv needs dataset.path, for instance dataset.path=mine.csv"),
         ({"target": None}, r"dataset=csv needs dataset.target"),
         ({"path": "no.csv"}, r"no CSV file at /.*/no.csv: put it there, or set dataset.path"),
-        ({"target": "price"}, r"dataset.target names column 'price', but .* has: age, sex, bmi, kind"),
+        ({"target": "price"}, r"dataset.target names column 'price', but .* has none of that name \(there are: "),
+        ({"target": "bim", "features": None}, r"none of that name; did you mean 'bmi'\? \(there are: bmi, "),
+        (
+            {"target": "kind"},
+            r"table.csv, line 2, column 'kind' \(dataset.target\): 'b' is no number, which dataset.task=regression "
+            r"predicts: .*take dataset.task=classification, .* \(columns of numbers: bmi, age\)",
+        ),
+        (
+            {"delimiter": "semi"},
+            r"dataset.delimiter=semi must be auto, one of comma, semicolon, tab, pipe, space, or one",
+        ),
         ({"features": ["age", "height"]}, r"dataset.features names column 'height'"),
         ({"features": ["sex=other"]}, r"'sex=other', but column 'sex' holds: female, male"),
         ({"features": "age"}, r"dataset.features is 'age', but must be a list"),
@@ -116,7 +126,7 @@ def test_errors_name_the_argument_and_the_remedy(folder, options, line):
     [
         ("age,bmi\n1,nan\n", r"table.csv, line 2, column 'bmi': nan is not finite"),
         ("age,bmi\n1,2\n-inf,3\n", r"table.csv, line 3, column 'age': -inf is not finite"),
-        ("age,bmi\n1,2\n\n\n3,x\n", r"table.csv, line 5, column 'bmi': 'x' is no number"),
+        ("age,bmi\n1,2\n\n\n3,x\n", r"table.csv, line 5, column 'bmi' \(dataset.target\): 'x' is no number"),
         ("age,bmi\n1,2\n,3\n", r"table.csv, line 3, column 'age': '' is no number"),
         ("age,bmi\n1,2,3\n", r"table.csv, line 2: 3 cells, but the header names 2 columns"),
         ("age,bmi,age\n1,2,3\n", r"names a column twice"),
@@ -148,3 +158,37 @@ def test_the_insurance_reconstruction_has_the_papers_optimum():
     assert float(((x @ theta - y) ** 2).mean()) == pytest.approx(0.0091986, abs=1e-6)
     expected = torch.tensor([0.168, -0.019, 0.113, 0.016, 0.378], dtype=torch.float64)
     torch.testing.assert_close(theta[:, 0], expected, atol=6e-4, rtol=0)
+
+
+@pytest.mark.parametrize(("separator", "name"), [(";", "semicolon"), ("\t", "tab"), ("|", "pipe")])
+def test_another_delimiter_is_suggested_and_found(tmp_path, separator, name):
+    (tmp_path / "table.csv").write_text(TABLE.replace(",", separator))
+    with pytest.raises(ValueError, match=rf"looks separated by {name}s: give dataset.delimiter={name}, or .*=auto"):
+        load(str(tmp_path))
+    expected = [[0, 1], [0.25, 0], [1, 1], [0.5, 0]]
+    for given in ("auto", name, separator):
+        assert load(str(tmp_path), delimiter=given).train.x.tolist() == expected
+
+
+def test_auto_leaves_what_it_should_and_says_what_it_cannot_find(folder, tmp_path):
+    assert load(folder, delimiter="auto").train.x.tolist() == load(folder).train.x.tolist()
+    (tmp_path / "quoted.csv").write_text('"a;b;c",price\n"1;2;3",4\n')
+    quoted = load(
+        folder,
+        path="quoted.csv",
+        target="price",
+        features=["a;b;c=1;2;3"],
+        delimiter="auto",
+        scaling="none",
+        target_scaling="none",
+    )
+    assert quoted.train.x.tolist() == [[1]]
+    (tmp_path / "one.csv").write_text("price\n1\n2\n")
+    with pytest.raises(ValueError, match=r"dataset.delimiter=auto finds no delimiter in .*one.csv"):
+        load(folder, path="one.csv", target="price", delimiter="auto")
+
+
+def test_decimals_with_a_comma_are_named(tmp_path):
+    (tmp_path / "table.csv").write_text("age;bmi\n1,5;2,5\n2,5;3,5\n")
+    with pytest.raises(ValueError, match=r"'2,5' is no number \(decimals need a point, not a comma\)"):
+        load(str(tmp_path), features=["age"], delimiter="auto")
