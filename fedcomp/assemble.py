@@ -22,6 +22,7 @@ from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
 from fedcomp.defaults import changes, default_choice
 from fedcomp.growth import check_growth
+from fedcomp.identity import VERSION
 from fedcomp.keys import Key
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
@@ -164,8 +165,11 @@ def build(node: Any) -> Any:
         ValueError: the part refuses its options; its own line, without Hydra's wrapping. Or a switch is given a word.
     """
     check_flags(node)
+    options = node.copy() if isinstance(node, DictConfig) and VERSION in node else node
+    if options is not node:
+        del options[VERSION]
     try:
-        return instantiate(node, _convert_="all")
+        return instantiate(options, _convert_="all")
     except InstantiationException as error:
         raise _own_line(error, node) from error
 

@@ -1,16 +1,13 @@
-"""A run's place on disk: outputs/<name>/<config hash>/seed=<n>/, owned by one process at a time."""
+"""The files of a run's folder, which one process owns at a time. `placement.py` says where the folder lies."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
-import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from fedcomp.tracking.atomic import explained
 
@@ -36,23 +33,10 @@ WITHOUT_EFFECT = frozenset(
         "dataset.download",
     }
 )
-"""Keys that change no number of the run (the seed has its own folder) and so are left out of the hash."""
+"""Keys that change no number of a run (the seed has a folder of its own) and so are left out."""
 
 CONFIG, CHECKPOINT, LOG, CURVE, PARTITION = "config.yaml", "checkpoint.pt", "run.log", "curve.png", "partition.png"
 LOCK = ".lock"
-
-
-def config_hash(config: Mapping[str, Any]) -> str:
-    """Eight hex digits of the resolved config, without what changes no number."""
-    kept = _without(config, "")
-    text = json.dumps(kept, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-
-
-def run_folder(config: Mapping[str, Any]) -> Path:
-    """Where the run of this resolved config lives."""
-    root = Path(str(config["output_root"])).expanduser()
-    return root / str(config["name"]) / config_hash(config) / f"seed={config['seed']}"
 
 
 @contextlib.contextmanager
@@ -101,10 +85,3 @@ def clear(folder: Path) -> None:
             continue
         with explained(path):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _without(node: Any, path: str) -> Any:
-    if not isinstance(node, Mapping):
-        return node
-    where = {key: f"{path}.{key}" if path else str(key) for key in node}
-    return {key: _without(value, where[key]) for key, value in node.items() if where[key] not in WITHOUT_EFFECT}

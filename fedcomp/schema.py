@@ -47,6 +47,7 @@ class Precision(Enum):
 class RunConfig:
     """Keys of a run beside its groups; `conf/train.yaml` explains each."""
 
+    defaults_version: int = 1
     name: str = "fedcomp"
     label: str | None = None
     case: str | None = None

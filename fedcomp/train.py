@@ -22,7 +22,8 @@ from fedcomp.leave import by_exception
 from fedcomp.model.precision import set_tf32
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
 from fedcomp.peers import Alone, Peers
-from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, config_hash, owned, run_folder
+from fedcomp.placement import adopt_former, claim, run_folder
+from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, owned
 from fedcomp.schema import plain_config
 from fedcomp.session import Session
 from fedcomp.simulation.determinism import set_determinism
@@ -62,7 +63,11 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
     if not peers.leads:
         return _follow(config, plain, device, peers)
     verbosity = "quiet" if config.quiet else "verbose" if config.verbose else "normal"
+    former = adopt_former(folder, plain)
     with owned(folder), Progress(verbosity) as progress:
+        claim(folder, plain)
+        if former is not None:
+            progress.note(f"this run was in {former}: renamed to {folder}")
         if config.overwrite:
             clear(folder)
         done = finished(folder, config.rounds)
@@ -85,7 +90,7 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
             tracker = build(config.tracker)
         by_exception()  # which the session hears, and saves
         facts, note = _facts(simulation, counts), _note(progress)
-        info = RunInfo(folder, config.name, config_hash(plain), config.seed, plain, facts, note)
+        info = RunInfo(folder, config.name, folder.parent.name, config.seed, plain, facts, note)
         often, by_itself = (
             (config.eval_every, config.checkpoint_every),
             config.repeats == 1 and isinstance(peers, Alone),
@@ -114,8 +119,9 @@ def _follow(config: DictConfig, plain: dict[str, Any], device: torch.device, pee
     with peers.by_turns():
         simulation, _ = assemble(config, device)
     simulation = peers.share(simulation, config.chunk_size, config.threads)
-    simulation, _ = _planned(simulation, config, run_folder(plain), peers)
-    info = RunInfo(run_folder(plain), config.name, config_hash(plain), config.seed, plain)
+    folder = run_folder(plain)
+    simulation, _ = _planned(simulation, config, folder, peers)
+    info = RunInfo(folder, config.name, folder.parent.name, config.seed, plain)
     with Progress("quiet") as progress:
         rounds, often = repeated(simulation, config), (config.eval_every, config.checkpoint_every)
         return Follower(rounds, info, Jsonl(), progress, *often, peers=peers).run()

@@ -11,7 +11,8 @@ from omegaconf import OmegaConf
 
 from fedcomp import schema
 from fedcomp.assemble import assemble, build, build_compressor
-from fedcomp.run_folder import config_hash, run_folder
+from fedcomp.identity import config_hash
+from fedcomp.placement import run_folder
 from fedcomp.tracking.quality import main_metric
 from fedcomp.train import plain_config
 

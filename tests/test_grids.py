@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.run_folder import config_hash
+from fedcomp.identity import config_hash
 from fedcomp.tracking.status import read_status
 
 QUICK = ("rounds=2", "num_clients=5", "client.batch_size=40", "threads=1", "device=cpu")

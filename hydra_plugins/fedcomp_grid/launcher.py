@@ -22,7 +22,7 @@ from fedcomp.launcher.contract import MANIFEST, Outcome, Run, RunFailed
 from fedcomp.launcher.contract import Launcher as RunLauncher
 from fedcomp.launcher.say import say
 from fedcomp.leave import by_exception
-from fedcomp.run_folder import run_folder
+from fedcomp.placement import adopt_former, run_folder
 from fedcomp.tracking.finished import finished
 from fedcomp.tracking.record import FILE as RECORD
 from fedcomp.tracking.record import Line, read_lines
@@ -81,7 +81,9 @@ class GridLauncher(Launcher):
             OmegaConf.update(composed, key, value)
         task = _without_hydra(composed)
         schema.check(task)
-        folder = run_folder(schema.plain_config(task, task.device)).absolute()
+        plain = schema.plain_config(task, task.device)
+        folder = run_folder(plain).absolute()
+        adopt_former(folder, plain)
         given = [f"{key}={value}" for key, value in placed.items()]
         command = (sys.executable, "-m", "fedcomp", *_flags(composed), *overrides, *given, "hydra.mode=RUN")
         common = set(self.config.hydra.overrides.task)
