@@ -111,7 +111,7 @@ def test_comments_leave_the_config_hash_as_it_is(tmp_path: Path) -> None:
     from hydra import compose, initialize_config_dir
 
     from fedcomp import schema
-    from fedcomp.run_folder import config_hash
+    from fedcomp.identity import config_hash
 
     folder = tmp_path / "compressor"
     folder.mkdir()
