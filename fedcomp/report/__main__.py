@@ -16,6 +16,7 @@ examples:
   fedcomp-report outputs/grid --target 0.9               rounds and bits until 90 % test accuracy
   fedcomp-report outputs/grid --target test/loss=0.3     the same for any recorded metric
   fedcomp-report outputs/mnist --against bicompfl        ours beside the paper's tables, with the difference
+  fedcomp-report outputs/grid --columns test_accuracy,bpp_uplink,seeds   these columns alone
 
 writes into DIR:
   table.md, table.csv, table.tex     mean ± deviation over seeds; LaTeX needs \\usepackage{booktabs}
@@ -53,11 +54,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--against", metavar="PAPER", help="figures a paper printed: bicompfl, fedmrn")
     parser.add_argument("--every-picture", action="store_true", help="draw all PNG and PDF, however many")
+    parser.add_argument(
+        "--columns",
+        metavar="NAME,...",
+        help="columns of the tables, in this order: test_accuracy,bpp_uplink (their names in table.csv, which has all, "
+        "and seeds); without: all, in LaTeX and HTML those that fit",
+    )
     given = parser.parse_intermixed_args(argv)  # --out DIR may stand between two paths
     from fedcomp.report.build import Options, report  # takes a second
 
     try:
-        return report(Options(given.paths, given.out, given.target, given.against, given.every_picture))
+        return report(Options(given.paths, given.out, given.target, given.against, given.every_picture, given.columns))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

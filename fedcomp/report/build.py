@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcomp.leave import by_exception
-from fedcomp.report import curves, figures, formats, latex, notes, page, published, table
+from fedcomp.report import columns, curves, figures, formats, latex, notes, page, points, published, table
 from fedcomp.report.draw import draw
 from fedcomp.report.group import Group, group
 from fedcomp.report.labels import distinct
 from fedcomp.report.metrics import qualities
 from fedcomp.report.picture import MAX_LINES, Picture, shown_labels, split
 from fedcomp.report.runs import Run, find
+from fedcomp.report.table import ResultTable
 from fedcomp.tracking.atomic import explained, write_atomically
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Options:
         target: `0.9`, `test/loss=0.3`; None: no column for it.
         against: a paper's name; None: no comparison.
         every_picture: draw for print all pictures, however many panels they have.
+        columns: `test_accuracy,bits_total`: those of the tables; None: all, in LaTeX and HTML those that fit.
     """
 
     paths: Sequence[str | Path]
@@ -56,6 +58,7 @@ class Options:
     target: str | None = None
     against: str | None = None
     every_picture: bool = False
+    columns: str | None = None
 
 
 def report(options: Options) -> int:
@@ -75,11 +78,11 @@ def report(options: Options) -> int:
         _show(console, [("No finished run to report", [notes.describe(*one) for one in notes.left_out(runs, [])])])
         return 1
     target = table.parse_target(options.target, groups) if options.target else None
+    whole = table.build(groups, target)
+    results = columns.asked(options.columns, whole) if options.columns is not None else whole
     out = options.out or Path(options.paths[0]) / "report"
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
-
-    results = table.build(groups, target)
     remarks = remarks_on(runs, groups)
     pictures, sheets, more = _pictures(groups)
     if more:
@@ -89,7 +92,7 @@ def report(options: Options) -> int:
         drawn = f"{len(on_paper)} of {len(sheets)} pictures are drawn for print"
         remarks.append(("Pictures", [f"{drawn}; report.html shows all, --every-picture draws all"]))
 
-    console.print(formats.to_rich(results))
+    console.print(formats.to_rich(results, every_column=options.columns is not None))
     if options.against:
         pairs = published.compare(groups, printed)
         unmatched = published.without_counterpart(groups, pairs)
@@ -103,13 +106,21 @@ def report(options: Options) -> int:
         write_atomically(out / "against.tex", published.to_latex(options.against, pairs).encode())
     _show(console, remarks)
     write_atomically(out / "table.md", (formats.to_markdown(results) + _markdown(remarks)).encode())
-    write_atomically(out / "table.csv", formats.to_csv(results).encode())
-    write_atomically(out / "table.tex", latex.to_latex(results).encode())
+    write_atomically(out / "table.csv", formats.to_csv(whole).encode())
+    in_print = results if options.columns is not None else latex.fitting(whole)
+    write_atomically(out / "table.tex", latex.to_latex(in_print, columns.left_out(results, in_print)).encode())
     name = " and ".join(dict.fromkeys(Path(path).resolve().name for path in options.paths))
-    write_atomically(out / "report.html", page.to_html(name, results, pictures, remarks).encode())
+    write_atomically(
+        out / "report.html", page.to_html(name, results, pictures, remarks, options.columns is None).encode()
+    )
     draw_all(on_paper, out)
 
-    files = ["table.md", "table.csv", "table.tex", *(["against.md, .csv, .tex"] if options.against else [])]
+    files = [
+        "table.md",
+        "table.csv",
+        f"table.tex ({_in_print(results, in_print)})",
+        *(["against.md, .csv, .tex"] if options.against else []),
+    ]
     files.append(f"report.html ({(out / 'report.html').stat().st_size / 1e6:.1f} MB)")
     files.append(f"{len(on_paper)} pictures (.png, .pdf): {_some([sheet.name for sheet in on_paper])}")
     console.print(f"Written: {out}/", markup=False, soft_wrap=True)
@@ -190,6 +201,15 @@ def _show(console: Console, remarks: Notes) -> None:
 def _markdown(remarks: Notes) -> str:
     """The lists under the Markdown table."""
     return "".join(f"\n{heading}\n\n" + "".join(f"- {line}\n" for line in lines) for heading, lines in remarks)
+
+
+def _in_print(table: ResultTable, shown: ResultTable) -> str:
+    """How much of the table LaTeX has, and whether that is wider than a page."""
+    every, own, wide = len(columns.names(table)), len(columns.names(shown)), latex.table_width(shown)
+    text = f"{own} of {every} columns: --columns chooses" if own < every else f"{every} columns"
+    if wide > points.PAPER:
+        text += f", about {wide:.0f} pt wide, where an article has {points.PAPER:.0f}"
+    return text
 
 
 def _console() -> Console:

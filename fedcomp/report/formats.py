@@ -28,7 +28,7 @@ CAPTION = (
 def titles(table: ResultTable) -> list[str]:
     """Of every column, settings and method first."""
     settings = [key.replace("num_clients", "clients") for key in table.settings]
-    return [*settings, "method", *(column.title for column in table.columns), "seeds"]
+    return [*settings, "method", *(column.title for column in table.columns), *(["seeds"] if table.seeds else [])]
 
 
 def cells(table: ResultTable) -> list[list[str]]:
@@ -37,7 +37,7 @@ def cells(table: ResultTable) -> list[list[str]]:
         [
             *names(table, row),
             *(cell(*parts, len(row.group.runs)) for parts in zip(table.columns, row.means, row.paper)),
-            str(len(row.group.runs)),
+            *([str(len(row.group.runs))] if table.seeds else []),
         ]
         for row in table.rows
     ]
@@ -63,9 +63,9 @@ def cell(column: Column, mean: Mean | None, paper: Mean | None, num_seeds: int) 
     return text
 
 
-def to_rich(table: ResultTable) -> Table:
-    """For the terminal: the columns that are narrow."""
-    kept = [index for index, column in enumerate(table.columns) if column.narrow]
+def to_rich(table: ResultTable, every_column: bool = False) -> Table:
+    """For the terminal: the columns that are narrow, or every one."""
+    kept = [index for index, column in enumerate(table.columns) if column.narrow or every_column]
     rows = [
         Row(row.group, tuple(row.means[index] for index in kept), tuple(row.paper[index] for index in kept))
         for row in table.rows

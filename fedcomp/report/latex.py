@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 
+from fedcomp.report import columns, points
 from fedcomp.report.formats import CAPTION, best_rows, cells, titles
 from fedcomp.report.table import ResultTable
 from fedcomp.tracking import figure
@@ -29,47 +31,71 @@ SPECIAL = {
     "|": r"\textbar{}",
 }
 
+NAME_WIDTH, NUMBER_WIDTH = 26, 14
+"""Characters of a name and of a number that stand in one line."""
 
-def to_latex(table: ResultTable) -> str:
-    """A `tabular` between \\toprule and \\bottomrule, a rule between settings; needs \\usepackage{booktabs} alone."""
-    num_names = len(table.settings) + 1
-    best = best_rows(table)
-    body = cells(table)
-    for column, rows in enumerate(best):
-        for row in rows:
-            body[row][num_names + column] = _bold(body[row][num_names + column])
-    plain = [[text if text.startswith(r"\textbf") else escape(text) for text in row] for row in body]
+
+def fitting(table: ResultTable) -> ResultTable:
+    """The columns that fit into the text of a paper."""
+    return columns.fitting(table, _column_width, points.PAPER + points.GAP)
+
+
+def table_width(table: ResultTable) -> float:
+    """Points that LaTeX needs for it."""
+    return sum(columns.widths(table, _column_width)) - points.GAP
+
+
+def to_latex(table: ResultTable, left_out: Sequence[str] = ()) -> str:
+    """A `tabular` between \\toprule and \\bottomrule, a rule between settings; needs \\usepackage{booktabs} alone.
+
+    Args:
+        table: with the columns to show.
+        left_out: names of columns that a comment says are not here.
+    """
     breaks = {
         number
         for number in range(1, len(table.rows))
         if table.rows[number].group.setting != table.rows[number - 1].group.setting
     }
-    return tabular(titles(table), plain, num_names, breaks, CAPTION)
+    gone = f"Left out to fit {points.PAPER:.0f} pt: {', '.join(left_out)}; --columns chooses." if left_out else ""
+    caption = f"{CAPTION} {gone}".rstrip()
+    return tabular(titles(table), cells(table), len(table.settings) + 1, breaks, caption, best_rows(table))
 
 
 def tabular(
-    titles: Sequence[str], cells: Sequence[Sequence[str]], num_names: int, breaks: set[int], caption: str
+    titles: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    num_names: int,
+    breaks: set[int],
+    caption: str,
+    best: Sequence[set[int]] = (),
 ) -> str:
-    """Escaped cells as a booktabs table.
+    """Plain text as a booktabs table, in several lines where names are long or titles wider than their columns.
 
     Args:
-        titles: plain text.
-        cells: LaTeX, one list a row.
+        titles, cells: plain text, cells one list a row.
         num_names: columns to the left; the others to the right.
         breaks: rows with a rule above.
         caption: plain text, put into a comment.
+        best: of the columns behind the names, the rows whose number is bold.
     """
+    bold = [set[int]()] * num_names + [*best] + [set[int]()] * (len(titles) - num_names - len(best))
+    heads = [
+        _title_lines(title, _lines(own, at < num_names)) for at, (title, own) in enumerate(zip(titles, zip(*cells)))
+    ]
     lines = [
         f"% {caption}",
         r"% \usepackage{booktabs}",
-        rf"\begin{{tabular}}{{{'l' * num_names}{'r' * (len(titles) - num_names)}}}",
+        rf"\begin{{tabular}}{{@{{}}{'l' * num_names}{'r' * (len(titles) - num_names)}@{{}}}}",
         r"\toprule",
-        " & ".join(map(escape, titles)) + r" \\",
+        " & ".join(_stacked(list(map(escape, head)), "b", "r") for head in heads) + r" \\",
         r"\midrule",
     ]
     for number, row in enumerate(cells):
         lines += [r"\midrule"] if number in breaks else []
-        lines.append(" & ".join(row) + r" \\")
+        shown = [_name(text) for text in row[:num_names]]
+        shown += [_number(text, number in rows) for text, rows in zip(row[num_names:], bold[num_names:])]
+        lines.append(" & ".join(shown) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
@@ -81,6 +107,57 @@ def escape(text: str) -> str:
     return _plain(text)
 
 
+def _title_lines(title: str, lines: Sequence[str]) -> list[str]:
+    """The title, in two lines if it is wider than the lines below it."""
+    words = title.split(" ")
+    if len(words) == 1 or points.width(title) <= max(map(points.width, lines), default=0.0):
+        return [title]
+    halves = [(" ".join(words[:place]), " ".join(words[place:])) for place in range(1, len(words))]
+    return list(min(halves, key=lambda lines: max(map(points.width, lines))))
+
+
+def _name_lines(text: str) -> list[str]:
+    """A name in lines of NAME_WIDTH characters, broken between words; one with math stays whole."""
+    if "$" in text:
+        return [text]
+    return textwrap.wrap(text, NAME_WIDTH, break_long_words=False, break_on_hyphens=False) or [text]
+
+
+def _number_lines(text: str) -> list[str]:
+    """A number, in two lines if it is long and something stands behind it in brackets."""
+    start, gap, rest = text.partition(" (")
+    return [start, "(" + rest] if gap and len(text) > NUMBER_WIDTH else [text]
+
+
+def _lines(cells: Iterable[str], names: bool) -> list[str]:
+    """All lines of a column."""
+    return [line for text in cells for line in (_name_lines(text) if names else _number_lines(text))]
+
+
+def _column_width(title: str, cells: Iterable[str], names: bool) -> float:
+    lines = _lines(cells, names)
+    return points.column([*_title_lines(title, lines), *lines])
+
+
+def _name(text: str) -> str:
+    return _stacked(list(map(escape, _name_lines(text))), "t", "l")
+
+
+def _number(text: str, best: bool) -> str:
+    """The cell in LaTeX; of the best one the mean is bold, what stands behind it (deviation, paper's count) is not."""
+    first, *rest = _number_lines(text)
+    number, gap, behind = first.partition(" ± " if " ± " in first else " (")
+    shown = rf"\textbf{{{escape(number)}}}{escape(gap + behind)}" if best else escape(first)
+    return _stacked([shown, *map(escape, rest)], "t", "r")
+
+
+def _stacked(lines: Sequence[str], at: str, side: str) -> str:
+    """Lines of LaTeX in one cell: the first (`t`) or the last (`b`) level with the row, to the left (`l`) or right."""
+    if len(lines) == 1:
+        return lines[0]
+    return rf"\begin{{tabular}}[{at}]{{@{{}}{side}@{{}}}}" + r" \\ ".join(lines) + r"\end{tabular}"
+
+
 def _plain(text: str) -> str:
     """Each character for itself."""
     out = []
@@ -90,11 +167,3 @@ def _plain(text: str) -> str:
         else:
             out.append(character if character.isascii() or (character.isalpha() and ord(character) < 0x180) else "?")
     return "".join(out)
-
-
-def _bold(text: str) -> str:
-    """The mean bold, what stands behind it (deviation, the paper's count) not."""
-    number, gap, rest = text.partition(" ± ")
-    if not gap:
-        number, gap, rest = text.partition(" (")
-    return rf"\textbf{{{escape(number)}}}{escape(gap + rest)}"

@@ -208,3 +208,36 @@ for (const table of document.querySelectorAll("table")) {
     head.addEventListener("keydown", (event) => { if (event.key === "Enter") sort(column); });
   });
 }
+
+/* Columns for which the window has no room are hidden, the least important first; the hint names them. */
+const fit = (table) => {
+  const box = table.parentElement, hint = box.previousElementSibling;
+  const heads = [...table.tHead.rows[0].cells];
+  const ranked = heads.map((head, column) => [head.dataset.rank, column]).filter(([rank]) => rank !== undefined)
+    .sort(([one], [other]) => other - one).map(([, column]) => column);
+  const show = (column, shown) => { for (const row of table.rows) row.cells[column].hidden = !shown; };
+  const tooWide = () => box.scrollWidth > box.clientWidth + 1;
+  let all = false;
+  const lay = () => {
+    ranked.forEach((column) => show(column, true));
+    const gone = [];
+    for (const column of all ? [] : ranked) {
+      if (!tooWide()) break;
+      show(column, false);
+      gone.push(column);
+    }
+    const left = heads.filter((_, column) => gone.includes(column)).map((head) => head.textContent).join(", ");
+    const said = [];
+    if (gone.length) said.push(`Hidden, since the window is too narrow: ${left}.`);
+    if (tooWide()) said.push("The table is wider than the page: scroll it sideways.");
+    hint.textContent = said.join(" ");
+    hint.hidden = !said.length && !all;
+    if (gone.length || all) {
+      const button = element("button", hint, { textContent: all ? "Show what fits" : "Show all columns" });
+      button.addEventListener("click", () => { all = !all; lay(); });
+    }
+  };
+  window.addEventListener("resize", lay);
+  lay();
+};
+document.querySelectorAll(".hint + .wide > table").forEach(fit);

@@ -12,6 +12,7 @@ from importlib.resources import files
 
 import numpy as np
 
+from fedcomp.report import columns
 from fedcomp.report.formats import CAPTION, best_rows, cells, titles
 from fedcomp.report.picture import Axis, Panel, Picture
 from fedcomp.report.table import ResultTable
@@ -41,7 +42,13 @@ class Pool:
         return self._places[key]
 
 
-def to_html(title: str, table: ResultTable, pictures: Sequence[Picture], notes: Sequence[tuple[str, list[str]]]) -> str:
+def to_html(
+    title: str,
+    table: ResultTable,
+    pictures: Sequence[Picture],
+    notes: Sequence[tuple[str, list[str]]],
+    hides_columns: bool = True,
+) -> str:
     """The page.
 
     Args:
@@ -49,6 +56,8 @@ def to_html(title: str, table: ResultTable, pictures: Sequence[Picture], notes: 
         table: first, sortable by a click on a column's head.
         pictures: those of one section share a place: menus choose setting and axes.
         notes: (heading, lines) of what is not in the table and why.
+        hides_columns: where the window is too narrow for all columns, the least important ones are hidden, and a line
+            above the table names them and brings them back; else the table scrolls, and the line says that.
     """
     pool = Pool()
     sections: dict[str, dict] = {}
@@ -72,7 +81,7 @@ def to_html(title: str, table: ResultTable, pictures: Sequence[Picture], notes: 
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html.escape(title)}</title><style>{(here / 'page.css').read_text()}</style></head><body>"
-        f"<h1>{html.escape(title)}</h1>{_table(table)}{remarks}"
+        f"<h1>{html.escape(title)}</h1>{_table(table, hides_columns)}{remarks}"
         '<div id="pictures"></div>'
         f"<script>{_plotly()}</script>"
         f'<script id="data" type="application/json">{_json(data)}</script>'
@@ -80,11 +89,17 @@ def to_html(title: str, table: ResultTable, pictures: Sequence[Picture], notes: 
     )
 
 
-def _table(table: ResultTable) -> str:
-    """The table with the raw numbers to sort by, the best of each column bold."""
+def _table(table: ResultTable, hides_columns: bool) -> str:
+    """The table with the raw numbers to sort by, the best of each column bold.
+
+    `data-rank` says how important a column is; page.js hides the last ones where there is no room.
+    """
     num_names = len(table.settings) + 1
     best = best_rows(table)
-    head = "".join(f'<th tabindex="0">{html.escape(title)}</th>' for title in titles(table))
+    ranked = columns.ranked(table)
+    ranks = {name: rank for rank, name in enumerate(ranked) if hides_columns and rank >= columns.FEWEST}
+    tags = [""] * num_names + [f' data-rank="{ranks[name]}"' if name in ranks else "" for name in columns.names(table)]
+    head = "".join(f'<th tabindex="0"{tag}>{html.escape(title)}</th>' for title, tag in zip(titles(table), tags))
     rows = []
     for number, (row, texts) in enumerate(zip(table.rows, cells(table))):
         tags = []
@@ -99,7 +114,8 @@ def _table(table: ResultTable) -> str:
             tags.append(f'<td data-number="{raw}"{bold}>{html.escape(text)}</td>')
         rows.append(f"<tr>{''.join(tags)}</tr>")
     return (
-        f'<section><div class="wide"><table data-names="{num_names}"><thead><tr>{head}</tr></thead>'
+        '<section><p class="hint" hidden></p>'
+        f'<div class="wide"><table data-names="{num_names}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
         f"<p>{html.escape(CAPTION)} Click a column's head to sort.</p></section>"
     )

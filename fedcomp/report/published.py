@@ -16,7 +16,7 @@ from importlib.resources import files
 from fedcomp.report.formats import markdown_table
 from fedcomp.report.group import Group
 from fedcomp.report.labels import flatten, part_name, show_value
-from fedcomp.report.latex import escape, tabular
+from fedcomp.report.latex import tabular
 from fedcomp.report.metrics import metric
 from fedcomp.report.runs import Run
 from fedcomp.report.table import Mean, best, last, mean_over_seeds
@@ -162,7 +162,7 @@ def to_latex(paper: str, pairs: Sequence[Pair]) -> str:
     """The comparison as a booktabs table; rows without a counterpart are left to the other formats."""
     titles, rows = cells(pairs)
     breaks = {index for index in range(1, len(rows)) if rows[index][:2] != rows[index - 1][:2]}
-    return tabular(titles, [list(map(escape, row)) for row in rows], 4, breaks, f"Against {paper}")
+    return tabular(titles, rows, 4, breaks, f"Against {paper}")
 
 
 def to_csv(pairs: Sequence[Pair]) -> str:

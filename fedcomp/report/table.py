@@ -108,12 +108,14 @@ class ResultTable:
         columns: C quantities that some run has.
         rows: one a group; those of a setting stand together.
         target: what rounds and bits are counted to, if anything.
+        seeds: whether a last column says how many seeds a row has.
     """
 
     settings: tuple[str, ...]
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     target: Target | None = None
+    seeds: bool = True
 
 
 def build(groups: Sequence[Group], target: Target | None = None) -> ResultTable:

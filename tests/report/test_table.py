@@ -181,7 +181,7 @@ def test_latex_compiles_as_far_as_a_reader_can_tell(make_run: MakeRun, tmp_path:
         make_run("topk", 0, [0.1, 0.7 + alpha / 10], config=config, extra={"paper/bpp/uplink": 0.5}, folder=f"b{alpha}")
     text = latex.to_latex(table.build(group(find([tmp_path]))))
     body = [line for line in text.splitlines() if not line.startswith("%")]
-    assert body[0] == r"\begin{tabular}{llrrrrrrrrrr}"
+    assert body[0] == r"\begin{tabular}{@{}llrrrrrrrrrr@{}}"
     assert body[-1] == r"\end{tabular}"
     rows = [line for line in body if line.endswith(r"\\")]
     for row in rows:
