@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedcomp.comments import about, read
@@ -40,7 +41,7 @@ Examples:
 """
 FLAGS = """\
 Flags:
-  --help                        this; --help GROUP: its choices; --help GROUP=CHOICE: its options
+  --help                        this; with GROUP its choices, with GROUP=CHOICE its options
   -m, --multirun                run the grid of all comma-separated values
   --config-dir DIR              more configs and Python files, your own
   --cfg job                     show the composed config, run nothing (hydra, all: Hydra's too)
@@ -63,12 +64,17 @@ def help_text(
 
     Args:
         run, parts: the options of the composed config. folders: with configs.
-        groups: whose choices are to be explained. words: the command line's overrides.
+        groups: whose choices are to be explained; an option's full name: that option. words: the command line's
+            overrides.
     Raises:
         ValueError: there is no such group.
     """
     shown = _mentioned(parts, words)
-    blocks = [choices(group, parts, folders) for group in groups]
+    named = {one.name: one for one in run} | {f"{part.key}.{one.name}": one for part in parts for one in part.options}
+    blocks = [
+        _options([replace(named[word], name=word)]) if word in named else choices(word, parts, folders)
+        for word in groups
+    ]
     if any(part.group == "experiment" for part in shown):
         blocks.append(options(run, parts))
     elif shown:
@@ -155,5 +161,10 @@ def _wrapped(left: str, width: int, right: str) -> list[str]:
     if not left:
         return textwrap.wrap(right, **room)  # type: ignore[arg-type]
     if len(left) > width:
-        return [f"  {left}", *textwrap.wrap(right, initial_indent=indent, **room)]  # type: ignore[arg-type]
+        return [f"  {_cut(left)}", *textwrap.wrap(right, initial_indent=indent, **room)]  # type: ignore[arg-type]
     return textwrap.wrap(right, initial_indent=f"  {left:<{width}}  ", **room)  # type: ignore[arg-type]
+
+
+def _cut(left: str) -> str:
+    """A left cell that fits the width: a list of figures, or a long path, is not shown to its end."""
+    return left if len(left) <= WIDTH - 2 else f"{left[: WIDTH - 5]}..."

@@ -24,7 +24,7 @@ def shown(fedcomp, capsys):
         assert fedcomp(*arguments) == 0
         printed = capsys.readouterr()
         assert printed.err == ""
-        long = [line for line in printed.out.splitlines() if len(line) > WIDTH and "output_root" not in line]
+        long = [line for line in printed.out.splitlines() if len(line) > WIDTH]
         assert not long
         return printed.out
 
@@ -109,11 +109,12 @@ def test_help_of_groups_explains_every_choice(shown) -> None:
 
 
 def test_an_experiment_shows_all_its_values(shown) -> None:
-    text = shown("--help", "experiment=quickstart")
+    text = shown("--help", "experiment=rand_k/mse")
     rows = _rows(text, DEFAULTS)
-    assert rows["rounds=60"] == "communication rounds, 1 or more"
-    assert rows["name=quickstart"].startswith("first folder below")
-    assert "experiment=quickstart: " in text
+    assert rows["rounds=1000"] == "communication rounds, 1 or more"
+    assert rows["name=rand_k_mse"].startswith("first folder below")
+    assert "experiment=rand_k/mse: " in text
+    assert re.search(r"^  figures=\[.*\.\.\.\n +figures that a report draws", text, re.M)
 
 
 def test_own_configs_explain_themselves(shown, tmp_path: Path) -> None:
@@ -138,6 +139,12 @@ def test_own_configs_explain_themselves(shown, tmp_path: Path) -> None:
     assert rows["bare=4"] == "(no comment in its YAML)"
     assert re.search(r"^  an_option_with_a_really_long_name=true\n {26}short$", text, re.M)
     assert "  quarter          A quarter of the entries." in text
+
+
+def test_help_of_one_option(shown) -> None:
+    said = read(CONF / "client" / "svrg.yaml").options["snapshots"]
+    text = shown("--help", "rounds", "client.snapshots", "client=svrg", "rounds=7")
+    assert text.startswith(f"  rounds=7  communication rounds, 1 or more\n\n  client.snapshots=5  {said}\n\n")
 
 
 def test_of_several_values_the_first_is_shown(shown) -> None:
