@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedcomp.outgrown import Outgrown
 from fedcomp.peers import Alone, Peers
 from fedcomp.run_folder import CHECKPOINT, CURVE
 from fedcomp.simulation import checkpoint as checkpoints
@@ -133,9 +134,11 @@ class Session:
         ledger.restore(start.ledger)
         began = time.perf_counter() - start.seconds
         state, saved = start.state, time.perf_counter()
-        watch = Watch(self.readings.late)
+        watch, outgrown = Watch(self.readings.late), Outgrown()
 
         def write(done: int, values: Line, each: Each) -> None:
+            for text in outgrown.see(done, values) if self.peers.leads else ():
+                self.info.note(text)
             keep({"round": done} | values | {"seconds": time.perf_counter() - began}, each)
             if done:
                 self._tell(Status("running", done))

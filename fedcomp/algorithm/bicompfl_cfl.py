@@ -25,6 +25,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.error_memory import remembering
 from fedcomp.algorithm.local_training import train_locally, training_metrics
+from fedcomp.algorithm.memory_norm import clients_memory, lengths
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
 from fedcomp.client import LocalSolver
 from fedcomp.cohort import Cohort
@@ -99,7 +100,7 @@ class BiCompFLCFL:
         return BiCompFLCFLState(theta, stats, base, uplink, self.server.init(theta))
 
     def round(self, state: BiCompFLCFLState, cohort: Cohort, ctx: Context) -> tuple[BiCompFLCFLState, Metrics]:
-        """One round."""
+        """One round; `memory/norm` [N] is what each message left out: of the error memory, or u_i - h_i with `ef21`."""
         stats = send_stats(state.stats, cohort.size, ctx)
         rows = state.theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
         local = train_locally(self.client, *rows, cohort, ctx)
@@ -107,14 +108,16 @@ class BiCompFLCFL:
         update, base = local.theta - state.base if self.ef21 else local.theta, state.base
         payload, uplink = self.uplink.encode(update, state.uplink, cohort, common, coin)
         everywhere = ctx.link.relay(ctx.link.up(payload), self.relay == "xor")
+        metrics = {**training_metrics(local), **clients_memory(uplink, cohort)}
         if self.ef21:
             base = base + self.uplink.decode(everywhere, common)
             mean = cohort.weight @ base
+            metrics["memory/norm"] = lengths(local.theta - base)
         else:
             mean, uplink = self.uplink.estimate(everywhere, uplink, cohort, common)
         stats = gather_stats(local.stats, cohort, ctx)
         step, optimizer = self.server.step(mean, state.optimizer)
-        return BiCompFLCFLState(state.theta + step, stats, base, uplink, optimizer), training_metrics(local)
+        return BiCompFLCFLState(state.theta + step, stats, base, uplink, optimizer), metrics
 
     def deployed(self, state: BiCompFLCFLState, key: Key) -> dict[str, Models]:
         """The common model."""

@@ -27,6 +27,7 @@ from fedcomp.algorithm.client_models import check_parts, is_sync_round, send_dow
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.error_memory import remembering
 from fedcomp.algorithm.local_training import train_locally, training_metrics
+from fedcomp.algorithm.memory_norm import lengths, servers_memory
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
 from fedcomp.client import LocalSolver
 from fedcomp.cohort import Cohort
@@ -82,7 +83,7 @@ class CSER:
         return CSERState(models, models.new_zeros(models.shape), stats, self.downlink.init(1, theta))
 
     def round(self, state: CSERState, cohort: Cohort, ctx: Context) -> tuple[CSERState, Metrics]:
-        """One round, with a reset at the end of each period."""
+        """One round, with a reset at the end of each period; `memory/norm` [N] is ||a_i||."""
         local = train_locally(self.client, state.theta, state.stats.expand(cohort.size, -1), cohort, ctx)
         mean, residual = send_up("update", self.uplink, local.theta, cohort, ctx)
         stats = gather_stats(local.stats, cohort, ctx)
@@ -95,7 +96,8 @@ class CSER:
             received, downlink = send_down("reset", self.downlink, mean, downlink, ctx)
             error, move = left, move + received - (error - left)
         step, _ = self.server.step(move, ())
-        return CSERState(state.theta + step, error, stats, downlink), training_metrics(local)
+        metrics = {**training_metrics(local), "memory/norm": lengths(error), **servers_memory(downlink, mean)}
+        return CSERState(state.theta + step, error, stats, downlink), metrics
 
     def deployed(self, state: CSERState, key: Key) -> dict[str, Models]:
         """The average model, which no client holds; bringing it together for the test is not charged."""

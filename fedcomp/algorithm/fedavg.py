@@ -24,6 +24,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.correlation import correlation
 from fedcomp.algorithm.local_training import train_locally, training_metrics
+from fedcomp.algorithm.memory_norm import clients_memory, servers_memory
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
 from fedcomp.algorithm.shared_model import send_down
 from fedcomp.client import LocalSolver
@@ -91,7 +92,8 @@ class FedAvg:
     def round(self, state: FedAvgState, cohort: Cohort, ctx: Context) -> tuple[FedAvgState, Metrics]:
         """One round of algorithm 1.
 
-        Metrics: the training's, and `vectors/correlation`, R2/R1 of what is sent up, where the estimator uses it.
+        Metrics: the training's; `vectors/correlation`, R2/R1 of what is sent up, where the estimator uses it; lengths
+        of the memories (memory_norm.py).
         """
         start, stats, downlink = state.theta, state.stats, state.downlink
         if self.sends_model:
@@ -107,14 +109,18 @@ class FedAvg:
         mean, uplink = self.uplink.send_up(local.theta, state.uplink, cohort, ctx.link, common, coin)
         stats = gather_stats(local.stats, cohort, ctx)
 
-        everybody = ctx.clients.num_clients
+        metrics = {**metrics, **clients_memory(uplink, cohort)}
+
+        everybody, sent = ctx.clients.num_clients, mean
         if self.sends == "mean":
             mean, downlink = send_down("mean", self.downlink, mean, downlink, everybody, ctx)
         step, optimizer = self.server.step(mean, state.optimizer)
         if not self.sends_model:
             if self.sends != "mean":
+                sent = step
                 step, downlink = send_down("step", self.downlink, step, downlink, everybody, ctx)
             stats = send_stats(stats, everybody, ctx)
+        metrics = {**metrics, **servers_memory(downlink, sent)}
         return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer), metrics
 
     def deployed(self, state: FedAvgState, key: Key) -> dict[str, Models]:

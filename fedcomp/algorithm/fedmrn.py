@@ -28,6 +28,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.drawn import drawn
 from fedcomp.algorithm.local_training import training_metrics
+from fedcomp.algorithm.memory_norm import servers_memory
 from fedcomp.algorithm.running_stats import gather, gather_stats, send_stats
 from fedcomp.algorithm.shared_model import at_end, at_start
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
@@ -134,7 +135,7 @@ class FedMRN:
         theta, downlink = at_end(self.downlink, state.theta, state.theta + step, downlink, ctx)
         if not sends_model:
             stats = send_stats(stats, ctx.clients.num_clients, ctx)
-        metrics = {**training_metrics(local), "mask/saturated": saturated}
+        metrics = {**training_metrics(local), "mask/saturated": saturated, **servers_memory(downlink, step)}
         return FedMRNState(theta, stats, downlink, optimizer), metrics
 
     def deployed(self, state: FedMRNState, key: Key) -> dict[str, Models]:

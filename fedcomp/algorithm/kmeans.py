@@ -27,6 +27,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.correlation import correlation
+from fedcomp.algorithm.memory_norm import clients_memory, servers_memory
 from fedcomp.algorithm.shared_model import at_end, at_start
 from fedcomp.client import LocalData
 from fedcomp.cohort import Cohort
@@ -114,6 +115,8 @@ class KMeans:
         metrics = {
             "train/objective": local.distance.sum() / local.counts.sum(),
             "vectors/correlation": correlation(x, cohort.weight),
+            **clients_memory(uplink, cohort, x),
+            **servers_memory(downlink, new - old),
         }
         return KMeansState(theta, torch.ones_like(state.started), uplink, downlink), metrics
 

@@ -27,6 +27,7 @@ from fedcomp.algorithm.client_models import check_parts, is_sync_round, send_dow
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.error_memory import remembering
 from fedcomp.algorithm.local_training import train_locally, training_metrics
+from fedcomp.algorithm.memory_norm import servers_memory
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
 from fedcomp.client import LocalSolver
 from fedcomp.cohort import Cohort
@@ -86,25 +87,27 @@ class LIEC:
         return LIECState(theta.repeat(setup.num_clients, 1), stats, self.downlink.init(1, theta))
 
     def round(self, state: LIECState, cohort: Cohort, ctx: Context) -> tuple[LIECState, Metrics]:
-        """One round; the last of each period averages the models."""
+        """One round; the last of each period averages the models. `memory/norm_down` is ||E||."""
         local = train_locally(self.client, state.theta, state.stats.expand(cohort.size, -1), cohort, ctx)
         exchange = self._average if is_sync_round(ctx.round, self.period) else self._compensate
-        theta, downlink = exchange(state, local.theta, cohort, ctx)
+        theta, downlink, mean = exchange(state, local.theta, cohort, ctx)
         stats = send_stats(gather_stats(local.stats, cohort, ctx), ctx.clients.num_clients, ctx)
-        return LIECState(theta, stats, downlink), training_metrics(local)
+        return LIECState(theta, stats, downlink), {**training_metrics(local), **servers_memory(downlink, mean)}
 
     def deployed(self, state: LIECState, key: Key) -> dict[str, Models]:
         """The average model; between averagings no client holds it, and the test's transfers are not charged."""
         return {"test": Models(state.theta.mean(0, keepdim=True), state.stats[None])}
 
-    def _compensate(self, state: LIECState, update: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory]:
-        """The clients' models [N, D] and the server's memory, given the local changes [N, D]."""
+    def _compensate(
+        self, state: LIECState, update: Tensor, cohort: Cohort, ctx: Context
+    ) -> tuple[Tensor, Memory, Tensor]:
+        """The clients' models [N, D], the server's memory and what it had to send [D], from local changes [N, D]."""
         mean, residual = send_up("update", self.uplink, update, cohort, ctx)
         received, downlink = send_down("update", self.downlink, mean, state.downlink, ctx)
         step, _ = self.server.step(received + residual, ())
-        return state.theta + step, downlink
+        return state.theta + step, downlink, mean
 
-    def _average(self, state: LIECState, update: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory]:
+    def _average(self, state: LIECState, update: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory, Tensor]:
         """As `_compensate`, in float32, with the models."""
         error = self.downlink.remembered(state.downlink)[0]
         if self.fused_average:
@@ -116,7 +119,7 @@ class LIEC:
             step, _ = self.server.step(self._exchange("update", update, error, cohort, ctx), ())
             model = average + step
         downlink = replace(state.downlink, sender=torch.zeros_like(state.downlink.sender))
-        return model.repeat(cohort.size, 1), downlink
+        return model.repeat(cohort.size, 1), downlink, cohort.weight @ update
 
     def _exchange(self, name: str, x: Tensor, more: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
         """Clients send x [N, D]; what everybody receives [D]: the mean, and what the server adds to it."""

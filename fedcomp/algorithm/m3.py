@@ -30,6 +30,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.local_training import train_locally, training_metrics
+from fedcomp.algorithm.memory_norm import lengths
 from fedcomp.algorithm.running_stats import gather_stats, send_stats
 from fedcomp.client import LocalSolver
 from fedcomp.cohort import Cohort
@@ -144,7 +145,10 @@ class M3:
         return M3State(theta, stats, zero, zero.clone(), models, points, base, self.server.init(theta))
 
     def round(self, state: M3State, cohort: Cohort, ctx: Context) -> tuple[M3State, Metrics]:
-        """One round; `update/norm` is ||g_i|| [N], `models/spread` the mean ||w_i - x||^2."""
+        """One round; `update/norm` is ||g_i|| [N], `models/spread` the mean ||w_i - x||^2.
+
+        With ef21 `memory/norm` [N] is ||g_i - h_i||, what is left to be sent.
+        """
         models = self._send_down(state, cohort, ctx)
         stats = send_stats(state.stats, cohort.size, ctx)
         points = torch.lerp(state.points, models, self.beta)
@@ -153,6 +157,8 @@ class M3:
         spread = (models - state.theta).square().sum(1).mean()
         metrics = {**training_metrics(local), "models/spread": spread}
         update, base = self._send_up(local.theta, state, cohort, ctx)
+        if self.differences == "ef21":
+            metrics["memory/norm"] = lengths(local.theta - base)
         stats = gather_stats(local.stats, cohort, ctx)
         step, optimizer = self.server.step(update, state.optimizer)
         return M3State(state.theta + step, stats, step, update, models, points, base, optimizer), metrics

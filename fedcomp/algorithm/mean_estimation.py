@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.correlation import correlation
+from fedcomp.algorithm.memory_norm import clients_memory
 from fedcomp.client import LocalData
 from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor, Memory
@@ -90,6 +91,7 @@ class MeanEstimation:
             closed_form = expected(self.uplink.codec, x * (cohort.size * cohort.weight)[:, None])
             metrics |= {"mse/closed_form": closed_form} if closed_form is not None else {}
         kept = uplink if self.memory == "keep" else state.uplink
+        metrics |= clients_memory(uplink, cohort, x)
         return MeanEstimationState(estimate, kept, errors), metrics
 
     def deployed(self, state: MeanEstimationState, key: Key) -> dict[str, Models]:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.correlation import correlation
+from fedcomp.algorithm.memory_norm import clients_memory, servers_memory
 from fedcomp.algorithm.shared_model import at_end, at_start
 from fedcomp.client import LocalData
 from fedcomp.cohort import Cohort
@@ -76,8 +77,13 @@ class PowerIteration:
         products = ctx.clients.run(self._multiply, cohort, *rows)
         common, coin = ctx.common("product", cohort), ctx.coin("product")
         mean, uplink = self.uplink.send_up(products, state.uplink, cohort, ctx.link, common, coin)
-        new, downlink = at_end(self.downlink, state.theta, _unit(mean, state.theta), downlink, ctx)
-        metrics = {"vectors/correlation": correlation(products, cohort.weight)}
+        unit = _unit(mean, state.theta)
+        new, downlink = at_end(self.downlink, state.theta, unit, downlink, ctx)
+        metrics = {
+            "vectors/correlation": correlation(products, cohort.weight),
+            **clients_memory(uplink, cohort, products),
+            **servers_memory(downlink, unit - state.theta),
+        }
         return PowerIterationState(_unit(new, state.theta), state.stats, uplink, downlink), metrics
 
     def deployed(self, state: PowerIterationState, key: Key) -> dict[str, Models]:

@@ -32,6 +32,10 @@ class ErrorFeedback:
     F. Seide et al., "1-bit stochastic gradient descent", Interspeech 2014; S. P. Karimireddy, Q. Rebjock, S. Stich,
     M. Jaggi, "Error feedback fixes SignSGD", ICML 2019, algorithm 2.
 
+    The memory stays bounded if C always shrinks what is left. A codec of fixed size (signs of a fixed scale, masked
+    noise) does so only up to its size: where x is larger, the memory grows in every round. Runs record its length
+    (algorithm/memory_norm.py) and say so (outgrown.py).
+
     Attributes:
         decay: share of the old error that is kept, in (0, 1].
     """

@@ -5,8 +5,9 @@ of a plus, 1/2 its prior. K is never sent, and the paper names none (compressor/
 has it, element by element, the code would cost 8 bits an entry; here blocks are coded. The paper's server steps along
 decoded signs with a fixed length: `value`, which both ends know. With `scale: mean_abs`, which is no part of the paper,
 a sign is decoded to +- the mean |x| of its message, sent in 32 bits. As few of these signs are right, the error is then
-larger than x (1.4 ||x||^2 for Gaussian entries), so that an error memory would grow without end: it is refused. With
-the fixed length a message cannot grow with the memory.
+larger than x (1.4 ||x||^2 for Gaussian entries), so that an error memory would grow without end: it is refused. A
+message of fixed length carries at most `value` an entry, so with feedback=error the memory grows without end wherever
+updates are larger than that. EF21 (algorithm/bicompfl_cfl.py) stays bounded: its messages follow the updates.
 
 Shape legend: M senders, D entries.
 """
@@ -53,8 +54,9 @@ class MRCSign(Coded):
         if self.scale == "mean_abs":
             raise ValueError(
                 "compressor.scale=mean_abs makes no sense with an error memory: MRCSign leaves out more than it sends, "
-                "and the memory would grow without end; use compressor.scale=fixed, or nothing that remembers "
-                "(feedback=none)"
+                "and the memory would grow without end; use EF21 with compressor.scale=fixed "
+                "(algorithm=bicompfl_cfl algorithm.ef21=true), or nothing that remembers (feedback=none). "
+                "feedback=error with scale=fixed grows without end too where updates are larger than compressor.value"
             )
 
     def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:

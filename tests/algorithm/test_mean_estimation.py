@@ -60,7 +60,7 @@ def _run(sim: Simulation):
     state, metrics = sim.init(), {}
     for index in range(sim.rounds):
         state, _, metrics = sim.round(index, state, Ledger())
-    return state, {name: float(value) for name, value in metrics.items()}
+    return state, {name: float(value.mean()) for name, value in metrics.items()}
 
 
 def test_mse_is_the_expected_one_within_its_standard_error() -> None:
