@@ -17,16 +17,18 @@ from fedcomp import schema
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.beside import spare_normalisation
 from fedcomp.compressor.estimator import ESTIMATORS
-from fedcomp.compressor.feedback import FEEDBACKS
+from fedcomp.compressor.feedback import FEEDBACKS, NoFeedback
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
 from fedcomp.defaults import changes, default_choice
+from fedcomp.fit import check_learns, check_needs, check_participation, check_samples, file_name
 from fedcomp.growth import check_growth
 from fedcomp.identity import VERSION
 from fedcomp.keys import Key
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
-from fedcomp.model.contract import Learnt, Measured, tensors_of
+from fedcomp.model.contract import Measured, tensors_of
+from fedcomp.numeric import check_seed
 from fedcomp.options import check_flags, word_for_number
 from fedcomp.partition.contract import check_enough, check_parts
 from fedcomp.simulation.capture import CudaGraphs, can_capture
@@ -41,9 +43,6 @@ from fedcomp.simulation.study import Study, repetition_key
 from fedcomp.simulation.workers import Workers, num_cores
 from fedcomp.unread import check_part_keys
 from fedcomp.wire import Link, WireLink
-
-NETWORK = "network"
-"""What models are that say nothing else by `kind`: they have gradients and outputs."""
 
 
 def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list[torch.Tensor]]:
@@ -80,7 +79,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         "downlink": lambda: spared(build_compressor(config.downlink, "downlink")),
     }
     algorithm = build(config.algorithm)
-    _check_learns(getattr(algorithm, "func", algorithm), model, config)
+    check_learns(getattr(algorithm, "func", algorithm), model, config)
     wanted = _wanted(algorithm)
     _refuse_unused(config, set(offered) - wanted)
     if isinstance(algorithm, functools.partial):
@@ -89,14 +88,15 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         except TypeError as error:  # an option that this algorithm does not have
             raise _own_line(error, config.algorithm) from error
 
-    _check_participation(algorithm, participation, config)
-    _check_samples(algorithm, dataset, config)
+    check_needs(algorithm, config)
+    check_participation(algorithm, participation, config)
+    check_samples(algorithm, dataset, config)
     expected = int(participation.inclusion(config.num_clients).sum().ceil())
     check_memory(algorithm, model, dataset, config.num_clients, expected, device, config.repeats)
     if config.dtype is schema.Dtype.float64 and config.precision is not schema.Precision.fp32:
         raise ValueError(f"dtype=float64 contradicts precision={config.precision.name}: take precision=fp32")
     if config.dtype is schema.Dtype.float64 and isinstance(model, Measured):
-        raise ValueError(f"dtype=float64 is for networks, not for model={_file_name(config.model)}: take dtype=float32")
+        raise ValueError(f"dtype=float64 is for networks, not for model={file_name(config.model)}: take dtype=float32")
     most_samples = getattr(getattr(algorithm, "client", None), "most_samples", config.client.batch_size)
     batch_size = getattr(algorithm, "batch_size", most_samples)
     at_once = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size)
@@ -180,8 +180,11 @@ def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
     feedback = _named("feedback", options.pop("feedback", "none"), FEEDBACKS, group)
     estimator = _named("estimator", options.pop("estimator", "weighted_sum"), ESTIMATORS, group)
     try:
-        codec = OmegaConf.create({group: options})[group]  # which knows its options' full names
-        return Compressor(build(codec), feedback, estimator)
+        codec = build(OmegaConf.create({group: options})[group])  # which knows its options' full names
+        if codec.faithful and codec.unbiased and not isinstance(feedback, NoFeedback):
+            name = type(codec).__name__
+            raise ValueError(f"compressor.feedback has nothing to add: {name} leaves nothing out; take feedback=none")
+        return Compressor(codec, feedback, estimator)
     except ValueError as error:
         raise ValueError(str(error).replace("compressor.", f"{group}.")) from error
 
@@ -206,59 +209,12 @@ def _own_line(error: Exception, node: DictConfig) -> ValueError:
     return ValueError(word or f"cannot build {node.get('_target_')}: {type(inner).__name__}: {reason}")
 
 
-def _check_learns(algorithm: Any, model: Learnt, config: DictConfig) -> None:
-    """An algorithm may say by `learns` which kind of model it is made for; without it, it trains networks.
-
-    Raises:
-        ValueError: the model is of another kind.
-    """
-    learns, kind = getattr(algorithm, "learns", NETWORK), getattr(model, "kind", NETWORK)
-    if learns != kind:
-        name, chosen = (_file_name(config[group]) for group in ("algorithm", "model"))
-        remedy = f"model={learns}" if learns != NETWORK else f"a network, or the algorithm that learns {chosen}"
-        raise ValueError(
-            f"algorithm={name} needs a model of kind {learns}, but model={chosen} is of kind {kind}: take {remedy}"
-        )
-
-
-def _check_participation(algorithm: Any, participation: Any, config: DictConfig) -> None:
-    """An algorithm may say by `full_participation` that it needs every client in every round.
-
-    Raises:
-        ValueError: some client may be left out.
-    """
-    needed = getattr(algorithm, "full_participation", False)
-    if needed and any(float(participation.inclusion(config.num_clients, at).min()) < 1 for at in range(config.rounds)):
-        name, chosen = (_file_name(config[group]) for group in ("algorithm", "participation"))
-        raise ValueError(
-            f"algorithm={name} needs every client in every round, but participation={chosen} leaves some out: take "
-            "participation=full"
-        )
-
-
-def _check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:
-    """A local solver may say by `fixed_samples` that it needs its samples as they are.
-
-    Raises:
-        ValueError: the dataset changes them at random.
-    """
-    if dataset.augments and getattr(getattr(algorithm, "client", None), "fixed_samples", False):
-        name, chosen = (_file_name(config[group]) for group in ("client", "dataset"))
-        raise ValueError(
-            f"client={name} needs the same samples in every gradient, but dataset={chosen} changes them at random: "
-            "take dataset.crop_padding=0 and dataset.flip=false, or client=sgd"
-        )
-
-
-def _file_name(node: DictConfig) -> str:
-    """The file of what a node builds, which is its config's name."""
-    return str(node.get("_target_")).split(".")[-2:][0]
-
-
 def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[torch.Tensor]:
     partition = build(config.partition)
     labels = dataset.train.y.cpu() if dataset.task == "classification" else None
     check_enough(len(dataset.train), config.num_clients)
+    if partition.seed is not None:
+        check_seed("partition.seed", partition.seed)
     seed = config.seed if partition.seed is None else partition.seed
     parts = partition.split(
         labels, len(dataset.train), config.num_clients, repetition_key(Key(("partition", seed)), repetition)

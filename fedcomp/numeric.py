@@ -15,6 +15,12 @@ def at_least_zero(name: str, value: float) -> None:
         raise ValueError(f"{name}={value} must be a number, 0 or more")
 
 
+def check_seed(name: str, value: object) -> None:
+    """Raise ValueError unless the option names draws: a whole number, 0 or more."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name}={value} must be a whole number, 0 or more")
+
+
 def share(name: str, value: float) -> None:
     """Raise ValueError unless the option is a number in [0, 1)."""
     if not is_number(value) or not 0 <= value < 1:

@@ -169,6 +169,11 @@ class Session:
                     message = f"interrupted after round {done} of {simulation.rounds}, state saved"
                     raise Interrupted(heard, message, done)
                 self.progress.advance(done)
+        if not ledger.client_rounds:
+            self.info.note(
+                f"warning: nobody took part in any of the {simulation.rounds} rounds, so that nothing was learnt: see "
+                "the options of participation"
+            )
 
     def _due(self, done: int, saved: float) -> bool:
         if done == self.simulation.rounds:

@@ -100,3 +100,66 @@ def test_a_config_folder_without_configs(fedcomp, capsys, tmp_path: Path) -> Non
     shown = _refused(fedcomp, capsys, "--config-dir", str(tmp_path / "mine"))
     assert shown == f"{tmp_path / 'mine'}, which --config-dir names, holds no config: put GROUP/NAME.yaml there"
     assert "--config-dir needs a value" in _refused(fedcomp, capsys, "--config-dir=")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["algorithm=fedavg_svrg", "client=sgd"],
+            "algorithm=fedavg_svrg needs client=svrg, but client=sgd was chosen: leave client out, or take another",
+        ),
+        (["client=adam", "algorithm=fedavg_svrg"], "algorithm=fedavg_svrg needs client=svrg, but client=adam"),
+        (["client.steps=3", "client.epochs=2"], "client.epochs=2 and client.steps=3 both say how long a client trains"),
+        (["client.epochs=null"], "client.epochs and client.steps are both null"),
+        (
+            ["compressor=topk", "compressor.k=5", "compressor.fraction=0.1"],
+            "compressor.fraction=0.1 and compressor.k=5 both set the number of entries: give one of them, and null for",
+        ),
+        (
+            ["compressor@downlink=randk", "downlink.k=5", "downlink.fraction=0.1"],
+            "downlink.fraction=0.1 and downlink.k=5 both set the number of entries",
+        ),
+        (
+            ["compressor=topk", "compressor.fraction=0.1", "compressor.match_bits=1"],
+            "compressor.fraction=0.1 and compressor.match_bits=1 both set",
+        ),
+        (["compressor=wangni", "compressor.fraction=null"], "compressor.fraction and compressor.k are both null"),
+        (["compressor.feedback=error"], "compressor.feedback has nothing to add: Dense leaves nothing out; take feedb"),
+        (["downlink.feedback=error"], "downlink.feedback has nothing to add: Dense leaves nothing out"),
+        (["partition.seed=-1"], "partition.seed=-1 must be a whole number, 0 or more"),
+        (["partition.seed=abc"], "partition.seed=abc must be a whole number, 0 or more"),
+        (["dataset.split_seed=-1"], "dataset.split_seed=-1 must be a whole number, 0 or more"),
+        (["dataset=diabetes", "dataset.split_seed=-1", "model=linear"], "dataset.split_seed=-1 must be a whole number"),
+        (["dataset=vectors", "dataset.seed=-1", "algorithm=mean_estimation"], "dataset.seed=-1 must be a whole number"),
+        (
+            ["participation=bernoulli", "participation.probability={low: 0.1, high: 1, seed: -2}"],
+            "participation.probability.seed=-2 must be a whole number, 0 or more",
+        ),
+        (["sweeper=optuna", "sweeper.seed=-1", "seed=range(2)"], "sweeper.seed=-1 must be 0 or more"),
+    ],
+)
+def test_choices_that_contradict_each_other_or_mean_nothing(fedcomp, capsys, words, line) -> None:
+    assert line in _refused(fedcomp, capsys, *words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algorithm=fedavg_svrg", "client.lr=0.01"],
+        ["client.steps=3", "client.epochs=null"],
+        ["compressor=topk", "compressor.k=5", "compressor.fraction=null"],
+        ["compressor.precision=float16", "compressor.feedback=error"],
+    ],
+)
+def test_what_says_one_thing_runs(fedcomp, words) -> None:
+    assert fedcomp(*QUICK, *words) == 0
+
+
+def test_a_run_in_which_nobody_took_part_ends_with_a_warning(fedcomp, capsys) -> None:
+    rare = ("participation=bernoulli", "participation.probability=1e-9", "pictures=false", "rounds=3")
+    assert fedcomp(*rare) == 0
+    said = "warning: nobody took part in any of the 3 rounds, so that nothing was learnt: see the options of participat"
+    assert said in capsys.readouterr().err
+    assert fedcomp(*rare, "participation.schedule={2: 1.0}") == 0
+    assert "warning" not in capsys.readouterr().err

@@ -20,23 +20,30 @@ class MinibatchSolver(LocalSolver):
     """Steps along gradients of mini-batches.
 
     Attributes:
-        epochs, steps, replacement: see `Batching`; `steps` given wins over `epochs`.
+        epochs, steps, replacement: see `Batching`. With `steps` given, `epochs` is left at 1, or None.
     """
 
-    epochs: int = 1
+    epochs: int | None = 1
     steps: int | None = None
     replacement: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least_one("client.epochs", self.epochs)
-        if self.steps is not None:
-            at_least_one("client.steps", self.steps)
+        for name, value in (("epochs", self.epochs), ("steps", self.steps)):
+            if value is not None:
+                at_least_one(f"client.{name}", value)
+        if self.epochs is None and self.steps is None:
+            raise ValueError("client.epochs and client.steps are both null: give one of them")
+        if self.steps is not None and self.epochs not in (None, 1):
+            raise ValueError(
+                f"client.epochs={self.epochs} and client.steps={self.steps} both say how long a client trains: give "
+                "one of them, and null for the other"
+            )
 
     @property
     def batching(self) -> Batching:
         """As the options say."""
-        return Batching(self.batch_size, self.epochs, self.steps, self.replacement)
+        return Batching(self.batch_size, self.epochs or 1, self.steps, self.replacement)
 
     @abstractmethod
     def init(self, theta: Tensor) -> tuple[Tensor, ...]:

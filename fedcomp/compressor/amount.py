@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from fedcomp.compressor.check import check_fraction
 
+FRACTION = 0.03
+"""The share of entries that sparsifiers send unless told otherwise; FedMRN's."""
 
-def check_amount(fraction: float, k: int | None) -> None:
-    """Raise ValueError unless the share is in (0, 1] and k is null or a positive integer."""
-    check_fraction("compressor.fraction", fraction)
+
+def check_amount(fraction: float | None, k: int | None, match_bits: float | None = None) -> None:
+    """Raise ValueError unless one of share, number and budget says how much is sent: the others are null.
+
+    A share that is left at its default says nothing where another does.
+    """
+    if fraction is not None:
+        check_fraction("compressor.fraction", fraction)
     if k is not None and (not isinstance(k, int) or isinstance(k, bool) or k < 1):
         raise ValueError(f"compressor.k={k} must be a positive integer, or null for round(fraction * D)")
+    given = {"compressor.k": k, "compressor.match_bits": match_bits}
+    if any(value is not None for value in given.values()) and fraction == FRACTION:
+        fraction = None
+    said = [
+        f"{name}={value}" for name, value in ({"compressor.fraction": fraction} | given).items() if value is not None
+    ]
+    if len(said) > 1:
+        raise ValueError(
+            f"{' and '.join(said)} both set the number of entries: give one of them, and null for the other"
+        )
+    if not said:
+        raise ValueError("compressor.fraction and compressor.k are both null: give one of them")
 
 
 def check_amount_fits(k: int | None, dim: int) -> None:
@@ -18,7 +37,10 @@ def check_amount_fits(k: int | None, dim: int) -> None:
         raise ValueError(f"compressor.k={k} is more than the D = {dim} entries of the vector: take at most {dim}")
 
 
-def amount(fraction: float, k: int | None, dim: int) -> int:
+def amount(fraction: float | None, k: int | None, dim: int) -> int:
     """k where it is given, else max(1, round(fraction * D))."""
     check_amount_fits(k, dim)
-    return max(1, round(fraction * dim)) if k is None else k
+    if k is not None:
+        return k
+    assert fraction is not None, "check_amount demands one of them"
+    return max(1, round(fraction * dim))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.amount import amount, check_amount, check_amount_fits
+from fedcomp.compressor.amount import FRACTION, amount, check_amount, check_amount_fits
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.largest import largest
 from fedcomp.compressor.places import POSITIONS, place_code, place_field, place_layout, read_places
@@ -37,7 +37,7 @@ class Induced:
         seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
-    fraction: float = 0.03
+    fraction: float | None = FRACTION
     k: int | None = None
     restricted: bool = False
     positions: str = "auto"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.amount import amount, check_amount, check_amount_fits
+from fedcomp.compressor.amount import FRACTION, amount, check_amount, check_amount_fits
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.places import POSITIONS, place_code, place_field, place_layout, read_places
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
@@ -41,7 +41,7 @@ class RandK:
         seed: sent (64 bits a message) or derived (from round and sender's number, for nothing); for places=seed.
     """
 
-    fraction: float = 0.03
+    fraction: float | None = FRACTION
     k: int | None = None
     scale: str = "unbiased"
     places: str = "seed"

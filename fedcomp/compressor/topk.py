@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.compressor.amount import amount, check_amount, check_amount_fits
+from fedcomp.compressor.amount import FRACTION, amount, check_amount, check_amount_fits
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.largest import largest
 from fedcomp.compressor.places import POSITIONS, place_code, place_field, place_layout, read_places, worst_bits
@@ -31,11 +31,11 @@ class TopK:
         positions: how places are written; auto takes the code whose worst case is shortest.
         k: number of entries sent; null: as `fraction` says.
         match_bits: bits per parameter that a message may take at most, places included; k is then the largest that
-            keeps to it, whatever `fraction` says (SignSGD spends 1, FedMRN's Top-k 0.96 by its own count). null: no
+            keeps to it (SignSGD spends 1, FedMRN's Top-k 0.96 by its own count). null: no
             budget.
     """
 
-    fraction: float = 0.03
+    fraction: float | None = FRACTION
     positions: str = "auto"
     k: int | None = None
     match_bits: float | None = None
@@ -44,12 +44,10 @@ class TopK:
     faithful: bool = False
 
     def __post_init__(self) -> None:
-        check_amount(self.fraction, self.k)
+        check_amount(self.fraction, self.k, self.match_bits)
         check_choice("compressor.positions", self.positions, POSITIONS)
         if self.match_bits is not None and not self.match_bits > 0:
             raise ValueError(f"compressor.match_bits={self.match_bits} must be positive bits per parameter, or null")
-        if self.match_bits is not None and self.k is not None:
-            raise ValueError("compressor.k and compressor.match_bits both set the number of entries: give one of them")
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D, or if not even one entry keeps to the budget."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.amount import amount, check_amount, check_amount_fits
+from fedcomp.compressor.amount import FRACTION, amount, check_amount, check_amount_fits
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.compaction import compact
 from fedcomp.keys import Key
@@ -37,7 +37,7 @@ class Wangni:
             floats.
     """
 
-    fraction: float = 0.03
+    fraction: float | None = FRACTION
     k: int | None = None
     values: str = "float"
     unbiased: bool = True

@@ -13,6 +13,7 @@ import torch
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.sklearn_files import read_table
 from fedcomp.keys import Key
+from fedcomp.numeric import check_seed
 
 NUM_CLASSES = 10
 MAX_PIXEL = 16.0
@@ -37,6 +38,7 @@ def load(num_train: int = 1600, split_seed: int = 0, pixels: Literal["unit", "ra
             f"dataset.num_train is {num_train!r}, but must be 1 to {num_samples - 1}: of {num_samples} digits at "
             "least one must remain to test with"
         )
+    check_seed("dataset.split_seed", split_seed)
     table = table[torch.randperm(num_samples, generator=Key(("dataset", "split", split_seed)).generator())]
     x, y = table[:, :-1].to(torch.uint8), table[:, -1].to(torch.int64)
     return Dataset(

@@ -13,6 +13,7 @@ import torch
 
 from fedcomp.dataset.contract import Dataset, Samples, Task
 from fedcomp.keys import Key
+from fedcomp.numeric import check_seed
 
 Scaling = Literal["min_max", "z_score", "none"]
 
@@ -51,6 +52,7 @@ def tabular_dataset(
     for argument, value in (("scaling", scaling), ("target_scaling", target_scaling)):
         if value not in get_args(Scaling):
             raise ValueError(f"dataset.{argument} is {value!r}, but must be one of {', '.join(get_args(Scaling))}")
+    check_seed("dataset.split_seed", split_seed)
     train, test = _split(len(features), test_fraction, split_seed)
     offset, scale = _statistics(features[train], scaling, feature_names)
     if task == "regression":

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.keys import Key
+from fedcomp.numeric import check_seed
 
 KINDS = ("paper", "gaussian", "equal", "file")
 
@@ -51,6 +52,7 @@ def load(
     for name, value in (("num", num), ("dim", dim)):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ValueError(f"dataset.{name}={value} must be a whole number, 1 or more")
+    check_seed("dataset.seed", seed)
     if kind == "file":
         vectors = _read(path, root, num)
     elif kind == "paper":

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.keys import Key
+from fedcomp.numeric import check_seed
 
 ALLOWED = "a number above 0 and at most 1, a list of one a client, or {low: 0.3, high: 1.0, seed: 0}"
 
@@ -92,8 +93,7 @@ def _drawn(name: str, given: Mapping) -> Drawn:
     for key, value in shapes.items():
         if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
             raise ValueError(f"{name}.{key} is {value!r}, but must be a number above 0")
-    if not isinstance(given["seed"], int):
-        raise ValueError(f"{name}.seed is {given['seed']!r}, but must be a whole number")
+    check_seed(f"{name}.seed", given["seed"])
     return Drawn(float(given["low"]), float(given["high"]), given["seed"], **{k: float(v) for k, v in shapes.items()})
 
 

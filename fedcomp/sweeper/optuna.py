@@ -51,6 +51,8 @@ class Optuna:
         for name in ("n_trials", "n_jobs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"sweeper.{name}={getattr(self, name)} must be 1 or more")
+        if self.seed < 0:
+            raise ValueError(f"sweeper.seed={self.seed} must be 0 or more")
         if self.sampler not in SAMPLERS:
             raise ValueError(f"sweeper.sampler={self.sampler} must be one of {', '.join(SAMPLERS)}")
 

@@ -84,7 +84,7 @@ def test_a_list_names_the_client():
 
 
 def test_a_seed_that_is_no_number():
-    with pytest.raises(ValueError, match=r"participation.probability.seed is 'x', but must be a whole number"):
+    with pytest.raises(ValueError, match=r"participation.probability.seed=x must be a whole number, 0 or more"):
         Bernoulli({"low": 0.3, "high": 1.0, "seed": "x"})
 
 
