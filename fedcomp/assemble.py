@@ -29,7 +29,7 @@ from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
 from fedcomp.model.contract import Measured, tensors_of
 from fedcomp.numeric import check_seed
-from fedcomp.options import check_flags, word_for_number
+from fedcomp.options import check_flags, check_kinds, word_for_number
 from fedcomp.partition.contract import check_enough, check_parts
 from fedcomp.simulation.capture import CudaGraphs, can_capture
 from fedcomp.simulation.local import Shards
@@ -42,6 +42,7 @@ from fedcomp.simulation.recorded import Recorder
 from fedcomp.simulation.study import Study, repetition_key
 from fedcomp.simulation.workers import Workers, num_cores
 from fedcomp.unread import check_part_keys
+from fedcomp.unresolved import unresolved
 from fedcomp.wire import Link, WireLink
 
 
@@ -165,6 +166,7 @@ def build(node: Any) -> Any:
         ValueError: the part refuses its options; its own line, without Hydra's wrapping. Or a switch is given a word.
     """
     check_flags(node)
+    check_kinds(node)
     options = node.copy() if isinstance(node, DictConfig) and VERSION in node else node
     if options is not node:
         del options[VERSION]
@@ -205,6 +207,8 @@ def _own_line(error: Exception, node: DictConfig) -> ValueError:
     if isinstance(inner, ValueError):
         return ValueError(str(inner))
     word = word_for_number(node) if isinstance(inner, TypeError) else None
+    if isinstance(inner, (ImportError, AttributeError)):
+        word = unresolved(node)
     reason = str(inner).strip().split("\n")[0]
     return ValueError(word or f"cannot build {node.get('_target_')}: {type(inner).__name__}: {reason}")
 

@@ -10,9 +10,15 @@ import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig
 
 NUMBERS = {"int": "a whole number", "float": "a number"}
+LISTS = ("Sequence", "list", "tuple")
+LISTED: dict[str, tuple[Any, str, str]] = {
+    "int": (int, " of whole numbers", "[32,16]"),
+    "float": ((int, float), " of numbers", "[0.5,1]"),
+}
+"""Of a list's entries their types, what they are called, and an example."""
 
 
 def check_flags(node: Any) -> None:
@@ -20,6 +26,46 @@ def check_flags(node: Any) -> None:
     for name, value, kinds in _options(node):
         if kinds - {"None"} == {"bool"} and not isinstance(value, bool):
             raise ValueError(f"{name}={value} must be true or false{_or_null(kinds)}")
+
+
+def check_kinds(node: Any) -> None:
+    """Raise ValueError for a string of digits where a number belongs, and for anything but a list where that does.
+
+    Of lists this looks at the entries too.
+    """
+    for name, value, kinds in _options(node):
+        wanted = kinds - {"None"}
+        if wanted and wanted <= NUMBERS.keys() and isinstance(value, str) and _is_number(bare := value.strip("'\" ")):
+            number = NUMBERS["float" if "float" in wanted else "int"]
+            raise ValueError(
+                f"{name}={value!r} is a string, but must be {number}{_or_null(kinds)}: write {name}={bare}, without "
+                "quotes"
+            )
+        entry = _entry(wanted)
+        if entry is None:
+            continue
+        types, words, example = LISTED.get(entry, (object, "", "[a,b]"))
+        entries = list(value) if isinstance(value, (ListConfig, list, tuple)) else None
+        if entries is None and isinstance(value, types):
+            example = f"[{value}]"
+        if entries is None or any(isinstance(one, bool) or not isinstance(one, types) for one in entries):
+            raise ValueError(f"{name}={value} must be a list{words}{_or_null(kinds)}, such as {name}={example}")
+
+
+def _entry(kinds: set[str]) -> str | None:
+    """The type of the entries, if the only kind is that of a list; None otherwise."""
+    if len(kinds) != 1:
+        return None
+    name, _, entry = next(iter(kinds)).partition("[")
+    return entry.rstrip("]").split(",")[0].strip() if name in LISTS else None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def word_for_number(node: Any) -> str | None:

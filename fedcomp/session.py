@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedcomp.located import first_line
 from fedcomp.outgrown import Outgrown
 from fedcomp.peers import Alone, Peers
 from fedcomp.run_folder import CHECKPOINT, CURVE
@@ -91,7 +92,7 @@ class Session:
             state, error = "interrupted", "stopped at once; the last checkpoint holds"
             raise Interrupted(signal.SIGINT, error) from interruption
         except BaseException as failure:
-            error = str(failure).strip().split("\n")[0] or type(failure).__name__
+            error = first_line(failure)
             raise
         finally:
             lines = _readable(record.path)

@@ -19,6 +19,7 @@ from fedcomp.assemble import assemble, build, pick_device, repeated
 from fedcomp.dataset.contract import Dataset
 from fedcomp.follower import Follower
 from fedcomp.leave import by_exception
+from fedcomp.located import first_line, is_in_code, located
 from fedcomp.model.precision import set_tf32
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
 from fedcomp.peers import Alone, Peers
@@ -79,7 +80,7 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
             return done
         _settle(device, config.precision.name, config.deterministic)
         write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
-        with _told(folder):
+        with located(folder / LOG), _log_file(folder), _told(folder):
             with peers.by_turns():
                 simulation, parts = assemble(config, device)
             simulation = peers.share(simulation, config.chunk_size, config.threads)
@@ -97,7 +98,7 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
         )
         readings = readings_of(device) if by_itself else AtOnce()
         session = Session(rounds, info, tracker, progress, *often, config.pictures, peers, readings)
-        with _log_file(folder):
+        with located(folder / LOG), _log_file(folder):
             log.info("run %s on %s, %d parameters", folder, device, simulation.model.dim)
             if counts.shape[1] > 1:
                 log.info(entropy_in_words(counts))
@@ -168,7 +169,7 @@ def _told(folder: Path) -> Iterator[None]:
         yield
     except BaseException as failure:
         state: State = "interrupted" if isinstance(failure, KeyboardInterrupt) else "failed"
-        write_status(folder, Status(state, done, str(failure).strip().split("\n")[0] or type(failure).__name__))
+        write_status(folder, Status(state, done, first_line(failure)))
         raise
     finally:
         signal.signal(signal.SIGINT, handler)
@@ -234,6 +235,6 @@ class _log_file:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is not None:
-            log.error("%s", error, exc_info=not isinstance(error, ValueError))
+            log.error("%s", error, exc_info=is_in_code(error))
         log.removeHandler(self._handler)
         self._handler.close()

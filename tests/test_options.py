@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,31 @@ def test_a_wrong_option_goes_by_its_own_name(overrides: list[str], line: str) ->
     config = _compose(*overrides)
     with pytest.raises(ValueError, match=f"^{line}"):
         assemble(config, pick_device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("model.hidden=32", "model.hidden=32 must be a list of whole numbers, such as model.hidden=[32]"),
+        ("model.hidden=abc", "model.hidden=abc must be a list of whole numbers, such as model.hidden=[32,16]"),
+        ("model.hidden=[3.5]", "model.hidden=[3.5] must be a list of whole numbers, such as model.hidden=[32,16]"),
+        (
+            "client.lr='\"0.1\"'",
+            "client.lr='\"0.1\"' is a string, but must be a number: write client.lr=0.1, without quotes",
+        ),
+        ("client.lr='0.1'", "client.lr='0.1' is a string, but must be a number: write client.lr=0.1, without quotes"),
+        (
+            "client.epochs='2'",
+            "client.epochs='2' is a string, but must be a whole number: write client.epochs=2, without quotes",
+        ),
+    ],
+)
+def test_lists_and_strings_are_named_as_such(option: str, line: str) -> None:
+    group = option.split(".")[0]
+    with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
+        build(_compose(option)[group])
+
+
+def test_lists_that_are_lists_pass() -> None:
+    for option in ("model.hidden=[]", "model.hidden=[8,4]"):
+        build(_compose(option).model)

@@ -70,6 +70,9 @@ class Compressor:
     def encode(self, x: Tensor, memory: Memory, cohort: Cohort, common: Common, coin: Key) -> tuple[Payload, Memory]:
         """Messages for x [M, D] from the cohort's senders; the memory rows of all others stay as they are."""
         payload, rows = self.feedback.encode(self.codec, x, take_rows(memory.sender, cohort), common, coin)
+        if not isinstance(payload, Payload):
+            name, got = type(self.codec).__name__, type(payload).__name__
+            raise ValueError(f"{name}.encode returned {got}, but must return a fedcomp.wire.Payload")
         return payload, replace(memory, sender=put_rows(memory.sender, cohort, rows))
 
     def estimate(self, payload: Payload, memory: Memory, cohort: Cohort, common: Common) -> tuple[Tensor, Memory]:
