@@ -74,8 +74,6 @@ def test_what_is_written_in_two_ways_is_one_run() -> None:
     assert identity(_plain("compressor=sign_model")) == identity(
         _plain("compressor=sign", "compressor.granularity=model")
     )
-    svrg = ("algorithm=fedavg", "client=svrg", "participation=bernoulli", "algorithm.weights=uniform")
-    assert identity(_plain("algorithm=fedavg_svrg")) == identity(_plain(*svrg))
 
 
 @pytest.mark.parametrize("group", GROUPS)
