@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread a test process, and the command line called in this process."""
+"""Shared by all tests: one thread a process, no GPU unless asked for, and the command line called in this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ import pytest
 import torch
 from hydra.core.global_hydra import GlobalHydra
 
+from tests.hidden_gpu import hide_gpu
+
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test sees no GPU, for `device=auto` would choose it; one that is marked `gpu` does, and is skipped without."""
+    if request.node.get_closest_marker("gpu") is None:
+        hide_gpu(monkeypatch)
+    elif not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
 
 
 @pytest.fixture

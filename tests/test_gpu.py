@@ -42,6 +42,7 @@ SUITES = (
 CASES = [case for suite in SUITES for case in suite.CASES]
 CHECKS = (check_wire, check_resume, check_repeat, check_bits, check_pure, check_one_client, check_zeros)
 
+pytestmark = pytest.mark.gpu
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)
 

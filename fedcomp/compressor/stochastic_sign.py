@@ -59,11 +59,11 @@ class StochasticSign:
         """One bit an entry (1 for +), and the scales: with U uniform, (U - 1/2) 2 a < u has the bit's probability."""
         threshold = coin.uniform(common.ids, common.dim).sub_(0.5)
         if self.scale == "fixed":
-            signs = (threshold.mul_(2.0 * self.value) < x).view(torch.uint8)
+            signs = (threshold.mul_(2.0 * self.value) < x).to(torch.uint8)
             return Payload({"signs": Field(signs, Unsigned(1))}, paper_bits=common.dim)
         sizes = block_sizes(self.granularity, common)
         scales = self._scales(x, sizes)
-        signs = (multiply_(threshold, 2.0 * scales, sizes) < x).view(torch.uint8)
+        signs = (multiply_(threshold, 2.0 * scales, sizes) < x).to(torch.uint8)
         fields = {"signs": Field(signs, Unsigned(1)), "scales": Field(scales, Float())}
         return Payload(fields, paper_bits=common.dim)
 

@@ -80,7 +80,7 @@ CASES = [
         "fedpm-trained",
         FedPM(SCORES, "normal", 1.5, 0.5, "p_weighted", normalisation="trained", coding="prior", test="expected"),
         None,
-        world.masked_batch_norm,
+        world.with_batch_norm,
     ),
     AlgorithmCase(
         "fedpm-counts",
@@ -108,7 +108,7 @@ CASES = [
         "bicompfl_gr-adaptive",
         BiCompFLGR(client=MASKS, allocation="adaptive", block=4, longest=32, n_is=64, relay="xor"),
         None,
-        world.masked_batch_norm,
+        world.with_batch_norm,
         participation=world.FULL,
     ),
     AlgorithmCase(
@@ -122,7 +122,7 @@ CASES = [
         "bicompfl_pr-mixed",
         BiCompFLPR(client=MASKS, block=8, optimise_prior=True, n_dl=5, bits=16, test="expected"),
         None,
-        world.masked_batch_norm,
+        world.with_batch_norm,
     ),
     AlgorithmCase("bicompfl_pr-split", BiCompFLPR(client=MASKS, block=4, split_downlink=True, rest="qhat"), None),
 ]

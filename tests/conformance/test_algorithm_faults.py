@@ -63,6 +63,32 @@ class ChunkNoise(FedAvg):
 
 
 @dataclass(frozen=True)
+class ChunkPlaces(FedAvg):
+    """Draws for the first, second, ... client of a chunk, whoever they are."""
+
+    def round(self, state, cohort, ctx):
+        key = ctx.coin("noise")
+
+        def work(data, theta):
+            return theta + 0.1 * key.uniform(torch.arange(len(theta)), theta.shape[1])
+
+        noisy = ctx.clients.run(work, cohort, state.theta.expand(cohort.size, -1))
+        new, metrics = super().round(state, cohort, ctx)
+        return replace(new, theta=new.theta + (noisy - state.theta).mean(0)), metrics
+
+
+@dataclass(frozen=True)
+class ChunkLargest(FedAvg):
+    """Adds to what a client holds 0.001 % of the largest in its chunk."""
+
+    def round(self, state, cohort, ctx):
+        own = torch.arange(cohort.size, dtype=torch.float32)[:, None]
+        mixed = ctx.clients.run(lambda data, row: row + 1e-5 * row.max(), cohort, own)
+        new, metrics = super().round(state, cohort, ctx)
+        return replace(new, theta=new.theta * (1 + (mixed - own).mean())), metrics
+
+
+@dataclass(frozen=True)
 class DecaysAll(FedAvg):
     """Lets the memories of idle clients fade."""
 
@@ -143,6 +169,8 @@ FAULTS = [
     (suite.check_resume, KeepsOnSelf(*PARTS)),
     (suite.check_repeat, GlobalNoise(*PARTS)),
     (suite.check_chunks, ChunkNoise(*PARTS)),
+    (suite.check_chunks, ChunkPlaces(*PARTS)),
+    (suite.check_chunks, ChunkLargest(*PARTS)),
     (suite.check_idle_rows, DecaysAll(*PARTS)),
     (suite.check_pure, InPlace(*PARTS)),
     (suite.check_bits, FreeRide(*PARTS)),

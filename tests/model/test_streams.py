@@ -131,7 +131,7 @@ def test_a_cpu_has_no_streams() -> None:
     assert torch.equal(_gradient(model, "streamed", 3).grad, _gradient(model, "looped", 3).grad)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.gpu
 def test_on_a_gpu_in_eager_mode_and_in_a_graph() -> None:
     from fedcomp.simulation.capture import CudaGraphs
 

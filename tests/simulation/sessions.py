@@ -39,8 +39,8 @@ def fedavg() -> FedAvg:
 
 METHODS = {
     "fedavg": (fedavg, world.with_batch_norm),
-    "fedpm": (lambda: FedPM(LocalAdam(lr=0.1, batch_size=4)), world.masked_batch_norm),
-    "bicompfl": (lambda: BiCompFLGR(client=LocalAdam(lr=0.1, batch_size=4), block=8), world.masked_batch_norm),
+    "fedpm": (lambda: FedPM(LocalAdam(lr=0.1, batch_size=4)), world.with_batch_norm),
+    "bicompfl": (lambda: BiCompFLGR(client=LocalAdam(lr=0.1, batch_size=4), block=8), world.with_batch_norm),
 }
 
 

@@ -16,7 +16,7 @@ from fedcomp.state import flatten
 from tests.conformance import world
 from tests.simulation.test_recorded import ALIKE, PLAIN, RAGGED
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+pytestmark = pytest.mark.gpu
 
 
 def _simulation(name: str, module, sizes, recorder):
@@ -28,7 +28,7 @@ def _simulation(name: str, module, sizes, recorder):
 
 
 @pytest.mark.parametrize("sizes", [ALIKE, RAGGED], ids=["alike", "ragged"])
-@pytest.mark.parametrize("module", [world.mlp, world.masked_batch_norm])
+@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
 @pytest.mark.parametrize("name", PLAIN)
 def test_graphs_do_what_their_work_does(name, module, sizes, caplog) -> None:
     states = [

@@ -32,7 +32,7 @@ from tests.simulation.user_module import Residual
 
 BOTH_WAYS = (Sgd(lr=0.1), ServerSgd(), Compressor(Sign()), Compressor(Sign()))
 METHODS = [
-    *((algorithm, world.masked_batch_norm) for algorithm in MASKS),
+    *((algorithm, world.with_batch_norm) for algorithm in MASKS),
     *((make(Compressor(TopK(0.2, "index"), ErrorFeedback()), Compressor(Sign())), module) for make, module in TASKS),
     *((method(*BOTH_WAYS), world.mlp) for method in (Neolithic, partial(CSER, period=2), partial(LIEC, period=2))),
     *(
@@ -87,7 +87,7 @@ def test_copies_that_block_are_found() -> None:
         NoHost().record(partial(host.add_, 1), [])
 
 
-@pytest.mark.parametrize("module", [world.mlp, world.masked_batch_norm])
+@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_a_recorded_piece_touches_the_device_alone(name, module) -> None:
     """As what a CUDA graph captures must: a copy from pageable memory ends the capture."""

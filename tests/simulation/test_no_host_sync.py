@@ -148,7 +148,7 @@ MASKS = [
 
 @pytest.mark.parametrize("algorithm", MASKS, ids=lambda one: type(one).__name__)
 def test_masks_read_nothing_and_stay_on_the_device(algorithm) -> None:
-    fixed = _everybody(world.simulation(algorithm, world.masked_batch_norm, chunk_size=2))
+    fixed = _everybody(world.simulation(algorithm, world.with_batch_norm, chunk_size=2))
     state, ledger = fixed.init(), Ledger()
     with Counter() as counter:
         for index in range(2):

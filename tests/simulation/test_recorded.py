@@ -68,7 +68,7 @@ def states(algorithm, module, sizes, recorder, rounds=3, **parts):
     return flatten(world.run(sim))
 
 
-@pytest.mark.parametrize("module", [world.mlp, world.masked_batch_norm])
+@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
 @pytest.mark.parametrize("name", PLAIN)
 def test_alike_clients_take_the_same_steps_bit_for_bit(name, module) -> None:
     capture = StrictCapture()

@@ -91,7 +91,7 @@ def test_what_an_evaluation_reads_is_kept_until_its_values_are_there(streams) ->
     assert kept() is None
 
 
-EVERY = [(algorithm, world.masked_batch_norm) for algorithm in MASKS] + [
+EVERY = [(algorithm, world.with_batch_norm) for algorithm in MASKS] + [
     (fedavg(), world.mlp),
     *((make(Compressor(TopK(0.2, "index")), Compressor(Sign())), module) for make, module in TASKS),
 ]
@@ -112,7 +112,7 @@ def test_an_evaluation_is_read_back_in_one_transfer(tmp_path, streams, monkeypat
     assert counts <= 7  # counters of the ledger
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("name", METHODS)
 def test_on_a_gpu_the_side_stream_changes_no_bit(tmp_path, name, graphs) -> None:
