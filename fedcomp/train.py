@@ -102,6 +102,8 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
             log.info("run %s on %s, %d parameters", folder, device, simulation.model.dim)
             if counts.shape[1] > 1:
                 log.info(entropy_in_words(counts))
+            if simulation.dtype is torch.float64:
+                note("dtype=float64: clients compute in it; messages, and the state between rounds, are float32")
             shared = peers.words(simulation)
             if shared is not None:
                 note(shared)

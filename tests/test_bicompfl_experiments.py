@@ -123,3 +123,13 @@ def test_a_grid_of_two_methods_runs(fedcomp, tmp_path: Path) -> None:
     lines = [read_lines(path)[-1] for path in (tmp_path / "bicompfl_mnist_lenet_noniid").rglob("metrics.jsonl")]
     assert len(lines) == 2
     assert all(line["round"] == 3 for line in lines)
+
+
+def test_m3_alone_sends_what_it_sends_in_its_experiment() -> None:
+    schema.register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        alone = compose("train", ["algorithm=m3"])
+    inside = _config("mnist_lenet_iid", "m3")
+    for part in ("algorithm", "compressor", "downlink"):
+        assert OmegaConf.to_container(alone[part]) == inside[part]
+    assert alone.compressor.positions == "index"

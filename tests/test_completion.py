@@ -104,7 +104,7 @@ def test_a_real_bash(mine: Path) -> None:
         "complete -o default -o nospace -F _fedcomp fedcomp",
         "quarter",
         "compressor.share=",
-        "topk",
+        "topk topk_index",
         "dirichlet iid labels one_each shards",
         "",
         "gone",

@@ -231,6 +231,12 @@ def test_a_schedule_that_leaves_clients_out_later_does_not_fit_a_method_that_nee
     assert "needs every client in every round, but participation=bernoulli leaves some out" in capsys.readouterr().err
 
 
+def test_float64_says_what_stays_float32(fedcomp, capsys) -> None:
+    assert fedcomp("dtype=float64", "rounds=1", "num_clients=3", "pictures=false") == 0
+    said = "dtype=float64: clients compute in it; messages, and the state between rounds, are float32"
+    assert capsys.readouterr().err.count(said) == 1
+
+
 def test_float64_is_for_networks(fedcomp, capsys) -> None:
     assert fedcomp("algorithm=kmeans", "dtype=float64") == 1
     assert "dtype=float64 is for networks, not for model=centres: take dtype=float32" in capsys.readouterr().err

@@ -36,7 +36,7 @@ from fedcomp.keys import Key
 from fedcomp.state import put_rows, take_rows
 from fedcomp.tensors import Part
 from fedcomp.wire import Field, Payload
-from fedcomp.wire.coding import Arithmetic, Coding, Unsigned, bits_for
+from fedcomp.wire.coding import Arithmetic, Coding, Shortest, Unsigned, bits_for
 
 SMOOTHINGS = ("affine", "clip")
 CODINGS = ("plain", "arithmetic", "prior")
@@ -73,7 +73,8 @@ class FedPM:
         prior: lambda_0 of the Beta posterior, at least 1. reset_every: rounds between its resets; 0: never.
         smoothing: affine, clamp + (1 - 2 clamp) mode, or clip to [clamp, 1 - clamp].
         coding: plain, one bit an entry; arithmetic, coded by the mask's share of ones, sent beside it; prior, coded by
-            the probabilities theta that the server sent.
+            the probabilities theta that the server sent. A mask that is shorter plain is sent plain: one bit says
+            which, so that a message has at most d + 1 bits.
         downlink: theta, floats; counts, the posterior's counts (log2(K + 1) bits an entry after a reset in each round),
             and nothing in the first round.
         test: what is logged as "test": sample, the mean over `test_samples` drawn masks, expected or threshold.
@@ -212,7 +213,8 @@ class FedPM:
     def _coding(self, theta: Tensor) -> Coding:
         if self.coding == "plain":
             return Unsigned(1)
-        return Arithmetic() if self.coding == "arithmetic" else Arithmetic(theta)
+        coded = Arithmetic() if self.coding == "arithmetic" else Arithmetic(theta)
+        return Shortest((Unsigned(1), coded))  # a mask of even odds, or an unlikely one, takes more bits coded
 
 
 def _can_go_on(solver: LocalSolver) -> bool:

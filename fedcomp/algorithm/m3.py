@@ -45,6 +45,7 @@ from fedcomp.compressor.topk import TopK
 from fedcomp.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
+from fedcomp.wire.coding import bits_for
 
 FULL = Dense()
 """What carries whole vectors, 32 bits an entry."""
@@ -197,10 +198,18 @@ class M3:
         uplink = self._up(updates.shape[1], cohort.size)
         nothing = uplink.init(cohort.size, state.update)
         payload, _ = uplink.encode(updates - state.base, nothing, cohort, common, coin)
-        # The study counts the places, unlike Top-k's paper.
-        changes = uplink.decode(ctx.link.up(replace(payload, paper_bits=None)), common)
+        paper_bits = _study_bits(uplink.codec, uplink.num_coded(updates.shape[1]))
+        changes = uplink.decode(ctx.link.up(replace(payload, paper_bits=paper_bits)), common)
         base = updates if self.differences == "marina" else state.base + changes
         return state.update + cohort.weight @ changes, base
+
+
+def _study_bits(codec: Codec, dim: int) -> int | None:
+    """Bits of a message as BiCompFL's tables count it: of Top-k 32 a value and ceil(log2 D) a place.
+
+    None: as it is sent, as with any other codec, and with Top-k whose places are plain numbers.
+    """
+    return codec.num_sent(dim) * (32 + bits_for(dim)) if isinstance(codec, TopK) else None
 
 
 def _full(probability: float | None, link: str, cohort: Cohort, ctx: Context) -> bool:

@@ -31,7 +31,8 @@ class Induced:
 
     Attributes:
         fraction: share of entries sent by both parts, in (0, 1]: k = max(2, round(fraction * D)).
-        k: number of entries sent by both parts, at least 2; null: as `fraction` says.
+        k: number of entries sent by both parts, at least 2; null: as `fraction` says. Both parts send floor(k / 2), so
+            that of an odd k one entry fewer is sent.
         restricted: draw the random part only among the entries that the first part left out.
         positions: how the places of the largest are written (places.py).
         seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
@@ -58,7 +59,7 @@ class Induced:
         check_amount_fits(self.k, dim)
 
     def parts(self, dim: int) -> tuple[int, int]:
-        """(k1, k2); of a vector of one entry only the random part is left."""
+        """(k1, k2), both floor(k / 2); of a vector of one entry only the random part is left."""
         half = max(2, amount(self.fraction, self.k, dim)) // 2
         return (half, half) if dim > 1 else (0, 1)
 

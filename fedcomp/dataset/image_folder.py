@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,9 @@ from PIL import Image, UnidentifiedImageError
 
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.image import image_dataset
+
+GREY = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
+"""Pillow's modes of images with one channel, transparency aside."""
 
 
 def load(
@@ -31,9 +35,10 @@ def load(
     crop_padding: int = 0,
     flip: bool = False,
     cache: bool = True,
+    channels: int | None = None,
     name: str = "image_folder",
 ) -> Dataset:
-    """Colour images of one size from `root/folder/{train,test}/CLASS/`.
+    """Images of one size from `root/folder/{train,test}/CLASS/`.
 
     Args:
         root: the folder that a relative `folder` starts from; `~` is expanded.
@@ -43,27 +48,39 @@ def load(
         mean, std: of pixels in [0, 1].
         crop_padding, flip: as in `Dataset`.
         cache: keep the decoded pixels in the split's folder, where it can be written.
+        channels: 3, red, green and blue, equal where an image is grey; 1, for images that are all stored as grey; None:
+            1 if all are, else 3.
         name: what the run calls the dataset.
     Raises:
         ValueError: a missing folder, an image that cannot be read, sizes or classes that differ.
     """
     if size is not None and (not isinstance(size, int) or size < 1):
         raise ValueError(f"dataset.size is {size!r}, but must be 1 or more pixels a side, or null for no resizing")
+    if channels not in (None, 1, 3) or isinstance(channels, bool):
+        raise ValueError(
+            f"dataset.channels is {channels!r}, but must be 1, 3, or null: 1 if all images are grey, else 3"
+        )
     if folder is None:
         raise ValueError(f"dataset={name} needs dataset.folder, for instance dataset.folder=flowers")
     base = (Path(root).expanduser() / Path(folder).expanduser()).absolute()
-    classes, train_samples = _read_split(base / train, size, cache)
-    test_classes, test_samples = _read_split(base / test, size, cache)
+    classes, train_samples, coloured = _read_split(base / train, size, cache)
+    test_classes, test_samples, test_coloured = _read_split(base / test, size, cache)
     if classes != test_classes:
         differ = ", ".join(sorted(set(classes) ^ set(test_classes))[:5])
         raise ValueError(f"{base}: '{train}' and '{test}' must hold the same class folders, but differ in: {differ}")
     if train_samples.x.shape[1:] != test_samples.x.shape[1:]:
         shapes = [f"{x.shape[1]}x{x.shape[2]}" for x in (train_samples.x, test_samples.x)]
         raise ValueError(f"{base}: images of '{train}' are {shapes[0]}, of '{test}' {shapes[1]}; set dataset.size")
+    coloured = coloured or test_coloured
+    if channels == 1 and coloured:
+        raise ValueError(f"dataset.channels=1 is for grey images, but {coloured} is in colour: take 3, or null")
+    if channels == 1 or (channels is None and not coloured):
+        train_samples, test_samples = (Samples(one.x[..., :1], one.y) for one in (train_samples, test_samples))
     return image_dataset(name, train_samples, test_samples, classes, mean, std, crop_padding, flip)
 
 
-def _read_split(folder: Path, size: int | None, cache: bool) -> tuple[list[str], Samples]:
+def _read_split(folder: Path, size: int | None, cache: bool) -> tuple[list[str], Samples, str]:
+    """The classes, the samples in three channels, and the first image that is in colour ("": all are grey)."""
     from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset  # slow to import
 
     try:
@@ -75,16 +92,18 @@ def _read_split(folder: Path, size: int | None, cache: bool) -> tuple[list[str],
             "CLASS/NAME.jpg, or set dataset.folder"
         ) from None
     paths = [path for path, _ in files]
-    pixels = _cached(folder, paths, size) if cache else _decode(paths, size)
-    return classes, Samples(torch.from_numpy(pixels), torch.tensor([label for _, label in files]))
+    pixels, coloured = _cached(folder, paths, size) if cache else _decode(paths, size)
+    return classes, Samples(torch.from_numpy(pixels), torch.tensor([label for _, label in files])), coloured
 
 
-def _decode(paths: Sequence[str], size: int | None) -> np.ndarray:
-    """[n, H, W, 3] uint8 pixels of the files, in their order."""
-    pixels = np.empty((0, 0, 0, 3), np.uint8)
+def _decode(paths: Sequence[str], size: int | None) -> tuple[np.ndarray, str]:
+    """[n, H, W, 3] uint8 pixels of the files, in their order; the first file in colour, or ""."""
+    pixels, coloured = np.empty((0, 0, 0, 3), np.uint8), ""
     for row, path in enumerate(paths):
         try:
             with Image.open(path) as file:
+                if not coloured and file.mode not in GREY:
+                    coloured = path
                 image = file.convert("RGB")
         except (UnidentifiedImageError, OSError) as error:
             raise ValueError(f"image {path} cannot be read ({error}): repair or delete it") from None
@@ -98,22 +117,22 @@ def _decode(paths: Sequence[str], size: int | None) -> np.ndarray:
                 "all must be of one size; set dataset.size to resize them"
             )
         pixels[row] = np.asarray(image)
-    return pixels
+    return pixels, coloured
 
 
-def _cached(folder: Path, paths: Sequence[str], size: int | None) -> np.ndarray:
-    """The decoded files, from the cache where it is of these very files, else decoded and then kept."""
+def _cached(folder: Path, paths: Sequence[str], size: int | None) -> tuple[np.ndarray, str]:
+    """As `_decode`: the decoded files, from the cache where it is of these very files, else decoded and then kept."""
     store = folder / f".fedcomp_{'as_is' if size is None else size}.npz"
     name = _fingerprint(paths, size)
     try:
         with np.load(store) as kept:
             if str(kept["name"]) == name:
-                return kept["pixels"]
+                return kept["pixels"], str(kept["coloured"])
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         pass  # none yet, or one cut short: decode again
-    pixels = _decode(paths, size)
-    _write(store, name, pixels)
-    return pixels
+    pixels, coloured = _decode(paths, size)
+    _write(store, name=name, pixels=pixels, coloured=coloured)
+    return pixels, coloured
 
 
 def _fingerprint(paths: Sequence[str], size: int | None) -> str:
@@ -125,12 +144,12 @@ def _fingerprint(paths: Sequence[str], size: int | None) -> str:
     return digest.hexdigest()
 
 
-def _write(store: Path, name: str, pixels: np.ndarray) -> None:
+def _write(store: Path, **content: Any) -> None:
     """Whole or not at all, by a rename; where the folder cannot be written the run goes on without a cache."""
     temporary = store.with_name(f"{store.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
-            np.savez(file, name=name, pixels=pixels)
+            np.savez(file, **content)
         os.replace(temporary, store)
     except OSError:
         temporary.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from fedcomp.client.svrg import Svrg
 from fedcomp.keys import Key
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.tensors import BIAS, NORMALISATION, WEIGHT, ParameterTensor, Part
-from fedcomp.wire import Ledger
+from fedcomp.wire import Ledger, Link, WireLink
 from tests.conformance import world
 
 SCORES, STILL = Adam(lr=0.1, batch_size=4), Adam(lr=1e-12, batch_size=4)
@@ -137,6 +137,17 @@ def test_coded_masks_are_the_same_masks(coding: str) -> None:
     ledger = Ledger()
     coded = world.run(world.simulation(FedPM(SCORES, coding=coding)), ledger=ledger)
     assert torch.equal(plain.theta, coded.theta)
+
+
+@pytest.mark.parametrize("coding", ["arithmetic", "prior"])
+@pytest.mark.parametrize("link", [Link, WireLink])
+def test_a_coded_mask_takes_one_bit_more_than_a_plain_one_at_most(coding: str, link: type[Link]) -> None:
+    """Of even odds nothing can be saved: arithmetic codes then take the number of ones, or two bits, on top."""
+    ledger, algorithm = Ledger(), FedPM(STILL, coding=coding, theta0=0.5)
+    sim = world.simulation(algorithm, participation=world.FULL, link=link)
+    sim.round(0, sim.init(), ledger)
+    assert ledger.counters()["uplink"] <= world.NUM_CLIENTS * (sim.model.dim + 1)
+    assert ledger.counters()["paper/uplink"] == world.NUM_CLIENTS * sim.model.dim
 
 
 def test_masks_that_settle_cost_less_by_the_servers_probabilities() -> None:

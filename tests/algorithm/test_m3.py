@@ -153,6 +153,17 @@ def test_one_client_and_more_clients_than_parameters() -> None:
         assert state.models.shape == (len(sizes), DIM)
 
 
+def test_the_study_counts_plain_places_however_they_are_sent() -> None:
+    def uplink(positions: str) -> tuple[set[int], set[int]]:
+        lines = _ledgers(_m3(Compressor(TopK(positions=positions)), p_up=0))[1:]
+        return {line["uplink"] for line in lines}, {line["paper/uplink"] for line in lines}
+
+    counted = {NUM * KEPT * (32 + (DIM - 1).bit_length())}
+    assert uplink("index") == (counted, counted)
+    sent, paper = uplink("bitmap")
+    assert paper == counted != sent
+
+
 WRONG = [
     ({"p_down": 1.5}, "algorithm.p_down=1.5 must be a probability in [0, 1], or null for 1 / num_clients"),
     ({"p_up": -1}, "algorithm.p_up=-1 must be a probability in [0, 1], or null for 1 / num_clients"),

@@ -51,3 +51,9 @@ def test_restricted_sends_everything_if_it_may() -> None:
 def test_k_of_one_is_refused() -> None:
     with pytest.raises(ValueError, match="compressor.k=1 must be at least 2"):
         Induced(k=1)
+
+
+def test_an_odd_k_is_rounded_down() -> None:
+    """As in the experiments that have it: both parts send floor(k / 2)."""
+    assert Induced(k=7).parts(40) == (3, 3) == Induced(k=6).parts(40)
+    assert Induced(k=2).parts(40) == Induced(0.001).parts(40) == (1, 1)

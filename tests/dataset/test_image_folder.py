@@ -120,3 +120,24 @@ def test_missing_folders(tmp_path):
 def test_a_size_that_is_none(folder, size):
     with pytest.raises(ValueError, match=r"dataset.size is .*, but must be 1 or more"):
         image_folder.load(folder=str(folder), size=size)
+
+
+def test_grey_images_have_one_channel(tmp_path):
+    grey = np.arange(20, dtype=np.uint8).reshape(4, 5)
+    for name in ("train/cat/a.png", "train/dog/a.png", "test/cat/a.png", "test/dog/a.png"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        Image.fromarray(grey).save(tmp_path / name)
+    for _ in range(2):  # the second time from the cache
+        dataset = image_folder.load(folder=str(tmp_path))
+        check(dataset)
+        assert dataset.input_shape == (1, 4, 5)
+        assert torch.equal(dataset.train.x[0, :, :, 0], torch.from_numpy(grey))
+        thrice = image_folder.load(folder=str(tmp_path), channels=3)
+        assert thrice.input_shape == (3, 4, 5)
+        assert torch.equal(thrice.train.x, dataset.train.x.expand(-1, -1, -1, 3))
+    write_image(tmp_path / "test" / "dog" / "b.png")  # one in colour among them
+    assert image_folder.load(folder=str(tmp_path)).input_shape == (3, 4, 5)
+    with pytest.raises(ValueError, match=r"channels=1 is for grey images, but .*test/dog/b\.png is in colour: take 3"):
+        image_folder.load(folder=str(tmp_path), channels=1)
+    with pytest.raises(ValueError, match="dataset.channels is 2, but must be 1, 3, or null"):
+        image_folder.load(folder=str(tmp_path), channels=2)
