@@ -14,7 +14,7 @@ examples:
   fedcomp-report outputs/quickstart                      all runs of one name, grouped over seeds
   fedcomp-report outputs/grid outputs/other --out paper  two names in one table, written to paper/
   fedcomp-report outputs/grid --target 0.9               rounds and bits until 90 % test accuracy
-  fedcomp-report outputs/grid --target test/loss=0.3     the same for any recorded metric
+  fedcomp-report outputs/grid --target train/loss=0.3    the same for any recorded quality, losses from above
   fedcomp-report outputs/mnist --against bicompfl        ours beside the paper's tables, with the difference
   fedcomp-report outputs/grid --columns test_accuracy,bpp_uplink,seeds   these columns alone
 

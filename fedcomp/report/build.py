@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcomp.leave import by_exception
-from fedcomp.report import columns, curves, figures, formats, latex, notes, page, points, published, table
+from fedcomp.report import columns, curves, escape, figures, formats, latex, notes, page, points, published, table
 from fedcomp.report.draw import draw
 from fedcomp.report.group import Group, group
 from fedcomp.report.labels import distinct
@@ -193,14 +193,17 @@ def _show(console: Console, remarks: Notes) -> None:
     for heading, lines in remarks:
         console.print(heading, markup=False)
         for line in lines[:SHOWN_LINES]:
-            console.print(f"  {line}", markup=False, soft_wrap=True)
+            console.print(f"  {escape.one_line(line)}", markup=False, soft_wrap=True)
         if len(lines) > SHOWN_LINES:
             console.print(f"  and {len(lines) - SHOWN_LINES} more, all in table.md and report.html", markup=False)
 
 
 def _markdown(remarks: Notes) -> str:
     """The lists under the Markdown table."""
-    return "".join(f"\n{heading}\n\n" + "".join(f"- {line}\n" for line in lines) for heading, lines in remarks)
+    return "".join(
+        f"\n{heading}\n\n" + "".join(f"- {escape.markdown_line(line)}\n" for line in lines)
+        for heading, lines in remarks
+    )
 
 
 def _in_print(table: ResultTable, shown: ResultTable) -> str:
@@ -217,7 +220,7 @@ def _console() -> Console:
     from rich.console import Console
 
     tty = sys.stdout.isatty()
-    return Console(highlight=False, soft_wrap=not tty, width=None if tty else 400)
+    return Console(highlight=False, emoji=False, soft_wrap=not tty, width=None if tty else 400)
 
 
 def _some(names: Sequence[str]) -> str:

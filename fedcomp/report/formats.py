@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fedcomp.report import escape
 from fedcomp.report.table import Column, Mean, ResultTable, Row
 
 if TYPE_CHECKING:
@@ -78,21 +79,22 @@ def rich_table(titles: Sequence[str], cells: Sequence[Sequence[str]], num_names:
     """Text in columns, the first `num_names` to the left."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
+    from rich.text import Text
 
     out = RichTable(box=SIMPLE_HEAD, caption=caption, caption_justify="left")
     for index, title in enumerate(titles):
         if index < num_names:  # broken between words alone
             longest = max((len(word) for row in cells for word in row[index].split()), default=1)
-            out.add_column(title, overflow="fold", min_width=min(longest, 30))
+            out.add_column(Text(title), overflow="fold", min_width=min(longest, 30))
         else:
-            out.add_column(title, justify="right", overflow="fold")
+            out.add_column(Text(title), justify="right", overflow="fold")
     before: list[str] = []
     for row in cells:
         own = list(row[: num_names - 1])
         if before and own != before:
             out.add_section()
         before = own
-        out.add_row(*(text.replace("[", r"\[") for text in row))
+        out.add_row(*(Text(escape.one_line(text)) for text in row))
     return out
 
 
@@ -104,15 +106,15 @@ def to_markdown(table: ResultTable) -> str:
 def markdown_table(titles: Sequence[str], cells: Sequence[Sequence[str]], num_names: int) -> str:
     """Text in columns, the first `num_names` to the left."""
     rule = ["---"] * num_names + ["---:"] * (len(titles) - num_names)
-    rows = [titles, rule, *cells]
-    return "".join("| " + " | ".join(text.replace("|", r"\|") for text in row) + " |\n" for row in rows)
+    rows = [list(map(escape.markdown, titles)), rule, *(list(map(escape.markdown, row)) for row in cells)]
+    return "".join("| " + " | ".join(row) + " |\n" for row in rows)
 
 
 def to_csv(table: ResultTable) -> str:
     """For other programs: raw numbers, `<name>` the mean and `<name>_std` the sample deviation, empty where unknown.
 
     `paper_<name>` is the count of the method's paper, the true one where it is no other; `seeds_reached` says how many
-    seeds reached the target.
+    seeds reached the target. Before text that a spreadsheet would take for a formula stands an apostrophe.
     """
     counted = [index for index in range(len(table.columns)) if any(row.paper[index] for row in table.rows)]
     head = [*table.settings, "method", "seeds"]
@@ -122,7 +124,7 @@ def to_csv(table: ResultTable) -> str:
         head += ["seeds_reached"] if column.name == "rounds_to_target" else []
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(head)
+    writer.writerow(map(escape.csv, head))
     for row in table.rows:
         numbers: list[float | int | None] = []
         for index, mean in enumerate(row.means):
@@ -133,7 +135,7 @@ def to_csv(table: ResultTable) -> str:
             if table.columns[index].name == "rounds_to_target":
                 numbers.append(0 if mean is None else mean.num_seeds)
         shown = ["" if number is None else repr(number) for number in numbers]
-        writer.writerow([*names(table, row), len(row.group.runs), *shown])
+        writer.writerow([*map(escape.csv, names(table, row)), len(row.group.runs), *shown])
     return out.getvalue()
 
 

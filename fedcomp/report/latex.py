@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from fedcomp.report import columns, points
+from fedcomp.report.escape import one_line
 from fedcomp.report.formats import CAPTION, best_rows, cells, titles
 from fedcomp.report.table import ResultTable
 from fedcomp.tracking import figure
@@ -29,7 +30,12 @@ SPECIAL = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+    "`": r"\`{}",
 }
+"""Among them brackets and stars, which `\\\\` and `\\midrule` would take for options where a row begins with one."""
 
 NAME_WIDTH, NUMBER_WIDTH = 26, 14
 """Characters of a name and of a number that stand in one line."""
@@ -83,8 +89,10 @@ def tabular(
     heads = [
         _title_lines(title, _lines(own, at < num_names)) for at, (title, own) in enumerate(zip(titles, zip(*cells)))
     ]
+    lost = [text for row in cells for text in row[:num_names] if escape(text).count("?") > text.count("?")]
     lines = [
         f"% {caption}",
+        *(f"% {escape(text)} is {one_line(text)}: lualatex and xelatex can set it, pdflatex cannot" for text in lost),
         r"% \usepackage{booktabs}",
         rf"\begin{{tabular}}{{@{{}}{'l' * num_names}{'r' * (len(titles) - num_names)}@{{}}}}",
         r"\toprule",
@@ -101,6 +109,7 @@ def tabular(
 
 def escape(text: str) -> str:
     """A user's text for LaTeX: math between dollars stays; what pdflatex cannot read becomes a question mark."""
+    text = one_line(text)
     if text.isascii() and not set(text) & set("%&#") and figure.is_math(text):
         parts = re.split(r"(?<!\\)\$", text)
         return "$".join(part if number % 2 else _plain(part) for number, part in enumerate(parts))
@@ -161,8 +170,10 @@ def _stacked(lines: Sequence[str], at: str, side: str) -> str:
 def _plain(text: str) -> str:
     """Each character for itself."""
     out = []
-    for character in text:
-        if character in SPECIAL:
+    for before, character in zip(f" {text}", text):
+        if before == character == "-":  # two are not to become one long dash
+            out.append("{}-")
+        elif character in SPECIAL:
             out.append(SPECIAL[character])
         else:
             out.append(character if character.isascii() or (character.isalpha() and ord(character) < 0x180) else "?")

@@ -74,6 +74,11 @@ def recorded(runs: Iterable[Run]) -> list[str]:
     return sorted(kept, key=lambda key: (key != ACCURACY, key != LOSS, key != MSE, not key.startswith("test/"), key))
 
 
+def trained(runs: Iterable[Run]) -> list[str]:
+    """What the runs recorded of their training, such as `train/loss`: no quality, but a target may be set for it."""
+    return sorted({key for run in runs for line in run.lines for key in line if key.startswith("train/")})
+
+
 def qualities(runs: Iterable[Run]) -> list[Metric]:
     """What these runs are judged by: mse and all of `test/...`; where some run has none of it, its other metrics too.
 

@@ -77,7 +77,7 @@ const traces = (panel) => {
                  y: angles.map((angle) => cy + series.radius * Math.sin(angle)), line: { color: colour, width: 2 } });
       out.push({ ...shared, showlegend: false, type: "scatter", mode: "markers", x: [cx], y: [cy],
                  marker: { color: colour, size: 12, symbol: "cross-thin", line: { color: colour, width: 2 } },
-                 hovertemplate: `<b>${escaped(series.label)}</b><br>mean; half end within ${significant(series.radius)}` +
+                 hovertemplate: `<b>${escaped(series.label).replace(/%/g, "&#37;")}</b><br>mean; half end within ${significant(series.radius)}` +
                    "<extra></extra>" });
     }
     out.push({

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
+from fedcomp.report import escape
 from fedcomp.report.formats import markdown_table
 from fedcomp.report.group import Group
 from fedcomp.report.labels import flatten, part_name, show_value
@@ -153,8 +154,16 @@ def to_markdown(paper: str, pairs: Sequence[Pair], unmatched: Sequence[str]) -> 
     text = markdown_table(titles, rows, 4) if rows else "No group of these runs stands for a printed row.\n"
     alone = [pair.printed for pair in pairs if pair.ours is None]
     lines = [f"# Against {paper}", "", text, f"Printed rows without a run of ours: {len(alone)}", ""]
-    lines += [f"- Table {row.table}, {row.dataset} {row.model} {row.partition}: {row.method}" for row in alone]
-    lines += ["", f"Groups of ours that are not printed: {len(unmatched)}", "", *(f"- {name}" for name in unmatched)]
+    lines += [
+        f"- Table {row.table}, {row.dataset} {row.model} {row.partition}: {escape.markdown(row.method)}"
+        for row in alone
+    ]
+    lines += [
+        "",
+        f"Groups of ours that are not printed: {len(unmatched)}",
+        "",
+        *(f"- {escape.markdown_line(name)}" for name in unmatched),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -184,7 +193,8 @@ def to_csv(pairs: Sequence[Pair]) -> str:
             counted, true = (pair.rates or {}).get(rate), (pair.true_rates or {}).get(rate)
             numbers += [row.rates.get(rate), counted and counted.mean, true and true.mean]
         names = [row.table, row.dataset, row.model, row.partition, row.method, *own[:2]]
-        writer.writerow(["" if value is None else value for value in [*names, *numbers]])
+        cells = ["" if value is None else value for value in [*names, *numbers]]
+        writer.writerow([escape.csv(value) if isinstance(value, str) else value for value in cells])
     return out.getvalue()
 
 

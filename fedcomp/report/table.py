@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from fedcomp.nearest import near
 from fedcomp.report.group import Group
-from fedcomp.report.metrics import SPREAD, Metric, metric, qualities, recorded
+from fedcomp.report.metrics import ACCURACY, SPREAD, Metric, metric, qualities, recorded, trained
 from fedcomp.report.runs import Run
 from fedcomp.tracking import units
 
@@ -86,8 +87,10 @@ class Target:
         return next((line for line in run.lines if key in line and self.metric.reaches(line[key], self.value)), None)
 
     def __str__(self) -> str:
-        shown = self.metric.show(self.value)
-        return f"{shown.rstrip('0').rstrip('.')} %" if self.metric.scale == 100 else shown
+        shown, title = self.metric.show(self.value), self.metric.title.removesuffix(" (%)")
+        if self.metric.scale == 100:
+            shown = f"{shown.rstrip('0').rstrip('.')} %"
+        return shown if self.metric.key == ACCURACY else f"{title} {shown}"
 
 
 @dataclass(frozen=True)
@@ -149,9 +152,9 @@ def parse_target(text: str, groups: Sequence[Group]) -> Target:
     """
     key, _, number = text.rpartition("=")
     runs = [run for one in groups for run in one.runs]
-    known = recorded(runs)
+    known = [*recorded(runs), *trained(runs)]
     if key and key not in known:
-        raise ValueError(f"--target {text}: no run recorded {key}, allowed are {', '.join(known)}")
+        raise ValueError(f"--target {text}: no run recorded a quality {key}{near(key, known)}")
     if not known:
         raise ValueError(f"--target {text}: the runs recorded no quality to reach")
     wanted = metric(key) if key else (qualities(runs) or [metric(known[0])])[0]

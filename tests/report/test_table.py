@@ -120,7 +120,12 @@ def test_a_target_is_reached_by_each_seed_at_its_own_round(make_run: MakeRun, tm
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("90", "for 90 %"), ("x", "no number"), ("nan", "no number"), ("test/distance=1", "test/accuracy, test/loss")],
+    [
+        ("90", "for 90 %"),
+        ("x", "no number"),
+        ("nan", "no number"),
+        ("test/distance=1", "there are: test/loss, test/accuracy"),
+    ],
 )
 def test_a_wrong_target_is_one_clear_line(make_run: MakeRun, tmp_path: Path, text: str, said: str) -> None:
     make_run("sign", 0, [0.1, 0.6])
