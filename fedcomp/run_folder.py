@@ -61,6 +61,8 @@ def owned(folder: Path) -> Iterator[None]:
                         f"{folder} is being written by another process: wait for it, or change name or seed"
                     ) from error
                 time.sleep(patience)
+        for left in folder.glob(".*.tmp"):  # what a killed process was writing
+            left.unlink(missing_ok=True)
         yield
 
 

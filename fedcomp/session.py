@@ -20,18 +20,21 @@ from fedcomp.simulation.pending import Each, Pending
 from fedcomp.simulation.readings import AtOnce, Readings
 from fedcomp.simulation.watch import Watch
 from fedcomp.stop import Interrupted, StopRequest
+from fedcomp.tracking.atomic import sync
 from fedcomp.tracking.contract import RunInfo, Tracker
 from fedcomp.tracking.plots import plot_curve
 from fedcomp.tracking.progress import Progress
 from fedcomp.tracking.quality import main_metric
 from fedcomp.tracking.record import FILE as RECORD
-from fedcomp.tracking.record import Line, Record, read_lines
+from fedcomp.tracking.record import Line, Record, check_complete, read_lines
 from fedcomp.tracking.repetitions import FILE as REPETITIONS
 from fedcomp.tracking.repetitions import Repetitions, read_repetitions
 from fedcomp.tracking.status import State, Status, write_status
 from fedcomp.wire import Ledger
 
 CHECKPOINT_SECONDS = 30.0
+STATUS_SECONDS = 1.0
+"""Least time between two writings of `status.json` while rounds go on."""
 Keep = Callable[[Line, Each], None]
 """What becomes of an evaluation's line, and of the repetitions' own values."""
 
@@ -84,6 +87,9 @@ class Session:
             tracked = True
             with StopRequest() as stop, self.progress:
                 self._rounds(start, stop, functools.partial(self._log, record, repetitions))
+            for file in (record, repetitions):
+                file.check()
+            checkpoints.drop_older(self.folder / CHECKPOINT)
             state = "finished"
         except Interrupted as interruption:
             state, error, saved = "interrupted", str(interruption), interruption.round
@@ -106,49 +112,44 @@ class Session:
         return lines
 
     def _resume(self) -> Checkpoint:
-        path, first = self.folder / CHECKPOINT, self.simulation.init()
-        if not path.exists():
+        first = self.simulation.init()
+        start = checkpoints.resume(self.folder / CHECKPOINT, first, self.info.config_hash, self.progress.note)
+        if start is None:
             return Checkpoint(0, first, Ledger().counters(), 0.0)
-        start = checkpoints.load(path, first, self.info.config_hash)
-        self._demand_lines(start.round)
+        self._check_lines(start.round)
         self.progress.note(f"resuming after round {start.round}")
         return start
 
-    def _demand_lines(self, done: int) -> None:
+    def _check_lines(self, done: int) -> None:
         """Raise ValueError unless the record has every line up to round `done`, where a run goes on."""
-        last = (done,) if done == self.simulation.rounds else ()
-        due = {0, *range(self.eval_every, done + 1, self.eval_every), *last}
-        found = {self.folder / RECORD: {line["round"] for line in read_lines(self.folder / RECORD)}}
+        found = {self.folder / RECORD: [int(line["round"]) for line in read_lines(self.folder / RECORD)]}
         if self.info.config.get("repeats", 1) > 1:
-            found[self.folder / REPETITIONS] = set(read_repetitions(self.folder))
+            found[self.folder / REPETITIONS] = list(read_repetitions(self.folder))
         for path, rounds in found.items():
-            missing = sorted(due - rounds)
-            if missing:
-                more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-                raise ValueError(
-                    f"{path} has no line of round {missing[0]}{more}, but the checkpoint is of round {done}: put the "
-                    f"file back, or start anew with overwrite=true"
-                )
+            check_complete(path, rounds, done, self.simulation.rounds, self.eval_every)
 
     def _rounds(self, start: Checkpoint, stop: StopRequest, keep: Keep) -> None:
         simulation, ledger = self.simulation, Ledger()
         ledger.restore(start.ledger)
         began = time.perf_counter() - start.seconds
-        state, saved = start.state, time.perf_counter()
+        state, saved, told = start.state, time.perf_counter(), time.perf_counter()
         watch, outgrown = Watch(self.readings.late), Outgrown()
 
         def write(done: int, values: Line, each: Each) -> None:
+            nonlocal told
             for text in outgrown.see(done, values) if self.peers.leads else ():
                 self.info.note(text)
             keep({"round": done} | values | {"seconds": time.perf_counter() - began}, each)
-            if done:
+            if time.perf_counter() - told > STATUS_SECONDS:
                 self._tell(Status("running", done))
+                told = time.perf_counter()
 
         def save(done: int) -> None:
             pending.settle()
             watch.check()
             self.peers.compare(state)
             self._write(Checkpoint(done, state, ledger.counters(), time.perf_counter() - began))
+            self._tell(Status("running", done))
 
         self.progress.start(start.round, simulation.rounds)
         self._tell(Status("running", start.round))
@@ -187,6 +188,9 @@ class Session:
         write_status(self.folder, status)
 
     def _write(self, position: Checkpoint) -> None:
+        for name in (RECORD, REPETITIONS):  # a checkpoint needs the lines before it, also after a loss of power
+            if (self.folder / name).exists():
+                sync(self.folder / name)
         checkpoints.save(self.folder / CHECKPOINT, position, self.info.config_hash)
 
     def _log(self, record: Record, repetitions: Repetitions, line: Line, each: Each) -> None:

@@ -71,7 +71,7 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
             progress.note(f"this run was in {former}: renamed to {folder}")
         if config.overwrite:
             clear(folder)
-        done = finished(folder, config.rounds)
+        done = finished(folder, config.rounds, config.eval_every, config.repeats)
         if peers.told(done is not None):
             assert done is not None
             _rename(folder / CONFIG, plain)

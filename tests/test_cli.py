@@ -162,7 +162,7 @@ def test_a_half_written_checkpoint_is_refused_with_the_remedy(fedcomp, tmp_path:
     (_only_run(tmp_path) / "checkpoint.pt").write_bytes(b"half")
     capsys.readouterr()
     assert fedcomp(*QUICK, "client.lr=1e30") == 1
-    assert "is unreadable or half-written" in capsys.readouterr().err
+    assert "checkpoint.pt is damaged (it is cut short or overwritten); overwrite=true" in capsys.readouterr().err
 
 
 def test_own_codec_through_config_dir(fedcomp, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 from omegaconf import OmegaConf
 
 from fedcomp.peers import Alone
+from fedcomp.report.runs import read
 from fedcomp.tracking.jsonl import Jsonl
 from fedcomp.tracking.record import read_lines
 from fedcomp.tracking.repetitions import read_repetitions
@@ -70,6 +71,76 @@ def test_lines_behind_the_checkpoint_are_written_anew(
     assert sorted(read_repetitions(_folder(tmp_path))) == list(range(7))
 
 
+def test_a_damaged_checkpoint_costs_only_the_rounds_since_the_one_before(
+    fedcomp: Callable[..., int],
+    tmp_path: Path,
+    unbroken: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with monkeypatch.context() as patch:
+        _stop_at(patch, 5)
+        assert fedcomp(*OPTIONS, f"output_root={tmp_path}") == 130
+    path = _folder(tmp_path) / "checkpoint.pt"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    capsys.readouterr()
+    assert fedcomp(*OPTIONS, f"output_root={tmp_path}") == 0
+    shown = capsys.readouterr().err
+    assert "checkpoint.pt is damaged" in shown
+    assert "going on from the one before it, of round 2" in shown
+    assert "resuming after round 2" in shown
+    assert fedcomp(*OPTIONS, f"output_root={unbroken}") == 0
+    assert _lines(tmp_path) == _lines(unbroken)
+    states = [torch.load(_folder(root) / "checkpoint.pt", weights_only=True) for root in (tmp_path, unbroken)]
+    assert states[0]["ledger"] == states[1]["ledger"]
+    assert all(torch.equal(tensor, states[1]["state"][name]) for name, tensor in states[0]["state"].items())
+    assert sorted(left.name for left in path.parent.glob("checkpoint*")) == ["checkpoint.pt"]
+
+
+@pytest.mark.parametrize(("file", "done"), [("metrics.jsonl", 3), ("repetitions.jsonl", 3), ("metrics.jsonl", 6)])
+def test_a_record_that_is_deleted_while_the_run_writes_it_fails_the_run(
+    fedcomp: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    done: int,
+) -> None:
+    def log(self: Jsonl, record: dict) -> None:
+        if record["round"] == done:
+            (_folder(tmp_path) / file).unlink()
+
+    monkeypatch.setattr(Jsonl, "log", log)
+    assert fedcomp(*OPTIONS) == 1
+    assert f"{file} was deleted while the run was running" in capsys.readouterr().err
+    status = read_status(_folder(tmp_path))
+    assert status is not None
+    assert status.state == "failed"
+
+
+@pytest.mark.parametrize("file", ["metrics.jsonl", "repetitions.jsonl"])
+@pytest.mark.parametrize(("order", "complaint"), [((0, 1, 1, 2, 3), "line 3 is of round 1, after a line of round 1")])
+def test_a_record_with_a_doubled_line_is_not_gone_on_with(
+    fedcomp: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    order: tuple[int, ...],
+    complaint: str,
+) -> None:
+    with monkeypatch.context() as patch:
+        _stop_at(patch, 3)
+        assert fedcomp(*OPTIONS) == 130
+    path = _folder(tmp_path) / file
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[round] for round in order))
+    assert fedcomp(*OPTIONS) == 1
+    assert f"{file}, {complaint}" in capsys.readouterr().err
+
+
 def test_a_checkpoint_that_cannot_be_read_costs_no_record(
     fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +148,8 @@ def test_a_checkpoint_that_cannot_be_read_costs_no_record(
         _stop_at(patch, 3)
         assert fedcomp(*OPTIONS) == 130
     before = _lines(tmp_path)
-    (_folder(tmp_path) / "checkpoint.pt").write_bytes(b"half")
+    for name in ("checkpoint.pt", "checkpoint-before.pt"):
+        (_folder(tmp_path) / name).write_bytes(b"half")
     assert fedcomp(*OPTIONS) == 1
     assert _lines(tmp_path) == before
     status = read_status(_folder(tmp_path))
@@ -159,6 +231,20 @@ def test_a_record_with_missing_lines_is_not_gone_on_with(
     shown = capsys.readouterr().err
     assert f"{file} has no line of round {missing}" in shown
     assert "overwrite=true" in shown
+
+
+@pytest.mark.parametrize("file", ["metrics.jsonl", "repetitions.jsonl"])
+def test_a_finished_run_with_a_hole_in_its_record_is_no_result(
+    fedcomp: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    assert fedcomp(*OPTIONS) == 0
+    path = _folder(tmp_path) / file
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:2] + lines[4:]))
+    assert fedcomp(*OPTIONS) == 1
+    assert f"{file} has no line of round 2 and 1 more, but the run was at round 6" in capsys.readouterr().err
+    run = read(path.parent)
+    assert (run.state == "unreadable") == (file == "metrics.jsonl")
 
 
 @pytest.mark.parametrize("broken", ["empty", "missing", "short"])

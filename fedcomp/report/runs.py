@@ -67,6 +67,9 @@ def read(folder: Path) -> Run:
         config = _read_config(folder / "config.yaml")
         lines = record.read_lines(folder / record.FILE) if (folder / record.FILE).exists() else []
         now = status.read_status(folder)
+        if now is not None and now.state == "finished" and lines and {"rounds", "eval_every"} <= config.keys():
+            found = [int(line["round"]) for line in lines]
+            record.check_complete(folder / record.FILE, found, now.round, config["rounds"], config["eval_every"])
     except ValueError as error:
         return Run(folder, {}, seed, "unreadable", str(error))
     state = now.state if now is not None else "running"

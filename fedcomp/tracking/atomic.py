@@ -1,8 +1,9 @@
-"""Files that are either the old one or the new one, never half of it."""
+"""Files that are either the old one or the new one, never half of it, also after the machine lost its power."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from pathlib import Path
 def atomic_path(path: Path) -> Iterator[Path]:
     """A hidden temporary file beside `path` to write to; renamed to `path` at the end, removed if anything raised.
 
+    The content is on disk before the rename, and the rename before the block is left.
+
     Raises:
         ValueError: the file cannot be written (one line: which, why, what to do).
     """
@@ -19,7 +22,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
     try:
         with explained(path):
             yield temporary
+            sync(temporary)
             os.replace(temporary, path)
+            sync(path.parent)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -29,6 +34,18 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Replace the content of `path` in one step. Raises ValueError as `atomic_path` does."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(data)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file's content, or the names in a folder, are on disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot do it for a folder
+            raise
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

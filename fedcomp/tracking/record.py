@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from numbers import Integral
 from pathlib import Path
 
-from fedcomp.tracking.atomic import explained, write_atomically
+from fedcomp.tracking.appended import Appended
+from fedcomp.tracking.atomic import explained
 from fedcomp.tracking.contract import Metrics
 
 FILE = "metrics.jsonl"
@@ -38,15 +40,15 @@ class Record:
         self.path = folder / FILE
         with explained(self.path):
             folder.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab+") as file:
-                file.seek(0)
-                content = file.read()
-                file.truncate(content.rfind(b"\n") + 1)
+            self.path.touch()
+        self._file = Appended(self.path)
 
     def append(self, line: Metrics) -> None:
-        """Write one evaluation and hand it to the operating system before returning. Raises ValueError (disk full)."""
-        with explained(self.path), self.path.open("ab") as file:
-            file.write(encode(line))
+        """Write one evaluation and hand it to the operating system before returning.
+
+        Raises ValueError: the disk is full, or as `check`.
+        """
+        self._file.append(encode(line))
 
     def truncate_after(self, round: int) -> list[Line]:
         """Drop, in one step, every line of a later round than the checkpoint's; -1 drops all.
@@ -54,9 +56,13 @@ class Record:
         Returns:
             The lines kept.
         """
-        kept = [line for line in read_lines(self.path) if line["round"] <= round]
-        write_atomically(self.path, b"".join(encode(line) for line in kept))
+        kept = [line for line in read_lines(self.path) if line["round"] <= round] if round >= 0 else []
+        self._file.replace(b"".join(encode(line) for line in kept))
         return kept
+
+    def check(self) -> None:
+        """Raise ValueError: somebody else deleted or changed the file while the run was writing it."""
+        self._file.check()
 
 
 def encode(line: Metrics) -> bytes:
@@ -79,13 +85,14 @@ def read_lines(path: Path) -> list[Line]:
     """The evaluations in a `metrics.jsonl`, in the order written; [] for an empty file.
 
     Raises:
-        ValueError: the file cannot be read, or a line other than a half-written last one is no record.
+        ValueError: the file cannot be read, a line other than a half-written last one is no record, or rounds do not
+            rise from line to line.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
-    lines = []
+    lines: list[Line] = []
     for number, raw in enumerate(content.split(b"\n")[:-1], start=1):
         try:
             line = json.loads(raw)
@@ -93,5 +100,31 @@ def read_lines(path: Path) -> list[Line]:
             line["round"] = int(line["round"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{path}, line {number} is no record: {raw[:60]!r}; remove it to read the rest") from error
+        if lines and line["round"] <= lines[-1]["round"]:
+            raise ValueError(doubled(path, number, line["round"], lines[-1]["round"]))
         lines.append(line)
     return lines
+
+
+def doubled(path: Path, number: int, round: float, before: float) -> str:
+    """What is wrong with a file whose line `number` is of `round`, after one of round `before`."""
+    return (
+        f"{path}, line {number} is of round {round}, after a line of round {before}: a line is doubled or out of "
+        "place; remove it, or start anew with overwrite=true"
+    )
+
+
+def check_complete(path: Path, found: Iterable[int], done: int, rounds: int, eval_every: int) -> None:
+    """Raise ValueError unless the record of a run that has done `done` of its `rounds` rounds has every line.
+
+    Args:
+        path: the record. found: the rounds that it has lines of.
+    """
+    due = {0, *range(eval_every, done + 1, eval_every), *((done,) if done == rounds else ())}
+    missing = sorted(due - set(found))
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ValueError(
+            f"{path} has no line of round {missing[0]}{more}, but the run was at round {done}: put the file back, or "
+            "start anew with overwrite=true"
+        )

@@ -13,7 +13,9 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedcomp.tracking.atomic import explained, write_atomically
+from fedcomp.tracking.appended import Appended
+from fedcomp.tracking.atomic import explained
+from fedcomp.tracking.record import doubled
 
 FILE = "repetitions.jsonl"
 
@@ -25,32 +27,38 @@ class Repetitions:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
+        self._file = Appended(self.path)
 
     def append(self, round: int, each: Mapping[str, Sequence[float]]) -> None:
-        """Write one evaluation; nothing for a run without repetitions. Raises ValueError (disk full)."""
+        """Write one evaluation; nothing for a run without repetitions. Raises ValueError: disk full, or as `check`."""
         if not each:
             return
         plain = {name: [value if math.isfinite(value) else None for value in values] for name, values in each.items()}
-        with explained(self.path), self.path.open("ab") as file:
-            file.write(json.dumps({"round": round, **plain}, allow_nan=False).encode() + b"\n")
+        self._file.append(json.dumps({"round": round, **plain}, allow_nan=False).encode() + b"\n")
 
     def truncate_after(self, round: int) -> None:
         """Drop, in one step, every line of a later round, and a half-written one; -1 drops all."""
         if self.path.exists():
-            kept = [raw for raw in _whole_lines(self.path) if json.loads(raw)["round"] <= round]
-            write_atomically(self.path, b"".join(raw + b"\n" for raw in kept))
+            lines = _whole_lines(self.path) if round >= 0 else []
+            kept = [raw for raw in lines if json.loads(raw)["round"] <= round]
+            self._file.replace(b"".join(raw + b"\n" for raw in kept))
+
+    def check(self) -> None:
+        """Raise ValueError: somebody else deleted or changed the file while the run was writing it."""
+        self._file.check()
 
 
 def read_repetitions(folder: Path) -> dict[int, Each]:
     """{round: {metric: one value a repetition}}; {} for a run without repetitions.
 
     Raises:
-        ValueError: the file cannot be read, or a line is no record.
+        ValueError: the file cannot be read, a line is no record, or rounds do not rise from line to line.
     """
     path = folder / FILE
     if not path.exists():
         return {}
     found: dict[int, Each] = {}
+    before = -1
     for number, raw in enumerate(_whole_lines(path), start=1):
         try:
             line = json.loads(raw)
@@ -61,6 +69,9 @@ def read_repetitions(folder: Path) -> dict[int, Each]:
             }
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{path}, line {number} is no record: {raw[:60]!r}; remove it to read the rest") from error
+        if done <= before:
+            raise ValueError(doubled(path, number, done, before))
+        before = done
     return found
 
 

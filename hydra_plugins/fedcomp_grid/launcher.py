@@ -90,7 +90,7 @@ class GridLauncher(Launcher):
         own = tuple(word for word in overrides if word not in common)
         run = Run(number, own, command, folder, grid / f"{number}.log")
         try:
-            done = not task.overwrite and finished(folder, task.rounds) is not None
+            done = not task.overwrite and finished(folder, task.rounds, task.eval_every, task.repeats) is not None
         except ValueError as error:
             return _Job(run, composed, finished=False, broken=str(error))
         return _Job(run, composed, done, broken=None)

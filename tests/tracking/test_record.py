@@ -68,6 +68,26 @@ def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) 
         read_lines(path)
 
 
+@pytest.mark.parametrize("second", [5, 2])
+def test_rounds_that_do_not_rise_are_an_error_that_names_the_line(tmp_path: Path, second: int) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f'{{"round": 0}}\n{{"round": 5}}\n{{"round": {second}}}\n{{"round": 10}}\n')
+    with pytest.raises(ValueError, match=rf"metrics\.jsonl, line 3 is of round {second}, after a line of round 5"):
+        read_lines(path)
+
+
+def test_a_file_that_others_touch_is_not_written_on(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    record.append({"round": 0})
+    record.path.write_text('{"round": 0}\n{"round": 1}\n')
+    with pytest.raises(ValueError, match=r"metrics\.jsonl was changed by somebody else while the run was running"):
+        record.append({"round": 1})
+    record.path.unlink()
+    with pytest.raises(ValueError, match=r"metrics\.jsonl was deleted while .*start anew with overwrite=true"):
+        record.append({"round": 1})
+    assert not record.path.exists()
+
+
 def test_missing_file_and_unwritable_folder_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="cannot read"):
         read_lines(tmp_path / "metrics.jsonl")
