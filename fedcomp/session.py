@@ -157,7 +157,7 @@ class Session:
             if not start.round:
                 pending.launch(0, state, None, ledger)
             for done in range(start.round + 1, simulation.rounds + 1):
-                state, outcome = simulation.round(done - 1, state, ledger)
+                state, outcome = simulation.round(done - 1, state, ledger, gives_up=not pending.reads)
                 pending.settle()  # an earlier round's line, whose evaluation has run beside this round
                 watch.see(done, outcome.cohort, outcome.metrics, outcome.sizes)
                 if done % self.eval_every == 0 or done == simulation.rounds:

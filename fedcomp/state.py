@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from fedcomp.cohort import Cohort
+from fedcomp.row_update import RowUpdate
 
 State = TypeVar("State")
 
@@ -95,7 +96,14 @@ def take_rows(rows: Tensor, cohort: Cohort) -> Tensor:
 
 
 def put_rows(rows: Tensor, cohort: Cohort, new: Tensor) -> Tensor:
-    """[N, ...]: `rows` with the cohort's rows replaced by `new` [M, ...]; those of idle clients untouched."""
+    """[N, ...]: `rows` with the cohort's rows replaced by `new` [M, ...]; those of idle clients untouched.
+
+    `rows` themselves stay as they are; where the state is given up, the change is noted, and made after the round.
+    """
     if not rows.shape[1:].numel():
         return rows
-    return new if cohort.is_all_of(rows.shape[0]) else rows.index_copy(0, cohort.ids, new)
+    if cohort.is_all_of(rows.shape[0]):
+        return new
+    if cohort.gives_up_state and not isinstance(rows, RowUpdate):
+        return RowUpdate(rows, cohort.ids, new)
+    return rows.index_copy(0, cohort.ids, new)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "fedcomp"
 
-CORE = {"keys", "philox", "philox_numba", "compiled", "cohort", "state", "tensors", "numeric", "naming", "nearest"}
+CORE = {"keys", "philox", "philox_numba", "compiled", "cohort", "state", "row_update", "tensors", "numeric"}
+CORE |= {"naming", "nearest", "free_memory"}
 ALLOWED = {
     "wire": CORE,
     "model": CORE,

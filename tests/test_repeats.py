@@ -48,10 +48,10 @@ def test_a_study_that_was_stopped_ends_as_an_unbroken_one(fedcomp, tmp_path: Pat
     assert fedcomp(*SHORT, "repeats=3", f"output_root={whole}") == 0
     round = Study.round
 
-    def stopping(self, index, state, ledger):
+    def stopping(self, index, state, ledger, gives_up=False):
         if index == at:
             raise KeyboardInterrupt
-        return round(self, index, state, ledger)
+        return round(self, index, state, ledger, gives_up)
 
     with monkeypatch.context() as patch:
         patch.setattr("fedcomp.simulation.study._tried", lambda repetitions: None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.keys import Key
 from fedcomp.model.contract import Learnt, tensors_of
 from fedcomp.participation.contract import Participation
+from fedcomp.row_update import written
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.executor import Executor
 from fedcomp.simulation.local import Shards
@@ -24,6 +25,7 @@ from fedcomp.simulation.readings import numbers
 from fedcomp.simulation.recorded import Recorder
 from fedcomp.simulation.watch import Diverged, Trained
 from fedcomp.simulation.workers import Workers
+from fedcomp.state import flatten, unflatten
 from fedcomp.wire import Ledger, Link
 
 CPU = torch.device("cpu")
@@ -69,8 +71,11 @@ class Simulation:
         setup = Setup(len(self.shards.sizes), tensors_of(self.model), self.key.fold("init"))
         return self.algorithm.init(theta.to(self.device), stats.to(self.device), setup)
 
-    def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, Cohort, Metrics]:
+    def round(self, index: int, state: Any, ledger: Ledger, gives_up: bool = False) -> tuple[Any, Cohort, Metrics]:
         """Round `index` (0 is the first). One in which nobody takes part is counted, costs nothing, changes nothing.
+
+        Args:
+            gives_up: nobody needs `state` any more, so its rows may be changed in place.
 
         Raises Diverged: it failed, and what a client trained is not finite.
         """
@@ -81,14 +86,16 @@ class Simulation:
         clients = Trained(self.clients(key.fold("client"), ledger))
         context = Context(index, self.rounds, key.fold("message"), self.link(ledger), clients)
         try:
-            state, metrics = self.algorithm.round(state, cohort, context)
+            new, metrics = self.algorithm.round(state, replace(cohort, gives_up_state=gives_up), context)
         except Exception as error:  # a codec that is given no numbers fails before anybody looks at the losses
             try:
                 clients.check(index + 1)
             except Diverged as cause:
                 raise cause from error
             raise
-        return state, cohort, metrics
+        if gives_up:
+            new = unflatten(new, written(flatten(state), flatten(new), metrics.values()).values())
+        return new, cohort, metrics
 
     def round_key(self, index: int) -> Key:
         """Names the draws of round `index`."""

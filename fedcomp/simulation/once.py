@@ -32,9 +32,9 @@ class Once:
         """The first state."""
         return self.simulation.init()
 
-    def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, Outcome]:
+    def round(self, index: int, state: Any, ledger: Ledger, gives_up: bool = False) -> tuple[Any, Outcome]:
         """As `Simulation.round`."""
-        state, cohort, metrics = self.simulation.round(index, state, ledger)
+        state, cohort, metrics = self.simulation.round(index, state, ledger, gives_up)
         return state, Outcome(cohort, metrics)
 
     def record(self, index: int, state: Any, outcome: Outcome | None) -> Recorded:

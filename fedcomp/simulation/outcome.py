@@ -71,8 +71,8 @@ class Rounds(Protocol):
     def init(self) -> object:
         """The first state."""
 
-    def round(self, index: int, state: object, ledger: Ledger) -> tuple[object, Outcome]:
-        """Round `index` (0 is the first)."""
+    def round(self, index: int, state: object, ledger: Ledger, gives_up: bool = False) -> tuple[object, Outcome]:
+        """Round `index` (0 is the first). `gives_up`: nobody needs `state` any more, so it may be changed in place."""
 
     def record(self, index: int, state: object, outcome: Outcome | None) -> Recorded:
         """What is to be said after `index` rounds; `outcome` of the last one, None before the first."""

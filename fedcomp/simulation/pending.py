@@ -39,6 +39,11 @@ class Pending:
         self._write = write
         self._finish: Callable[[], None] | None = None
 
+    @property
+    def reads(self) -> bool:
+        """Whether an evaluation is on its way, which may still read the state that it was launched for."""
+        return self._finish is not None
+
     def launch(self, done: int, state: Any, outcome: Outcome | None, ledger: Ledger) -> None:
         """Evaluate after `done` rounds, which left these. Raises Diverged where readings are at once."""
         self.settle()

@@ -82,8 +82,8 @@ class Study:
         """The first states."""
         return _stacked([one.init() for one in self.repetitions])
 
-    def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, Outcome]:
-        """Round `index` of every repetition."""
+    def round(self, index: int, state: Any, ledger: Ledger, gives_up: bool = False) -> tuple[Any, Outcome]:
+        """Round `index` of every repetition. `gives_up`: nobody needs `state` any more, so it may be changed."""
         if self.joint is not None:
             try:
                 return self.joint.round(index, state, ledger)
@@ -91,12 +91,15 @@ class Study:
                 pass  # what is wrong in itself is raised again below
         states, cohorts, metrics = [], [], []
         for number, one in enumerate(self.repetitions):
-            new, cohort, own = one.round(index, _taken(state, number), ledger)
-            states.append(new)
+            new, cohort, own = one.round(index, _taken(state, number), ledger, gives_up)
+            if gives_up:
+                _put(state, number, new)
+            else:
+                states.append(new)
             if cohort.size:
                 cohorts.append(cohort)
                 metrics.append(own)
-        return _stacked(states), _together(cohorts, metrics)
+        return state if gives_up else _stacked(states), _together(cohorts, metrics)
 
     def record(self, index: int, state: Any, outcome: Outcome | None) -> Recorded:
         """Means, variances and spread over repetitions; see `spread.py`."""
@@ -198,6 +201,18 @@ def _stacked(trees: list[Any]) -> Any:
 
 def _taken(tree: Any, number: int) -> Any:
     return map_tensors(lambda tensor: tensor[number], tree)
+
+
+def _put(tree: Any, number: int, own: Any) -> None:
+    """Write a repetition's own tensors over those in `tree`, which some of them may be, or be at another place."""
+    storages = {tensor.untyped_storage().data_ptr() for tensor in flatten(tree).values()}
+
+    def safe(whole: Tensor, new: Tensor) -> Tensor:
+        there = new.data_ptr() == whole[number].data_ptr()
+        return new if there or new.untyped_storage().data_ptr() not in storages else new.clone()
+
+    kept = map_tensors(safe, tree, own)
+    map_tensors(lambda whole, new: whole[number].copy_(new), tree, kept)
 
 
 def _together(cohorts: list[Cohort], metrics: list[Metrics]) -> Outcome:

@@ -141,6 +141,16 @@ def check_pure(case: AlgorithmCase) -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in flatten(state).items())
 
 
+def check_gives_up(case: AlgorithmCase) -> None:
+    """Rounds that may change the state before them in place end in the same state bit for bit."""
+    sim = case.simulation()
+    state, ledger = sim.init(), Ledger()
+    for index in range(sim.rounds):
+        state, _, _ = sim.round(index, state, ledger, gives_up=True)
+    assert all(type(tensor) is torch.Tensor for tensor in flatten(state).values())
+    assert equal(state, world.run(case.simulation()))
+
+
 def check_empty(case: AlgorithmCase) -> None:
     """A round in which nobody takes part changes nothing and costs nothing."""
     sim = case.simulation(participation=world.NOBODY)
@@ -174,6 +184,7 @@ CHECKS = (
     check_bits,
     check_idle_rows,
     check_pure,
+    check_gives_up,
     check_empty,
     check_one_client,
     check_zeros,

@@ -77,11 +77,11 @@ class Rounds(Once):
     before: Any = None
     after: Any = None
 
-    def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, Outcome]:
+    def round(self, index: int, state: Any, ledger: Ledger, gives_up: bool = False) -> tuple[Any, Outcome]:
         self.events.append(f"round {index + 1}")
         if self.before is not None:
             self.before(index + 1)
-        state, outcome = super().round(index, state, ledger)
+        state, outcome = super().round(index, state, ledger, gives_up)
         return state, outcome if self.after is None else self.after(index + 1, outcome)
 
 
