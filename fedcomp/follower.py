@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedcomp.session import Session
 from fedcomp.simulation.checkpoint import Checkpoint
@@ -24,11 +24,11 @@ class Follower(Session):
             SystemExit: some process heard a signal; the leader saves the state and says so.
             Interrupted: this one was told to stop at once. ValueError: the run failed.
         """
-        first = Checkpoint(0, self.simulation.init(), Ledger().counters(), 0.0)
-        start = self.peers.start(first)
+        start = self.peers.start(Checkpoint(0, self.simulation.init(), Ledger().counters(), 0.0))
+        states, start = [start.state], replace(start, state=None)
         try:
             with StopRequest() as stop:
-                self._rounds(start, stop, keep=lambda line, each: None)  # the leader keeps the same lines
+                self._rounds(start, states.pop(), stop, keep=lambda line, each: None)  # the leader keeps the same lines
         except Interrupted as interruption:
             raise SystemExit(128 + interruption.signal) from interruption
         except KeyboardInterrupt as interruption:

@@ -29,21 +29,21 @@ class RowUpdate(Tensor):
 
     def __init__(self, rows: Tensor, places: Tensor, changed: Tensor) -> None:
         self.rows = rows
-        self._places = places
-        self._changed = changed
+        self.places = places
+        self.changed = changed
         self._whole: Tensor | None = None
 
     def whole(self) -> Tensor:
         """[N, ...] a new tensor; `rows` stay as they are."""
         if self._whole is None:
-            self._whole = self.rows.index_copy(0, self._places, self._changed)
+            self._whole = self.rows.index_copy(0, self.places, self.changed)
         return self._whole
 
     def in_place(self) -> Tensor:
         """[N, ...] `rows`, changed; where a whole tensor was made already, that one."""
         if self._whole is not None:
             return self._whole
-        return self.rows.index_copy_(0, self._places, self._changed)
+        return self.rows.index_copy_(0, self.places, self.changed)
 
     def numpy(self, *, force: bool = False) -> Any:
         """As of the whole tensor."""

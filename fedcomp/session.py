@@ -6,8 +6,9 @@ import functools
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from fedcomp.located import first_line
 from fedcomp.outgrown import Outgrown
@@ -86,7 +87,8 @@ class Session:
             self.tracker.start(self.info)
             tracked = True
             with StopRequest() as stop, self.progress:
-                self._rounds(start, stop, functools.partial(self._log, record, repetitions))
+                states, start = [start.state], replace(start, state=None)
+                self._rounds(start, states.pop(), stop, functools.partial(self._log, record, repetitions))
             for file in (record, repetitions):
                 file.check()
             checkpoints.drop_older(self.folder / CHECKPOINT)
@@ -128,11 +130,12 @@ class Session:
         for path, rounds in found.items():
             check_complete(path, rounds, done, self.simulation.rounds, self.eval_every)
 
-    def _rounds(self, start: Checkpoint, stop: StopRequest, keep: Keep) -> None:
+    def _rounds(self, start: Checkpoint, state: Any, stop: StopRequest, keep: Keep) -> None:
+        """Make the rounds that are left from `state` on, which nobody else holds, so that its memory can be freed."""
         simulation, ledger = self.simulation, Ledger()
         ledger.restore(start.ledger)
         began = time.perf_counter() - start.seconds
-        state, saved, told = start.state, time.perf_counter(), time.perf_counter()
+        saved = told = time.perf_counter()
         watch, outgrown = Watch(self.readings.late), Outgrown()
 
         def write(done: int, values: Line, each: Each) -> None:

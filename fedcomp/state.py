@@ -92,6 +92,8 @@ def take_rows(rows: Tensor, cohort: Cohort) -> Tensor:
     """[M, ...]: the rows of the cohort's clients out of one row a client [N, ...]."""
     if not rows.shape[1:].numel():  # a memory of nothing
         return rows[: cohort.size]
+    if isinstance(rows, RowUpdate) and rows.places is cohort.ids:
+        return rows.changed
     return rows if cohort.is_all_of(rows.shape[0]) else rows.index_select(0, cohort.ids)
 
 

@@ -39,6 +39,7 @@ def test_the_change_is_made_in_place_when_the_round_is_over() -> None:
     rows = _rows()
     noted = put_rows(rows, SOME, NEW)
     assert torch.equal(rows, _rows())
+    assert torch.equal(take_rows(noted, SOME), NEW)  # the cohort's own rows can be looked at
     after = written({"rows": rows}, {"rows": noted})["rows"]
     assert after is rows
     assert torch.equal(rows, _changed())

@@ -9,8 +9,11 @@ from __future__ import annotations
 import ctypes
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-THRESHOLDS = (1 << 30, 32 << 20)
-"""Bytes; older C libraries refuse more than 32 MiB."""
+THRESHOLDS = (128 << 20, 32 << 20)
+"""Bytes from which a block goes back to the system when it is freed: kept blocks of gigabytes, cut by smaller ones,
+doubled the memory of large cohorts. Older C libraries refuse more than 32 MiB."""
+TRIM_BYTES = 1 << 30
+"""How much free memory at the end of the heap is kept."""
 
 
 def keep_freed_memory() -> bool:
@@ -22,5 +25,5 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return False
-    kept = any(mallopt(M_MMAP_THRESHOLD, size) and mallopt(M_TRIM_THRESHOLD, size) for size in THRESHOLDS)
+    kept = any(mallopt(M_MMAP_THRESHOLD, size) for size in THRESHOLDS) and bool(mallopt(M_TRIM_THRESHOLD, TRIM_BYTES))
     return bool(mallopt(M_ARENA_MAX, 1)) and kept
