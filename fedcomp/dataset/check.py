@@ -8,15 +8,20 @@ import torch
 from torch import Tensor
 
 from fedcomp.dataset.contract import Dataset, Samples, Task
+from fedcomp.naming import check_one_line
 
 
 def check(dataset: Dataset) -> None:
     """Refuse a dataset that a run could not use, or that would silently spoil it.
 
     Raises:
-        ValueError: no samples, shapes that do not fit, labels outside [0, num_outputs), a value that is not finite,
-            a normalisation that divides by zero, augmentation of what is no image. One line, naming the first culprit.
+        ValueError: no samples, shapes that do not fit, labels outside [0, num_outputs) or of one class only, a value
+            that is not finite, a normalisation that divides by zero, augmentation of what is no image, a name of more
+            than one line. One line, naming the first culprit.
     """
+    check_one_line("dataset name", dataset.name)
+    for name in dataset.class_names:
+        check_one_line("class", name)
     where = f"dataset={dataset.name}"
     if dataset.task not in get_args(Task):
         raise ValueError(f"{where}: task is {dataset.task!r}, but must be one of {', '.join(get_args(Task))}")
@@ -34,6 +39,8 @@ def check(dataset: Dataset) -> None:
         raise ValueError(f"{where}: crop_padding is {dataset.crop_padding}, but must be 0 (no crop) or more pixels")
     if dataset.augments and train.dim() != 4:
         raise ValueError(f"{where}: crop_padding and flip are for images [n, H, W, C]; set them to 0 and false")
+    if dataset.task == "classification":
+        _check_more_than_one(f"{where}: train", dataset)
 
 
 def check_finite(where: str, values: Tensor) -> None:
@@ -83,6 +90,16 @@ def _check_classes(where: str, labels: Tensor, num_classes: int) -> None:
         raise ValueError(
             f"{where}.y is {int(labels[sample])} at sample {sample}, but classes are 0 to {num_classes - 1}; "
             "number them so, or correct num_outputs"
+        )
+
+
+def _check_more_than_one(where: str, dataset: Dataset) -> None:
+    first = int(dataset.train.y[0])
+    if bool((dataset.train.y == first).all()):
+        named = f" ('{dataset.class_names[first]}')" if dataset.class_names else ""
+        raise ValueError(
+            f"{where}.y is class {first}{named} in all {len(dataset.train)} samples, so that there is nothing to tell "
+            "apart; classification needs samples of two classes or more"
         )
 
 

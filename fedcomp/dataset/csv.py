@@ -16,6 +16,7 @@ from typing import get_args
 
 import numpy as np
 
+from fedcomp.dataset.classes import classes_of, distinct
 from fedcomp.dataset.contract import Dataset, Task
 from fedcomp.dataset.delimiter import character, detect
 from fedcomp.dataset.tabular import Scaling, tabular_dataset
@@ -37,6 +38,7 @@ def load(
     target_scaling: Scaling = "min_max",
     name: str = "csv",
     delimiter: str = ",",
+    many_classes: bool = False,
 ) -> Dataset:
     """The named columns of `root/path`.
 
@@ -51,9 +53,10 @@ def load(
             test set is the training set.
         name: what the run calls the dataset.
         delimiter: between cells: a character, comma, semicolon, tab, pipe, space, or auto, which looks at the file.
+        many_classes: to classify with more classes than a fifth of the rows, which is else taken for an error.
     Raises:
-        ValueError: a missing file or column, a cell that is no finite number (with its line), or an argument out of
-            range.
+        ValueError: a missing file or column, a cell that is no finite number (with its line), the target among the
+            features, a target that names no classes, or an argument out of range.
     """
     if path is None or target is None:
         missing = "path" if path is None else "target"
@@ -65,10 +68,17 @@ def load(
     table = _Table.read(file, rows, delimiter)
     cells = table.column(target, "target")
     wanted = [column for column in table.columns if column != target] if features is None else _names(features)
+    for feature in wanted:
+        if feature == target or (feature not in table.columns and feature.partition("=")[0].strip() == target):
+            raise ValueError(
+                f"dataset.features has '{feature}', but '{target}' is the target: a model would be told what it is to "
+                "predict; leave it out"
+            )
     class_names: list[str] = []
     if task == "classification":
-        class_names = _classes(cells)
-        values = np.array([class_names.index(cell) for cell in cells], np.float64)
+        class_names = classes_of(target, cells, table.places(target), many_classes)
+        numbers = {cell: number for number, cell in enumerate(class_names)}
+        values = np.array([numbers[cell] for cell in cells], np.float64)
     else:
         values = table.target_numbers(target, cells)
     inputs = np.stack([table.feature(feature) for feature in wanted], axis=1)
@@ -137,6 +147,10 @@ class _Table:
             )
         return self.columns[name]
 
+    def places(self, name: str) -> list[str]:
+        """[n] where each cell of column `name` stands, to open an error with."""
+        return [f"{self.file}, line {line}, column '{name}'" for line in self.lines]
+
     def feature(self, feature: str) -> np.ndarray:
         """[n] numbers of a column, or the indicator of "column=value"."""
         name, equals, value = feature.partition("=")
@@ -145,7 +159,7 @@ class _Table:
         cells = self.column(name.strip(), "features")
         if value.strip() not in cells:
             raise ValueError(
-                f"dataset.features has '{feature}', but column '{name}' holds: {', '.join(_classes(cells)[:8])}"
+                f"dataset.features has '{feature}', but column '{name}' holds: {', '.join(distinct(cells)[:8])}"
             )
         return np.array([cell == value.strip() for cell in cells], np.float64)
 
@@ -190,12 +204,3 @@ def _is_number(cell: str) -> bool:
 def _decimals(cell: str) -> str:
     """A hint for numbers such as 3,14, which are no error of a single cell."""
     return " (decimals need a point, not a comma)" if _is_number(cell.replace(",", ".")) else ""
-
-
-def _classes(cells: Column) -> list[str]:
-    """The distinct values in order: as numbers where all are, else as text."""
-    distinct = sorted(set(cells))
-    try:
-        return sorted(distinct, key=float)
-    except ValueError:
-        return distinct

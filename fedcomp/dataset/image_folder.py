@@ -19,6 +19,7 @@ from PIL import Image, UnidentifiedImageError
 
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.image import image_dataset
+from fedcomp.dataset.links import check_links
 
 GREY = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
 """Pillow's modes of images with one channel, transparency aside."""
@@ -52,7 +53,8 @@ def load(
             1 if all are, else 3.
         name: what the run calls the dataset.
     Raises:
-        ValueError: a missing folder, an image that cannot be read, sizes or classes that differ.
+        ValueError: a missing folder, a link out of it or round in it, an image that cannot be read, sizes or classes
+            that differ.
     """
     if size is not None and (not isinstance(size, int) or size < 1):
         raise ValueError(f"dataset.size is {size!r}, but must be 1 or more pixels a side, or null for no resizing")
@@ -63,6 +65,7 @@ def load(
     if folder is None:
         raise ValueError(f"dataset={name} needs dataset.folder, for instance dataset.folder=flowers")
     base = (Path(root).expanduser() / Path(folder).expanduser()).absolute()
+    check_links(base, (base / train, base / test))
     classes, train_samples, coloured = _read_split(base / train, size, cache)
     test_classes, test_samples, test_coloured = _read_split(base / test, size, cache)
     if classes != test_classes:

@@ -37,6 +37,22 @@ def with_nan(x: torch.Tensor, *place: int) -> torch.Tensor:
     return x
 
 
+@pytest.mark.parametrize(
+    ("dataset", "line"),
+    [
+        (
+            replace(CLASSES, train=replace(CLASSES.train, y=torch.ones(4, dtype=torch.int64)), class_names=("a", "b")),
+            r"dataset=mine: train.y is class 1 \('b'\) in all 4 samples, so that there is nothing to tell apart",
+        ),
+        (replace(CLASSES, class_names=("a", "b\nc")), r"class 'b\\nc' contains '\\n', but must be one line of text"),
+        (replace(CLASSES, name="mine\t2"), r"dataset name 'mine\\t2' contains"),
+    ],
+)
+def test_one_class_and_names_of_several_lines(dataset, line):
+    with pytest.raises(ValueError, match=line):
+        check(dataset)
+
+
 @pytest.mark.parametrize("dataset", [CLASSES, NUMBERS, IMAGES, replace(IMAGES, mean=torch.ones(3), std=torch.ones(3))])
 def test_good_datasets_pass(dataset):
     check(dataset)

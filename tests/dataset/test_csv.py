@@ -56,11 +56,12 @@ def test_z_scores_and_raw(folder):
 
 
 def test_classes_are_the_targets_values_in_order(folder):
-    dataset = load(folder, target="kind", task="classification", features=["age", "bmi"])
+    dataset = load(folder, target="kind", task="classification", features=["age", "bmi"], many_classes=True)
     check(dataset)
     assert dataset.class_names == ("a", "b", "c")
     assert dataset.train.y.tolist() == [1, 0, 2, 0]
-    assert load(folder, target="age", task="classification", features=["bmi"]).class_names == ("20", "30", "40", "60")
+    ages = load(folder, target="age", task="classification", features=["bmi"], many_classes=True)
+    assert ages.class_names == ("20", "30", "40", "60")
 
 
 def test_held_out_rows_and_statistics_of_the_others(folder):
@@ -192,3 +193,36 @@ def test_decimals_with_a_comma_are_named(tmp_path):
     (tmp_path / "table.csv").write_text("age;bmi\n1,5;2,5\n2,5;3,5\n")
     with pytest.raises(ValueError, match=r"'2,5' is no number \(decimals need a point, not a comma\)"):
         load(str(tmp_path), features=["age"], delimiter="auto")
+
+
+def classify(folder, labels, **options):
+    rows = [f"{place},{label}" for place, label in enumerate(labels)]
+    (folder / "labels.csv").write_text("age,kind\n" + "\n".join(rows) + "\n")
+    return load(
+        str(folder), path="labels.csv", target="kind", task="classification", **({"features": ["age"]} | options)
+    )
+
+
+@pytest.mark.parametrize("label", ["", "nan", "NaN", "-nan", "NA", "n/a", "<NA>", "NULL"])
+def test_labels_without_a_value(tmp_path, label):
+    said = r"is empty" if not label else rf"is '{label}', which stands for no value"
+    with pytest.raises(ValueError, match=rf"labels.csv, line 3, column 'kind': the label {said}; repair or drop"):
+        classify(tmp_path, ["a", label, *"ab" * 10])
+
+
+def test_words_that_are_labels(tmp_path):
+    assert classify(tmp_path, ["none", "inf"] * 10).class_names == ("inf", "none")
+
+
+def test_a_quantity_is_not_taken_for_classes(tmp_path):
+    labels = [str(place % 5 / 7) for place in range(20)]
+    with pytest.raises(ValueError, match=r"kind has 5 different values in 20 rows, .*, or dataset.many_classes=true"):
+        classify(tmp_path, labels)
+    assert len(classify(tmp_path, labels, many_classes=True).class_names) == 5
+    assert len(classify(tmp_path, [*labels, *labels[:5]]).class_names) == 5
+
+
+@pytest.mark.parametrize("features", [["age", "kind"], ["age", "kind=a"]])
+def test_the_target_among_the_features(tmp_path, features):
+    with pytest.raises(ValueError, match=r"dataset.features has 'kind.*', but 'kind' is the target: .* leave it out"):
+        classify(tmp_path, "ab" * 10, features=features)

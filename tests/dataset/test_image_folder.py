@@ -141,3 +141,54 @@ def test_grey_images_have_one_channel(tmp_path):
         image_folder.load(folder=str(tmp_path), channels=1)
     with pytest.raises(ValueError, match="dataset.channels is 2, but must be 1, 3, or null"):
         image_folder.load(folder=str(tmp_path), channels=2)
+
+
+@pytest.mark.parametrize(
+    ("link", "to", "line"),
+    [
+        (
+            "train/cat/out",
+            "../../../outside",
+            r"link .*/train/cat/out leads out of .*, to .*/outside: copy what it nam",
+        ),
+        ("train/cat/c.png", "../../../outside/o.png", r"link .*/cat/c.png leads out of"),
+        ("train/cat/round", "..", r"link .*/cat/round leads to .*/train, whose images would be seen twice"),
+        ("train/top", "../..", r"link .*/train/top leads out of"),
+        ("train/fox", "dog", r"link .*/train/fox leads to .*/train/dog, whose images would be seen twice: remove it"),
+        ("test/cat/c.png", "../../train/cat/a.png", r"link .*/test/cat/c.png leads to .*seen twice"),
+        ("train/cat/c.png", "nowhere.png", r"link .*/cat/c.png leads nowhere"),
+        ("train/cat/one", "../../pool/one", r"link .*/one/two/one leads round, to .*/pool/one, which is seen already"),
+    ],
+)
+def test_links_that_lead_out_or_round(folder, link, to, line):
+    base = folder / "images"
+    base.mkdir()
+    for split in ("train", "test"):
+        (folder / split).rename(base / split)
+    write_image(folder / "outside" / "o.png")
+    write_image(base / "pool" / "one" / "p.png")
+    write_image(base / "pool" / "two" / "p.png")
+    (base / "pool" / "one" / "two").symlink_to("../two")
+    (base / "pool" / "two" / "one").symlink_to("../one")
+    (base / link).symlink_to(to)
+    with pytest.raises(ValueError, match=line) as error:
+        image_folder.load(folder=str(base))
+    assert "\n" not in str(error.value)
+
+
+def test_a_test_set_that_is_the_training_set(folder):
+    (folder / "test").rename(folder / "old")
+    (folder / "test").symlink_to("train")
+    with pytest.raises(ValueError, match=r"link .*/test leads to .*/train, whose images would be seen twice"):
+        image_folder.load(folder=str(folder))
+    assert len(image_folder.load(folder=str(folder), test="train").test) == 3
+
+
+def test_links_to_images_of_the_folder_itself(folder):
+    pixels = write_image(folder / "images" / "pool" / "p.png", value=7)
+    for split in ("train", "test"):
+        (folder / split).rename(folder / "images" / split)
+    (folder / "images" / "train" / "dog" / "b.png").symlink_to("../../pool/p.png")
+    (folder / "linked").symlink_to("images")
+    dataset = image_folder.load(folder=str(folder / "linked"))
+    assert torch.equal(dataset.train.x[-1], torch.from_numpy(pixels))
