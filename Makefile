@@ -3,12 +3,15 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
+FLOOR_PYTHON ?= python3.12
+FLOOR := .venv-floor
+CONFORMANCE := tests/conformance tests/algorithm tests/compressor
 
-.PHONY: help setup run test slow check bench clean
+.PHONY: help setup run test slow check processors floor bench clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 setup: $(READY)  ## make .venv with fedcomp and its tools
 
@@ -31,6 +34,19 @@ check: $(READY)  ## lint, format and types
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
+processors: $(READY)  ## the conformance suites under each set of vector instructions that torch knows
+	ATEN_CPU_CAPABILITY=default $(RUN) -m pytest $(CONFORMANCE)
+	ATEN_CPU_CAPABILITY=avx2 $(RUN) -m pytest $(CONFORMANCE)
+	env -u ATEN_CPU_CAPABILITY $(RUN) -m pytest $(CONFORMANCE)
+
+floor: $(FLOOR)/.ready  ## fast tests on the lowest versions that pyproject.toml admits (FLOOR_PYTHON=python3.12)
+	$(FLOOR)/bin/python -m pytest
+
+$(FLOOR)/.ready: pyproject.toml constraints-floor.txt
+	test -x $(FLOOR)/bin/python || $(FLOOR_PYTHON) -m venv $(FLOOR)
+	PIP_CONSTRAINT=constraints-floor.txt $(FLOOR)/bin/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	touch $@
+
 bench: $(READY)  ## speed: rounds against a plain loop over clients, codecs against a plain copy
 	$(RUN) scripts/bench.py $(if $(DEVICE),--device $(DEVICE))
 	$(RUN) scripts/bench_algorithms.py
@@ -38,6 +54,6 @@ bench: $(READY)  ## speed: rounds against a plain loop over clients, codecs agai
 	$(RUN) scripts/bench_mrc.py
 	$(RUN) scripts/bench_repeats.py
 
-clean:  ## remove .venv and caches; outputs/ stays
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+clean:  ## remove .venv, .venv-floor and caches; outputs/ stays
+	rm -rf $(VENV) $(FLOOR) build dist .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
