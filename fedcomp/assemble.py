@@ -52,8 +52,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     Returns:
         the simulation, with everything on `device`, and each client's sample numbers.
     """
-    for name in schema.PARTS:
-        check_part_keys(name, config[name], schema.READ_BESIDE.get(name, ()))
+    check_keys(config)
     key = Key(("run", config.seed))
     dataset: Dataset = build(config.dataset)
     check_dataset(dataset)
@@ -157,6 +156,12 @@ def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
             default, _ = default_choice(group)
             algorithm = str(config.algorithm.get("_target_")).split(".")[-1]
             raise ValueError(f"{algorithm} has no use for {', '.join(given)}: leave {group} at its default, {default}")
+
+
+def check_keys(config: DictConfig) -> None:
+    """Raise ValueError for an option of a part, also of one that this run does not build, that nothing reads."""
+    for name in schema.PARTS:
+        check_part_keys(name, config[name], (VERSION, *schema.READ_BESIDE.get(name, ())))
 
 
 def build(node: Any) -> Any:

@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from fedcomp import schema
-from fedcomp.assemble import assemble, build, build_compressor
+from fedcomp.assemble import assemble, build, build_compressor, check_keys
 from fedcomp.identity import config_hash
 from fedcomp.placement import run_folder
 from fedcomp.tracking.quality import main_metric
@@ -45,6 +45,8 @@ def _compose(*overrides: str):
 def test_every_choice_composes_and_builds(group: str, choice: str) -> None:
     config = _compose(f"{group}={choice}", *NEEDS.get(choice, []))
     OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    schema.check(config)
+    check_keys(config)
     if group == "compressor":
         build_compressor(config.compressor)
         build_compressor(_compose(f"compressor@downlink={choice}").downlink, "downlink")
@@ -65,6 +67,12 @@ def test_a_downlinks_estimator_is_refused_by_its_own_name() -> None:
 def test_every_experiment_composes(choice: str) -> None:
     config = _compose(f"experiment={choice}")
     OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    schema.check(config)
+    check_keys(config)
+    for name in ("client", "server", "participation", "partition"):
+        build(config[name])
+    for name in ("compressor", "downlink"):
+        build_compressor(config[name], name)
 
 
 @pytest.mark.parametrize(("group", "choice"), [pair for pair in CHOICES if pair[0] not in WITHOUT_ROUND])
