@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedcomp import placement
 from fedcomp.placement import IDENTITY, run_folder
@@ -25,6 +26,8 @@ def former(fedcomp, tmp_path) -> Path:
     config.write_text(
         config.read_text().replace("defaults_version: 1\n", "").replace("fedcomp.compressor.", "fedcomp.old.")
     )
+    content = torch.load(folder / "checkpoint.pt", weights_only=True) | {"format": 1, "config_hash": "0123abcd"}
+    torch.save(content, folder / "checkpoint.pt")
     place = folder.parent.with_name("0123abcd")
     folder.parent.rename(place)
     (place / IDENTITY).unlink()

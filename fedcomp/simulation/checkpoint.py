@@ -26,6 +26,8 @@ from fedcomp.tracking.atomic import atomic_path, sync
 
 FORMAT = 2
 """1 had no checksum of its own."""
+FORMER_DIGITS = 8
+"""Digits of the hashes that came with format 1, made in another way: they are not compared."""
 CHECKSUM = b"\nsha256 of all before: %s\n"
 """The last bytes of the file."""
 NUM_CHECKSUM = len(CHECKSUM % bytes(64))
@@ -127,7 +129,8 @@ def load(path: Path, like: Any, config_hash: str) -> Checkpoint:
         raise Damaged(f"checkpoint {path} is damaged ({why}); {REMEDY}") from error
     if version == FORMAT and not summed:
         raise Damaged(f"checkpoint {path} is damaged (its checksum is gone); {REMEDY}")
-    if version not in (1, FORMAT) or found != config_hash:
+    former = version == 1 and len(found) == FORMER_DIGITS
+    if version not in (1, FORMAT) or not (found == config_hash or former):
         raise ValueError(f"checkpoint {path} is of config {found}, format {version}, not {config_hash}; {REMEDY}")
     try:
         return Checkpoint(done, restore(like, tensors), ledger, seconds)

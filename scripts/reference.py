@@ -1,0 +1,137 @@
+#!/usr/bin/env python
+"""Whether a change of the code changes a result: runs of every method, recorded before it and compared after it.
+
+    python scripts/reference.py record before.json      on the old code
+    python scripts/reference.py compare before.json     on the new code: bit for bit, seconds aside
+
+Each case is a run of a few rounds through the command line, on the digits and with a fixed seed. What is kept of it: every
+line of `metrics.jsonl` (and `repetitions.jsonl`), and a checksum of every tensor of its last checkpoint, whatever the
+tensors are called. Both sides must run on the same machine with the same versions: other processors round differently.
+`--only WORD` takes the cases whose names contain it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+CONF = ROOT / "conf"
+COMMON = ("rounds=4", "num_clients=6", "threads=1", "pictures=false", "quiet=true", "seed=1")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0")
+
+MIXED = {
+    "both links lossy": "compressor=topk compressor@downlink=sign compressor.feedback=error downlink.feedback=error",
+    "ragged clients, some absent": "partition=dirichlet participation=bernoulli participation.probability=0.5 server=adam",
+    "uniform participation, momentum": "participation=uniform participation.num_participants=3 server=momentum",
+    "chunks": "chunk_size=2 client.momentum=0.9 client.weight_decay=0.001 partition=shards",
+    "local Adam, schedule": "client=adam client.lr=0.001 client.schedule=cosine client.clip_norm=1.0",
+    "SVRG": "client=svrg participation=bernoulli",
+    "convolutions": "model=lenet5 rounds=2 client.steps=2 num_clients=3",
+    "BatchNorm": "model=cnn4_bn rounds=2 client.steps=2 num_clients=3 compressor=sign",
+    "float64": "dtype=float64 compressor=qsgd",
+    "bf16": "precision=bf16 model=lenet5 rounds=2 client.steps=2 num_clients=3",
+    "real bytes": "wire=packed compressor=topk compressor@downlink=qsgd",
+    "spatial estimator": "compressor=randk compressor.estimator=spatial_avg compressor.fraction=0.2",
+    "a study": "repeats=3 compressor=topk compressor.feedback=error",
+    "a study of a linear regression": "repeats=3 dataset=diabetes model=linear algorithm=fedavg_svrg",
+    "two processes": "device=cpu compressor=topk compressor.feedback=error chunk_size=2",
+    "two processes, masks": "device=cpu algorithm=bicompfl_gr chunk_size=2",
+}
+
+
+def cases() -> dict[str, tuple[str, ...]]:
+    """{name: overrides}: every algorithm, every compressor on the uplink, and how parts go together."""
+    found: dict[str, tuple[str, ...]] = {}
+    for group in ("algorithm", "compressor"):
+        for path in sorted((CONF / group).glob("*.yaml")):
+            found[f"{group}={path.stem}"] = (f"{group}={path.stem}",)
+    return found | {name: tuple(words.split()) for name, words in MIXED.items()}
+
+
+def run(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
+    """One case in a process of its own; what it leaves, or `error` with the last line that it printed."""
+    with tempfile.TemporaryDirectory() as folder:
+        python = TORCHRUN if name.startswith("two processes") else (sys.executable,)
+        command = [*python, "-m", "fedcomp", *COMMON, *overrides, f"output_root={folder}"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1]}
+        (record,) = Path(folder).rglob("metrics.jsonl")
+        kept: dict[str, Any] = {"metrics": _lines(record)}
+        if record.with_name("repetitions.jsonl").exists():
+            kept["repetitions"] = _lines(record.with_name("repetitions.jsonl"))
+        state = torch.load(record.with_name("checkpoint.pt"), map_location="cpu", weights_only=True)["state"]
+        return kept | {"tensors": sorted(_checksum(tensor) for tensor in state.values())}
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def _checksum(tensor: torch.Tensor) -> str:
+    octets = tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+    return f"{tensor.dtype} {list(tensor.shape)} {hashlib.sha256(octets).hexdigest()[:16]}"
+
+
+def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """What is not the same in two results of one case, in words; metrics that were added are no difference."""
+    if "error" in before or "error" in after:
+        both = before.get("error"), after.get("error")
+        return [] if both[0] == both[1] else [f"error was {both[0]}, is {both[1]}"]
+    found = []
+    for file in ("metrics", "repetitions"):
+        old, new = before.get(file, []), after.get(file, [])
+        if len(old) != len(new):
+            found.append(f"{file}: {len(old)} lines, now {len(new)}")
+        for one, other in zip(old, new):
+            for key, value in one.items():
+                if key not in other or other[key] != value:
+                    found.append(f"{file}, round {one['round']}: {key} was {value}, is {other.get(key)}")
+                    break
+    if before["tensors"] != after["tensors"]:
+        num = len(set(before["tensors"]) ^ set(after["tensors"]))
+        found.append(f"checkpoint: {num} tensors differ")
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("record", "compare"))
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--only", default="", help="cases whose names contain this")
+    parser.add_argument("--jobs", type=int, default=2, help="cases at once")
+    given = parser.parse_args()
+    chosen = {name: own for name, own in cases().items() if given.only in name}
+    with ThreadPoolExecutor(given.jobs) as pool:
+        results = dict(zip(chosen, pool.map(run, chosen, chosen.values())))
+    if given.what == "record":
+        given.file.write_text(json.dumps(results, indent=1) + "\n")
+        failed = {name: one["error"] for name, one in results.items() if "error" in one}
+        for name, error in failed.items():
+            print(f"{name}: {error}")
+        print(f"{len(results)} cases, {len(failed)} of them failed, in {given.file}")
+        return int(bool(failed))
+    before = json.loads(given.file.read_text())
+    wrong = 0
+    for name, after in results.items():
+        found = differences(before[name], after) if name in before else ["is new"]
+        wrong += bool(found) and name in before
+        if found:
+            print(f"{name}: {'; '.join(found[:3])}")
+    print(f"{len(results)} cases compared, {wrong} differ")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
