@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import hydra
@@ -31,6 +32,7 @@ from fedcomp.help import help_text
 from fedcomp.launcher.contract import RunFailed
 from fedcomp.launcher.say import say
 from fedcomp.peers import say_once, together
+from fedcomp.quoting import readable
 from fedcomp.sweeper.contract import SweepFailed
 from fedcomp.unread import check_part_keys
 
@@ -102,6 +104,7 @@ def main() -> None:
     except ValueError as error:
         say_once(f"error: {error}")
         raise SystemExit(2) from None
+    given = replace(given, overrides=tuple(map(readable, given.overrides)))
     sys.argv[1:] = given.words
     if given.has("--version"):
         print(f"fedcomp {__version__}")

@@ -14,6 +14,7 @@ from hydra.errors import HydraException, InstantiationException
 from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.experiments import experiments
+from fedcomp.quoting import as_text, unreadable
 
 UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'")
 UNKNOWN_CHOICE = re.compile(
@@ -35,13 +36,19 @@ def one_line(error: Exception, conf: Path, arguments: Sequence[str] = (), own: S
     refusal = _refusal(error)
     if refusal is not None:
         return refusal
+    unread = next((line for line in map(unreadable, arguments) if line is not None), None)
+    if unread is not None:
+        return unread
     text = str(error)
     if "Key 'experiment' not in 'RunConfig'" in text:
         name = text.split("'")[1]
         return f"the keys of {name} are for no part of a run: {name}.yaml must begin with `# @package _global_`"
     if text.startswith("Ambiguous value for argument"):
         given = text.splitlines()[0].removeprefix("Ambiguous value for argument ")
-        return f"{given} has several values: for a grid say -m"
+        option, _, value = given.strip("'").partition("=")
+        quoted = as_text(option, value) if ", " in value else None
+        hint = f"; if it is one text, quote it: {quoted}" if quoted is not None else ""
+        return f"{given} has several values: for a grid say -m{hint}"
     choice = UNKNOWN_CHOICE.search(text)
     if choice:
         wanted, group, options = choice.group(1), choice.group(2), choice.group(3).split()

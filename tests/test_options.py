@@ -86,7 +86,7 @@ def test_a_wrong_option_goes_by_its_own_name(overrides: list[str], line: str) ->
         ("client.lr='0.1'", "client.lr='0.1' is a string, but must be a number: write client.lr=0.1, without quotes"),
         (
             "client.epochs='2'",
-            "client.epochs='2' is a string, but must be a whole number: write client.epochs=2, without quotes",
+            "client.epochs='2' is a string, but must be a whole number, or null: write client.epochs=2, without quotes",
         ),
     ],
 )
