@@ -172,7 +172,7 @@ class Wandb:
             return
         from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
-        for path in Path(self._run.settings.wandb_dir).glob(f"*run-*-{self._run.id}/run-{self._run.id}.wandb"):
+        for path in Path(self._run.settings.wandb_dir).glob(f"*run-*-{self._run.id}*/run-{self._run.id}.wandb"):
             if path.parent != Path(self._run.settings.sync_dir):
                 wandb_log.cut_torn_end(path)
             for data in wandb_log.records(path):

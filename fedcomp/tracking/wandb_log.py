@@ -16,7 +16,12 @@ WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 def records(path: Path) -> Iterator[bytes]:
     """The complete records of the file, as bytes of protobuf; stops where a killed writer stopped."""
-    return (record for _, record in _scan(path.read_bytes()))
+    return (record for _, record in ends(path))
+
+
+def ends(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Where each complete record of the file ends, and the record."""
+    return _scan(path.read_bytes())
 
 
 def cut_torn_end(path: Path) -> None:

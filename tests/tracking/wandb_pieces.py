@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import time
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import wandb
 from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
-from fedcomp.tracking.wandb_log import records
+from fedcomp.tracking.wandb_log import ends, records
 
 
 @dataclass
@@ -76,17 +77,24 @@ def read_piece(path: Path) -> Piece:
 
 
 def pieces(root: Path) -> list[Piece]:
-    """Every piece under a folder, in the order in which they were begun, once the last is complete.
+    """Every piece under a folder, complete and in the order in which they were begun.
 
-    W&B's own process writes the end of a file a moment after `finish` has returned.
+    W&B's own process still writes to a file, and holds the run's id, when `finish` has returned: it is ended first, as
+    it is at the end of a command.
     """
+    wandb.teardown()
     files = [path for path in root.rglob("*.wandb") if not path.parent.is_symlink()]
-    deadline = time.monotonic() + 30
-    while True:
-        found = sorted((read_piece(path) for path in files), key=lambda piece: piece.begun)
-        if not found or found[-1].exit_code is not None or time.monotonic() > deadline:
-            return found
-        time.sleep(0.05)
+    return sorted((read_piece(path) for path in files), key=lambda piece: piece.begun)
+
+
+def tear(piece: Piece, last: int) -> None:
+    """Leave of the file what it holds up to the line of round `last`, and the beginning of the record after it."""
+    for end, data in ends(piece.path):
+        values = {_key(item): item.value_json for item in Record.FromString(data).history.item}
+        if values.get("round") == str(last):
+            os.truncate(piece.path, end + 10)
+            return
+    raise AssertionError(f"{piece.path} has no line of round {last}")
 
 
 def _key(item: Any) -> str:

@@ -27,10 +27,13 @@ def before_round(wanted: int, happens: Callable[[], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def power_cut(wanted: int) -> Iterator[None]:
-    """The run inside dies before round `wanted`."""
+    """The run inside dies before round `wanted`; the command line may say so in a line, or let the error through."""
+    died = []
 
     def cut() -> None:
+        died.append(wanted)
         raise RuntimeError("power cut")
 
-    with before_round(wanted, cut), pytest.raises(RuntimeError, match="power cut"):
+    with before_round(wanted, cut), contextlib.suppress(RuntimeError):
         yield
+    assert died == [wanted]
