@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedcomp import schema
 from fedcomp.compressor import Compressor
@@ -174,7 +174,8 @@ def build(node: Any) -> Any:
     check_kinds(node)
     options = node.copy() if isinstance(node, DictConfig) and VERSION in node else node
     if options is not node:
-        del options[VERSION]
+        with open_dict(options):
+            del options[VERSION]
     try:
         return instantiate(options, _convert_="all")
     except InstantiationException as error:
