@@ -4,9 +4,9 @@
     python scripts/reference.py record before.json      on the old code
     python scripts/reference.py compare before.json     on the new code: bit for bit, seconds aside
 
-Each case is a run of a few rounds through the command line, on the digits and with a fixed seed. What is kept of it: every
-line of `metrics.jsonl` (and `repetitions.jsonl`), and a checksum of every tensor of its last checkpoint, whatever the
-tensors are called. Both sides must run on the same machine with the same versions: other processors round differently.
+Each case is a run of a few rounds through the command line, on the digits and with a fixed seed. What is kept of it:
+every line of `metrics.jsonl` (and `repetitions.jsonl`), and a checksum of every tensor of its last checkpoint, whatever
+the tensors are called. Both sides must run on the same machine with the same versions: other processors round differently.
 `--only WORD` takes the cases whose names contain it.
 """
 
@@ -31,7 +31,7 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2",
 
 MIXED = {
     "both links lossy": "compressor=topk compressor@downlink=sign compressor.feedback=error downlink.feedback=error",
-    "ragged clients, some absent": "partition=dirichlet participation=bernoulli participation.probability=0.5 server=adam",
+    "ragged clients, some absent": "partition=dirichlet participation=bernoulli server=adam",
     "uniform participation, momentum": "participation=uniform participation.num_participants=3 server=momentum",
     "chunks": "chunk_size=2 client.momentum=0.9 client.weight_decay=0.001 partition=shards",
     "local Adam, schedule": "client=adam client.lr=0.001 client.schedule=cosine client.clip_norm=1.0",
