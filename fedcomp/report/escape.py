@@ -15,7 +15,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def one_line(text: str) -> str:
     """The text without line breaks and control characters, blanks in their place."""
-    return "".join(character if character.isprintable() else " " for character in text).strip()
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def markdown(text: str) -> str:

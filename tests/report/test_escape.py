@@ -82,6 +82,12 @@ def test_latex_takes_no_name_for_an_option_or_a_dash(make_run: MakeRun, tmp_path
     assert "% ?? is 日本: lualatex and xelatex can set it, pdflatex cannot\n" in text
 
 
+def test_what_stands_behind_a_bold_number_keeps_its_blank(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("sign", 0, [0.1, 0.9], extra={"bpp/uplink": 1.1, "paper/bpp/uplink": 1.0})
+    make_run("topk", 0, [0.1, 0.8], extra={"bpp/uplink": 2.0})
+    assert r"\textbf{1.10} (1.00)" in latex.to_latex(table.build(group(find([tmp_path]))))
+
+
 def test_line_breaks_in_old_labels_break_no_row(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.9], config={"label": "a\n\nb"})
     built = table.build(group(find([tmp_path])))
