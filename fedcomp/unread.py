@@ -15,8 +15,6 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from fedcomp.identity import VERSION
-
 HYDRAS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 """Keys of a part that Hydra reads."""
 
@@ -43,7 +41,7 @@ def check_part_keys(name: str, part: Any, also: Iterable[str] = ()) -> None:
     """
     if isinstance(part, DictConfig) and "_target_" in part:
         parameters = _parameters(str(part["_target_"]))
-        known = None if parameters is None else [*parameters, *also, VERSION]
+        known = None if parameters is None else [*parameters, *also]
         given = [str(key) for key in part if key not in HYDRAS]
         for key in given:
             if known is not None and key not in known:
