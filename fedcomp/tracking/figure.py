@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import textwrap
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -27,6 +29,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 INK = "#333333"
 GRID = "#E4E4E4"
 DPI = 200
+MISSING_GLYPH = re.compile(r"Glyph (\d+) ")
+_SAID: set[str] = set()
+"""Characters without a font that this process has told of."""
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -122,8 +127,21 @@ def save(figure: Figure, path: Path) -> None:
     from matplotlib import rc_context
 
     metadata = {".pdf": {"CreationDate": None}, ".png": {"Software": None}}.get(path.suffix)
-    with atomic_path(path) as temporary, rc_context({"pdf.fonttype": 42}):  # 42: fonts that conferences accept
+    settings = rc_context({"pdf.fonttype": 42})  # 42: fonts that conferences accept
+    with atomic_path(path) as temporary, settings, warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
         figure.savefig(temporary, format=path.suffix.removeprefix("."), metadata=metadata)
+    missing = set()
+    for one in heard:
+        glyph = MISSING_GLYPH.match(str(one.message))
+        if glyph:
+            missing.add(chr(int(glyph[1])))
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+    if missing - _SAID:
+        _SAID.update(missing)
+        letters = "".join(sorted(missing))
+        print(f"pictures show boxes for {letters}: matplotlib has no font with them", file=sys.stderr, flush=True)
 
 
 def _num_ticks(low: float, high: float, per_decade: tuple[float, ...]) -> int:
