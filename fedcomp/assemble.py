@@ -92,7 +92,6 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     check_participation(algorithm, participation, config)
     check_samples(algorithm, dataset, config)
     expected = int(participation.inclusion(config.num_clients).sum().ceil())
-    check_memory(algorithm, model, dataset, config.num_clients, expected, device, config.repeats)
     if config.dtype is schema.Dtype.float64 and config.precision is not schema.Precision.fp32:
         raise ValueError(f"dtype=float64 contradicts precision={config.precision.name}: take precision=fp32")
     if config.dtype is schema.Dtype.float64 and isinstance(model, Measured):
@@ -100,20 +99,25 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     most_samples = getattr(getattr(algorithm, "client", None), "most_samples", config.client.batch_size)
     batch_size = getattr(algorithm, "batch_size", most_samples)
     at_once = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size)
-    dataset, shards = dataset.to(device), Shards.of(parts, device)
     simulation = Simulation(
         algorithm=algorithm,
         dataset=dataset,
-        shards=shards,
+        shards=Shards.of(parts, torch.device("cpu")),
         model=model,
         participation=participation,
         key=key,
         rounds=config.rounds,
         chunk_size=at_once,
         link=WireLink if config.wire is schema.Wire.packed else Link,
-        device=device,
         workers=Workers(1 if device.type == "cuda" else config.threads or num_cores()),
         dtype=getattr(torch, config.dtype.name),
+    )
+    check_memory(simulation, expected, batch_size, device, config.repeats)
+    simulation = replace(
+        simulation,
+        dataset=dataset.to(device),
+        shards=Shards.of(parts, device),
+        device=device,
         recorder=Recorder(CudaGraphs(device)) if config.cuda_graphs and can_capture(device) else None,
     )
     check_growth(simulation)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedcomp.free_memory import free_bytes
 from fedcomp.keys import Key
 from fedcomp.model.contract import Learnt, Measured
 from fedcomp.model.flat import Flat, Make, draw, reset
@@ -62,6 +63,8 @@ def build(
         name = getattr(getattr(factory, "func", factory), "__name__", type(factory).__name__)
         given = {"input_shape": tuple(input_shape), "num_outputs": num_outputs, "task": task, "train": train}
         make = functools.partial(factory, **_named(factory, given))
+        if "train" not in make.keywords:  # what is made of the training data cannot be made without it
+            _check_size(make, name)
     module = draw(make, key)
     if isinstance(module, Measured):
         if precision == "bf16":
@@ -90,6 +93,25 @@ def _named(factory: Factory, given: dict[str, object]) -> dict[str, object]:
     except ValueError:  # a builtin without a signature
         return {}
     return {name: value for name, value in given.items() if name in accepted and name not in bound}
+
+
+def _check_size(make: Make, name: str) -> None:
+    """ValueError if the module's parameters and one copy do not fit into memory; told without allocating them.
+
+    A factory that cannot be called without allocating, such as one that loads weights, is not checked.
+    """
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            module = make()
+        sizes = [tensor.numel() * tensor.element_size() for tensor in module.parameters()]
+    except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError, OSError):
+        return
+    needed, free = 2 * sum(sizes), free_bytes(torch.device("cpu"))
+    if needed > free:
+        raise ValueError(
+            f"model {name} needs {needed / 2**30:,.1f} GiB for its parameters and a copy, but {free / 2**30:.1f} GiB "
+            "are free: take a smaller model"
+        )
 
 
 def _check_shapes(module: nn.Module, name: str, input_shape: tuple[int, ...], num_outputs: int) -> None:

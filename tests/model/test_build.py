@@ -258,3 +258,10 @@ def test_a_module_that_draws_nothing_is_taken_with_its_statistics(kind):
     model = made(FIXED[kind], DIGITS)
     assert isinstance(model, Functional)
     assert all(float(buffer.sum()) in (0.0, 10.0) for buffer in model.module.buffers())
+
+
+def test_a_model_that_fits_no_memory_is_one_line_before_it_is_made() -> None:
+    with pytest.raises(
+        ValueError, match=r"^model mlp needs 7,45\d\.\d GiB for its parameters .*: take a smaller model$"
+    ):
+        build(functools.partial(mlp, hidden=[1_000_000, 1_000_000]), Key(), (64,), 10, "classification")

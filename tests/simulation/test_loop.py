@@ -178,6 +178,4 @@ def test_state_bytes_are_counted_without_allocating() -> None:
     parts = state_bytes(algorithm, sim.model, 10**9)
     assert parts["uplink.sender"] == 4 * 10**9 * sim.model.dim
     assert parts["theta"] == 4 * sim.model.dim
-    with pytest.raises(ValueError, match=r"the run needs about .* GiB on cpu .*most of it uplink.sender"):
-        check_memory(algorithm, sim.model, sim.dataset, 10**9, 3, torch.device("cpu"))
-    check_memory(algorithm, sim.model, sim.dataset, 10, 3, torch.device("cpu"))
+    assert check_memory(sim, 3, 4, torch.device("cpu")) is None

@@ -1,0 +1,55 @@
+"""The most memory that a run takes, beside what the check before it says.
+
+    python scripts/bench_memory.py num_clients=10000 dataset=mnist model=lenet5 compressor=topk ...
+
+makes the run that `fedcomp` with the same words makes, in this process, and prints one line of JSON, in GiB: `state`,
+`needed` (what the check says, beside what the process held before), `before` and `peak` (of the resident set, as Linux
+counts it), `ratio` (needed + before to peak).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import fedcomp.assemble
+from fedcomp.cli import main
+from fedcomp.simulation.loop import Simulation
+from fedcomp.simulation.memory import GIB, needed
+
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def resident(field: str) -> float:
+    """VmRSS or VmHWM in GiB."""
+    (line,) = [line for line in STATUS.read_text().splitlines() if line.startswith(f"{field}:")]
+    return int(line.split()[1]) * 1024 / GIB
+
+
+def measure() -> dict[str, float]:
+    """Run what the command line says."""
+    found: dict[str, float] = {}
+    check = fedcomp.assemble.check_memory
+
+    def noted(simulation: Simulation, *options: Any) -> Any:
+        need = needed(simulation, *options)
+        found.update(state=need.state / GIB, needed=need.total / GIB, before=resident("VmRSS"))
+        RESET.write_text("5")  # the peak so far is forgotten
+        return check(simulation, *options)
+
+    fedcomp.assemble.check_memory = noted
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+    found["peak"] = resident("VmHWM")
+    found["ratio"] = (found["needed"] + found["before"]) / found["peak"]
+    return {name: round(value, 3) for name, value in found.items()}
+
+
+if __name__ == "__main__":
+    sys.argv[1:1] = ["quiet=true", "pictures=false"]
+    print(json.dumps(measure()))
