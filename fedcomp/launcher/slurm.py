@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcomp.launcher.contract import Here, Outcome, Run, outcome
+from fedcomp.launcher.jobs import note_jobs
 from fedcomp.launcher.process import Children, python_path
 from fedcomp.launcher.say import Tally, say
 
@@ -83,6 +84,7 @@ class Slurm:
         packs = [runs[start : start + self.runs_per_gpu] for start in range(0, len(runs), self.runs_per_gpu)]
         arrays = [packs[start : start + MAX_ARRAY] for start in range(0, len(packs), MAX_ARRAY)]
         jobs = [job for array in arrays for job in self._submit(array, grid)]
+        note_jobs(grid, {run.folder: str(job.job_id) for job, pack in zip(jobs, packs) for run in pack})
         ids = " ".join(dict.fromkeys(job.job_id.split("_")[0] for job in jobs))
         say(f"{len(runs)} runs as {len(jobs)} jobs of Slurm, {ids}; their logs are in {grid}")
         tally = Tally(len(runs))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedcomp.leave import STATUS, by_exception
-from fedcomp.status.runs import RunState, find
+from fedcomp.status.runs import GOING, RunState, look
 from fedcomp.status.table import render
 
 PLAIN_WIDTH = 200
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         nargs="?",
         const=WATCH_SECONDS,
         metavar="SECONDS",
-        help="again every SECONDS (5), until none runs",
+        help="again every SECONDS (5), until none runs, waits or is requeued",
     )
     arguments = parser.parse_intermixed_args(_with_seconds(sys.argv[1:] if argv is None else argv))
     by_exception()
@@ -61,10 +61,10 @@ def _with_seconds(words: Sequence[str]) -> list[str]:
 def _show(root: Path) -> list[RunState]:
     from rich.console import Console
 
-    runs, bars = find(root), sys.stdout.isatty()
+    found, bars = look(root), sys.stdout.isatty()
     console = Console(highlight=False, soft_wrap=not bars, width=None if bars else PLAIN_WIDTH)
-    console.print(render(runs, bars))
-    return runs
+    console.print(render(found, bars))
+    return found.runs
 
 
 def _watch(root: Path, seconds: float) -> list[RunState]:
@@ -77,15 +77,15 @@ def _watch(root: Path, seconds: float) -> list[RunState]:
         return runs
     with Live(console=Console(highlight=False), auto_refresh=False, vertical_overflow="visible") as live:
         while True:
-            runs = find(root)
-            live.update(render(runs, bars=True), refresh=True)
-            if not _going(runs):
-                return runs
+            found = look(root)
+            live.update(render(found, bars=True), refresh=True)
+            if not _going(found.runs):
+                return found.runs
             time.sleep(seconds)
 
 
 def _going(runs: Sequence[RunState]) -> bool:
-    return any(run.state in ("running", "not started") for run in runs)
+    return any(run.state in GOING for run in runs)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,34 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from fedcomp.launcher.contract import MANIFEST
+from fedcomp.launcher.jobs import noted_jobs
 from fedcomp.run_folder import CONFIG, held
+from fedcomp.status import slurm
+from fedcomp.status.slurm import Job
 from fedcomp.tracking import record, status
+from fedcomp.tracking.provenance import read_provenance
 
-State = Literal["done", "running", "failed", "killed", "interrupted", "not started"]
+State = Literal[
+    "done",
+    "running",
+    "requeued",
+    "waiting",
+    "not started",
+    "interrupted",
+    "preempted",
+    "cancelled",
+    "killed",
+    "failed",
+]
+"""In the order that they are listed in."""
+
+GOING = ("running", "requeued", "waiting", "not started")
+"""States that something is still to come after, without anybody's doing."""
 
 ACCURACY = re.compile(rb'"test/accuracy": ([-+.\deE]+)')
 RESUME = "the same command goes on"
@@ -30,7 +49,9 @@ class RunState:
     Attributes:
         folder: where it lies. seed: of its name `seed=<n>`.
         config: resolved; empty before the run has begun. overrides: what a grid gave it, in one line.
-        state: `killed` is a run that says it is running while no process holds its folder.
+        state: `killed` is a run that says it is running while no process holds its folder. As Slurm says: `waiting`
+            has a job and has not begun; `requeued` has begun and goes on when its job runs again; `preempted` and
+            `cancelled` were ended so and do not go on by themselves.
         round: rounds completed, of `rounds` (0: not known yet).
         best: the best test accuracy so far, a fraction; None if there is none.
         seconds_left: at the mean speed so far; None unless it is running and that is known.
@@ -49,7 +70,20 @@ class RunState:
     error: str | None = None
 
 
+@dataclass(frozen=True)
+class Found:
+    """The runs under a folder. `problem`: one line, if Slurm is there and did not answer."""
+
+    runs: list[RunState]
+    problem: str | None = None
+
+
 def find(root: Path) -> list[RunState]:
+    """The runs of `look`."""
+    return look(root).runs
+
+
+def look(root: Path) -> Found:
     """Every run under `root`, in the order of the paths; runs that a grid lists and that have not begun come last.
 
     Raises:
@@ -69,13 +103,15 @@ def find(root: Path) -> list[RunState]:
     configs: dict[Path, dict[str, Any]] = {}
     found = [_read(folder, configs) for folder in folders]
     known = {folder.resolve() for folder in folders}
-    for listed, words in _listed(manifests):
+    for listed, words, config in _listed(manifests):
+        if config is not None:
+            configs.setdefault(listed.parent, config)
         if listed not in known:
             begun = (listed / status.FILE).exists()  # where `root` is a grid's own folder
-            found.append(_read(listed, configs) if begun else _waiting(listed, words))
+            found.append(_read(listed, configs) if begun else _waiting(listed, words, configs))
     if not found:
         raise ValueError(f"no run found under {root}: a run is a folder that holds {status.FILE}")
-    return found
+    return _with_jobs(found, manifests)
 
 
 def _read(folder: Path, configs: dict[Path, dict[str, Any]]) -> RunState:
@@ -101,12 +137,73 @@ def _read(folder: Path, configs: dict[Path, dict[str, Any]]) -> RunState:
     return RunState(folder, _seed(folder), config, "", state, round_, rounds, best, left, error)
 
 
-def _waiting(folder: Path, overrides: str) -> RunState:
-    return RunState(folder, _seed(folder), {}, overrides, "not started")
+def _waiting(folder: Path, overrides: str, configs: dict[Path, dict[str, Any]]) -> RunState:
+    config = configs.get(folder.parent, {})
+    return RunState(folder, _seed(folder), config, overrides, "not started", rounds=int(config.get("rounds", 0)))
 
 
-def _listed(grids: Iterable[Path]) -> Iterator[tuple[Path, str]]:
-    """Runs that grids list, each folder once; a half-written last line is passed over."""
+def _with_jobs(runs: list[RunState], grids: Iterable[Path]) -> Found:
+    """The same runs; those that have not ended as Slurm says, where there is a Slurm."""
+    submitted: dict[Path, list[str]] = {}
+    for grid in grids:
+        for folder, job in noted_jobs(grid):
+            submitted.setdefault(folder, []).append(job)
+    names = {run.folder: _jobs(run, submitted) for run in runs if run.state != "done"}
+    answer = slurm.ask(name for own in names.values() for name in own)
+    of = {folder: [answer.jobs[name] for name in own if name in answer.jobs] for folder, own in names.items()}
+    return Found([judged(run, of.get(run.folder, [])) for run in runs], answer.problem)
+
+
+def _jobs(run: RunState, submitted: dict[Path, list[str]]) -> list[str]:
+    """A run's jobs, the last one last: those that a grid gave it, and the one that its last session ran in."""
+    own = submitted.get(run.folder.resolve(), [])
+    if run.state == "not started" or own:
+        return own
+    try:
+        kept = read_provenance(run.folder)
+    except ValueError:
+        return []  # the run itself will say so
+    job = kept.sessions[-1].job if kept is not None and kept.sessions else None
+    return [job] if job is not None else []
+
+
+def judged(run: RunState, jobs: list[Job]) -> RunState:
+    """What a run that has not ended is, as its own files say (`run`) and as Slurm says of its jobs."""
+    if run.state == "done" or not jobs:
+        return run
+    job = next((one for one in jobs if one.pending or one.active), jobs[-1])
+    begun = run.state != "not started"
+    if job.pending:
+        return replace(run, state="requeued" if begun else "waiting", error=None)
+    if job.active:
+        if not begun:
+            return replace(run, state="waiting")
+        leaving = run.state == "interrupted"  # or about to go on
+        again = run.state == "killed" and job.start is not None and job.start.timestamp() > _last_word(run.folder)
+        return replace(run, state="requeued", error=None) if leaving or again else run
+    if run.state in ("failed", "running"):
+        return run
+    where = f" after round {run.round}" if begun else ""
+    if job.state in ("PREEMPTED", "CANCELLED"):
+        ended: State = "preempted" if job.state == "PREEMPTED" else "cancelled"
+        return replace(run, state=ended, error=f"job {job.name} was {ended}{where}; {RESUME}")
+    if run.state == "interrupted" or (begun and job.state == "COMPLETED"):  # whose other runs went on
+        return run
+    return replace(run, state="killed", error=f"job {job.name} ended{where or ' before it'}: {job.state}; {RESUME}")
+
+
+def _last_word(folder: Path) -> float:
+    try:
+        return (folder / status.FILE).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _listed(grids: Iterable[Path]) -> Iterator[tuple[Path, str, dict[str, Any] | None]]:
+    """(folder, overrides, config) of runs that grids list, each folder once; a half-written last line is passed over.
+
+    A grid gives the config of the first run of each method; None with the others, and in a grid of an earlier fedcomp.
+    """
     seen = set()
     for grid in grids:
         for raw in (grid / MANIFEST).read_bytes().split(b"\n")[:-1]:
@@ -114,7 +211,7 @@ def _listed(grids: Iterable[Path]) -> Iterator[tuple[Path, str]]:
             folder = (grid / line["folder"]).resolve()
             if folder not in seen:
                 seen.add(folder)
-                yield folder, " ".join(line["overrides"])
+                yield folder, " ".join(line["overrides"]), line.get("config")
 
 
 def _config(folder: Path, configs: dict[Path, dict[str, Any]]) -> dict[str, Any]:

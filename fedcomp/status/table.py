@@ -6,17 +6,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from fedcomp.report.group import name, place, results, settings
-from fedcomp.status.runs import RunState, State
+from fedcomp.status.runs import GOING, Found, RunState, State
 from fedcomp.tracking import units
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-ORDER: tuple[State, ...] = ("done", "running", "not started", "interrupted", "killed", "failed")
-STYLES = {"done": "green", "running": "cyan", "failed": "red", "killed": "red", "interrupted": "yellow"}
+ORDER: tuple[State, ...] = get_args(State)
+STYLES = {"done": "green", "running": "cyan", "failed": "red", "killed": "red"}
+STYLES |= dict.fromkeys(("interrupted", "preempted", "cancelled"), "yellow")
 BAR = 20
 
 
@@ -80,13 +81,13 @@ def counts(runs: Sequence[RunState]) -> str:
 
 
 def troubles(runs: Sequence[RunState]) -> Iterator[str]:
-    """One line for each run that failed, was killed or interrupted: where, and its last word."""
+    """One line for each run that has ended too early: where, and its last word."""
     for run in runs:
-        if run.state in ("failed", "killed", "interrupted"):
+        if run.state != "done" and run.state not in GOING:
             yield f"{run.state}: {run.folder}: {run.error or 'no word'}"
 
 
-def render(runs: Sequence[RunState], bars: bool) -> RenderableType:
+def render(found: Found, bars: bool) -> RenderableType:
     """Everything, for a terminal; `bars`: progress as a bar beside the numbers."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
@@ -94,6 +95,7 @@ def render(runs: Sequence[RunState], bars: bool) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
+    runs = found.runs
     table, listed = Table(box=SIMPLE_HEAD), rows(runs)
     settled = any(row.setting for row in listed)
     for title in (*(["setting"] if settled else []), "method", "seeds", "state", "progress", "best (%)", "left"):
@@ -111,7 +113,7 @@ def render(runs: Sequence[RunState], bars: bool) -> RenderableType:
             "–" if best is None else units.percent(best),
             "" if left is None else units.duration(left),
         )
-    lines = [Text(line) for line in troubles(runs)]
+    lines = [Text(line) for line in [*troubles(runs), *([found.problem] if found.problem else [])]]
     return Group(Text(counts(runs), style="bold"), table, *lines)
 
 

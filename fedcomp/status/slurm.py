@@ -1,0 +1,101 @@
+"""What Slurm says of jobs, where there is one: one `squeue` for all, one `sacct` for those that it has forgotten."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+SECONDS = 10.0
+"""How long each of the two may take."""
+
+PENDING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
+ACTIVE = frozenset(
+    {"RUNNING", "CONFIGURING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED"}
+)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job, or one task of an array.
+
+    Attributes:
+        name: `123` or `123_4`. state: Slurm's word. start: when it began, this time if it was requeued; None: not yet.
+    """
+
+    name: str
+    state: str
+    start: datetime | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether it waits for its turn."""
+        return self.state in PENDING
+
+    @property
+    def active(self) -> bool:
+        """Whether it has a machine."""
+        return self.state in ACTIVE
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is known of the jobs asked for.
+
+    Attributes:
+        jobs: by name. problem: one line, if Slurm is there and does not answer.
+    """
+
+    jobs: dict[str, Job] = field(default_factory=dict)
+    problem: str | None = None
+
+
+def ask(names: Iterable[str]) -> Answer:
+    """The state of these jobs; nothing where there is no Slurm. Never raises, and returns after a time limit."""
+    wanted = sorted(set(names))
+    if not wanted or shutil.which("squeue") is None:
+        return Answer()
+    ids = ",".join(sorted({name.partition("_")[0] for name in wanted}))
+    code, said = _run("squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%S", f"--jobs={ids}")
+    if code and "Invalid job id" not in said:  # which it says if it has forgotten all of them
+        return Answer(problem=f"Slurm does not answer, so jobs may wait unseen: squeue: {_last(said)}")
+    jobs = _parse(said)
+    if any(name not in jobs for name in wanted) and shutil.which("sacct") is not None:
+        fields = "--format=JobID,State,Start"
+        code, said = _run("sacct", "--allocations", "--noheader", "--parsable2", "--array", fields, f"--jobs={ids}")
+        if code == 0:  # else there is no accounting: what the runs' own files say stands
+            jobs = _parse(said) | jobs
+    return Answer({name: jobs[name] for name in wanted if name in jobs})
+
+
+def _run(*command: str) -> tuple[int, str]:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return 1, f"no answer in {SECONDS:g} s"
+    except OSError as error:
+        return 1, str(error.strerror)
+    return done.returncode, done.stdout if done.returncode == 0 else f"{done.stdout}{done.stderr}"
+
+
+def _last(said: str) -> str:
+    return next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "no word")
+
+
+def _parse(said: str) -> dict[str, Job]:
+    """Lines of `name|state|start`; of a job that has several, the last counts."""
+    jobs = {}
+    for line in said.splitlines():
+        words = line.strip().split("|")
+        if len(words) == 3 and words[1]:
+            jobs[words[0]] = Job(words[0], words[1].split()[0].rstrip("+"), _time(words[2]))  # CANCELLED by 1000
+    return jobs
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:  # N/A, Unknown, None
+        return None
