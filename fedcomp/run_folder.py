@@ -18,6 +18,7 @@ WITHOUT_EFFECT = frozenset(
         "seed",
         "output_root",
         "overwrite",
+        "accept_changes",
         "checkpoint_every",
         "threads",
         "pictures",

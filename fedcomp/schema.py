@@ -68,6 +68,7 @@ class RunConfig:
     normalisation: Normalisation = Normalisation.dense
     output_root: str = "outputs"
     overwrite: bool = False
+    accept_changes: bool = False
     checkpoint_every: int | None = None
     pictures: bool = True
     vars: dict[str, Any] = field(default_factory=dict)

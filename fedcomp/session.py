@@ -51,6 +51,7 @@ class Session:
         checkpoint_every: rounds between checkpoints; None: one every 30 seconds, and at the end.
         pictures: whether the curve is drawn. peers: the processes that make the run.
         readings: how an evaluation's values come to the host; late ones let the next round be launched first.
+        started: is told the number of rounds that were complete at the start.
     """
 
     simulation: Rounds
@@ -62,6 +63,7 @@ class Session:
     pictures: bool = True
     peers: Peers = field(default_factory=Alone)
     readings: Readings = field(default_factory=AtOnce)
+    started: Callable[[int], object] = round
 
     @property
     def folder(self) -> Path:
@@ -84,6 +86,7 @@ class Session:
             start, repetitions = self.peers.start(self._resume()), Repetitions(self.folder)
             for file in (record, repetitions):
                 file.truncate_after(start.round if start.round else -1)
+            self.started(start.round)
             self.tracker.start(self.info)
             tracked = True
             with StopRequest() as stop, self.progress:

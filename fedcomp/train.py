@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -22,9 +23,10 @@ from fedcomp.leave import by_exception
 from fedcomp.located import first_line, is_in_code, located
 from fedcomp.model.precision import set_tf32
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
-from fedcomp.peers import Alone, Peers
+from fedcomp.peers import Alone, Peers, launched
 from fedcomp.placement import adopt_former, claim, run_folder
-from fedcomp.run_folder import CONFIG, LOG, PARTITION, clear, owned
+from fedcomp.provenance.check import Begun, Finished, Inputs, begin, inputs
+from fedcomp.run_folder import CHECKPOINT, CONFIG, LOG, PARTITION, clear, owned
 from fedcomp.schema import plain_config
 from fedcomp.session import Session
 from fedcomp.simulation.determinism import set_determinism
@@ -39,6 +41,7 @@ from fedcomp.tracking.finished import finished
 from fedcomp.tracking.jsonl import Jsonl
 from fedcomp.tracking.partition_plot import plot_partition
 from fedcomp.tracking.progress import Progress, describe
+from fedcomp.tracking.provenance import differences
 from fedcomp.tracking.record import Line
 from fedcomp.tracking.status import State, Status, read_status, write_status
 
@@ -72,9 +75,13 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
         if config.overwrite:
             clear(folder)
         done = finished(folder, config.rounds, config.eval_every, config.repeats)
+        if done is not None:
+            remark = Finished(lambda _: build(config.dataset)).check(folder, plain)
         if peers.told(done is not None):
             assert done is not None
             _rename(folder / CONFIG, plain)
+            if remark is not None:
+                progress.note(remark)
             progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
             progress.note(f"record {'and pictures ' if config.pictures else ''}in {folder}")
             return done
@@ -83,7 +90,10 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
         with located(folder / LOG), _log_file(folder), _told(folder):
             with peers.by_turns():
                 simulation, parts = assemble(config, device)
+            found = inputs(plain, lambda: simulation.dataset)
+            peers.told(found)
             simulation = peers.share(simulation, config.chunk_size, config.threads)
+            begun = _begin(folder, plain, found, simulation)
             simulation, plan = _planned(simulation, config, folder, peers)
             rounds = repeated(simulation, config)
             counts = _label_counts(simulation.dataset, parts)
@@ -97,8 +107,10 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
             config.repeats == 1 and isinstance(peers, Alone),
         )
         readings = readings_of(device) if by_itself else AtOnce()
-        session = Session(rounds, info, tracker, progress, *often, config.pictures, peers, readings)
-        with located(folder / LOG), _log_file(folder):
+        session = Session(rounds, info, tracker, progress, *often, config.pictures, peers, readings, begun.start)
+        with located(folder / LOG), _log_file(folder), begun:
+            for line in begun.notes:
+                note(line)
             log.info("run %s on %s, %d parameters", folder, device, simulation.model.dim)
             if counts.shape[1] > 1:
                 log.info(entropy_in_words(counts))
@@ -121,6 +133,7 @@ def _follow(config: DictConfig, plain: dict[str, Any], device: torch.device, pee
     _settle(device, config.precision.name, config.deterministic)
     with peers.by_turns():
         simulation, _ = assemble(config, device)
+    _same(inputs(plain, lambda: simulation.dataset), peers.told(None))
     simulation = peers.share(simulation, config.chunk_size, config.threads)
     folder = run_folder(plain)
     simulation, _ = _planned(simulation, config, folder, peers)
@@ -150,6 +163,23 @@ def _planned(simulation: Simulation, config: DictConfig, folder: Path, peers: Pe
         plan = planned(simulation, config.plan, *options)
     plan = peers.told(plan)
     return (simulation if plan is None else plan.applied_to(simulation)), plan
+
+
+def _begin(folder: Path, plain: dict[str, Any], found: Inputs, simulation: Simulation) -> Begun:
+    """The session's own part of `provenance.json`. Raises ValueError: data or code are not what the run began with."""
+    place = launched()
+    counts = {"threads": simulation.workers.num, "processes": place.size if place is not None else 1}
+    resumes = any(folder.glob(f"{Path(CHECKPOINT).stem}*"))  # or the one before
+    return begin(folder, plain, found, resumes, simulation.device, **counts)
+
+
+def _same(mine: Inputs, leaders: Inputs) -> None:
+    """Raise ValueError unless this process reads what process 0 reads, which may be on another machine."""
+    for what, own, its in (("data", mine.data, leaders.data), ("code", mine.code, leaders.code)):
+        for difference in differences(its, own):
+            raise ValueError(
+                f"{what} on {socket.gethostname()} are not those of process 0: {difference}; give all machines the same"
+            )
 
 
 @contextlib.contextmanager

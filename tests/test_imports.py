@@ -21,6 +21,7 @@ ALLOWED = {
     "sweeper": {"objective", "run_folder"},
     "launcher": {"tracking", "assemble", "simulation", "stop"},
     "status": {"tracking", "run_folder", "report", "launcher", "leave"},
+    "provenance": {"tracking", "run_folder", "dataset", "__version__"},
     "server": CORE,
     "client": CORE | {"model"},
     "compressor": CORE | {"wire"},

@@ -6,12 +6,13 @@ A. Krizhevsky, "Learning multiple layers of features from tiny images", 2009.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.dataset.fetch import fetch
+from fedcomp.dataset.fetch import below, fetch
 from fedcomp.dataset.image import image_dataset
 
 
@@ -50,3 +51,9 @@ def load(
 def colour(split: Any) -> Samples:
     """torchvision's [n, H, W, C] images, and their labels."""
     return Samples(torch.from_numpy(split.data.copy()), torch.tensor(split.targets, dtype=torch.int64))
+
+
+def data_files(root: str, **_: object) -> list[Path]:
+    """What `load` reads."""
+    batches = [f"data_batch_{number}" for number in range(1, 6)]
+    return below(root, *(f"cifar-10-batches-py/{name}" for name in [*batches, "test_batch", "batches.meta"]))

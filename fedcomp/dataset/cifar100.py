@@ -6,10 +6,11 @@ A. Krizhevsky, "Learning multiple layers of features from tiny images", 2009.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from fedcomp.dataset.cifar10 import colour
 from fedcomp.dataset.contract import Dataset
-from fedcomp.dataset.fetch import fetch
+from fedcomp.dataset.fetch import below, fetch
 from fedcomp.dataset.image import image_dataset
 
 
@@ -41,3 +42,8 @@ def load(
         lambda folder, may: (CIFAR100(folder, True, download=may), CIFAR100(folder, False, download=may)),
     )
     return image_dataset("cifar100", colour(train), colour(test), train.classes, mean, std, crop_padding, flip)
+
+
+def data_files(root: str, **_: object) -> list[Path]:
+    """What `load` reads."""
+    return below(root, *(f"cifar-100-python/{name}" for name in ("train", "test", "meta")))

@@ -64,7 +64,7 @@ def load(
         raise ValueError(f"dataset={name} needs dataset.{missing}, for instance dataset.{missing}={example}")
     if task not in get_args(Task):
         raise ValueError(f"dataset.task is {task!r}, but must be one of {', '.join(get_args(Task))}")
-    file = (Path(root).expanduser() / Path(path).expanduser()).absolute()
+    file = _file(path, root)
     table = _Table.read(file, rows, delimiter)
     cells = table.column(target, "target")
     wanted = [column for column in table.columns if column != target] if features is None else _names(features)
@@ -85,6 +85,15 @@ def load(
     return tabular_dataset(
         name, inputs, values, wanted, task, class_names, test_fraction, split_seed, scaling, target_scaling
     )
+
+
+def data_files(path: str | None, root: str = ".", **_: object) -> list[Path]:
+    """What `load` reads."""
+    return [] if path is None else [_file(path, root)]
+
+
+def _file(path: str, root: str) -> Path:
+    return (Path(root).expanduser() / Path(path).expanduser()).absolute()
 
 
 def _names(features: Sequence[str]) -> list[str]:

@@ -5,8 +5,10 @@ B. Efron, T. Hastie, I. Johnstone, R. Tibshirani, "Least angle regression", Anna
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fedcomp.dataset.contract import Dataset
-from fedcomp.dataset.sklearn_files import read_table
+from fedcomp.dataset.sklearn_files import read_table, table_file
 from fedcomp.dataset.tabular import Scaling, tabular_dataset
 
 FEATURES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
@@ -38,3 +40,8 @@ def load(
         scaling,
         target_scaling,
     )
+
+
+def data_files(**_: object) -> list[Path]:
+    """What `load` reads."""
+    return [table_file("diabetes_data_raw.csv.gz"), table_file("diabetes_target.csv.gz")]

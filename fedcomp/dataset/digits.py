@@ -6,12 +6,13 @@ samples to train on and the remaining 197 to test with. That paper does not say 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import torch
 
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.dataset.sklearn_files import read_table
+from fedcomp.dataset.sklearn_files import read_table, table_file
 from fedcomp.keys import Key
 from fedcomp.numeric import check_seed
 
@@ -50,3 +51,8 @@ def load(num_train: int = 1600, split_seed: int = 0, pixels: Literal["unit", "ra
         std=torch.tensor([MAX_PIXEL if pixels == "unit" else 1.0]),
         class_names=tuple(str(digit) for digit in range(NUM_CLASSES)),
     )
+
+
+def data_files(**_: object) -> list[Path]:
+    """What `load` reads."""
+    return [table_file("digits.csv.gz")]

@@ -7,9 +7,10 @@ normalises test images by the test set's own statistics (0.2868, 0.3524); here b
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from fedcomp.dataset.contract import Dataset
-from fedcomp.dataset.fetch import fetch
+from fedcomp.dataset.fetch import below, fetch
 from fedcomp.dataset.image import image_dataset
 from fedcomp.dataset.mnist import grey
 
@@ -42,3 +43,9 @@ def load(
         lambda folder, may: (FashionMNIST(folder, True, download=may), FashionMNIST(folder, False, download=may)),
     )
     return image_dataset("fashion_mnist", grey(train), grey(test), train.classes, mean, std, crop_padding, flip)
+
+
+def data_files(root: str, **_: object) -> list[Path]:
+    """What `load` reads."""
+    splits = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    return below(root, *(f"FashionMNIST/raw/{split}-ubyte" for split in splits))

@@ -48,6 +48,11 @@ def fetch(name: str, root: str, files: str, download: bool, open_in: Callable[[s
     raise ValueError(f"dataset={name}: not found, or damaged, in {folder} ({reason}): {remedy}")
 
 
+def below(root: str, *names: str) -> list[Path]:
+    """Files in the user's data folder."""
+    return [Path(root).expanduser().absolute() / name for name in names]
+
+
 def _says_missing(error: Exception) -> bool:
     """torchvision's "Dataset not found", also for a wrong checksum; other RuntimeErrors come from reading a file."""
     return isinstance(error, FileNotFoundError) or (isinstance(error, RuntimeError) and "not found" in str(error))

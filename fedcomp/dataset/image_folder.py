@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ from fedcomp.dataset.links import check_links
 
 GREY = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
 """Pillow's modes of images with one channel, transparency aside."""
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""What torchvision takes for an image; a test holds both together."""
 
 
 def load(
@@ -64,7 +67,7 @@ def load(
         )
     if folder is None:
         raise ValueError(f"dataset={name} needs dataset.folder, for instance dataset.folder=flowers")
-    base = (Path(root).expanduser() / Path(folder).expanduser()).absolute()
+    base = _base(root, folder)
     check_links(base, (base / train, base / test))
     classes, train_samples, coloured = _read_split(base / train, size, cache)
     test_classes, test_samples, test_coloured = _read_split(base / test, size, cache)
@@ -80,6 +83,30 @@ def load(
     if channels == 1 or (channels is None and not coloured):
         train_samples, test_samples = (Samples(one.x[..., :1], one.y) for one in (train_samples, test_samples))
     return image_dataset(name, train_samples, test_samples, classes, mean, std, crop_padding, flip)
+
+
+def data_files(
+    root: str = ".", folder: str | None = None, train: str = "train", test: str = "test", **_: object
+) -> list[Path]:
+    """The images of both splits, in the folders of classes and below these."""
+    base = _base(root, folder or "")
+    return [path for split in (train, test) for path in sorted(_images(base / split))]
+
+
+def _base(root: str, folder: str) -> Path:
+    return (Path(root).expanduser() / Path(folder).expanduser()).absolute()
+
+
+def _images(folder: Path) -> Iterator[Path]:
+    """As torchvision finds them, which follows links; a folder that holds itself is gone through once."""
+    seen = set()
+    for here, inner, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(here)
+        if real in seen:
+            inner.clear()
+            continue
+        seen.add(real)
+        yield from (Path(here, name) for name in files if name.lower().endswith(EXTENSIONS))
 
 
 def _read_split(folder: Path, size: int | None, cache: bool) -> tuple[list[str], Samples, str]:
@@ -139,11 +166,11 @@ def _cached(folder: Path, paths: Sequence[str], size: int | None) -> tuple[np.nd
 
 
 def _fingerprint(paths: Sequence[str], size: int | None) -> str:
-    """Changes when a file is added, removed, renamed or written to."""
+    """Changes when a file is added, removed, renamed or written to, also if its time is then set back."""
     digest = blake2b(repr(size).encode(), digest_size=16)
     for path in paths:
         stat = os.stat(path)
-        digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+        digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}\n".encode())
     return digest.hexdigest()
 
 

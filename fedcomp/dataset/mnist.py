@@ -6,10 +6,11 @@ Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, "Gradient-based learning applied to 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.dataset.fetch import fetch
+from fedcomp.dataset.fetch import below, fetch
 from fedcomp.dataset.image import image_dataset
 
 
@@ -47,3 +48,9 @@ def load(
 def grey(split: Any) -> Samples:
     """torchvision's [n, 28, 28] images with a channel axis, and their labels."""
     return Samples(split.data.unsqueeze(-1), split.targets.long())
+
+
+def data_files(root: str, **_: object) -> list[Path]:
+    """What `load` reads."""
+    splits = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    return below(root, *(f"MNIST/raw/{split}-ubyte" for split in splits))

@@ -17,11 +17,16 @@ def read_table(file: str, delimiter: str | None = None) -> np.ndarray:
     Raises:
         ValueError: scikit-learn is not installed, or has no such file.
     """
+    return np.loadtxt(table_file(file), delimiter=delimiter)
+
+
+def table_file(file: str) -> Path:
+    """Where `sklearn/datasets/data/<file>` lies. Raises ValueError: as `read_table`."""
     spec = importlib.util.find_spec("sklearn")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         path = Path(folder, "datasets", "data", file)
         if path.exists():
-            return np.loadtxt(path, delimiter=delimiter)
+            return path
     raise ValueError(
         f"scikit-learn's file datasets/data/{file} was not found; install it: pip install 'scikit-learn>=1.4'"
     )

@@ -64,6 +64,11 @@ def load(
     return Dataset("vectors", samples, samples, "regression", 1)
 
 
+def data_files(kind: str = "paper", path: str | None = None, root: str = ".", **_: object) -> list[Path]:
+    """What `load` reads: nothing, unless the vectors come from a file."""
+    return [_file(path, root)] if kind == "file" and path is not None else []
+
+
 def _paper(num: int, dim: int, columns: int) -> Tensor:
     if num % 2:
         raise ValueError(
@@ -90,7 +95,7 @@ def _columns(correlation: float, num: int, dim: int) -> int:
 def _read(path: str | None, root: str, num: int) -> Tensor:
     if path is None:
         raise ValueError("dataset.kind=file needs dataset.path, for instance dataset.path=mine.npy")
-    file = (Path(root).expanduser() / Path(path).expanduser()).absolute()
+    file = _file(path, root)
     try:
         array = np.load(file) if file.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=2)
         vectors = torch.from_numpy(np.asarray(array, np.float64)).to(torch.float32)
@@ -104,3 +109,7 @@ def _read(path: str | None, root: str, num: int) -> Tensor:
             f"{file} holds an array {tuple(vectors.shape)}, but must be [n, d] with n = num_clients = {num}"
         )
     return vectors
+
+
+def _file(path: str, root: str) -> Path:
+    return (Path(root).expanduser() / Path(path).expanduser()).absolute()

@@ -19,6 +19,7 @@ from fedcomp.report import columns, curves, escape, figures, formats, latex, not
 from fedcomp.report.draw import draw
 from fedcomp.report.group import Group, group
 from fedcomp.report.labels import distinct
+from fedcomp.report.made import made_with
 from fedcomp.report.metrics import qualities
 from fedcomp.report.picture import MAX_LINES, Picture, shown_labels, split
 from fedcomp.report.runs import Run, find
@@ -136,6 +137,7 @@ def remarks_on(runs: Sequence[Run], groups: Sequence[Group]) -> Notes:
         (f"Not in the table: {len(missing)} of {len(runs)} runs", missing),
         ("Values that are not finite", notes.not_finite(groups)),
         ("Not the same everywhere", notes.gaps(groups, judged)),
+        ("Made with", made_with(groups)),
     ]
     return [(heading, lines) for heading, lines in found if lines]
 

@@ -7,9 +7,10 @@ import json
 import os
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
 from hydra.plugins.launcher import Launcher
@@ -27,14 +28,19 @@ from fedcomp.tracking.finished import finished
 from fedcomp.tracking.record import FILE as RECORD
 from fedcomp.tracking.record import Line, read_lines
 
+if TYPE_CHECKING:
+    from fedcomp.provenance.check import Finished
+
 
 class _Job(NamedTuple):  # no dataclass: Hydra imports plugins in a way that those do not bear
-    """A run with Hydra's config of it. `finished`: there is nothing left to do. `broken`: why it cannot go on."""
+    """A run with Hydra's config of it. `finished`: there is nothing left to do. `broken`: why it cannot go on.
+    `remark`: what is to be said of a finished one."""
 
     run: Run
     config: DictConfig
     finished: bool
     broken: str | None
+    remark: str | None = None
 
 
 class GridLauncher(Launcher):
@@ -42,6 +48,7 @@ class GridLauncher(Launcher):
 
     def __init__(self, settings: RunLauncher) -> None:
         self.settings = settings
+        self._results: Finished | None = None  # of the runs that are finished
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Hydra's hand-over."""
@@ -55,13 +62,16 @@ class GridLauncher(Launcher):
         """
         setup_globals()
         grid = Path(self.config.hydra.sweep.dir).absolute()
+        self._results = None
         jobs = [self._compose(list(own), initial_job_idx + index, grid) for index, own in enumerate(job_overrides)]
         grid.mkdir(parents=True, exist_ok=True)
-        _note(grid, [job.run for job in jobs])
+        _note(grid, jobs)
         due = [job for job in jobs if not job.finished and job.broken is None]
         num_finished = sum(job.finished for job in jobs)
         if num_finished:
             say(f"{num_finished} of {len(jobs)} runs are finished already (overwrite=true runs them again)")
+        for remark, number in Counter(job.remark for job in jobs if job.remark is not None).items():
+            say(f"{number} of them: {remark}")
         for job in jobs:
             if job.broken is not None:
                 say(f"run {job.run.number} ({job.run.words}) failed: {job.broken}")
@@ -91,9 +101,19 @@ class GridLauncher(Launcher):
         run = Run(number, own, command, folder, grid / f"{number}.log")
         try:
             done = not task.overwrite and finished(folder, task.rounds, task.eval_every, task.repeats) is not None
+            remark = self._checked(folder, task) if done else None
         except ValueError as error:
             return _Job(run, composed, finished=False, broken=str(error))
-        return _Job(run, composed, done, broken=None)
+        return _Job(run, composed, done, broken=None, remark=remark)
+
+    def _checked(self, folder: Path, task: DictConfig) -> str | None:
+        """What is to be said of a finished run. Raises ValueError: it was made with other data or code."""
+        from fedcomp.assemble import build  # torch takes seconds to import
+        from fedcomp.provenance.check import Finished
+
+        if self._results is None:
+            self._results = Finished(lambda config: build(OmegaConf.create(dict(config["dataset"]))))
+        return self._results.check(folder, schema.plain_config(task, task.device))
 
     def _here(self, config: DictConfig) -> str | None:
         """Run one in this process; what it raises is its error line."""
@@ -127,12 +147,20 @@ def _job_return(job: _Job, became: Outcome) -> JobReturn:
     return out
 
 
-def _note(grid: Path, runs: Sequence[Run]) -> None:
-    """Which runs belong to the grid, one JSON line each, so that those that have not begun can be shown."""
+def _note(grid: Path, jobs: Sequence[_Job]) -> None:
+    """Which runs belong to the grid, one JSON line each, so that those that have not begun can be shown.
+
+    The first run of each method has its config with it, which names the method.
+    """
+    seen = set()
     with (grid / MANIFEST).open("a") as file:
-        for run in runs:
-            line = {"number": run.number, "folder": os.path.relpath(run.folder, grid), "overrides": run.overrides}
-            file.write(json.dumps(line) + "\n")
+        for job in jobs:
+            run, line = job.run, {"number": job.run.number, "folder": os.path.relpath(job.run.folder, grid)}
+            if run.folder.parent not in seen:
+                seen.add(run.folder.parent)
+                task = _without_hydra(job.config)
+                line["config"] = schema.plain_config(task, task.device)
+            file.write(json.dumps({**line, "overrides": run.overrides}, default=str) + "\n")
 
 
 def _flags(config: DictConfig) -> list[str]:

@@ -1,0 +1,153 @@
+"""Fingerprints of the user's own code: modules that a config names by `_target_`, and what these import.
+
+Own is what is neither fedcomp nor Python's nor installed (those have versions). Files are read, nothing is executed.
+Imports are those that a file's text shows; one that is made by `importlib` at run time is not seen.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.metadata
+import importlib.util
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedcomp.provenance.files import digest
+from fedcomp.run_folder import WITHOUT_EFFECT
+from fedcomp.tracking.provenance import Part
+
+
+def code_files(config: Mapping[str, Any]) -> dict[str, Path]:
+    """The user's own files that the run of this resolved config is made with, by their names in imports."""
+    found: dict[str, Path] = {}
+    due = list(_targets({key: value for key, value in config.items() if key not in WITHOUT_EFFECT}))
+    seen = set()
+    while due:
+        name = due.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for module, path in _modules(name):
+            if module not in found:
+                found[module] = path
+                due += _imports(module, path)
+    return found
+
+
+def code_parts(config: Mapping[str, Any]) -> dict[str, Part]:
+    """Fingerprints of `code_files`: of each as it was when this process first looked, which is what it runs.
+
+    Raises:
+        ValueError: a file cannot be read.
+    """
+    out = {}
+    for module, path in sorted(code_files(config).items()):
+        content = source(path)
+        out[_file_name(module, path)] = Part(digest(content), 1, len(content))
+    return out
+
+
+@functools.cache
+def source(path: Path) -> bytes:
+    """A file of code as it is at the first call. An import does the same: later edits do not reach this process."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _file_name(module: str, path: Path) -> str:
+    parts = module.split(".")
+    return "/".join([*parts, path.name] if path.name == "__init__.py" else [*parts[:-1], path.name])
+
+
+def _targets(node: Any) -> Iterator[str]:
+    """Every `_target_` in a config."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            if key == "_target_" and isinstance(value, str):
+                yield value
+            else:
+                yield from _targets(value)
+    elif isinstance(node, list | tuple):
+        for value in node:
+            yield from _targets(value)
+
+
+def _modules(dotted: str) -> Iterator[tuple[str, Path]]:
+    """The own modules on the way to a dotted name: the packages' `__init__` files, and the module itself."""
+    top, *inner = dotted.split(".")
+    for folder, file in _own(top):
+        if file is not None:
+            yield top, file
+        if folder is None:
+            continue
+        name = top
+        for word in inner:
+            name, folder = f"{name}.{word}", folder / word
+            plain, package = folder.with_suffix(".py"), folder / "__init__.py"
+            if package.is_file():
+                yield name, package
+            elif plain.is_file():
+                yield name, plain
+                break
+            elif not folder.is_dir():
+                break
+
+
+def _own(top: str) -> tuple[tuple[Path | None, Path | None], ...]:
+    """Of a module or package that is the user's own: (a package's folder or None, its file or None)."""
+    if not top or top == "fedcomp" or top in sys.stdlib_module_names or top in sys.builtin_module_names:
+        return ()
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError):
+        return ()
+    if spec is None:
+        return ()
+    file = Path(spec.origin) if spec.origin is not None and spec.origin.endswith(".py") else None
+    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
+    if any(_has_version(top, path) for path in [*([file] if file else []), *folders]):
+        return ()
+    return tuple((folder, file) for folder in folders) or ((None, file),)
+
+
+def _has_version(top: str, path: Path) -> bool:
+    """Whether this belongs to an installed distribution."""
+    installed = {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
+    if not {"site-packages", "dist-packages"} & set(path.parts) and not any(
+        path.is_relative_to(at) for at in installed
+    ):
+        return False
+    try:
+        importlib.metadata.version(top)
+    except importlib.metadata.PackageNotFoundError:
+        return top in _installed()
+    return True
+
+
+@functools.cache
+def _installed() -> Mapping[str, list[str]]:
+    return importlib.metadata.packages_distributions()
+
+
+def _imports(module: str, path: Path) -> list[str]:
+    """Dotted names that a file imports, `from a import b` as `a.b`, which may be a module."""
+    try:
+        tree = ast.parse(source(path))
+    except (SyntaxError, ValueError):
+        return []  # importing it will say what is wrong
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            names += [f"{base}.{alias.name}" for alias in node.names]
+    return names

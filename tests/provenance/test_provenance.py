@@ -1,0 +1,291 @@
+"""A run that is gone on with, or asked for again, after its data, the user's own code or the versions have changed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedcomp.provenance import check, code
+from fedcomp.report.build import Options, report
+from fedcomp.report.group import group
+from fedcomp.report.made import made_with
+from fedcomp.report.runs import find
+from fedcomp.tracking.jsonl import Jsonl
+from fedcomp.tracking.provenance import Provenance, read_provenance
+from fedcomp.tracking.status import read_status
+
+TINY = ("num_clients=3", "rounds=4", "checkpoint_every=1", "pictures=false", "client.batch_size=4", "threads=1")
+Command = Callable[..., int]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.csv"
+    rows = [f"{number},{number * 7 % 5},{'ab'[number % 2]}" for number in range(20)]
+    path.write_text("\n".join(["one,two,label", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture
+def csv(table: Path) -> tuple[str, ...]:
+    options = ("dataset=csv", f"dataset.path={table}", "dataset.target=label", "dataset.task=classification")
+    return (*TINY, *options, "model=linear")
+
+
+def _stop(fedcomp: Command, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    """The run is stopped after round 2."""
+
+    def log(self: Jsonl, record: dict) -> None:
+        if record["round"] == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Jsonl, "log", log)
+        assert fedcomp(*arguments) == 130
+
+
+def _folder(root: Path) -> Path:
+    (path,) = root.rglob("provenance.json")
+    return path.parent
+
+
+def _kept(root: Path) -> Provenance:
+    found = read_provenance(_folder(root))
+    assert found is not None
+    return found
+
+
+def _made_with(root: Path) -> list[str]:
+    return made_with(group(find([root])))
+
+
+def _relabel(table: Path) -> None:
+    table.write_text(table.read_text().replace("4,3,a", "4,3,b"))
+
+
+def test_a_run_says_what_it_was_made_with(fedcomp: Command, tmp_path: Path, csv: tuple[str, ...]) -> None:
+    assert fedcomp(*csv) == 0
+    kept = _kept(tmp_path)
+    assert list(kept.data) == ["mine.csv"]
+    assert not kept.code
+    (session,) = kept.sessions
+    assert {"fedcomp", "python", "torch", "numpy"} <= session.versions.keys()
+    assert (session.from_round, session.to_round, session.state) == (0, 4, "finished")
+    assert (session.device, session.threads, session.processes) == ("cpu", 1, 1)
+    assert session.end is not None
+    assert session.start <= session.end
+
+
+def test_a_changed_label_is_refused_accepted_and_noted(
+    fedcomp: Command, tmp_path: Path, monkeypatch, capsys, csv: tuple[str, ...], table: Path
+) -> None:
+    _stop(fedcomp, monkeypatch, *csv)
+    record = (_folder(tmp_path) / "metrics.jsonl").read_bytes()
+    before = _kept(tmp_path)
+    _relabel(table)
+    capsys.readouterr()
+    assert fedcomp(*csv) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "data or code have changed since this run's last session: data: mine.csv has changed" in line
+    assert "accept_changes=true" in line
+    status = read_status(_folder(tmp_path))
+    assert status is not None
+    assert (status.state, status.round) == ("failed", 3)
+    assert _kept(tmp_path) == before
+    assert (_folder(tmp_path) / "metrics.jsonl").read_bytes() == record
+
+    assert fedcomp(*csv, "accept_changes=true") == 0
+    assert "going on with other data or code: data: mine.csv has changed" in capsys.readouterr().err
+    first, second = _kept(tmp_path).sessions
+    assert (first.accepted, first.state, first.to_round) == ((), "interrupted", 3)
+    assert (second.accepted, second.from_round) == (("data: mine.csv has changed",), 2)
+    assert fedcomp(*csv) == 0, "the data are those of the last session"
+    (folder, words), *_ = (line.split(" went on although ") for line in _made_with(tmp_path) if "went on" in line)
+    assert folder == str(_folder(tmp_path))
+    assert words == "data: mine.csv has changed (accept_changes=true)"
+
+
+def test_a_finished_run_of_other_data_is_no_result(
+    fedcomp: Command, tmp_path: Path, capsys, csv: tuple[str, ...], table: Path
+) -> None:
+    """By itself and in a grid, until it is run anew; or its result is kept, and that is said."""
+    grid = ("-m", "seed=0,1")
+    assert fedcomp(*csv, *grid) == 0
+    whole = table.read_text()
+    _relabel(table)
+    capsys.readouterr()
+    assert fedcomp(*csv) == 1
+    shown = capsys.readouterr().err
+    assert "already finished" not in shown
+    assert "finished, but with other data or code than there are now: data: mine.csv has changed" in shown
+    assert fedcomp(*csv, *grid) == 1
+    assert "0 finished, 2 failed" in capsys.readouterr().err
+    assert fedcomp(*csv, *grid, "accept_changes=true") == 0
+    assert "2 of them: finished with other data or code" in capsys.readouterr().err
+    assert fedcomp(*csv, "overwrite=true") == 0
+    assert fedcomp(*csv) == 0
+    table.write_text(whole)
+    assert fedcomp(*csv, "seed=1") == 0, "put back, it is the same again"
+
+
+def test_a_study_keeps_it_too(
+    fedcomp: Command, tmp_path: Path, capsys, monkeypatch, csv: tuple[str, ...], table: Path
+) -> None:
+    _stop(fedcomp, monkeypatch, *csv, "repeats=2")
+    _relabel(table)
+    assert fedcomp(*csv, "repeats=2") == 1
+    assert "data: mine.csv has changed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_picture_more(fedcomp: Command, tmp_path: Path, capsys, monkeypatch, finished: bool) -> None:
+    pictures = tmp_path / "pictures"
+    for split in ("train", "test"):
+        for name in ("cat", "dog"):
+            (pictures / split / name).mkdir(parents=True)
+            for number in range(4):
+                _draw(pictures / split / name / f"{number}.png", number)
+    options = (*TINY, "dataset=image_folder", f"dataset.folder={pictures}", "model=linear")
+    if finished:
+        assert fedcomp(*options) == 0
+    else:
+        _stop(fedcomp, monkeypatch, *options)
+    _draw(pictures / "train" / "dog" / "new.png", 9)
+    capsys.readouterr()
+    assert fedcomp(*options) == 1
+    shown = capsys.readouterr().err
+    assert "data: train/dog/new.png is new" in shown
+    assert "already finished" not in shown
+
+
+def _draw(path: Path, value: int) -> None:
+    Image.fromarray(np.full((4, 4, 3), value, np.uint8)).save(path)
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, ...]]:
+    """A dataset of the user's own, with a module beside it."""
+    folder = tmp_path / "mine"
+    (folder / "dataset").mkdir(parents=True)
+    (folder / "dataset" / "own.yaml").write_text("_target_: own_data.load\n")
+    (folder / "own_data.py").write_text(
+        "from own_numbers import numbers\n"
+        "from fedcomp.dataset.contract import Dataset, Samples\n"
+        "def load():\n"
+        "    samples = Samples(numbers(), numbers().sum(1, keepdim=True))\n"
+        "    return Dataset('own', samples, samples, 'regression', 1)\n"
+    )
+    (folder / "own_numbers.py").write_text(
+        "import torch\ndef numbers():\n    return torch.arange(24.0).reshape(12, 2) / 24\n"
+    )
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    _forget()
+    yield ("--config-dir", str(folder), *TINY, "dataset=own", "model=linear")
+    _forget()
+
+
+def _forget() -> None:
+    """As a new process."""
+    for name in ("own_data", "own_numbers"):
+        sys.modules.pop(name, None)
+    code.source.cache_clear()
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("edit", ["# no more\n", "numbers = lambda: torch.ones(12, 2)\n"])
+def test_own_code_and_what_it_imports(
+    fedcomp: Command, tmp_path: Path, capsys, monkeypatch, mine: tuple[str, ...], finished: bool, edit: str
+) -> None:
+    if finished:
+        assert fedcomp(*mine) == 0
+    else:
+        _stop(fedcomp, monkeypatch, *mine)
+    kept = _kept(tmp_path)
+    assert list(kept.code) == ["own_data.py", "own_numbers.py"]
+    assert sorted(kept.data) == ["mean", "std", "test.x", "test.y", "train.x", "train.y"]
+    with (tmp_path / "mine" / "own_numbers.py").open("a") as file:
+        file.write(edit)
+    _forget()
+    capsys.readouterr()
+    assert fedcomp(*mine) == 1
+    shown = capsys.readouterr().err
+    assert "code: own_numbers.py has changed" in shown
+    assert ("data: test.x has changed" in shown) == ("ones" in edit)
+    assert fedcomp(*mine, "accept_changes=true") == 0
+
+
+def test_other_versions_are_said(fedcomp: Command, tmp_path: Path, capsys, monkeypatch, csv: tuple[str, ...]) -> None:
+    _stop(fedcomp, monkeypatch, *csv)
+    now = {**check.versions(), "torch": "9.9"}
+    monkeypatch.setattr(check, "versions", lambda: now)
+    capsys.readouterr()
+    assert fedcomp(*csv) == 0
+    shown = capsys.readouterr().err
+    assert "warning: going on with torch 9.9 instead of" in shown
+    assert "torch 9.9" in (_folder(tmp_path) / "run.log").read_text()
+    assert report(Options([tmp_path])) == 0
+    assert "9.9 (1)" in capsys.readouterr().out
+    for name in ("table.md", "report.html"):
+        assert "9.9 (1)" in (tmp_path / "report" / name).read_text()
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_of_an_earlier_fedcomp_goes_on_and_says_so(
+    fedcomp: Command, tmp_path: Path, capsys, monkeypatch, csv: tuple[str, ...], finished: bool
+) -> None:
+    if finished:
+        assert fedcomp(*csv) == 0
+    else:
+        _stop(fedcomp, monkeypatch, *csv)
+    folder = _folder(tmp_path)
+    (folder / "provenance.json").unlink()
+    capsys.readouterr()
+    assert fedcomp(*csv) == 0
+    assert check.UNKNOWN in capsys.readouterr().err
+    if not finished:
+        kept = _kept(tmp_path)
+        assert kept.since == 2
+        assert len(kept.sessions) == 1
+
+
+def test_a_damaged_file_is_named(fedcomp: Command, tmp_path: Path, capsys, csv: tuple[str, ...]) -> None:
+    assert fedcomp(*csv) == 0
+    path = _folder(tmp_path) / "provenance.json"
+    path.write_text(path.read_text()[:100])
+    assert fedcomp(*csv) == 1
+    assert f"{path} is damaged: remove it" in capsys.readouterr().err
+
+
+def test_other_data_in_one_table_are_said(fedcomp: Command, tmp_path: Path, capsys, csv: tuple[str, ...]) -> None:
+    assert fedcomp(*csv) == 0
+    path = _folder(tmp_path) / "provenance.json"
+    assert fedcomp(*csv, "seed=1") == 0
+    content = json.loads(path.read_text())
+    content["data"]["mine.csv"]["digest"] = "0" * 32
+    path.write_text(json.dumps(content))
+    (line,) = (line for line in _made_with(tmp_path) if "DATA" in line)
+    assert line.startswith("NOT THE SAME DATA of csv: mine.csv 00000000 (1 runs); mine.csv ")
+
+
+def test_accepting_changes_is_no_setting_of_a_run() -> None:
+    from fedcomp.run_folder import config_hash
+
+    assert config_hash({"rounds": 3, "accept_changes": True}) == config_hash({"rounds": 3})
+
+
+def test_processes_on_other_data_are_refused() -> None:
+    from fedcomp.provenance.check import Inputs
+    from fedcomp.tracking.provenance import Part
+    from fedcomp.train import _same
+
+    mine = Inputs({"mine.csv": Part("aa", 1, 3)}, {})
+    _same(mine, mine)
+    with pytest.raises(ValueError, match="are not those of process 0: mine.csv has changed"):
+        _same(mine, replace(mine, data={"mine.csv": Part("bb", 1, 3)}))
