@@ -275,7 +275,7 @@ def test_other_data_in_one_table_are_said(fedcomp: Command, tmp_path: Path, caps
 
 
 def test_accepting_changes_is_no_setting_of_a_run() -> None:
-    from fedcomp.run_folder import config_hash
+    from fedcomp.identity import config_hash
 
     assert config_hash({"rounds": 3, "accept_changes": True}) == config_hash({"rounds": 3})
 
