@@ -64,9 +64,13 @@ def ask(names: Iterable[str]) -> Answer:
     jobs = _parse(said)
     if any(name not in jobs for name in wanted) and shutil.which("sacct") is not None:
         fields = "--format=JobID,State,Start"
-        code, said = _run("sacct", "--allocations", "--noheader", "--parsable2", "--array", fields, f"--jobs={ids}")
+        code, said = _run("sacct", "--allocations", "--noheader", "--parsable2", fields, f"--jobs={ids}")
         if code == 0:  # else there is no accounting: what the runs' own files say stands
             jobs = _parse(said) | jobs
+            arrays = {name.partition("_")[0] for name in jobs if "_" in name}
+            for name in wanted:  # Slurm forgets a task that is cancelled before its turn, but not the array
+                if name not in jobs and "_" in name and name.partition("_")[0] in arrays:
+                    jobs[name] = Job(name, "CANCELLED")
     return Answer({name: jobs[name] for name in wanted if name in jobs})
 
 

@@ -110,9 +110,8 @@ def test_every_state_of_a_job(cluster: Cluster, grid: Path, said: str, states: l
 
 
 def test_accounting_knows_what_the_queue_has_forgotten(cluster: Cluster, grid: Path, capsys) -> None:
-    cluster.says(
-        squeue="7_4|PENDING|N/A", sacct=f"7_1|PREEMPTED|{EARLY} 7_1|OUT_OF_MEMORY|{EARLY} 7_5|CANCELLED+|Unknown"
-    )
+    ended = f"7_2|COMPLETED|{EARLY} 7_3|COMPLETED|{EARLY} 7_1|PREEMPTED|{EARLY} 7_1|OUT_OF_MEMORY|{EARLY}"
+    cluster.says(squeue="7_4|PENDING|N/A", sacct=f"{ended} 7_5|CANCELLED+|Unknown")
     assert _states(grid) == ["done", "killed", "interrupted", "failed", "waiting", "cancelled"]
     assert [line.split()[0] for line in cluster.asked] == ["squeue", "sacct"]
     assert main([str(grid)]) == 1
@@ -120,6 +119,14 @@ def test_accounting_knows_what_the_queue_has_forgotten(cluster: Cluster, grid: P
     assert "job 7_1 ended after round 5: OUT_OF_MEMORY; the same command goes on" in shown
     assert "job 7_5 was cancelled; the same command goes on" in shown
     assert "1 waiting" in shown
+
+
+def test_a_task_that_was_cancelled_before_its_turn(cluster: Cluster, grid: Path) -> None:
+    """Slurm 22.05 then has no word of the task, neither in the queue nor in its accounts, but of the array."""
+    cluster.says(squeue="7_4|PENDING|N/A", sacct="7_[4%4]|PENDING|Unknown")
+    assert _states(grid)[4:] == ["waiting", "cancelled"]
+    cluster.says(sacct="7_[0-5%4]|CANCELLED|Unknown")
+    assert _states(grid)[4:] == ["cancelled", "cancelled"]
 
 
 def test_a_run_by_a_script_of_the_user_s_own(cluster: Cluster, tmp_path: Path) -> None:
