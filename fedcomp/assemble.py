@@ -23,7 +23,6 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.defaults import changes, default_choice
 from fedcomp.fit import check_learns, check_needs, check_participation, check_samples, file_name
 from fedcomp.growth import check_growth
-from fedcomp.identity import VERSION
 from fedcomp.keys import Key
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
@@ -31,6 +30,7 @@ from fedcomp.model.contract import Measured, tensors_of
 from fedcomp.numeric import check_seed
 from fedcomp.options import check_flags, check_kinds, word_for_number
 from fedcomp.partition.contract import check_enough, check_parts
+from fedcomp.run_folder import VERSION
 from fedcomp.simulation.capture import CudaGraphs, can_capture
 from fedcomp.simulation.local import Shards
 from fedcomp.simulation.loop import Simulation

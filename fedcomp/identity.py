@@ -22,10 +22,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.defaults import CONF
-from fedcomp.run_folder import WITHOUT_EFFECT
+from fedcomp.run_folder import VERSION, WITHOUT_EFFECT
 
-VERSION = "defaults_version"
-"""The key of a YAML file that counts changes of its defaults."""
 GROUPS = {"downlink": "compressor"}
 """Config keys whose choices lie in a folder of another name."""
 HASH_DIGITS = 10

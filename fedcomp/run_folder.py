@@ -36,6 +36,8 @@ WITHOUT_EFFECT = frozenset(
 )
 """Keys that change no number of a run (the seed has a folder of its own) and so are left out."""
 
+VERSION = "defaults_version"
+"""The key of a YAML file that counts changes of its defaults."""
 CONFIG, CHECKPOINT, LOG, CURVE, PARTITION = "config.yaml", "checkpoint.pt", "run.log", "curve.png", "partition.png"
 LOCK = ".lock"
 

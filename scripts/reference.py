@@ -6,7 +6,8 @@
 
 Each case is a run of a few rounds through the command line, on the digits and with a fixed seed. What is kept of it:
 every line of `metrics.jsonl` (and `repetitions.jsonl`), and a checksum of every tensor of its last checkpoint, whatever
-the tensors are called. Both sides must run on the same machine with the same versions: other processors round differently.
+the tensors are called. Both sides must run on the same machine with the same versions: other processors round
+differently.
 `--only WORD` takes the cases whose names contain it.
 """
 

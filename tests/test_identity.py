@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 from fedcomp import identity as module
 from fedcomp import schema
 from fedcomp.defaults import CONF
-from fedcomp.identity import VERSION, config_hash, identity
+from fedcomp.identity import config_hash, identity
+from fedcomp.run_folder import VERSION
 from fedcomp.schema import PARTS, plain_config
 
 RECORDED = Path(__file__).parent / "recorded_defaults.json"

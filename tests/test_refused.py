@@ -20,7 +20,7 @@ def _refused(fedcomp, capsys, *words: str) -> str:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["+foo=1"], "there is no option 'foo' (there are: algorithm, case,"),
+        (["+foo=1"], "there is no option 'foo' (there are: accept_changes, algorithm,"),
         (["++rouds=3"], "there is no option 'rouds'; did you mean 'rounds'? "),
         (["+foo={a: 1}"], "values that other keys refer to go under vars: +vars.foo=..."),
         (["-m", "+foo=1", "seed=0,1"], "there is no option 'foo' "),

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedcomp.report.labels import Flat, distinct, flatten, labels, part_name, short_keys, show_value
 from fedcomp.report.runs import Run
-from fedcomp.run_folder import WITHOUT_EFFECT
+from fedcomp.run_folder import VERSION, WITHOUT_EFFECT
 
 NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "figures"}
 """Config keys, folders included, that say where, when or how visibly a run happens, not what it computes."""
@@ -159,7 +159,7 @@ def _column(flats: Sequence[Flat], folder: str) -> list[str]:
 
 def _counts(key: str) -> bool:
     """Whether this dotted key changes what a run computes."""
-    return not _within(key, NOT_RESULTS)
+    return not _within(key, NOT_RESULTS) and key.split(".")[-1] != VERSION
 
 
 def _within(key: str, folders: Iterable[str]) -> bool:

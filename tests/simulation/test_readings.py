@@ -76,7 +76,8 @@ def test_a_round_that_fails_leaves_the_line_before_it(tmp_path, how, error) -> N
     assert kept["round"] == 3
     assert status is not None
     assert (status.state, status.round) == ("interrupted" if error is KeyboardInterrupt else "failed", 4)
-    assert str(status.error).startswith("stopped at once" if error is KeyboardInterrupt else "no more")
+    said = {KeyboardInterrupt: "stopped at once", RuntimeError: "RuntimeError: no more", ValueError: "no more"}
+    assert str(status.error).startswith(said[error])
 
 
 def _spoilt(round_index: int):
