@@ -23,19 +23,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hydra import compose, initialize_config_dir
 
-from fedcomp import schema
-from fedcomp.assemble import build, build_compressor
+from fedcomp.config import schema
+from fedcomp.config.defaults import CONF
+from fedcomp.config.factory import build, build_compressor
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.defaults import CONF
-from fedcomp.keys import Key
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
-from fedcomp.model.cnn import lenet5
+from fedcomp.model.networks.cnn import lenet5
 from fedcomp.participation.full import Full
-from fedcomp.simulation.local import Shards
-from fedcomp.simulation.loop import Simulation
-from fedcomp.simulation.malloc import keep_freed_memory
-from fedcomp.simulation.workers import Workers, num_cores
+from fedcomp.random.keys import Key
+from fedcomp.runtime.malloc import keep_freed_memory
+from fedcomp.runtime.workers import Workers, num_cores
+from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
 
 CLIENTS, BATCH, STEPS = 10, 64, 10

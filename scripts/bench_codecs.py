@@ -24,12 +24,12 @@ from hydra import compose, initialize_config_dir
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fedcomp import schema
-from fedcomp.assemble import build_compressor
-from fedcomp.keys import Key
+from fedcomp.config import schema
+from fedcomp.config.factory import build_compressor
 from fedcomp.model.build import build
-from fedcomp.model.cnn import cnn4
-from fedcomp.simulation.malloc import keep_freed_memory
+from fedcomp.model.networks.cnn import cnn4
+from fedcomp.random.keys import Key
+from fedcomp.runtime.malloc import keep_freed_memory
 from fedcomp.wire import Common
 from fedcomp.wire.packing import layout, pack, unpack
 

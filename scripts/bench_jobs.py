@@ -17,20 +17,20 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.keys import Key
 from fedcomp.model.build import build
 from fedcomp.model.chunking import chunk_size
-from fedcomp.model.cnn import cnn4, lenet5
-from fedcomp.model.cnn_bn import cnn4_bn
-from fedcomp.model.mlp import mlp
+from fedcomp.model.networks.cnn import cnn4, lenet5
+from fedcomp.model.networks.cnn_bn import cnn4_bn
+from fedcomp.model.networks.mlp import mlp
 from fedcomp.participation.full import Full
+from fedcomp.random.keys import Key
+from fedcomp.runtime.workers import Workers, num_cores
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.capture import CudaGraphs, can_capture
-from fedcomp.simulation.local import Shards
-from fedcomp.simulation.loop import Simulation
-from fedcomp.simulation.plan import planned
-from fedcomp.simulation.recorded import Recorder
-from fedcomp.simulation.workers import Workers, num_cores
+from fedcomp.simulation.autotune.conv_autotune import planned
+from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, can_capture
+from fedcomp.simulation.graphs.graphed_loop import Recorder
+from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
 from scripts.lean_loop import lean_rounds
 from scripts.naive_loop import ClientData, naive_round

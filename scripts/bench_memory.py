@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import fedcomp.assemble
-from fedcomp.cli import main
-from fedcomp.simulation.loop import Simulation
-from fedcomp.simulation.memory import GIB, needed
+import fedcomp.config.factory
+from fedcomp.cli.main import main
+from fedcomp.simulation.memory.check import GIB, needed
+from fedcomp.simulation.simulation import Simulation
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -31,7 +31,7 @@ def resident(field: str) -> float:
 def measure() -> dict[str, float]:
     """Run what the command line says."""
     found: dict[str, float] = {}
-    check = fedcomp.assemble.check_memory
+    check = fedcomp.config.factory.check_memory
 
     def noted(simulation: Simulation, *options: Any) -> Any:
         need = needed(simulation, *options)
@@ -39,7 +39,7 @@ def measure() -> dict[str, float]:
         RESET.write_text("5")  # the peak so far is forgotten
         return check(simulation, *options)
 
-    fedcomp.assemble.check_memory = noted
+    fedcomp.config.factory.check_memory = noted
     try:
         main()
     except SystemExit as end:

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.thresholds import from_counts, probability
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 
 CASES = (

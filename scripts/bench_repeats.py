@@ -23,12 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from hydra import compose, initialize_config_dir
 
-from fedcomp import schema
-from fedcomp.assemble import assemble, repeated
-from fedcomp.defaults import CONF
-from fedcomp.simulation.malloc import keep_freed_memory
-from fedcomp.simulation.study import Study
-from fedcomp.train import train
+from fedcomp.config import schema
+from fedcomp.config.defaults import CONF
+from fedcomp.config.factory import assemble, repeated
+from fedcomp.run.train import train
+from fedcomp.runtime.malloc import keep_freed_memory
+from fedcomp.simulation.monte_carlo.study import Study
 from fedcomp.wire import Ledger
 
 SVRG = ["algorithm=fedavg_svrg"]

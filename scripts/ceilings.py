@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fedcomp.keys import Key
 from fedcomp.model.build import build
 from fedcomp.model.chunking import num_activations
+from fedcomp.random.keys import Key
 from scripts.bench_jobs import Job
 
 REPEATS = 10

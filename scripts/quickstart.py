@@ -12,8 +12,8 @@ from pathlib import Path
 
 from hydra import compose, initialize_config_dir
 
-from fedcomp import schema
-from fedcomp.cli import CONF
+from fedcomp.cli.main import CONF
+from fedcomp.config import schema
 from fedcomp.report.__main__ import main as report
 
 METHODS = {
@@ -31,7 +31,7 @@ SEEDS = (0, 1, 2)
 
 def main() -> None:
     """Run the grid and print the report."""
-    from fedcomp.train import train
+    from fedcomp.run.train import train
 
     began = time.perf_counter()
     schema.register()

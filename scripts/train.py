@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fedcomp.cli import main
+from fedcomp.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -27,7 +27,7 @@ def _no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def fedcomp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """`fedcomp("rounds=2", ...)` runs the command line with outputs in `tmp_path`; returns the exit status."""
-    from fedcomp.cli import main
+    from fedcomp.cli.main import main
 
     def call(*arguments: str) -> int:
         GlobalHydra.instance().clear()

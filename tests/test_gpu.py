@@ -10,8 +10,8 @@ import torch
 
 from fedcomp.compressor.mrc import coder
 from fedcomp.compressor.mrc.blocks import Blocks
-from fedcomp.keys import DeviceKey, Key, halves
-from fedcomp.simulation.determinism import set_determinism
+from fedcomp.random.keys import DeviceKey, Key, halves
+from fedcomp.runtime.determinism import set_determinism
 from tests.algorithm import (
     test_conformance,
     test_conformance_bidirectional,

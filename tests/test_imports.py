@@ -1,94 +1,180 @@
-"""Imports run one way, and the libraries of the edges stay at the edges."""
+"""Imports run one way, in the order that `docs/architecture.md` writes down; some libraries stay at the edges."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1] / "fedcomp"
+import pytest
 
-CORE = {"keys", "philox", "philox_numba", "compiled", "cohort", "state", "row_update", "tensors", "numeric"}
-CORE |= {"naming", "nearest", "free_memory"}
-ALLOWED = {
-    "wire": CORE,
-    "model": CORE,
-    "dataset": CORE,
-    "partition": CORE,
-    "participation": CORE,
-    "tracking": set(),
-    "report": {"tracking", "run_folder", "leave", "naming", "nearest"},
-    "objective": {"tracking"},
-    "sweeper": {"objective", "run_folder"},
-    "launcher": {"tracking", "assemble", "simulation", "stop"},
-    "status": {"tracking", "run_folder", "report", "launcher", "leave"},
-    "provenance": {"tracking", "run_folder", "dataset", "__version__"},
-    "server": CORE,
-    "client": CORE | {"model"},
-    "compressor": CORE | {"wire"},
-    "algorithm": CORE | {"wire", "compressor", "client", "server"},
-    "simulation": CORE | {"wire", "client", "algorithm", "dataset", "model", "participation", "tracking"},
-}
-"""What each folder may import beside itself."""
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "fedcomp"
+LOOSE = {"__init__", "__main__"}
 
-CONTRACTS_ONLY = {"client": {"model"}, "simulation": {"algorithm", "participation", "tracking"}}
-"""Folders of which only the contract may be imported (tracking: files, which are no method either)."""
+CONTRACTS_ONLY = ("algorithm", "participation")
+"""Rooms of which `simulation` may import the contract alone: it names no method."""
 
-EDGES = {
-    "hydra": {"cli.py", "quoting.py", "config_errors.py", "assemble.py", "schema.py"},
-    "wandb": {"tracking/wandb.py"},
-}
+EDGES = {"hydra": ("cli/", "config/"), "wandb": ("tracking/wandb.py",)}
+"""Libraries, and where alone they may be imported."""
 
 
-def _imports(path: Path) -> list[str]:
-    tree = ast.parse(path.read_text())
-    found = []
-    for node in ast.walk(tree):
+def _floors() -> dict[str, int]:
+    """{room: floor} as the table in docs/architecture.md has it."""
+    rows = re.findall(r"^\| (\d+) \| ([^|]*) \|", (ROOT / "docs" / "architecture.md").read_text(), flags=re.M)
+    return {room: int(floor) for floor, rooms in rows for room in re.findall(r"`(\w+)`", rooms)}
+
+
+def _files(package: Path) -> dict[str, Path]:
+    """{full name of the module: its file}."""
+    return {_name(path, package): path for path in sorted(package.rglob("*.py"))}
+
+
+def _name(path: Path, package: Path) -> str:
+    words = (package.name, *path.relative_to(package).with_suffix("").parts)
+    return ".".join(words).removesuffix(".__init__")
+
+
+def _imports(path: Path, modules: dict[str, Path]) -> Iterator[str]:
+    """Everything that the file imports, in functions and for type checkers too; modules of the package by full name."""
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            yield from (one.name for one in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: import by the full name"
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [f"{node.module}.{one.name}" for one in node.names]
+            yield from (name if name in modules else str(node.module) for name in names)
+
+
+def wrong_imports(package: Path, floors: dict[str, int]) -> list[str]:
+    """One line for every import of a room that is not on a lower floor, and for every file that lies in no room."""
+    modules = _files(package)
+    found = []
+    for name, path in modules.items():
+        room = name.split(".")[1] if name.count(".") else ""
+        if name.count(".") < 2 and path.name != "__init__.py":  # loose files: the package's own entry
+            if path.stem not in LOOSE:
+                found.append(f"{path.name} lies in no room")
+            continue
+        if not room:
+            continue
+        if room not in floors:
+            found.append(f"{room} is no room of docs/architecture.md")
+            continue
+        for other in _imports(path, modules):
+            words = other.split(".")
+            if words[0] != package.name or len(words) < 2 or words[1] == room:
+                continue
+            if words[1] not in floors or floors[words[1]] >= floors[room]:
+                found.append(f"{name} imports {other}")
     return found
 
 
-def _modules():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE), _imports(path)
+def circles(package: Path) -> list[str]:
+    """Every circle of imports that a walk through the modules meets, as `a -> b -> a`."""
+    modules = _files(package)
+    graph = {
+        name: sorted({one for one in _imports(path, modules) if one in modules and not name.startswith(f"{one}.")})
+        for name, path in modules.items()
+    }
+    done: set[str] = set()
+    found = []
+
+    def visit(name: str, trail: list[str]) -> None:
+        if name in trail:
+            found.append(" -> ".join([*trail[trail.index(name) :], name]))
+        elif name not in done:
+            for other in graph[name]:
+                visit(other, [*trail, name])
+            done.add(name)
+
+    for name in graph:
+        visit(name, [])
+    return found
 
 
-def test_imports_run_one_way() -> None:
-    for path, imports in _modules():
-        if len(path.parts) == 1:
-            continue
-        room = path.parts[0]
-        for name in imports:
-            parts = name.split(".")
-            if parts[0] == "fedcomp" and parts[1] != room:
-                assert parts[1] in ALLOWED[room], f"{path} imports {name}"
+def test_the_table_names_every_room() -> None:
+    assert set(_floors()) == {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name[0] != "_"}
+
+
+def test_imports_run_down() -> None:
+    assert wrong_imports(PACKAGE, _floors()) == []
+
+
+def test_there_is_no_circle() -> None:
+    assert circles(PACKAGE) == []
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Path:
+    """A package of three rooms without a fault."""
+    package = tmp_path / "house"
+    files = {
+        "__init__.py": "",
+        "low/__init__.py": "",
+        "low/a.py": "import math\n",
+        "mid/__init__.py": "",
+        "mid/b.py": "from house.low import a\n",
+        "top/__init__.py": "",
+        "top/c.py": "from house.mid.b import a\nfrom house.low.a import math\n",
+    }
+    for name, text in files.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    return package
+
+
+HOUSE = {"low": 0, "mid": 1, "top": 2}
+
+
+def test_a_planted_fault_is_found(planted) -> None:
+    assert wrong_imports(planted, HOUSE) == circles(planted) == []
+    (planted / "low" / "a.py").write_text("def f():\n    from house.top import c\n")
+    assert wrong_imports(planted, HOUSE) == ["house.low.a imports house.top.c"]
+    assert "house.low.a -> house.top.c -> house.low.a" in circles(planted)
+
+
+def test_a_planted_loose_file_and_a_room_without_a_name_are_found(planted) -> None:
+    (planted / "loose.py").write_text("")
+    (planted / "attic").mkdir()
+    (planted / "attic" / "d.py").write_text("")
+    found = wrong_imports(planted, HOUSE)
+    assert "loose.py lies in no room" in found
+    assert "attic is no room of docs/architecture.md" in found
+
+
+def test_a_planted_circle_within_a_room_is_found(planted) -> None:
+    (planted / "low" / "a.py").write_text("from house.low import e\n")
+    for_types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import house.low.a\n"
+    (planted / "low" / "e.py").write_text(for_types)
+    assert circles(planted) == ["house.low.a -> house.low.e -> house.low.a"]
 
 
 def test_simulation_names_no_method() -> None:
-    for path, imports in _modules():
-        for other in CONTRACTS_ONLY.get(path.parts[0], ()):
-            for name in imports:
-                if name.startswith(f"fedcomp.{other}.") and other != "tracking":
-                    assert name.split(".")[2] == "contract", f"{path} imports {name}"
+    modules = _files(PACKAGE)
+    for name, path in modules.items():
+        if name.startswith("fedcomp.simulation"):
+            for other in _imports(path, modules):
+                words = other.split(".")
+                if words[0] == "fedcomp" and words[1] in CONTRACTS_ONLY:
+                    assert words[2:3] == ["contract"], f"{name} imports {other}"
 
 
 def test_edges() -> None:
-    for path, imports in _modules():
+    modules = _files(PACKAGE)
+    for path in modules.values():
         for library, places in EDGES.items():
-            if any(name.split(".")[0] == library for name in imports):
-                assert str(path) in places, f"{path} imports {library}"
+            if any(name.split(".")[0] == library for name in _imports(path, modules)):
+                assert str(path.relative_to(PACKAGE)).startswith(places), f"{path} imports {library}"
 
 
 def test_no_global_seed() -> None:
-    for path, _ in _modules():
-        text = (PACKAGE / path).read_text()
+    for path in _files(PACKAGE).values():
         for call in ("torch.manual_seed", "np.random.seed", "random.seed(", "torch.cuda.manual_seed"):
-            assert call not in text, f"{path} seeds a global generator"
+            assert call not in path.read_text(), f"{path} seeds a global generator"
 
 
 def test_no_file_is_two_concepts_long() -> None:
-    for path, _ in _modules():
-        assert len((PACKAGE / path).read_text().splitlines()) <= 300, path
+    for path in _files(PACKAGE).values():
+        assert len(path.read_text().splitlines()) <= 300, path

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.tracking.record import read_lines
+from fedcomp.records.metrics_file import read_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()

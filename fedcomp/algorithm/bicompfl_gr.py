@@ -22,20 +22,20 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.coded_masks import CodedMasks, blocks_at, part_of, starts
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.mask_estimate import MaskEstimate
-from fedcomp.algorithm.mask_training import masked_models
-from fedcomp.algorithm.running_stats import gather_stats, send_stats
-from fedcomp.cohort import Cohort
+from fedcomp.algorithm.masks.coded import CodedMasks, blocks_at, part_of, starts
+from fedcomp.algorithm.masks.estimate import MaskEstimate
+from fedcomp.algorithm.masks.training import masked_models
+from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.allocation import Adaptive, AdaptiveAverage, Allocation, Changing, Fixed, decided, decision
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import DOWNLINK, SOURCES
 from fedcomp.compressor.mrc.diagnostics import kl_divergence, polarisation
-from fedcomp.keys import Key
-from fedcomp.tensors import Part
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import Part
+from fedcomp.random.keys import Key
 
 ALLOCATIONS = ("fixed", "adaptive", "adaptive_avg")
 RELAYS = ("plain", "xor")

@@ -23,21 +23,21 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.coded_masks import CodedMasks, part_of
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.mask_estimate import MaskEstimate
-from fedcomp.algorithm.mask_training import masked_models
-from fedcomp.algorithm.running_stats import gather_stats, send_stats
-from fedcomp.cohort import Cohort
+from fedcomp.algorithm.masks.coded import CodedMasks, part_of
+from fedcomp.algorithm.masks.estimate import MaskEstimate
+from fedcomp.algorithm.masks.training import masked_models
+from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.candidates import DOWNLINK
 from fedcomp.compressor.mrc.diagnostics import polarisation
 from fedcomp.compressor.mrc.mixing import STEPS, Mixture, message, received
 from fedcomp.compressor.mrc.split import SplitMRC, groups, rotated
-from fedcomp.keys import Key
-from fedcomp.state import put_rows, take_rows
-from fedcomp.tensors import Part
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import Part
+from fedcomp.core.pytree import put_rows, take_rows
+from fedcomp.random.keys import Key
 
 RESTS = ("keep", "qhat")
 

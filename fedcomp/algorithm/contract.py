@@ -11,9 +11,9 @@ from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
-from fedcomp.cohort import Cohort, server
-from fedcomp.keys import Key
-from fedcomp.tensors import ParameterTensor
+from fedcomp.core.cohort import Cohort, server
+from fedcomp.core.parameter_layout import ParameterTensor
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Link
 
 Rows = TypeVar("Rows")

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedcomp.algorithm.error_memory import remembering
 from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.updates.error_feedback import remembering
 
 
 @dataclass(frozen=True)

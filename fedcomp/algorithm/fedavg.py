@@ -22,15 +22,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.correlation import correlation
-from fedcomp.algorithm.local_training import train_locally, training_metrics
-from fedcomp.algorithm.memory_norm import clients_memory, servers_memory
-from fedcomp.algorithm.running_stats import gather_stats, send_stats
-from fedcomp.algorithm.shared_model import send_down
+from fedcomp.algorithm.downlinks.shared_model import send_down
+from fedcomp.algorithm.updates.correlation import correlation
+from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
+from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
+from fedcomp.algorithm.updates.memory_norm import clients_memory, servers_memory
 from fedcomp.client import LocalSolver
-from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor, Memory
-from fedcomp.keys import Key
+from fedcomp.core.cohort import Cohort
+from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
 

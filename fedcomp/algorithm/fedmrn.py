@@ -26,19 +26,19 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.drawn import drawn
-from fedcomp.algorithm.local_training import training_metrics
-from fedcomp.algorithm.memory_norm import servers_memory
-from fedcomp.algorithm.running_stats import gather, gather_stats, send_stats
-from fedcomp.algorithm.shared_model import at_end, at_start
+from fedcomp.algorithm.downlinks.shared_model import at_end, at_start
+from fedcomp.algorithm.masks.bernoulli import drawn
+from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send_stats
+from fedcomp.algorithm.updates.local_training import training_metrics
+from fedcomp.algorithm.updates.memory_norm import servers_memory
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
-from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.masked_noise import MaskedNoise
-from fedcomp.keys import Key
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import ParameterTensor, Part, is_normalisation
+from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
-from fedcomp.tensors import ParameterTensor, Part, is_normalisation
 
 
 @dataclass(frozen=True)

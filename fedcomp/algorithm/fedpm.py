@@ -25,16 +25,16 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.frozen_weights import FrozenWeights, first_probabilities
-from fedcomp.algorithm.mask_training import TESTS, MaskTraining, masked_models, masked_part
-from fedcomp.algorithm.running_stats import gather, gather_stats, send, send_stats
+from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, first_probabilities
+from fedcomp.algorithm.masks.training import TESTS, MaskTraining, masked_models, masked_part
+from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.client import LocalSolver
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.cohort import Cohort
 from fedcomp.compressor.check import check_choice, check_count
-from fedcomp.keys import Key
-from fedcomp.state import put_rows, take_rows
-from fedcomp.tensors import Part
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import Part
+from fedcomp.core.pytree import put_rows, take_rows
+from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Arithmetic, Coding, Shortest, Unsigned, bits_for
 

@@ -24,15 +24,15 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.local_training import train_locally
-from fedcomp.algorithm.replay import Replay, send_model
-from fedcomp.algorithm.running_stats import gather_stats, send_stats
+from fedcomp.algorithm.downlinks.scalar_downlink import Replay, send_model
+from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
+from fedcomp.algorithm.updates.local_training import train_locally
 from fedcomp.client import LocalSolver
-from fedcomp.cohort import Cohort
 from fedcomp.compressor.check import check_choice
-from fedcomp.compressor.projection import Projection
+from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.seed import seed_field, seed_number
-from fedcomp.keys import Key
+from fedcomp.core.cohort import Cohort
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Field, Payload
 
 

@@ -23,16 +23,16 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.local_training import training_metrics
-from fedcomp.algorithm.running_stats import gather, gather_stats, send, send_stats
+from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
+from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
-from fedcomp.cohort import Cohort
 from fedcomp.compressor.check import check_choice, check_count
-from fedcomp.compressor.largest import largest
-from fedcomp.compressor.places import POSITIONS
-from fedcomp.compressor.topk import TopK
-from fedcomp.keys import Key
-from fedcomp.tensors import WEIGHT, ParameterTensor, Part
+from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS
+from fedcomp.compressor.sparsifiers.stable_topk import largest
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor, Part
+from fedcomp.random.keys import Key
 
 SCHEDULES = ("constant", "progressive")
 MERGES = ("mean", "majority")
@@ -59,7 +59,7 @@ class FedSparsify:
         sparsity: s_T, share of weights that are zero, in [0, 1).
         schedule: constant, or progressive from `first_sparsity` (s_0).
         start: t_0, rounds before it grows. every: F, rounds between its changes.
-        merge: mean or majority. positions: how places are written (compressor/topk.py).
+        merge: mean or majority. positions: how places are written (compressor/sparsifiers/topk.py).
         weights: "samples" or "uniform".
     """
 

@@ -23,18 +23,18 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.client_models import check_parts, is_sync_round, send_down, send_up
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.error_memory import remembering
-from fedcomp.algorithm.local_training import train_locally, training_metrics
-from fedcomp.algorithm.memory_norm import servers_memory
-from fedcomp.algorithm.running_stats import gather_stats, send_stats
+from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
+from fedcomp.algorithm.updates.error_feedback import remembering
+from fedcomp.algorithm.updates.local_models import check_parts, is_sync_round, send_down, send_up
+from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
+from fedcomp.algorithm.updates.memory_norm import servers_memory
 from fedcomp.client import LocalSolver
-from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.check import check_count
 from fedcomp.compressor.dense import Dense
-from fedcomp.keys import Key
+from fedcomp.core.cohort import Cohort
+from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 
 EXACT = Compressor(Dense())

@@ -29,20 +29,20 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.local_training import train_locally, training_metrics
-from fedcomp.algorithm.memory_norm import lengths
-from fedcomp.algorithm.running_stats import gather_stats, send_stats
+from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
+from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
+from fedcomp.algorithm.updates.memory_norm import lengths
 from fedcomp.client import LocalSolver
-from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.estimator import WeightedSum
+from fedcomp.compressor.estimators.estimator import WeightedSum
 from fedcomp.compressor.feedback import NoFeedback
-from fedcomp.compressor.randk import RandK
-from fedcomp.compressor.topk import TopK
-from fedcomp.keys import Key
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.core.cohort import Cohort
+from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
 from fedcomp.wire.coding import bits_for

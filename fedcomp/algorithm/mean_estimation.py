@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.correlation import correlation
-from fedcomp.algorithm.memory_norm import clients_memory
+from fedcomp.algorithm.updates.correlation import correlation
+from fedcomp.algorithm.updates.memory_norm import clients_memory
 from fedcomp.client import LocalData
-from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor, Memory
-from fedcomp.keys import Key
+from fedcomp.core.cohort import Cohort
+from fedcomp.random.keys import Key
 
 MEMORIES = ("reset", "keep")
 BATCH = 64

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.correlation import correlation
-from fedcomp.algorithm.memory_norm import clients_memory, servers_memory
-from fedcomp.algorithm.shared_model import at_end, at_start
+from fedcomp.algorithm.downlinks.shared_model import at_end, at_start
+from fedcomp.algorithm.updates.correlation import correlation
+from fedcomp.algorithm.updates.memory_norm import clients_memory, servers_memory
 from fedcomp.client import LocalData
-from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor, Memory
-from fedcomp.keys import Key
+from fedcomp.core.cohort import Cohort
+from fedcomp.random.keys import Key
 
 LENGTH_FLOOR = 1e-30
 

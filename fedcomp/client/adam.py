@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.numeric import at_least_zero, positive, share
+from fedcomp.core.validate import at_least_zero, positive, share
 
 
 @dataclass(frozen=True, kw_only=True)

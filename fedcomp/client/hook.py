@@ -12,8 +12,8 @@ from typing import Protocol
 from torch import Tensor
 
 from fedcomp.client.contract import Batch
-from fedcomp.keys import Key
 from fedcomp.model.contract import Gradient
+from fedcomp.random.keys import Key
 
 
 class Draws(Protocol):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.numeric import at_least_zero, share
+from fedcomp.core.validate import at_least_zero, share
 
 
 @dataclass(frozen=True, kw_only=True)

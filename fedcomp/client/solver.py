@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedcomp.client.contract import Batching, GradFn, LocalData
 from fedcomp.client.schedule import SCHEDULES, learning_rate_factor
-from fedcomp.numeric import is_number, positive
+from fedcomp.core.validate import is_number, positive
 
 
 @dataclass(frozen=True)

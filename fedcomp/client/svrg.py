@@ -16,7 +16,7 @@ FedAvg with this solver, weights 1/(N p_n) and activations by coin **is** the pa
 Two of its claims do not hold:
     O(1/K) to the optimum (lemma V.1) bounds the distance to each agent's own minimiser. Where the f_n differ, local
     steps at the common optimum do not vanish, and for p_n < 1 the activation leaves a noise floor whose aggregate
-    variance is (1/N^2) sum_n (1/p_n - 1) ||Delta_n(theta*)||^2 (`tests/test_fedavg_svrg.py`);
+    variance is (1/N^2) sum_n (1/p_n - 1) ||Delta_n(theta*)||^2 (`tests/experiments/test_fedavg_svrg.py`);
     O(K^(-2/3)) for delta = K^(-epsilon): the last term of (8) sums 1/p over K rounds and is O(delta), not O(delta/K),
     so that the best is O(K^(-1/2)), the rate of the method that it is compared with.
 

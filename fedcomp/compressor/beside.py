@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedcomp.cohort import Cohort
 from fedcomp.compressor.compose import Compressor, Memory
-from fedcomp.keys import Key
-from fedcomp.tensors import ParameterTensor, Part, is_normalisation
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import ParameterTensor, Part, is_normalisation
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Field, Payload
 from fedcomp.wire.coding import Float
 

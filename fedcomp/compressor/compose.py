@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from fedcomp.cohort import Cohort
 from fedcomp.compressor.contract import Codec, Estimator, Feedback, Recursive, Rememberable, Sized
-from fedcomp.compressor.estimator import WeightedSum
+from fedcomp.compressor.estimators.estimator import WeightedSum
 from fedcomp.compressor.feedback import NoFeedback
-from fedcomp.keys import Key
-from fedcomp.state import put_rows, take_rows
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.pytree import put_rows, take_rows
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Link, Payload
 
 

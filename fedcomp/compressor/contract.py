@@ -6,8 +6,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from fedcomp.cohort import Cohort
-from fedcomp.keys import Key
+from fedcomp.core.cohort import Cohort
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Payload
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.check import check_choice
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Field, Payload
 from fedcomp.wire.coding import Float
 

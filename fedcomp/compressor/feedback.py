@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Payload
 
 
@@ -34,7 +34,7 @@ class ErrorFeedback:
 
     The memory stays bounded if C always shrinks what is left. A codec of fixed size (signs of a fixed scale, masked
     noise) does so only up to its size: where x is larger, the memory grows in every round. Runs record its length
-    (algorithm/memory_norm.py) and say so (outgrown.py).
+    (algorithm/updates/memory_norm.py) and say so (outgrown.py).
 
     Attributes:
         decay: share of the old error that is kept, in (0, 1].

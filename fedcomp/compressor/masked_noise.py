@@ -29,7 +29,7 @@ from torch import Tensor
 
 from fedcomp.compressor.check import check_choice, check_positive
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Field, Payload
 from fedcomp.wire.coding import Unsigned
 

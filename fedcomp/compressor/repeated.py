@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedcomp.compressor.check import check_count
 from fedcomp.compressor.contract import Codec, Rememberable, Sized, Summing
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Field, Payload, WireError
 
 

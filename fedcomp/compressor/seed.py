@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedcomp.keys import Key
-from fedcomp.philox import MASK
+from fedcomp.random.keys import Key
+from fedcomp.random.philox import MASK
 from fedcomp.wire import Common, Field, Payload
 from fedcomp.wire.coding import Unsigned
 

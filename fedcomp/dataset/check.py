@@ -7,8 +7,8 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from fedcomp.core.naming import check_one_line
 from fedcomp.dataset.contract import Dataset, Samples, Task
-from fedcomp.naming import check_one_line
 
 
 def check(dataset: Dataset) -> None:

@@ -16,11 +16,11 @@ from typing import get_args
 
 import numpy as np
 
+from fedcomp.core.nearest import by_likeness, near
 from fedcomp.dataset.classes import classes_of, distinct
 from fedcomp.dataset.contract import Dataset, Task
 from fedcomp.dataset.delimiter import character, detect
 from fedcomp.dataset.tabular import Scaling, tabular_dataset
-from fedcomp.nearest import by_likeness, near
 
 Column = list[str]
 

@@ -11,10 +11,10 @@ from typing import Literal
 
 import torch
 
+from fedcomp.core.validate import check_seed
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.sklearn_files import read_table, table_file
-from fedcomp.keys import Key
-from fedcomp.numeric import check_seed
+from fedcomp.random.keys import Key
 
 NUM_CLASSES = 10
 MAX_PIXEL = 16.0

@@ -11,9 +11,9 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
+from fedcomp.core.validate import check_seed
 from fedcomp.dataset.contract import Dataset, Samples, Task
-from fedcomp.keys import Key
-from fedcomp.numeric import check_seed
+from fedcomp.random.keys import Key
 
 Scaling = Literal["min_max", "z_score", "none"]
 

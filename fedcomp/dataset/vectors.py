@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcomp.core.validate import check_seed
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.keys import Key
-from fedcomp.numeric import check_seed
+from fedcomp.random.keys import Key
 
 KINDS = ("paper", "gaussian", "equal", "file")
 

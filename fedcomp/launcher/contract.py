@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from fedcomp.stop import SIGNALS
-from fedcomp.tracking.status import read_status
+from fedcomp.records.status import read_status
+from fedcomp.runtime.graceful_stop import SIGNALS
 
 MANIFEST = "runs.jsonl"
 """In a grid's own folder: which runs belong to it, one JSON line each (`number`, `folder`, `overrides`)."""

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedcomp.display.console import Tally, say
 from fedcomp.launcher.contract import Here, Outcome, Run, outcome
 from fedcomp.launcher.local import local_device
 from fedcomp.launcher.process import Children
-from fedcomp.launcher.say import Tally, say
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Joblib:
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """The device of this machine, and a run's share of its cores."""
-        from fedcomp.simulation.workers import num_cores
+        from fedcomp.runtime.workers import num_cores
 
         picked = local_device(device)
         at_once = len(self._gpus(picked)) or self._at_once()

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from fedcomp.launcher.contract import Run
-from fedcomp.stop import heeded
+from fedcomp.runtime.graceful_stop import heeded
 
 
 def python_path() -> str:

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedcomp.free_memory import free_bytes
-from fedcomp.keys import Key
+from fedcomp.core.free_memory import free_bytes
+from fedcomp.model.batched.functional import Functional, refuse_dropout
+from fedcomp.model.batched.mlp_backward import Perceptron, dense_layers
+from fedcomp.model.batched.stacked import Stacked
+from fedcomp.model.batched.translate import translate
 from fedcomp.model.contract import Learnt, Measured
 from fedcomp.model.flat import Flat, Make, draw, reset
-from fedcomp.model.functional import Functional, refuse_dropout
 from fedcomp.model.loss import loss_of
-from fedcomp.model.mlp_backward import Perceptron, dense_layers
-from fedcomp.model.stacked import Stacked
-from fedcomp.model.translate import translate
+from fedcomp.random.keys import Key
 
 Factory = Callable[..., Any]
 """Makes a torch.nn.Module, or a `Measured` model."""

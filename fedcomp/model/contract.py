@@ -11,8 +11,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from fedcomp.keys import Key
-from fedcomp.tensors import ParameterTensor
+from fedcomp.core.parameter_layout import ParameterTensor
+from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)

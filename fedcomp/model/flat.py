@@ -10,8 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fedcomp.keys import Key
-from fedcomp.tensors import BIAS, NORMALISATION, WEIGHT, ParameterTensor
+from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor
+from fedcomp.random.keys import Key
 
 _NORMALISATIONS = (
     nn.modules.batchnorm._NormBase,

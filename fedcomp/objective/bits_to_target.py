@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fedcomp.display import units
 from fedcomp.objective.contract import Direction
-from fedcomp.tracking import units
-from fedcomp.tracking.record import Line
+from fedcomp.records.metrics_file import Line
 
 WAYS = ("total", "uplink", "downlink", "broadcast")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from fedcomp.tracking.record import Line
+from fedcomp.records.metrics_file import Line
 
 Direction = Literal["maximize", "minimize"]
 

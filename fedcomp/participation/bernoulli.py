@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.cohort import Cohort
-from fedcomp.keys import Key
+from fedcomp.core.cohort import Cohort
 from fedcomp.participation.probability import Probability, check_length, plain, probabilities
+from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)

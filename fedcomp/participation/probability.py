@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.keys import Key
-from fedcomp.numeric import check_seed
+from fedcomp.core.validate import check_seed
+from fedcomp.random.keys import Key
 
 ALLOWED = "a number above 0 and at most 1, a list of one a client, or {low: 0.3, high: 1.0, seed: 0}"
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.cohort import Cohort
-from fedcomp.keys import Key
+from fedcomp.core.cohort import Cohort
+from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 
 
 class Partition(Protocol):

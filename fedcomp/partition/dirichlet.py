@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.keys import Key
 from fedcomp.partition.contract import check_enough, required_count, required_labels
+from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.keys import Key
 from fedcomp.partition.contract import check_enough
+from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)

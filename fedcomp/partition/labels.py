@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedcomp.keys import Key
 from fedcomp.partition.contract import check_enough, check_parts, required_count, required_labels
+from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)

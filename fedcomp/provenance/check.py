@@ -14,8 +14,8 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.provenance.code import code_files, code_parts
 from fedcomp.provenance.data import data_parts
 from fedcomp.provenance.machine import commits, host, job, now, processor, versions
-from fedcomp.tracking.provenance import Parts, Provenance, Worked, differences, read_provenance, write_provenance
-from fedcomp.tracking.status import read_status
+from fedcomp.records.provenance import Parts, Provenance, Worked, differences, read_provenance, write_provenance
+from fedcomp.records.status import read_status
 
 SWITCH = "accept_changes"
 MOST_SAID = 3

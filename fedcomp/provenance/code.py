@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from fedcomp.provenance.files import digest
-from fedcomp.run_folder import WITHOUT_EFFECT
-from fedcomp.tracking.provenance import Part
+from fedcomp.records.provenance import Part
+from fedcomp.records.run_folder import WITHOUT_EFFECT
 
 
 def code_files(config: Mapping[str, Any]) -> dict[str, Path]:

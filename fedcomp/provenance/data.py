@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedcomp.dataset.contract import Dataset
 from fedcomp.provenance.files import digest, fingerprints
-from fedcomp.tracking.provenance import Part
+from fedcomp.records.provenance import Part
 
 
 def data_parts(options: Mapping[str, Any], load: Callable[[], Dataset]) -> dict[str, Part]:

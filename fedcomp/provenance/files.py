@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from fedcomp.tracking.atomic import write_atomically
-from fedcomp.tracking.provenance import Part
+from fedcomp.records.atomic_write import write_atomically
+from fedcomp.records.provenance import Part
 
 MOST_NAMED = 64
 """Of more files than these, each folder has one fingerprint."""

@@ -17,7 +17,7 @@ import torch
 
 from fedcomp import __version__
 from fedcomp.provenance.files import digest
-from fedcomp.tracking.provenance import Commit
+from fedcomp.records.provenance import Commit
 
 PACKAGES = ("torch", "torchvision", "numpy", "numba", "triton", "pillow", "scikit-learn")
 """What computes, decodes pictures or holds data."""

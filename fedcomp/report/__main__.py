@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcomp.leave import STATUS
+from fedcomp.runtime.exit_on_sigint import STATUS
 
 EPILOG = """\
 examples:

@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcomp.leave import by_exception
+from fedcomp.records.atomic_write import explained, write_atomically
 from fedcomp.report import columns, curves, escape, figures, formats, latex, notes, page, points, published, table
 from fedcomp.report.draw import draw
 from fedcomp.report.group import Group, group
@@ -24,7 +24,7 @@ from fedcomp.report.metrics import qualities
 from fedcomp.report.picture import MAX_LINES, Picture, shown_labels, split
 from fedcomp.report.runs import Run, find
 from fedcomp.report.table import ResultTable
-from fedcomp.tracking.atomic import explained, write_atomically
+from fedcomp.runtime.exit_on_sigint import by_exception
 
 if TYPE_CHECKING:
     from rich.console import Console

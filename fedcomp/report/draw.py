@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from fedcomp.display import figure, units
 from fedcomp.report.picture import Axis, Panel, Picture, Series, shown_labels
-from fedcomp.tracking import figure, units
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fedcomp.tracking import figure
+from fedcomp.display import figure
 
 MARKUP = re.compile(r"[\\`*\[\]<>~|$]|(?<![^\W_])_|_(?![^\W_])")
 """What Markdown would interpret; underscores within words are plain."""

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedcomp.naming import check_one_line
+from fedcomp.core.naming import check_one_line
 
 KINDS = ("last", "curve", "variance", "runs", "circle")
 

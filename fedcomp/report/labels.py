@@ -71,7 +71,7 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 def part_name(target: Any) -> str:
-    """What a part is called in conf/: `fedcomp.compressor.topk.TopK` -> topk, `fedcomp.model.cnn.lenet5` -> lenet5."""
+    """What a part is called in conf/: `fedcomp.compressor.sparsifiers.topk.TopK` -> topk, `fedcomp.model.networks.cnn.lenet5` -> lenet5."""
     path = str(target).split(".")
     if path[0] != "fedcomp" or len(path) <= 3:
         return path[-2] if len(path) > 1 else path[0]

@@ -6,11 +6,11 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from fedcomp.display import figure
 from fedcomp.report import columns, points
 from fedcomp.report.escape import one_line
 from fedcomp.report.formats import CAPTION, best_rows, cells, titles
 from fedcomp.report.table import ResultTable
-from fedcomp.tracking import figure
 
 SPECIAL = {
     "\\": r"\textbackslash{}",

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from fedcomp.records.provenance import Parts, Provenance, Worked, read_provenance
 from fedcomp.report.group import Group
 from fedcomp.report.runs import Run
-from fedcomp.tracking.provenance import Parts, Provenance, Worked, read_provenance
 
 SHORT = 8
 """Hex digits of a fingerprint or a commit that are shown."""

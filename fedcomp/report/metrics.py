@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fedcomp.display import units
 from fedcomp.report.runs import Run
-from fedcomp.tracking import units
 
 ACCURACY, LOSS = "test/accuracy", "test/loss"
 MSE = "mse"

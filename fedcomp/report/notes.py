@@ -6,10 +6,10 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 
+from fedcomp.display import units
 from fedcomp.report.group import Group, by_setting, method
 from fedcomp.report.metrics import Metric, recorded
 from fedcomp.report.runs import Run
-from fedcomp.tracking import units
 
 
 def left_out(runs: Iterable[Run], groups: Iterable[Group]) -> list[tuple[Run, str]]:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
+from fedcomp.display import units
 from fedcomp.report import escape
 from fedcomp.report.formats import markdown_table
 from fedcomp.report.group import Group
@@ -21,7 +22,6 @@ from fedcomp.report.latex import tabular
 from fedcomp.report.metrics import metric
 from fedcomp.report.runs import Run
 from fedcomp.report.table import Mean, best, last, mean_over_seeds
-from fedcomp.tracking import units
 
 ACCURACY = metric("test/accuracy")
 RATES = ("bpp", "bpp_bc", "uplink", "downlink")

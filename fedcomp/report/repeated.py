@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fedcomp.records.repetitions import Each, read_repetitions
 from fedcomp.report.group import Group
 from fedcomp.report.metrics import Metric
 from fedcomp.report.picture import Series
-from fedcomp.tracking.repetitions import Each, read_repetitions
 
 
 def each_run(group: Group, metric: Metric, x: str) -> Series:

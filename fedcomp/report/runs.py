@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedcomp.tracking import record, status
-from fedcomp.tracking.record import Line
+from fedcomp.records import metrics_file as record
+from fedcomp.records import status
+from fedcomp.records.metrics_file import Line
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from fedcomp.nearest import near
+from fedcomp.core.nearest import near
+from fedcomp.display import units
 from fedcomp.report.group import Group
 from fedcomp.report.metrics import ACCURACY, SPREAD, Metric, metric, qualities, recorded, trained
 from fedcomp.report.runs import Run
-from fedcomp.tracking import units
 
 LATE = 10
 """Evaluations at a run's end whose mean is less a matter of luck than their best."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.numeric import positive, share
+from fedcomp.core.validate import positive, share
 from fedcomp.server.contract import Slots
 
 

@@ -11,8 +11,8 @@ from fedcomp.algorithm.contract import Models
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import Learnt, Measured, Model, RowModel
 from fedcomp.model.loss import loss_of
-from fedcomp.simulation.readings import numbers
-from fedcomp.simulation.workers import Workers
+from fedcomp.runtime.workers import Workers
+from fedcomp.simulation.async_metrics import numbers
 
 BATCH = 1024
 

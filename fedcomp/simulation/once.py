@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedcomp.model.contract import Learnt
-from fedcomp.simulation.loop import Simulation
-from fedcomp.simulation.outcome import Outcome, Recorded
-from fedcomp.tracking.record import Line
+from fedcomp.records.metrics_file import Line
+from fedcomp.simulation.round_result import Outcome, Recorded
+from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.contract import Learnt
-from fedcomp.simulation.local import Shards
+from fedcomp.simulation.chunks.client_data import Shards
 
 MOST_INPUTS = 2048
 """P beyond which the normal equations are too large to solve on the way."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcomp.leave import STATUS, by_exception
+from fedcomp.runtime.exit_on_sigint import STATUS, by_exception
 from fedcomp.status.runs import GOING, RunState, look
 from fedcomp.status.table import render
 

@@ -15,11 +15,12 @@ from typing import Any, Literal
 
 from fedcomp.launcher.contract import MANIFEST
 from fedcomp.launcher.jobs import noted_jobs
-from fedcomp.run_folder import CONFIG, held
+from fedcomp.records import metrics_file as record
+from fedcomp.records import status
+from fedcomp.records.provenance import read_provenance
+from fedcomp.records.run_folder import CONFIG, held
 from fedcomp.status import slurm
 from fedcomp.status.slurm import Job
-from fedcomp.tracking import record, status
-from fedcomp.tracking.provenance import read_provenance
 
 State = Literal[
     "done",

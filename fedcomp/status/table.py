@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from fedcomp.display import units
 from fedcomp.report.group import name, place, results, settings
 from fedcomp.status.runs import GOING, Found, RunState, State
-from fedcomp.tracking import units
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcomp.objective.contract import Objective
-from fedcomp.run_folder import owned
+from fedcomp.records.run_folder import owned
 from fedcomp.sweeper.contract import Choices, Evaluate, Interval, Report, Result, Space
 
 SAMPLERS = ("tpe", "random")

@@ -1,6 +1,6 @@
 """What a tracker is to the engine: a view beside the run's own record, never the record itself.
 
-The engine always writes `metrics.jsonl` and `status.json` (`tracking/record.py`, `tracking/status.py`); a tracker
+The engine always writes `metrics.jsonl` and `status.json` (`records/metrics_file.py`, `records/status.py`); a tracker
 gets the same lines and may show them elsewhere. A run is complete without one.
 """
 

@@ -18,11 +18,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from fedcomp.records.metrics_file import FILE as RECORD
+from fedcomp.records.metrics_file import read_lines
 from fedcomp.tracking import wandb_log
 from fedcomp.tracking.aside import Aside
 from fedcomp.tracking.contract import Metrics, RunInfo
-from fedcomp.tracking.record import FILE as RECORD
-from fedcomp.tracking.record import read_lines
 
 if TYPE_CHECKING:
     import wandb
@@ -225,7 +225,7 @@ def _x_axis(name: str) -> str | None:
 
 
 def _choice(node: Mapping[str, Any]) -> str:
-    """The name of a part as its YAML has it: of fedcomp.model.cnn.lenet5 `lenet5`, of ....topk.TopK `topk`."""
+    """The name of a part as its YAML has it: of fedcomp.model.networks.cnn.lenet5 `lenet5`, of ....topk.TopK `topk`."""
     *modules, name = str(node["_target_"]).split(".")
     return name if not modules or (name.islower() and name != "load") else modules[-1]
 

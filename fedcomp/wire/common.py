@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)

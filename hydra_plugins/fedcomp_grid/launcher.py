@@ -18,15 +18,15 @@ from hydra.types import HydraContext, TaskFunction
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fedcomp import schema
+from fedcomp.config import schema
+from fedcomp.config.placement import adopt_former, run_folder
+from fedcomp.display.console import say
 from fedcomp.launcher.contract import MANIFEST, Outcome, Run, RunFailed
 from fedcomp.launcher.contract import Launcher as RunLauncher
-from fedcomp.launcher.say import say
-from fedcomp.leave import by_exception
-from fedcomp.placement import adopt_former, run_folder
-from fedcomp.tracking.finished import finished
-from fedcomp.tracking.record import FILE as RECORD
-from fedcomp.tracking.record import Line, read_lines
+from fedcomp.records.finished_run import finished
+from fedcomp.records.metrics_file import FILE as RECORD
+from fedcomp.records.metrics_file import Line, read_lines
+from fedcomp.runtime.exit_on_sigint import by_exception
 
 if TYPE_CHECKING:
     from fedcomp.provenance.check import Finished
@@ -108,7 +108,7 @@ class GridLauncher(Launcher):
 
     def _checked(self, folder: Path, task: DictConfig) -> str | None:
         """What is to be said of a finished run. Raises ValueError: it was made with other data or code."""
-        from fedcomp.assemble import build  # torch takes seconds to import
+        from fedcomp.config.factory import build  # torch takes seconds to import
         from fedcomp.provenance.check import Finished
 
         if self._results is None:

@@ -16,13 +16,13 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from fedcomp.launcher.say import say
+from fedcomp.display import units
+from fedcomp.display.console import say
+from fedcomp.distributed.context import launched
 from fedcomp.objective.contract import Objective
-from fedcomp.peers import launched
-from fedcomp.run_folder import WITHOUT_EFFECT
+from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.sweeper.contract import Choices, Interval, Point, Result, SweepFailed
 from fedcomp.sweeper.contract import Sweeper as PointSweeper
-from fedcomp.tracking import units
 
 
 class GridSweeper(Sweeper):

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Setup
 from fedcomp.client.sgd import Sgd
-from fedcomp.cohort import Cohort
-from fedcomp.keys import Key
+from fedcomp.core.cohort import Cohort
 from fedcomp.model.contract import Gradient
+from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link
 
 N, D = 4, 101

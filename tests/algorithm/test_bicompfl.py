@@ -11,16 +11,16 @@ import torch
 from fedcomp.algorithm.bicompfl_cfl import BiCompFLCFL
 from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.bicompfl_pr import BiCompFLPR
-from fedcomp.algorithm.mask_estimate import MaskEstimate
+from fedcomp.algorithm.masks.estimate import MaskEstimate
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.mrc.mrc_quantiser import MRCQuantiser
+from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.compressor.mrc.thresholds import quantised
-from fedcomp.compressor.mrc_quantiser import MRCQuantiser
-from fedcomp.compressor.mrc_sign import MRCSign
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger, Link, Payload, WireLink
 from tests.conformance import world

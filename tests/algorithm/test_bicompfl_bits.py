@@ -18,10 +18,10 @@ import torch
 
 from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.permk import PermK
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
-from fedcomp.keys import Key
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.permk import PermK
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.random.keys import Key
 from fedcomp.report.published import Printed, load
 from fedcomp.wire import Common
 

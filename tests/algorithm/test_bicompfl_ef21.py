@@ -10,11 +10,11 @@ import torch
 from fedcomp.algorithm.bicompfl_cfl import BiCompFLCFL
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.estimator import Spatial
+from fedcomp.compressor.estimators.estimator import Spatial
 from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.mrc_sign import MRCSign
-from fedcomp.compressor.randk import RandK
-from fedcomp.compressor.topk import TopK
+from fedcomp.compressor.mrc.mrc_sign import MRCSign
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm import quadratic
 from tests.algorithm.quadratic import STEP, D, N, Quadratics

@@ -12,8 +12,8 @@ from fedcomp.client.svrg import Svrg
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance import world

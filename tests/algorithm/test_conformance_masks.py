@@ -12,7 +12,7 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.sign import Sign
+from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite

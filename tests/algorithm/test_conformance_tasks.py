@@ -10,11 +10,11 @@ from fedcomp.algorithm.power_iteration import PowerIteration
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
-from fedcomp.model.centres import Centres
-from fedcomp.model.mean_vector import MeanVector
-from fedcomp.model.principal_direction import PrincipalDirection
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.model.tasks.centres import Centres
+from fedcomp.model.tasks.mean_vector import MeanVector
+from fedcomp.model.tasks.principal_direction import PrincipalDirection
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
 from tests.conformance.bits import dense, topk

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from fedcomp.algorithm.correlation import correlation
 from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.updates.correlation import correlation
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.randk import RandK
-from fedcomp.compressor.spatial import Spatial
-from fedcomp.compressor.temporal import Temporal
+from fedcomp.compressor.estimators.spatial import Spatial
+from fedcomp.compressor.estimators.temporal import Temporal
+from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.uniform import Uniform
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.study import Study, repetition_key
+from fedcomp.simulation.monte_carlo.study import Study, repetition_key
 from fedcomp.wire import Ledger
 from tests.conformance import world
 

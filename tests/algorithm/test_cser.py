@@ -12,15 +12,15 @@ from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.liec import LIEC
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.estimators.spatial import Spatial
 from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.mrc_sign import MRCSign
-from fedcomp.compressor.randk import RandK
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.spatial import Spatial
-from fedcomp.compressor.topk import TopK
+from fedcomp.compressor.mrc.mrc_sign import MRCSign
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.memory import state_bytes
+from fedcomp.simulation.memory.check import state_bytes
 from tests.algorithm import quadratic
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
 from tests.conformance import world

@@ -10,19 +10,19 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context
-from fedcomp.algorithm.drawn import drawn
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedmrn import FedMRN
-from fedcomp.algorithm.local_training import train_locally
+from fedcomp.algorithm.masks.bernoulli import drawn
+from fedcomp.algorithm.updates.local_training import train_locally
 from fedcomp.client.sgd import Sgd
-from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.keys import Key
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import ParameterTensor, is_normalisation
 from fedcomp.model.build import build
-from fedcomp.model.cnn_bn import cnn4_bn, cnn8_bn
+from fedcomp.model.networks.cnn_bn import cnn4_bn, cnn8_bn
+from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.tensors import ParameterTensor, is_normalisation
 from fedcomp.wire import Ledger
 from tests.conformance import world
 

@@ -13,16 +13,16 @@ from torch import Tensor
 from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.contract import Algorithm, Setup
 from fedcomp.algorithm.fedpm import FedPM
-from fedcomp.algorithm.frozen_weights import GAINS, FrozenWeights, first_probabilities
-from fedcomp.algorithm.mask_training import MaskTraining, masked_models
+from fedcomp.algorithm.masks.frozen_weights import GAINS, FrozenWeights, first_probabilities
+from fedcomp.algorithm.masks.training import MaskTraining, masked_models
 from fedcomp.client import Batch, Gradient, LocalResult
 from fedcomp.client.adam import Adam
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.svrg import Svrg
-from fedcomp.keys import Key
+from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor, Part
 from fedcomp.participation.bernoulli import Bernoulli
-from fedcomp.tensors import BIAS, NORMALISATION, WEIGHT, ParameterTensor, Part
+from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.conformance import world
 

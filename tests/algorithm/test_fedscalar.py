@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedcomp.algorithm import replay
+from fedcomp.algorithm.downlinks import scalar_downlink as replay
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
 from fedcomp.client.sgd import Sgd
@@ -17,7 +17,7 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.uniform import Uniform
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.watch import Diverged, Watch
+from fedcomp.simulation.divergence import Diverged, Watch
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.conformance import world
 
@@ -154,7 +154,7 @@ class Scheduled:
         self.calls = 0
 
     def sample(self, key, importance, round_index=0):
-        from fedcomp.cohort import Cohort
+        from fedcomp.core.cohort import Cohort
 
         clients = SCHEDULE[self.calls]
         self.calls += 1

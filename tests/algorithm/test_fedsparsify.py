@@ -14,8 +14,8 @@ from fedcomp.client import Batch, Gradient
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
+from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor, Part
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.tensors import WEIGHT, ParameterTensor, Part
 from fedcomp.wire import Ledger
 from tests.conformance import world
 

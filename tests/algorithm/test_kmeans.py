@@ -11,8 +11,8 @@ import torch
 from fedcomp.algorithm.kmeans import KMeans
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.sign import Sign
-from fedcomp.model.centres import Centres
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.model.tasks.centres import Centres
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.wire import Ledger
 from tests.conformance import world

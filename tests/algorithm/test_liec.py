@@ -12,10 +12,10 @@ from fedcomp.algorithm.liec import LIEC
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.qsgd import QSGD
-from fedcomp.compressor.randk import RandK
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
+from fedcomp.compressor.quantisers.qsgd import QSGD
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm import quadratic

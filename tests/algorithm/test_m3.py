@@ -13,15 +13,15 @@ from fedcomp.algorithm import Context
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.m3 import M3, M3State, _full
 from fedcomp.client.sgd import Sgd
-from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.permk import PermK
-from fedcomp.compressor.randk import RandK
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
-from fedcomp.keys import Key
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.permk import PermK
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.core.cohort import Cohort
+from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.conformance import world

@@ -9,17 +9,17 @@ from torch import Tensor
 from fedcomp.algorithm.mean_estimation import MeanEstimation
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.estimator import WeightedSum
+from fedcomp.compressor.estimators.estimator import WeightedSum
+from fedcomp.compressor.estimators.spatial import Spatial
+from fedcomp.compressor.estimators.temporal import Temporal
 from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.randk import RandK
-from fedcomp.compressor.spatial import Spatial
-from fedcomp.compressor.temporal import Temporal
-from fedcomp.compressor.topk import TopK
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.dataset.vectors import load
-from fedcomp.keys import Key
-from fedcomp.model.mean_vector import MeanVector
-from fedcomp.simulation.local import Shards
-from fedcomp.simulation.loop import Simulation
+from fedcomp.model.tasks.mean_vector import MeanVector
+from fedcomp.random.keys import Key
+from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Common, Field, Ledger, Payload
 from fedcomp.wire.coding import Float
 from tests.conformance import world

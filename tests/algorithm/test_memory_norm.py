@@ -21,10 +21,10 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.mrc_sign import MRCSign
-from fedcomp.compressor.permk import PermK
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
+from fedcomp.compressor.mrc.mrc_sign import MRCSign
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.permk import PermK
+from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from tests.conformance import world

@@ -9,9 +9,9 @@ from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.memsgd import MemSGD
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.randk import RandK
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm import quadratic
 from tests.algorithm.quadratic import STEP, D, N, Quadratics

@@ -23,8 +23,8 @@ from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.mrc import MRC
+from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.compressor.mrc.split import groups
-from fedcomp.compressor.mrc_sign import MRCSign
 from fedcomp.report.published import load
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger

@@ -11,11 +11,11 @@ from fedcomp.algorithm.m3 import M3
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.permk import PermK
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.permk import PermK
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.core.parameter_layout import Part, is_normalisation
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.tensors import Part, is_normalisation
 from fedcomp.wire import Ledger
 from tests.conformance import world
 

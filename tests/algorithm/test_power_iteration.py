@@ -8,7 +8,7 @@ import pytest
 from fedcomp.algorithm.power_iteration import PowerIteration
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.model.principal_direction import PrincipalDirection
+from fedcomp.model.tasks.principal_direction import PrincipalDirection
 from fedcomp.wire import Ledger
 from tests.conformance import world
 

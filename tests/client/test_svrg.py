@@ -14,11 +14,11 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.client.svrg import Svrg
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.keys import Key
 from fedcomp.model.contract import Gradient
+from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
+from tests.client.linear_regression import SIZES, Chosen, agents, gradient, rows
 from tests.conformance import world
-from tests.regression import SIZES, Chosen, agents, gradient, rows
 
 LR = 0.1
 START = torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor import Codec
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.cohort import Cohort
 from fedcomp.compressor import Codec, Compressor
 from fedcomp.compressor.beside import Beside, spare_normalisation
 from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.estimators.spatial import Spatial
 from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.qsgd import QSGD
-from fedcomp.compressor.randk import RandK
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.spatial import Spatial
-from fedcomp.keys import Key
-from fedcomp.tensors import BIAS, NORMALISATION, WEIGHT, ParameterTensor, Part
+from fedcomp.compressor.quantisers.qsgd import QSGD
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor, Part
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Ledger, Link, WireLink
 
 TENSORS = (ParameterTensor(30, WEIGHT), ParameterTensor(3, NORMALISATION), ParameterTensor(3, BIAS))

@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 
 from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.drive import Drive
-from fedcomp.compressor.eden import Eden
-from fedcomp.compressor.induced import Induced
 from fedcomp.compressor.masked_noise import MaskedNoise
-from fedcomp.compressor.mrc_quantiser import MRCQuantiser
-from fedcomp.compressor.mrc_sign import MRCSign
-from fedcomp.compressor.permk import PermK
-from fedcomp.compressor.projection import Projection
-from fedcomp.compressor.qsgd import QSGD
-from fedcomp.compressor.randk import RandK
-from fedcomp.compressor.random_mask import RandomMask
+from fedcomp.compressor.mrc.mrc_quantiser import MRCQuantiser
+from fedcomp.compressor.mrc.mrc_sign import MRCSign
+from fedcomp.compressor.projections.projection import Projection
+from fedcomp.compressor.quantisers.qsgd import QSGD
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
+from fedcomp.compressor.quantisers.terngrad import TernGrad
 from fedcomp.compressor.repeated import Repeated
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.stochastic_sign import StochasticSign
-from fedcomp.compressor.terngrad import TernGrad
-from fedcomp.compressor.topk import TopK
-from fedcomp.compressor.wangni import Wangni
+from fedcomp.compressor.rotations.drive import Drive
+from fedcomp.compressor.rotations.eden import Eden
+from fedcomp.compressor.sparsifiers.induced import Induced
+from fedcomp.compressor.sparsifiers.permk import PermK
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.compressor.sparsifiers.random_mask import RandomMask
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.compressor.sparsifiers.wangni import Wangni
 from tests.conformance.codec import CHECKS, CodecCase
 
 CASES = [

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedcomp.compressor.dense import Dense
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 
 

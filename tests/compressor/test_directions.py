@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.compressor import directions
-from fedcomp.compressor.directions import Independent
-from fedcomp.keys import Key
+from fedcomp.compressor.projections import directions
+from fedcomp.compressor.projections.directions import Independent
+from fedcomp.random.keys import Key
 
 
 class Noted:

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.drive import Drive
-from fedcomp.compressor.eden import Eden
-from fedcomp.keys import Key
+from fedcomp.compressor.rotations.drive import Drive
+from fedcomp.compressor.rotations.eden import Eden
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 
 CNNS = (1_933_258, 2_262_602, 390_880, 1_181_536)

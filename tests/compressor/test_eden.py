@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 
-from fedcomp.compressor.drive import Drive
-from fedcomp.compressor.eden import Eden, _others
-from fedcomp.compressor.lloyd_max import lloyd_max
-from fedcomp.compressor.rotation import LARGEST
-from fedcomp.keys import Key
+from fedcomp.compressor.rotations.drive import Drive
+from fedcomp.compressor.rotations.eden import Eden, _others
+from fedcomp.compressor.rotations.lloyd_max import lloyd_max
+from fedcomp.compressor.rotations.rotation import LARGEST
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 from tests.compressor.test_drive import CNNS, decoded, dense, nmse
 

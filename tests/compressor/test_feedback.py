@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.mrc_quantiser import MRCQuantiser
-from fedcomp.compressor.mrc_sign import MRCSign
+from fedcomp.compressor.mrc.mrc_quantiser import MRCQuantiser
+from fedcomp.compressor.mrc.mrc_sign import MRCSign
+from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.repeated import Repeated
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
-from fedcomp.keys import Key
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.core.cohort import Cohort
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 
 DIM = 40

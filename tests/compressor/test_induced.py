@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor.induced import Induced
-from fedcomp.compressor.randk import RandK
+from fedcomp.compressor.sparsifiers.induced import Induced
+from fedcomp.compressor.sparsifiers.randk import RandK
 from tests.compressor.drawing import draws, known, mean_square
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor.largest import largest
+from fedcomp.compressor.sparsifiers.stable_topk import largest
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

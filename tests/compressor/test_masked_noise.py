@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.masked_noise import SMALLEST, MaskedNoise
-from fedcomp.compressor.stochastic_sign import StochasticSign
-from fedcomp.keys import Key
+from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 
 NUM = 400_000

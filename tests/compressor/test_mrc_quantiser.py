@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor.mrc_quantiser import MRCQuantiser
-from fedcomp.compressor.mrc_sign import MRCSign
-from fedcomp.keys import Key
+from fedcomp.compressor.mrc.mrc_quantiser import MRCQuantiser
+from fedcomp.compressor.mrc.mrc_sign import MRCSign
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 
 

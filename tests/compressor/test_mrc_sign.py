@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor.mrc_sign import MRCSign
-from fedcomp.keys import Key
+from fedcomp.compressor.mrc.mrc_sign import MRCSign
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 
 U = torch.randn(1, 20_000, generator=torch.Generator().manual_seed(0))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor.permk import PermK
-from fedcomp.keys import Key
+from fedcomp.compressor.sparsifiers.permk import PermK
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 from tests.compressor.drawing import joint_draws, known
 

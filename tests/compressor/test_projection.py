@@ -12,10 +12,11 @@ import itertools
 import pytest
 import torch
 
-from fedcomp.compressor import Compressor, Summing, directions
-from fedcomp.compressor.directions import tree_sum, width
-from fedcomp.compressor.projection import Projection
-from fedcomp.keys import Key
+from fedcomp.compressor import Compressor, Summing
+from fedcomp.compressor.projections import directions
+from fedcomp.compressor.projections.directions import tree_sum, width
+from fedcomp.compressor.projections.projection import Projection
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Ledger, WireLink
 
 D = 6

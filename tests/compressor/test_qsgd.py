@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor.qsgd import QSGD
-from fedcomp.keys import Key
+from fedcomp.compressor.quantisers.qsgd import QSGD
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 from fedcomp.wire.coding import Digits, RunLength
 from tests.compressor.repeated import check_mean_and_error, decode_repeated, heavy

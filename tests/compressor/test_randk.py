@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor.randk import RandK
-from fedcomp.keys import Key
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.random.keys import Key
 from tests.compressor.drawing import draws, known, mean_square
 
 DIM, NUM = 12, 5

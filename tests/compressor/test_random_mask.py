@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor.compaction import compact, expand
-from fedcomp.compressor.random_mask import RandomMask
-from fedcomp.keys import Key
+from fedcomp.compressor.sparsifiers.compaction import compact, expand
+from fedcomp.compressor.sparsifiers.random_mask import RandomMask
+from fedcomp.random.keys import Key
 from tests.compressor.drawing import draws, known, mean_square
 
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.randk import RandK
+from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.repeated import Repeated
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
-from fedcomp.keys import Key
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Field, Payload, WireError
 from fedcomp.wire.coding import Float
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor import hadamard, hadamard_numba, rotation
-from fedcomp.compressor.rotation import LARGEST, Rotation
-from fedcomp.keys import Key
+from fedcomp.compressor.rotations import hadamard, hadamard_numba, rotation
+from fedcomp.compressor.rotations.rotation import LARGEST, Rotation
+from fedcomp.random.keys import Key
 
 KEY = Key(("rotation test",))
 DIMS = (1, 2, 3, 7, 33, 64, 100, 600, 5001)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor.sign import Sign
-from fedcomp.keys import Key
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.estimator import WeightedSum
+from fedcomp.compressor.estimators.estimator import WeightedSum
+from fedcomp.compressor.estimators.spatial import Spatial, _binomial, _factors
+from fedcomp.compressor.estimators.temporal import Temporal
 from fedcomp.compressor.feedback import ErrorFeedback, NoFeedback
-from fedcomp.compressor.randk import RandK
-from fedcomp.compressor.random_mask import RandomMask
-from fedcomp.compressor.spatial import Spatial, _binomial, _factors
-from fedcomp.compressor.temporal import Temporal
-from fedcomp.compressor.topk import TopK
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.compressor.sparsifiers.random_mask import RandomMask
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.core.cohort import Cohort
 from tests.compressor.drawing import known
 
 

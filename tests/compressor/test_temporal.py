@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fedcomp.cohort import Cohort
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.estimator import WeightedSum
-from fedcomp.compressor.randk import RandK
-from fedcomp.compressor.random_mask import RandomMask
-from fedcomp.compressor.temporal import Temporal
-from fedcomp.keys import Key
+from fedcomp.compressor.estimators.estimator import WeightedSum
+from fedcomp.compressor.estimators.temporal import Temporal
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.compressor.sparsifiers.random_mask import RandomMask
+from fedcomp.core.cohort import Cohort
+from fedcomp.random.keys import Key
 from tests.compressor.drawing import known
 
 NUM, DIM, K = 5, 12, 4

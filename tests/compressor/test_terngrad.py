@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor.terngrad import TernGrad
-from fedcomp.keys import Key
+from fedcomp.compressor.quantisers.terngrad import TernGrad
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 from tests.compressor.repeated import check_mean_and_error, decode_repeated, heavy
 

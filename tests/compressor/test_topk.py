@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor.topk import TopK
-from fedcomp.keys import Key
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 
 CNN8 = 1_181_536

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from fedcomp.algorithm.contract import Algorithm
-from fedcomp.simulation.checkpoint import Checkpoint, load, save
-from fedcomp.simulation.loop import Simulation
-from fedcomp.state import flatten
+from fedcomp.core.pytree import flatten
+from fedcomp.records.checkpoint import Checkpoint, load, save
+from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, WireLink
 from tests.conformance import world
 

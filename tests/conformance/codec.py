@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor import Codec, Summing
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Ledger, Link, Payload, WireLink
 from fedcomp.wire.packing import layout
 

@@ -13,9 +13,9 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.sign import Sign
+from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.loop import Simulation
+from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
 from tests.conformance import algorithm as suite

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
 from tests.conformance import codec as suite

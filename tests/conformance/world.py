@@ -11,16 +11,16 @@ from torch import Tensor, nn
 from fedcomp.algorithm.contract import Algorithm
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.beside import spare_normalisation
+from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.keys import Key
 from fedcomp.model.build import build
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.contract import Participation
 from fedcomp.participation.full import Full
 from fedcomp.participation.uniform import Uniform
-from fedcomp.simulation.local import Shards
-from fedcomp.simulation.loop import Simulation
-from fedcomp.tensors import BIAS, NORMALISATION, WEIGHT, ParameterTensor
+from fedcomp.random.keys import Key
+from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
 
 SIZES = (7, 12, 1, 9, 20, 5, 8)

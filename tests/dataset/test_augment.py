@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedcomp.dataset.augment import crop_and_flip
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 
 IMAGE = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8)[None, :, :, None]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedcomp.records.metrics_file import read_lines
+from fedcomp.records.status import read_status
 from fedcomp.status.__main__ import main as status
-from fedcomp.tracking.record import read_lines
-from fedcomp.tracking.status import read_status
 
 pytestmark = pytest.mark.slow
 

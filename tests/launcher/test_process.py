@@ -15,7 +15,7 @@ from joblib import Parallel, delayed
 
 from fedcomp.launcher.contract import Run, last_line, outcome
 from fedcomp.launcher.process import Children
-from fedcomp.tracking.status import Status, write_status
+from fedcomp.records.status import Status, write_status
 
 LEAVES = (
     "import signal, sys, time\n"

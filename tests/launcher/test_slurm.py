@@ -16,7 +16,7 @@ import pytest
 from fedcomp.launcher import slurm
 from fedcomp.launcher.contract import Run, last_line
 from fedcomp.launcher.slurm import Pack, Slurm
-from fedcomp.tracking.status import Status, write_status
+from fedcomp.records.status import Status, write_status
 
 LEAVES = (
     "import signal, sys, time\n"

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from fedcomp.keys import Key
+from fedcomp.model.batched.functional import Functional
 from fedcomp.model.build import build
 from fedcomp.model.chunking import CACHE_BYTES, chunk_size, client_bytes, num_activations
-from fedcomp.model.cnn import lenet5
-from fedcomp.model.functional import Functional
-from fedcomp.model.mlp import mlp
-from fedcomp.simulation.malloc import keep_freed_memory
+from fedcomp.model.networks.cnn import lenet5
+from fedcomp.model.networks.mlp import mlp
+from fedcomp.random.keys import Key
+from fedcomp.runtime.malloc import keep_freed_memory
 from tests.model.twin import assert_close, batch, rows
 
 CPU = torch.device("cpu")

@@ -6,18 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-from fedcomp.keys import Key
+from fedcomp.model.batched.convolution import FORMS
+from fedcomp.model.batched.functional import Functional
+from fedcomp.model.batched.mlp_backward import Perceptron
+from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
-from fedcomp.model.cnn import cnn4, cnn6, lenet5
-from fedcomp.model.cnn_bn import cnn4_bn, cnn8_bn
-from fedcomp.model.convolution import FORMS
 from fedcomp.model.flat import draw
-from fedcomp.model.functional import Functional
-from fedcomp.model.linear import linear, logistic
 from fedcomp.model.loss import loss_of
-from fedcomp.model.mlp import mlp
-from fedcomp.model.mlp_backward import Perceptron
-from fedcomp.model.stacked import Stacked
+from fedcomp.model.networks.cnn import cnn4, cnn6, lenet5
+from fedcomp.model.networks.cnn_bn import cnn4_bn, cnn8_bn
+from fedcomp.model.networks.linear import linear, logistic
+from fedcomp.model.networks.mlp import mlp
+from fedcomp.random.keys import Key
 from tests.model.twin import assert_close, batch, plain_gradient, plain_outputs, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")

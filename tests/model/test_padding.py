@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedcomp.model.batched.functional import Functional
 from fedcomp.model.build import build
 from fedcomp.model.flat import draw
-from fedcomp.model.functional import Functional
 from fedcomp.model.loss import loss_of
 from tests.model.test_gradient import COHORTS, KEY, check, mask
 from tests.model.twin import batch, rows

@@ -6,18 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-from fedcomp.keys import Key
+from fedcomp.model.batched.functional import Functional
+from fedcomp.model.batched.mlp_backward import Perceptron
+from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
-from fedcomp.model.cnn import lenet5
-from fedcomp.model.cnn_bn import cnn4_bn
 from fedcomp.model.flat import draw
-from fedcomp.model.functional import Functional
 from fedcomp.model.loss import loss_of
-from fedcomp.model.mlp import mlp
-from fedcomp.model.mlp_backward import Perceptron
+from fedcomp.model.networks.cnn import lenet5
+from fedcomp.model.networks.cnn_bn import cnn4_bn
+from fedcomp.model.networks.mlp import mlp
 from fedcomp.model.precision import product_type, set_tf32
-from fedcomp.model.principal_direction import PrincipalDirection
-from fedcomp.model.stacked import Stacked
+from fedcomp.model.tasks.principal_direction import PrincipalDirection
+from fedcomp.random.keys import Key
 from tests.model.twin import batch, rows
 
 KEY = Key(("precision",))

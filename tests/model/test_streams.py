@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from fedcomp.model import convolution, streams
+from fedcomp.model.batched import convolution, streams
+from fedcomp.model.batched.stacked import Stacked
+from fedcomp.model.batched.streams import MOST, side_streams, spread
 from fedcomp.model.loss import cross_entropy
-from fedcomp.model.stacked import Stacked
-from fedcomp.model.streams import MOST, side_streams, spread
 from tests.simulation import clocked_streams
 from tests.simulation.clocked_streams import Race, Streams
 
@@ -133,7 +133,7 @@ def test_a_cpu_has_no_streams() -> None:
 
 @pytest.mark.gpu
 def test_on_a_gpu_in_eager_mode_and_in_a_graph() -> None:
-    from fedcomp.simulation.capture import CudaGraphs
+    from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs
 
     device = torch.device("cuda")
     model = _model("plain")

@@ -4,8 +4,8 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from fedcomp.keys import Key
 from fedcomp.participation.bernoulli import Bernoulli
+from fedcomp.random.keys import Key
 
 ONES = torch.ones(20, dtype=torch.float64)
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from fedcomp.keys import Key
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.full import Full
 from fedcomp.participation.uniform import Uniform
+from fedcomp.random.keys import Key
 
 NUM_CLIENTS = 7
 PARTICIPATIONS = [

@@ -2,8 +2,8 @@
 
 import torch
 
-from fedcomp.keys import Key
 from fedcomp.participation.full import Full
+from fedcomp.random.keys import Key
 
 
 def test_everyone_with_their_share():

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 import torch
 
-from fedcomp.keys import Key
 from fedcomp.participation.uniform import Uniform
+from fedcomp.random.keys import Key
 
 ONES = torch.ones(4, dtype=torch.float64)
 

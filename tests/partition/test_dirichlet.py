@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fedcomp.keys import Key
 from fedcomp.partition.dirichlet import Dirichlet
 from fedcomp.partition.summary import label_counts, label_entropy, labels_held, sizes
+from fedcomp.random.keys import Key
 
 LABELS = torch.arange(10_000) % 10
 NUM_CLIENTS = 5

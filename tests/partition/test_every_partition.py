@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from fedcomp.keys import Key
 from fedcomp.partition.contract import check_parts
 from fedcomp.partition.dirichlet import Dirichlet
 from fedcomp.partition.iid import IID
 from fedcomp.partition.labels import Labels
 from fedcomp.partition.shards import Shards
+from fedcomp.random.keys import Key
 
 PARTITIONS = [
     IID(),

@@ -2,8 +2,8 @@
 
 import torch
 
-from fedcomp.keys import Key
 from fedcomp.partition.iid import IID
+from fedcomp.random.keys import Key
 
 KEY = Key(("partition", 0))
 

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 import torch
 
-from fedcomp.keys import Key
 from fedcomp.partition.labels import Labels
 from fedcomp.partition.summary import label_counts, labels_held
+from fedcomp.random.keys import Key
 
 KEY = Key(("partition", 0))
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedcomp.keys import Key
 from fedcomp.partition.one_each import OneEach
+from fedcomp.random.keys import Key
 
 
 def test_in_order() -> None:

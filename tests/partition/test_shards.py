@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fedcomp.keys import Key
 from fedcomp.partition.shards import Shards
 from fedcomp.partition.summary import label_counts, labels_held
+from fedcomp.random.keys import Key
 
 KEY = Key(("partition", 0))
 

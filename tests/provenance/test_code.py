@@ -22,7 +22,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "lab_/shared.py": "",
         "lab_/other.py": "",
         "lab_/deep/__init__.py": "from .. import shared\n",
-        "lab_/deep/tools.py": "from .more import thing\nfrom ..shared import thing\nfrom fedcomp.keys import Key\n",
+        "lab_/deep/tools.py": "from .more import thing\nfrom ..shared import thing\nfrom fedcomp.random.keys import Key\n",
         "lab_/deep/more.py": "import beside_\nthing = 1\n",
         "space_/one.py": "from space_ import two\n",
         "space_/two.py": "this is no Python",
@@ -48,7 +48,7 @@ LAB = ["beside_.py", "lab_/__init__.py", "lab_/deep/__init__.py", "lab_/deep/mor
         ("sklearn.svm.SVC", []),
         ("PIL.Image.open", []),
         ("collections.OrderedDict", []),
-        ("fedcomp.compressor.topk.TopK", []),
+        ("fedcomp.compressor.sparsifiers.topk.TopK", []),
     ],
 )
 def test_own_files(files: Path, target: str, names: list[str]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fedcomp.config.defaults import CONF
 from fedcomp.dataset import image_folder
-from fedcomp.defaults import CONF
 from fedcomp.provenance.data import data_parts
 
 CONFIGS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((CONF / "dataset").glob("*.yaml"))}

@@ -10,7 +10,7 @@ import pytest
 
 from fedcomp.provenance import files
 from fedcomp.provenance.files import fingerprints
-from fedcomp.tracking.provenance import differences
+from fedcomp.records.provenance import differences
 
 
 @pytest.fixture

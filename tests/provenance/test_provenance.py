@@ -13,13 +13,13 @@ import pytest
 from PIL import Image
 
 from fedcomp.provenance import check, code
+from fedcomp.records.provenance import Provenance, read_provenance
+from fedcomp.records.status import read_status
 from fedcomp.report.build import Options, report
 from fedcomp.report.group import group
 from fedcomp.report.made import made_with
 from fedcomp.report.runs import find
 from fedcomp.tracking.jsonl import Jsonl
-from fedcomp.tracking.provenance import Provenance, read_provenance
-from fedcomp.tracking.status import read_status
 
 TINY = ("num_clients=3", "rounds=4", "checkpoint_every=1", "pictures=false", "client.batch_size=4", "threads=1")
 Command = Callable[..., int]
@@ -275,15 +275,15 @@ def test_other_data_in_one_table_are_said(fedcomp: Command, tmp_path: Path, caps
 
 
 def test_accepting_changes_is_no_setting_of_a_run() -> None:
-    from fedcomp.identity import config_hash
+    from fedcomp.config.identity import config_hash
 
     assert config_hash({"rounds": 3, "accept_changes": True}) == config_hash({"rounds": 3})
 
 
 def test_processes_on_other_data_are_refused() -> None:
     from fedcomp.provenance.check import Inputs
-    from fedcomp.tracking.provenance import Part
-    from fedcomp.train import _same
+    from fedcomp.records.provenance import Part
+    from fedcomp.run.train import _same
 
     mine = Inputs({"mine.csv": Part("aa", 1, 3)}, {})
     _same(mine, mine)

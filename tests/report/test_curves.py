@@ -75,7 +75,7 @@ def test_too_many_lines_are_split_evenly_and_none_is_lost(make_run: MakeRun, tmp
 
 
 def test_rounds_are_whole_and_bad_math_is_drawn(make_run: MakeRun, tmp_path: Path, monkeypatch) -> None:
-    from fedcomp.tracking import figure
+    from fedcomp.display import figure
 
     kept = []
     monkeypatch.setattr(figure, "save", lambda picture, path: kept.append(picture))

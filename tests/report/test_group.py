@@ -12,8 +12,8 @@ from fedcomp.report.runs import find
 
 from .conftest import MakeRun
 
-TOPK = "fedcomp.compressor.topk.TopK"
-SIGN = "fedcomp.compressor.sign.Sign"
+TOPK = "fedcomp.compressor.sparsifiers.topk.TopK"
+SIGN = "fedcomp.compressor.quantisers.sign.Sign"
 
 
 def test_runs_that_differ_by_seed_are_one_group(make_run: MakeRun, tmp_path: Path) -> None:
@@ -33,7 +33,12 @@ def test_who_is_left_out_and_why(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.5])
     make_run("topk", 0, [0.1], state="failed", error="boom")
     make_run("randk", 0, [])
-    make_run("twin", 0, [0.1, 0.5], config={"compressor": {"_target_": "fedcomp.compressor.sign.Codec"}, "name": "x"})
+    make_run(
+        "twin",
+        0,
+        [0.1, 0.5],
+        config={"compressor": {"_target_": "fedcomp.compressor.quantisers.sign.Codec"}, "name": "x"},
+    )
     runs = find([tmp_path])
     groups = group(runs)
     assert [one.label for one in groups] == ["sign"]

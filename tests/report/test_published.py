@@ -27,12 +27,12 @@ SETTING: dict[str, Any] = {
     "num_clients": 10,
     "algorithm": {"_target_": "fedcomp.algorithm.fedavg.FedAvg"},
     "dataset": {"_target_": "fedcomp.dataset.mnist.load"},
-    "model": {"_target_": "fedcomp.model.cnn.lenet5"},
+    "model": {"_target_": "fedcomp.model.networks.cnn.lenet5"},
     "partition": {"_target_": "fedcomp.partition.dirichlet.Dirichlet", "alpha": 0.1},
     "participation": {"_target_": "fedcomp.participation.full.Full"},
 }
 DENSE = {"_target_": "fedcomp.compressor.dense.Dense", "precision": "float32", "feedback": "none"}
-SIGN = {"_target_": "fedcomp.compressor.sign.Sign", "feedback": "error"}
+SIGN = {"_target_": "fedcomp.compressor.quantisers.sign.Sign", "feedback": "error"}
 
 
 def test_tables_as_printed() -> None:

@@ -22,18 +22,18 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
-from fedcomp import keys
-from fedcomp.cohort import Cohort
 from fedcomp.compressor.mrc import coder
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import Candidates
-from fedcomp.keys import Key
-from fedcomp.model import streamed
-from fedcomp.simulation.capture import Eager
-from fedcomp.simulation.local import Shards
-from fedcomp.simulation.loop import Simulation
-from fedcomp.simulation.recorded import Recorder
-from fedcomp.simulation.workers import Workers
+from fedcomp.core.cohort import Cohort
+from fedcomp.model.batched import streamed
+from fedcomp.random import keys
+from fedcomp.random.keys import Key
+from fedcomp.runtime.workers import Workers
+from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.graphs.cuda_graphs import Eager
+from fedcomp.simulation.graphs.graphed_loop import Recorder
+from fedcomp.simulation.simulation import Simulation
 
 GPU = torch.device("cuda")
 """As `device=auto` finds it: without the number that tensors there have."""

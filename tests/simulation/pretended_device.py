@@ -15,9 +15,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fedcomp.simulation.capture import Work
-from fedcomp.simulation.local import Shards
-from fedcomp.simulation.loop import Simulation
+from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.graphs.cuda_graphs import Work
+from fedcomp.simulation.simulation import Simulation
 from tests.conformance import world
 
 DEVICE = torch.device("meta")

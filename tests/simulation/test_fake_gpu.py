@@ -10,24 +10,24 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.assemble import assemble
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.compressor.estimator import ESTIMATORS
+from fedcomp.compressor.estimators.estimator import ESTIMATORS
 from fedcomp.compressor.feedback import FEEDBACKS
 from fedcomp.compressor.mrc.fixed_point import gumbel_table
+from fedcomp.config.factory import assemble
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.keys import Key
+from fedcomp.model.batched.convolution import FORMS
+from fedcomp.model.batched.functional import Functional
+from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
-from fedcomp.model.cnn_bn import cnn4_bn
-from fedcomp.model.convolution import FORMS
-from fedcomp.model.functional import Functional
-from fedcomp.model.stacked import Stacked
+from fedcomp.model.networks.cnn_bn import cnn4_bn
 from fedcomp.participation.full import Full
+from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.local import Shards
-from fedcomp.simulation.loop import Simulation
+from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from fedcomp.wire.coding import arithmetic, octets
 from tests.algorithm import (
@@ -37,10 +37,10 @@ from tests.algorithm import (
     test_conformance_tasks,
 )
 from tests.compressor.test_conformance import CASES as CODECS
+from tests.config.test_configs import CHOICES, CPU, NEEDS, _compose
 from tests.conformance import world
 from tests.simulation.fake_gpu import GPU, READ, drawn, fake_gpu, moved
 from tests.simulation.user_module import Centred, Residual
-from tests.test_configs import CHOICES, CPU, NEEDS, _compose
 
 GROUPS = ("algorithm", "client", "compressor", "participation", "server")
 CASES = [f"{group}={choice}" for group, choice in CHOICES if group in GROUPS and choice != "m3"]

@@ -16,18 +16,18 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
-from fedcomp.model.functional import Functional
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.model.batched.functional import Functional
 from fedcomp.server.adam import Adam
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.recorded import Recorder
+from fedcomp.simulation.graphs.graphed_loop import Recorder
 from fedcomp.wire import Ledger
 from tests.compressor.test_conformance import CASES
 from tests.conformance import world
+from tests.simulation.graphs.test_graphed_loop import PLAIN, RAGGED
 from tests.simulation.pretended_device import DEVICE, Blocking, NoHost, moved
 from tests.simulation.test_no_host_sync import MASKS, TASKS
-from tests.simulation.test_recorded import PLAIN, RAGGED
 from tests.simulation.user_module import Residual
 
 BOTH_WAYS = (Sgd(lr=0.1), ServerSgd(), Compressor(Sign()), Compressor(Sign()))

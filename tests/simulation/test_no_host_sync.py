@@ -26,12 +26,12 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
-from fedcomp.compressor.mrc_sign import MRCSign
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
-from fedcomp.model.centres import Centres
-from fedcomp.model.mean_vector import MeanVector
-from fedcomp.model.principal_direction import PrincipalDirection
+from fedcomp.compressor.mrc.mrc_sign import MRCSign
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.model.tasks.centres import Centres
+from fedcomp.model.tasks.mean_vector import MeanVector
+from fedcomp.model.tasks.principal_direction import PrincipalDirection
 from fedcomp.server.adam import Adam
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger

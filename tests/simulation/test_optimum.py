@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.keys import Key
 from fedcomp.model.build import build
-from fedcomp.model.linear import linear
-from fedcomp.model.mlp import mlp
-from fedcomp.simulation.local import Shards
+from fedcomp.model.networks.linear import linear
+from fedcomp.model.networks.mlp import mlp
+from fedcomp.random.keys import Key
+from fedcomp.simulation.chunks.client_data import Shards
 from fedcomp.simulation.optimum import least_squares
 from tests.conformance import world
 

@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.sign import Sign
-from fedcomp.compressor.topk import TopK
-from fedcomp.simulation import readings
-from fedcomp.simulation.capture import CudaGraphs
-from fedcomp.simulation.local import Shards
-from fedcomp.simulation.readings import Aside, AtOnce
-from fedcomp.simulation.recorded import Recorder
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.simulation import async_metrics as readings
+from fedcomp.simulation.async_metrics import Aside, AtOnce
+from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs
+from fedcomp.simulation.graphs.graphed_loop import Recorder
 from tests.conformance import world
+from tests.run.sessions import METHODS, Noting, assert_same, fedavg, session_in
 from tests.simulation import clocked_streams
 from tests.simulation.clocked_streams import Race, Streams
-from tests.simulation.sessions import METHODS, Noting, assert_same, fedavg, session_in
 from tests.simulation.test_no_host_sync import MASKS, TASKS, Counter, _everybody
 
 

@@ -57,7 +57,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return Cluster(folder)
 
 
-CONFIG = {"rounds": 20, "compressor": {"_target_": "fedcomp.compressor.topk.TopK"}}
+CONFIG = {"rounds": 20, "compressor": {"_target_": "fedcomp.compressor.sparsifiers.topk.TopK"}}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedcomp.run_folder import owned
+from fedcomp.records.run_folder import owned
 from fedcomp.status.__main__ import main
 from fedcomp.status.runs import find
 from fedcomp.status.table import counts, rows

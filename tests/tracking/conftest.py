@@ -17,6 +17,6 @@ def without_account(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def undrawn(fedcomp: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """The command line without the two pictures, which take most of a short run's time."""
-    monkeypatch.setattr("fedcomp.session.plot_curve", lambda *_: None)
-    monkeypatch.setattr("fedcomp.train.plot_partition", lambda *_: None)
+    monkeypatch.setattr("fedcomp.run.session.plot_curve", lambda *_: None)
+    monkeypatch.setattr("fedcomp.run.train.plot_partition", lambda *_: None)
     return fedcomp

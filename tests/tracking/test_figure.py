@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.tracking import figure
+from fedcomp.display import figure
 
 
 def test_missing_glyphs_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

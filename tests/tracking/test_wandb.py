@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.tracking.record import read_lines
+from fedcomp.records.metrics_file import read_lines
 from fedcomp.tracking.wandb_log import cut_torn_end, records
 from tests.tracking.wandb_pieces import pieces, tear
 from tests.tracking.wandb_runs import power_cut

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.tracking.record import read_lines
+from fedcomp.records.metrics_file import read_lines
 from tests.tracking.wandb_pieces import pieces
 from tests.tracking.wandb_runs import before_round, power_cut
 from tests.tracking.wandb_server import WandbServer

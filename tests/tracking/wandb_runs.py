@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from fedcomp.simulation.loop import Simulation
+from fedcomp.simulation.simulation import Simulation
 
 
 @contextlib.contextmanager

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.keys import Key
-from fedcomp.philox import philox_torch
+from fedcomp.random.keys import Key
+from fedcomp.random.philox import philox_torch
 
 BITS = (8, 16, 32)
 """Widths of a uniform number. A narrow one costs no bias, only a prior that is rounded to T / 2^b."""

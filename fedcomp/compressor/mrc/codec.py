@@ -20,7 +20,7 @@ from fedcomp.compressor.mrc.candidates import BITS, SOURCES, UPLINK, Candidates,
 from fedcomp.compressor.mrc.coder import Map, decode, encode
 from fedcomp.compressor.mrc.diagnostics import effective_sample_size
 from fedcomp.compressor.mrc.thresholds import TYPES, check_clamp
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Field, Payload
 from fedcomp.wire.coding import Coding, Digits, Unsigned, bits_for
 

@@ -25,7 +25,7 @@ from fedcomp.compressor.mrc import reference
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import Candidates
 from fedcomp.compressor.mrc.fixed_point import fraction_bits, log_odds
-from fedcomp.keys import has_triton
+from fedcomp.random.keys import has_triton
 
 PIECE = 1 << 16
 """Coordinates that a CPU works on at once, so that what is made of them stays in its cache."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcomp.compiled import compiled
-from fedcomp.philox import MULTIPLIERS, ROUNDS, WEYL
+from fedcomp.random.numba_jit import compiled
+from fedcomp.random.philox import MULTIPLIERS, ROUNDS, WEYL
 
 _M0, _M1 = (np.uint64(factor) for factor in MULTIPLIERS)
 _W0, _W1 = (np.uint32(step) for step in WEYL)

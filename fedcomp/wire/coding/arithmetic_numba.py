@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcomp.compiled import compiled
+from fedcomp.random.numba_jit import compiled
 
 _FULL, _SMALL = 1 << 56, 1 << 40
 

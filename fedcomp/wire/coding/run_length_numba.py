@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from fedcomp.compiled import compiled
+from fedcomp.random.numba_jit import compiled
 from fedcomp.wire.coding.elias import omega_bits
 
 _SHORT = omega_bits(torch.arange(1 << 12)).numpy().astype(np.int64)

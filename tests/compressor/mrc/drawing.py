@@ -9,7 +9,7 @@ from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import Candidates, streams
 from fedcomp.compressor.mrc.coder import decode, encode
 from fedcomp.compressor.mrc.thresholds import probability, quantised
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 
 CLAMP = 2.0**-11
 

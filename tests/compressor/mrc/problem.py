@@ -11,7 +11,7 @@ from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import Candidates, streams
 from fedcomp.compressor.mrc.fixed_point import fraction_bits, log_odds
 from fedcomp.compressor.mrc.thresholds import probability, quantised
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 
 KEY = Key(("problem",))
 SHAPES = (

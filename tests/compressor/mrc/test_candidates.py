@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedcomp.compressor.mrc.candidates import BITS, Candidates, streams, stretch, uniform
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 
 WORDS = (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)
 """Philox4x32-10 of counter 0 under key 0: Random123's known answer."""

@@ -13,7 +13,7 @@ import torch
 from fedcomp.compressor.mrc import MRC, Blocks, SplitMRC
 from fedcomp.compressor.mrc.split import groups, rotated
 from fedcomp.compressor.mrc.thresholds import from_counts, probability, quantised
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Field, Ledger, Payload, WireError, WireLink
 from fedcomp.wire.coding import Digits, Unsigned
 from fedcomp.wire.packing import layout, pack, unpack
@@ -68,7 +68,7 @@ FRESH = """
 import json, sys, torch
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.thresholds import from_counts
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 from fedcomp.wire.coding import Unsigned
 from fedcomp.wire.packing import FieldLayout, unpack

@@ -11,7 +11,7 @@ from fedcomp.compressor.mrc import MRC, Blocks
 from fedcomp.compressor.mrc.diagnostics import kl_divergence, polarisation, saturation, share_above
 from fedcomp.compressor.mrc.sign_posterior import even_prior
 from fedcomp.compressor.mrc.thresholds import clamped, from_counts, probability, quantised
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 from tests.compressor.mrc.drawing import divergence
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedcomp.compressor.mrc.fixed_point import gumbel
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 from tests.compressor.mrc.drawing import divergence, samples
 
 

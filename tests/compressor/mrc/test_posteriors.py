@@ -11,7 +11,7 @@ from fedcomp.compressor.mrc import MRC, Blocks
 from fedcomp.compressor.mrc.diagnostics import kl_divergence
 from fedcomp.compressor.mrc.quantiser import Quantised, check_levels
 from fedcomp.compressor.mrc.sign_posterior import check_rule, even_prior, sign_posterior, signs
-from fedcomp.keys import Key
+from fedcomp.random.keys import Key
 from fedcomp.wire import Common, Field, Ledger, Payload, WireError, WireLink
 
 G = torch.randn(3, 1000, generator=torch.Generator().manual_seed(0)) * torch.tensor([[1e-4], [1.0], [50.0]])

@@ -1,0 +1,149 @@
+"""What both of BiCompFL's mask variants share: options, the first state, coding a posterior, and what is logged.
+
+M. Egger, R. Bitar, A. Wachter-Zeh, N. Weinberger, D. Gunduz, "BiCompFL: stochastic federated learning with
+bi-directional compression", 2025 (arXiv:2502.00206). Where it is silent, defaults are those of its predecessors' public
+programs (FedPM and KLMS): theta_0 = sigma(N(0, 1)), weights +-e / sqrt(fan_in), gradients times theta, clamp 0.01.
+
+Shape legend: M clients of the cohort, D parameters, d of them masked, B blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Setup
+from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, first_probabilities
+from fedcomp.algorithm.masks.training import TESTS, MaskTraining, masked_part
+from fedcomp.client import LocalSolver
+from fedcomp.compressor.check import check_choice, check_count
+from fedcomp.compressor.mrc import MRC
+from fedcomp.compressor.mrc.blocks import Blocks
+from fedcomp.compressor.mrc.diagnostics import kl_divergence, share_above
+from fedcomp.compressor.mrc.thresholds import FORMS, clamped
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import ParameterTensor, Part
+from fedcomp.wire import Common
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodedMasks:
+    """Options of GR and PR.
+
+    Attributes:
+        client: trains the scores.
+        n_is: n_IS, candidates a block. n_ul: n_UL, samples of a client's posterior. n_dl: n_DL, of the server's;
+            null: as many as are behind it, num_clients n_UL.
+        block: entries a block; the first blocks, where they change.
+        bits: of a threshold and of the uniform numbers that candidates are made of.
+        clamp: c. form: clip, priors are clip(theta, c, 1 - c); affine, theta is c + (1 - 2 c) mean everywhere.
+        frozen, gain, theta0, ste: see frozen_weights.py and mask_training.py.
+        test: what is logged as "test": sample, the mean over `test_samples` drawn masks, expected or threshold.
+        ess_every: rounds between measurements of the effective sample size, which cost some percent of a round; 0:
+            never.
+    """
+
+    client: LocalSolver
+    n_is: int = 256
+    n_ul: int = 1
+    n_dl: int | None = None
+    block: int = 256
+    bits: int = 8
+    clamp: float = 0.01
+    form: str = "clip"
+    frozen: str = "signed_constant"
+    gain: str | float = "e_fan_in"
+    theta0: str | float = "normal"
+    ste: str = "p_weighted"
+    test: str = "sample"
+    test_samples: int = 1
+    ess_every: int = 10
+    weights: str = "uniform"
+
+    def __post_init__(self) -> None:
+        for name in ("n_ul", "test_samples"):
+            check_count(f"algorithm.{name}", getattr(self, name))
+        if self.n_dl is not None:
+            check_count("algorithm.n_dl", self.n_dl)
+        if not isinstance(self.ess_every, int) or self.ess_every < 0:
+            raise ValueError(f"algorithm.ess_every={self.ess_every} must be a number of rounds, or 0 for never")
+        check_choice("algorithm.form", self.form, FORMS)
+        check_choice("algorithm.test", self.test, TESTS)
+        check_choice("algorithm.weights", self.weights, ("uniform",))
+        _ = self.training, self.law  # they check their own options
+        try:
+            _ = self.codec
+        except ValueError as error:
+            raise ValueError(f"algorithm.{str(error).replace('num_candidates', 'n_is')}") from error
+
+    @property
+    def training(self) -> MaskTraining:
+        """Local training."""
+        return MaskTraining(self.client, self.ste, self.clamp)
+
+    @property
+    def law(self) -> FrozenWeights:
+        """The frozen weights' distribution."""
+        return FrozenWeights(self.frozen, self.gain)
+
+    @property
+    def codec(self) -> MRC:
+        """The uplink's code."""
+        return MRC(self.n_is, self.n_ul, self.block, "shared", self.bits, self.clamp)
+
+    def samples_down(self, num_clients: int) -> int:
+        """n_DL."""
+        return num_clients * self.n_ul if self.n_dl is None else self.n_dl
+
+    def mean(self, counts: Tensor, num_clients: int) -> Tensor:
+        """float32 theta [d], the mean of all samples of `num_clients` clients, counts [d] of which are ones."""
+        share = counts.to(torch.float32) / (num_clients * self.n_ul)
+        return clamped(share, self.clamp, self.form) if self.form == "affine" else share
+
+    def first(self, theta: Tensor, setup: Setup, name: str) -> tuple[Tensor, Tensor]:
+        """(frozen weights [D], theta_0 [D], 1 where nothing is masked), from the run's seed."""
+        part = masked_part(setup.tensors, name)
+        drawn = first_probabilities(self.theta0, theta, setup.key.fold("theta"))
+        weights = self.law.draw(theta, setup.tensors, setup.key.fold("weights"))
+        return weights, part.put(torch.ones_like(theta), part.take(drawn))
+
+    def known(self, name: str, cohort: Cohort, part: Part, prior: Tensor, ctx: Context) -> Common:
+        """What both ends know about the message called `name`, given the priors [1 or M, d] as thresholds."""
+        return replace(ctx.common(name, cohort), layers=part.layers, side=prior)
+
+    def diagnosed(self, link: str, q: Tensor, common: Common, codec: MRC, ctx: Context) -> Metrics:
+        """How far posteriors q [M, d] are from what the code can carry.
+
+        `mrc/kl_<link>` [M] mean divergence of a block in nats; `mrc/above_<link>` [M] share of blocks above the
+        capacity ln n_IS; every `ess_every` rounds `mrc/ess_<link>` [M], how many candidates really count.
+        """
+        assert common.side is not None
+        blocks = codec.cut(common.dim, q.device)
+        kl = blocks.sums(kl_divergence(q, common.side, codec.bits, codec.clamp))
+        metrics = {
+            f"mrc/kl_{link}": kl.mean(1).to(torch.float32),
+            f"mrc/above_{link}": share_above(kl, codec.num_candidates),
+        }
+        if self.ess_every and ctx.round % self.ess_every == 0:
+            metrics[f"mrc/ess_{link}"] = codec.effective_sample_size(q, common)
+        return metrics
+
+
+def part_of(tensors: tuple[ParameterTensor, ...]) -> Part:
+    """The columns that are masked; `init` has checked that there are some."""
+    return masked_part(tensors, "bicompfl")
+
+
+def starts(blocks: Blocks) -> Tensor:
+    """[d] bool: where blocks begin, the form in which a state of one shape holds them."""
+    marks = torch.zeros(blocks.dim, dtype=torch.bool, device=blocks.offsets.device)
+    marks[blocks.offsets[:-1]] = True
+    return marks
+
+
+def blocks_at(marks: Tensor) -> Blocks:
+    """The blocks that begin where marks [d] say."""
+    ends = torch.cat((marks.nonzero()[:, 0], marks.new_tensor([marks.shape[0]], dtype=torch.int64)))
+    return Blocks.of(ends, marks.shape[0], marks.device)

@@ -1,0 +1,140 @@
+"""Local training of masks over frozen random weights, for FedPM and BiCompFL alike.
+
+B. Isik et al., "Sparse random networks for communication-efficient federated learning" (FedPM), ICLR 2023, algorithm 1;
+M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), algorithm 3 (which subtracts from s^(0) in every step, a slip).
+
+A client turns probabilities theta into scores s = logit(theta). Every local step draws a mask m ~ Bernoulli(sigma(s)),
+takes the gradient at the weights w * m, and passes it to the scores straight through the draw:
+
+    identity    dloss/ds = dloss/dm theta (1 - theta)
+    p_weighted  dloss/ds = dloss/dm theta^2 (1 - theta), as FedPM's code does (its Bernoulli multiplies by theta)
+
+What comes back is q = sigma(s) after the last step. Columns that are not masked (scale and shift of normalisation
+layers) stay as they are, or are trained as weights beside the scores.
+
+Shape legend: M clients of the cohort, A of them at work, D parameters, d of them masked, C running statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Models
+from fedcomp.algorithm.masks.bernoulli import drawn
+from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
+from fedcomp.client.minibatch import MinibatchSolver
+from fedcomp.compressor.check import check_choice
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import ParameterTensor, Part, is_normalisation
+from fedcomp.random.keys import Key
+
+STES = ("identity", "p_weighted")
+NORMALISATIONS = ("frozen", "trained")
+TESTS = ("sample", "expected", "threshold")
+
+
+@dataclass(frozen=True)
+class MaskTraining:
+    """How masks are trained.
+
+    Attributes:
+        client: takes the steps on the scores.
+        ste: identity or p_weighted.
+        clamp: c; probabilities are kept in [c, 1 - c] where their logarithm is taken, so that no score is infinite.
+        normalisation: frozen, or trained.
+    """
+
+    client: LocalSolver
+    ste: str = "identity"
+    clamp: float = 0.01
+    normalisation: str = "frozen"
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.ste", self.ste, STES)
+        check_choice("algorithm.normalisation", self.normalisation, NORMALISATIONS)
+        if not 0 < self.clamp < 0.5:
+            raise ValueError(
+                f"algorithm.clamp={self.clamp} must be between 0 and 0.5: probabilities keep that far from 0 and 1"
+            )
+
+    def run(
+        self,
+        weights: Tensor,
+        theta: Tensor,
+        stats: Tensor,
+        part: Part,
+        cohort: Cohort,
+        ctx: Context,
+        memory: tuple[Tensor, ...] = (),
+    ) -> LocalResult:
+        """Train the cohort's masks.
+
+        Args:
+            weights: [D] frozen weights, and the values of the columns that are not masked.
+            theta: [M, D] or [1, D] probabilities; those outside the part are not used.
+            stats: [C] running statistics. part: the columns that are masked.
+            memory: what the solver goes on from, a row for each of the cohort; (): it begins afresh.
+        Returns:
+            q [M, D] as `theta`, with the values after training in the other columns; statistics, losses and memory.
+        """
+
+        def train(data: LocalData, theta: Tensor, stats: Tensor, *memory: Tensor) -> LocalResult:
+            rest = weights.to(theta.dtype).expand(theta.shape)  # in what the clients compute in
+            scores = part.put(rest, torch.logit(part.take(theta).clamp(self.clamp, 1 - self.clamp)))
+            key = ctx.coin("masks")
+            hook = self._hook(data, weights, part, key)
+            if memory:
+                assert isinstance(self.client, MinibatchSolver)
+                local = self.client.run(data, scores, stats, ctx.progress, hook, memory)
+            else:
+                local = self.client.run(data, scores, stats, ctx.progress, hook)
+            return replace(local, theta=part.put(local.theta, torch.sigmoid(part.take(local.theta))))
+
+        rows = theta.expand(cohort.size, -1), stats.expand(cohort.size, -1), *memory
+        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        return local
+
+    def _hook(self, data: LocalData, weights: Tensor, part: Part, key: Key) -> Hook:
+        trains_rest = self.normalisation == "trained"
+
+        def gradient(variables: Tensor, batch: Batch, reads: Reads) -> Gradient:
+            (ids,), (frozen,) = reads.rows, reads.shared
+            theta = torch.sigmoid(part.take(variables))
+            draws = reads.draws.uniform(ids[: batch.num_rows], part.size)
+            masked = drawn(theta, draws).mul_(frozen)
+            plain = data.gradient(part.put(variables, masked), batch, reads.step)
+            slope = (1.0 - theta).mul_(theta).mul_(frozen)
+            if self.ste == "p_weighted":
+                slope.mul_(theta)
+            rest = plain.grad if trains_rest else torch.zeros_like(plain.grad)
+            return Gradient(part.put(rest, slope.mul_(part.take(plain.grad))), plain.loss, plain.stats)
+
+        return Hook(gradient, (self, part), (data.ids,), (part.take(weights),), key)
+
+
+def masked_part(tensors: tuple[ParameterTensor, ...], name: str) -> Part:
+    """The columns that are masked: all but those of normalisation layers. Raises ValueError: there are none."""
+    part = Part.of(tensors, lambda tensor: not is_normalisation(tensor))
+    if not part.size:
+        raise ValueError(f"algorithm={name} masks weights and biases, and this model has none: choose another model")
+    return part
+
+
+def masked_models(
+    weights: Tensor, theta: Tensor, stats: Tensor, key: Key, test: str, num_samples: int
+) -> dict[str, Models]:
+    """The models that probabilities theta [D] stand for; the one called `test` is logged as "test".
+
+    sample: `num_samples` drawn masks, whose metrics are averaged; expected: w * theta; threshold: w * [theta > 1/2].
+    """
+    rows = torch.arange(num_samples, device=theta.device)
+    thetas = {
+        "sample": torch.where(key.fold("mask").uniform(rows, theta.shape[0]) < theta, weights, 0.0),
+        "expected": (weights * theta)[None],
+        "threshold": torch.where(theta > 0.5, weights, 0.0)[None],
+    }
+    models = {name: Models(rows, stats.expand(rows.shape[0], -1)) for name, rows in thetas.items()}
+    return {"test": models.pop(test), **models}

@@ -1,0 +1,54 @@
+"""What methods share whose clients hold models of their own and correct them at once by what compression left out.
+
+Shape legend: M = N clients (all take part), D parameters.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context
+from fedcomp.algorithm.downlinks import shared_model
+from fedcomp.compressor import Compressor, Memory
+from fedcomp.compressor.estimators.estimator import WeightedSum
+from fedcomp.compressor.feedback import NoFeedback
+from fedcomp.core.cohort import Cohort
+from fedcomp.server import ServerOptimizer
+from fedcomp.server.sgd import Sgd
+
+
+def check_parts(server: ServerOptimizer, uplink: Compressor, downlink: Compressor) -> None:
+    """Raise ValueError unless clients and server can agree on what a message was worth.
+
+    What a client adds to its own model must be what the others miss of its message: so the uplink has no memory beside
+    the method's own and its messages are just summed up, and a step is lr times what is stepped along.
+    """
+    if not isinstance(server, Sgd) or server.momentum:
+        name = "sgd with momentum" if isinstance(server, Sgd) else type(server).__name__.lower()
+        raise ValueError(
+            f"server={name} makes no sense where clients step on their own, lr times a vector: use server=sgd"
+        )
+    if not isinstance(uplink.feedback, NoFeedback):
+        raise ValueError("compressor.feedback must be none: the algorithm itself makes up for what messages leave out")
+    for group, compressor in (("compressor", uplink), ("downlink", downlink)):
+        if not isinstance(compressor.estimator, WeightedSum):
+            raise ValueError(f"{group}.estimator must be weighted_sum: the algorithm counts on the sum of the messages")
+
+
+def send_up(name: str, uplink: Compressor, x: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
+    """Clients send x [M, D]; returns the mean that the server receives [D], and what messages left out [M, D]."""
+    common, nothing = ctx.common(name, cohort), uplink.init(cohort.size, x[0])  # `check_parts`: it remembers nothing
+    payload, _ = uplink.encode(x, nothing, cohort, common, ctx.coin(name))
+    left = x - uplink.decode(payload, common)
+    mean, _ = uplink.estimate(ctx.link.up(payload), nothing, cohort, common)
+    return mean, left
+
+
+def send_down(name: str, downlink: Compressor, x: Tensor, memory: Memory, ctx: Context) -> tuple[Tensor, Memory]:
+    """The server sends x [D] to everybody; returns what each receives [D], and the server's memory."""
+    return shared_model.send_down(name, downlink, x, memory, ctx.clients.num_clients, ctx)
+
+
+def is_sync_round(round_index: int, period: int) -> bool:
+    """Whether this round, counted from 0, is the last of a period: rounds H - 1, 2 H - 1, ..."""
+    return (round_index + 1) % period == 0

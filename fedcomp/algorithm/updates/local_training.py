@@ -1,0 +1,34 @@
+"""Local training as most methods send it: the change theta_i - theta, the negative of the papers' pseudo-gradient.
+
+Shape legend: M clients of the cohort, D parameters, C running statistics.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics
+from fedcomp.client import LocalData, LocalSolver
+from fedcomp.client.solver import LocalResult
+from fedcomp.core.cohort import Cohort
+
+
+def train_locally(client: LocalSolver, theta: Tensor, stats: Tensor, cohort: Cohort, ctx: Context) -> LocalResult:
+    """Every client of the cohort trains from its row of theta [M, D] with statistics [M, C].
+
+    Returns:
+        the changes theta_i - theta [M, D] as `theta`, with statistics and losses.
+    """
+
+    def train(data: LocalData, theta: Tensor, stats: Tensor) -> LocalResult:
+        result = client.run(data, theta, stats, ctx.progress)
+        return LocalResult(result.theta.sub_(theta), result.stats, result.loss)
+
+    local: LocalResult = ctx.clients.run(train, cohort, theta, stats)
+    return local
+
+
+def training_metrics(local: LocalResult) -> Metrics:
+    """`train/loss` [M], and `update/norm` [M], the length of each change, which must be finite."""
+    return {"train/loss": local.loss, "update/norm": torch.linalg.vector_norm(local.theta, dim=1)}

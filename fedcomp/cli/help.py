@@ -1,0 +1,170 @@
+"""What `fedcomp --help` prints: everything, the choices of a group, or the options of what is chosen."""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fedcomp.config.comments import about, read
+from fedcomp.config.defaults import CONF, default_choices
+from fedcomp.config.experiments import experiments
+from fedcomp.config.explained import UNSAID, Option, Part
+
+WIDTH = 100
+WIDEST = 26
+"""Columns of an option with its value; where it is longer, its explanation begins on the next line."""
+WIDEST_NAME = 40
+"""The same of a choice's name."""
+
+HEAD = """\
+fedcomp: communication-efficient federated learning, accuracy against true bits.
+
+usage: fedcomp [FLAG ...] [GROUP=CHOICE ...] [OPTION=VALUE ...]     in any order
+"""
+EXAMPLES = """\
+Examples:
+  fedcomp                                            one run with the defaults below
+  fedcomp compressor=topk compressor.fraction=0.01   another uplink; its options follow a dot
+  fedcomp compressor=sign compressor@downlink=sign compressor.feedback=error downlink.feedback=error
+  fedcomp dataset=mnist model=lenet5 partition=dirichlet partition.alpha=0.1
+  fedcomp participation=uniform participation.num_participants=5 client.epochs=3
+  fedcomp -m compressor=dense,topk,sign seed=0,1,2   a grid, one run after another
+  fedcomp -m launcher=joblib seed=0,1,2              side by side; launcher=slurm: as a job array
+  fedcomp sweeper=optuna client.lr='tag(log, interval(0.01, 1))'   a search for the best objective
+  fedcomp experiment=quickstart                      overrides by name; `experiment=` lists them
+  fedcomp --config-dir DIR compressor=mine           your own: DIR/compressor/mine.yaml, DIR/mine.py
+  fedcomp compressor=topk --cfg job                  show the composed config, run nothing
+  eval "$(fedcomp -sc install=bash)"                 tab completion
+"""
+FLAGS = """\
+Flags:
+  --help                        this; with GROUP its choices, with GROUP=CHOICE its options
+  -m, --multirun                run the grid of all comma-separated values
+  --config-dir DIR              more configs and Python files, your own
+  --cfg job                     show the composed config, run nothing (hydra, all: Hydra's too)
+  --resolve, --package KEY      with --cfg: with references replaced; only what is below KEY
+  --info [defaults-tree]        how the config is composed
+  --version, --hydra-help       versions; Hydra's own flags
+"""
+RUNS = """\
+A run lives in outputs/<name>/<config hash>/seed=<n>/; the same command resumes it, or returns at
+once if it is finished. `fedcomp-status outputs/<name>` shows how far runs are,
+`fedcomp-report outputs/<name>` compares them.
+"""
+DOTS = "Options of a part follow its name and a dot: client.lr=0.1; of the downlink, downlink.<option>."
+
+
+def help_text(
+    run: Sequence[Option], parts: Sequence[Part], folders: Sequence[Path], groups: Sequence[str], words: Sequence[str]
+) -> str:
+    """What to show.
+
+    Args:
+        run, parts: the options of the composed config. folders: with configs.
+        groups: whose choices are to be explained; an option's full name: that option. words: the command line's
+            overrides.
+    Raises:
+        ValueError: there is no such group.
+    """
+    shown = _mentioned(parts, words)
+    named = {one.name: one for one in run} | {f"{part.key}.{one.name}": one for part in parts for one in part.options}
+    blocks = [
+        _options([replace(named[word], name=word)]) if word in named else choices(word, parts, folders)
+        for word in groups
+    ]
+    if any(part.group == "experiment" for part in shown):
+        blocks.append(options(run, parts))
+    elif shown:
+        blocks.append(options((), shown))
+    return "\n\n".join(blocks) or everything(run, parts, folders)
+
+
+def everything(run: Sequence[Option], parts: Sequence[Part], folders: Sequence[Path]) -> str:
+    """All groups with their choices, examples, flags, and every option with its value."""
+    lines = ["Groups and their choices (`fedcomp --help GROUP` says what each is):"]
+    for group in read(CONF / "train.yaml").groups:
+        if "/" not in group and group != "experiment":
+            words = ", ".join(_choices(group, folders)) if "@" not in group else f"as {group.partition('@')[0]}"
+            lines += textwrap.wrap(f"  {group}: {words}", WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+    lines.append("  experiment: `fedcomp experiment=` lists them")
+    return "\n".join([HEAD, *lines, "", EXAMPLES, FLAGS, RUNS, options(run, parts)])
+
+
+def options(run: Sequence[Option], parts: Sequence[Part]) -> str:
+    """Every option of the run and of these parts, with its value."""
+    blocks = [f"Options of the run, with their values (OPTION=VALUE):\n{_options(run)}"] if run else []
+    if any(part.options for part in parts):
+        blocks.append(DOTS)
+    for part in parts:
+        title = f"{part.group}={part.choice}: {part.about}"
+        blocks.append("\n".join([*_wrapped("", 0, title), *([_options(part.options)] if part.options else [])]))
+    return "\n\n".join(blocks)
+
+
+def choices(group: str, parts: Sequence[Part], folders: Sequence[Path]) -> str:
+    """Every choice of a group, in one line each.
+
+    Raises:
+        ValueError: there is no such group.
+    """
+    meant = {group: words for group, words in read(CONF / "train.yaml").groups.items() if "/" not in group}
+    group = next((one for one in meant if one.partition("@")[2] == group), group)
+    found = experiments(folders) if group == "experiment" else _choices(group, folders)
+    if not found:
+        close = difflib.get_close_matches(group, meant, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise ValueError(f"there is no group '{group}' to help with{hint} (there are: {', '.join(meant)})")
+    now = next((part.choice for part in parts if part.group == group), None)
+    title = f"{group}: {meant[group]}" if group in meant else group
+    rows = _table([(name, words or UNSAID) for name, words in found.items()], WIDEST_NAME)
+    example = f"`fedcomp --help {group}={now or next(iter(found))}` explains the options of a choice."
+    return f"{title}{f'; now {now}' if now else ''}\n{rows}\n\n{example}"
+
+
+def _mentioned(parts: Sequence[Part], words: Iterable[str]) -> list[Part]:
+    """The parts that a command line chooses or changes, and those that its choices bring along.
+
+    Brought along is what is not the choice of `conf/train.yaml`.
+    """
+    keys = {word.partition("=")[0].lstrip("+~").partition(".")[0] for word in words}
+    named = [part for part in parts if part.group in keys or part.key in keys]
+    usual = default_choices()
+    return [part for part in parts if part in named or part.choice != usual.get(part.group)] if named else []
+
+
+def _choices(group: str, folders: Sequence[Path]) -> dict[str, str]:
+    """{choice: its first comment} of a group."""
+    found: dict[str, str] = {}
+    for folder in folders:
+        for path in (folder / group.partition("@")[0]).glob("*.yaml"):
+            found.setdefault(path.stem, about(path))
+    return dict(sorted(found.items()))
+
+
+def _options(found: Sequence[Option]) -> str:
+    return _table([(f"{one.name}={one.value}", one.about) for one in found])
+
+
+def _table(rows: Sequence[tuple[str, str]], widest: int = WIDEST) -> str:
+    """Two columns; a left cell that is wider than `widest` has a line of its own."""
+    width = max((len(left) for left, _ in rows if len(left) <= widest), default=widest)
+    return "\n".join(line for left, right in rows for line in _wrapped(left, width, right))
+
+
+def _wrapped(left: str, width: int, right: str) -> list[str]:
+    """The lines of one row; without a left cell, of a paragraph."""
+    indent = " " * (width + 4) if left else "  "
+    room = {"width": WIDTH, "subsequent_indent": indent, "break_on_hyphens": False}
+    if not left:
+        return textwrap.wrap(right, **room)  # type: ignore[arg-type]
+    if len(left) > width:
+        return [f"  {_cut(left)}", *textwrap.wrap(right, initial_indent=indent, **room)]  # type: ignore[arg-type]
+    return textwrap.wrap(right, initial_indent=f"  {left:<{width}}  ", **room)  # type: ignore[arg-type]
+
+
+def _cut(left: str) -> str:
+    """A left cell that fits the width: a list of figures, or a long path, is not shown to its end."""
+    return left if len(left) <= WIDTH - 2 else f"{left[: WIDTH - 5]}..."

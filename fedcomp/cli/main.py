@@ -1,0 +1,170 @@
+"""The command line: Hydra composes the config, errors become one line, and the run or the grid starts.
+
+Torch is imported only once there is something to train, so that `--help` and tab completion answer quickly.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from fedcomp import __version__
+from fedcomp.cli.arguments import Arguments, parse
+from fedcomp.cli.completion import INSTALL, UNINSTALL, completions, typed
+from fedcomp.cli.help import help_text
+from fedcomp.config import schema
+from fedcomp.config.defaults import CONF
+from fedcomp.config.errors import one_line
+from fedcomp.config.experiments import listing
+from fedcomp.config.explained import Sources, explained
+from fedcomp.config.quoting import readable
+from fedcomp.config.unread_keys import check_part_keys
+from fedcomp.display.console import say
+from fedcomp.distributed.context import say_once, together
+from fedcomp.launcher.contract import RunFailed
+from fedcomp.sweeper.contract import SweepFailed
+
+
+@hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")
+def _entry(config: DictConfig) -> float:
+    """One run. Returns its objective, for a sweeper."""
+    from fedcomp.config.factory import build
+    from fedcomp.run.train import train
+    from fedcomp.runtime.graceful_stop import Interrupted
+
+    hydra_config = HydraConfig.get()
+    grid = hydra_config.mode == RunMode.MULTIRUN
+    if grid and not config.quiet:
+        say(f"run {hydra_config.job.num} of the grid: {hydra_config.job.override_dirname or 'defaults'}")
+    with together() as peers:
+        try:
+            check_part_keys("objective", config.objective)
+            objective = build(config.objective)
+            return objective(train(config, peers))
+        except Interrupted as interruption:
+            peers.say(f"{interruption}; the same command goes on")
+            raise SystemExit(128 + interruption.signal) from interruption
+        except (ValueError, MemoryError) as error:
+            peers.say(f"error: {error}")
+            if not grid:
+                raise SystemExit(1) from error
+            raise RunFailed(str(error)) from error
+
+
+def _show_help(given: Arguments) -> None:
+    """Print what `--help` with these other words asks for. Hydra composes the config, as for a run."""
+    groups = [word for word in given.overrides if "=" not in word and not word.startswith("~")]
+    words, several = _first_values([word for word in given.overrides if word not in groups])
+
+    composed: list[tuple[DictConfig, Sources]] = []
+
+    @hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")
+    def compose(config: DictConfig) -> None:
+        runtime, loader = HydraConfig.get().runtime, GlobalHydra.instance().config_loader()
+        listed = loader.compute_defaults_list("train", words, RunMode.RUN).defaults
+        files = [(str(one.config_path), str(one.package or "")) for one in listed if one.config_path]
+        folders = [Path(one.path) for one in runtime.config_sources if one.schema == "file"]
+        composed.append((config, Sources(folders, runtime.choices, files)))
+
+    sys.argv[1:] = [*Arguments(given.only("--config-dir"), tuple(words)).words, "hydra.mode=RUN"]
+    compose()
+    ((config, sources),) = composed
+    print(help_text(*explained(config, sources), sources.folders, groups, words))
+    if several:
+        print(f"\nOf several values the first is shown: {' '.join(several)}")
+
+
+def _first_values(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words with the first of several values; those that had several. A range that is searched is left out."""
+    kept, several = [], []
+    for word, override in zip(words, OverridesParser.create().parse_overrides(words)):
+        if not override.is_sweep_override():
+            kept.append(word)
+        elif not override.is_interval_sweep():
+            several.append(f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}")
+    return [*kept, *several], several
+
+
+def main() -> None:
+    """Run `fedcomp` with the arguments of the process."""
+    try:
+        given = parse(sys.argv[1:])
+    except ValueError as error:
+        say_once(f"error: {error}")
+        raise SystemExit(2) from None
+    given = replace(given, overrides=tuple(map(readable, given.overrides)))
+    sys.argv[1:] = given.words
+    if given.has("--version"):
+        print(f"fedcomp {__version__}")
+        return
+    arguments, own = given.overrides, given.config_folders
+    missing = [folder for folder in own if not folder.is_dir()]
+    if missing:
+        say_once(f"error: there is no folder {missing[0]}, which --config-dir names")
+        raise SystemExit(2)
+    empty = [folder for folder in own if not any(next(folder.rglob(end), None) for end in ("*.yaml", "*.py"))]
+    if empty:
+        say_once(f"error: {empty[0]}, which --config-dir names, holds no config: put GROUP/NAME.yaml there")
+        raise SystemExit(2)
+    if "experiment=" in arguments or "experiment=list" in arguments:
+        print(listing([CONF, *own]))
+        return
+    if given.has("--shell-completion") and _complete(arguments):
+        return
+    schema.register()
+    sys.path[:0] = [str(folder) for folder in own]  # configs in `--config-dir DIR` may name Python files in DIR
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach us as they are, instead of as Hydra prints them
+    try:
+        if given.has("--help"):
+            _show_help(given)
+        else:
+            _entry()
+    except (RunFailed, SweepFailed):
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        say_once("interrupted before the first round")
+        raise SystemExit(130) from None
+    except (HydraException, OmegaConfBaseException) as error:
+        say_once(f"error: {one_line(error, CONF, arguments, own)}")
+        raise SystemExit(2) from None
+    except YAMLError as error:
+        say_once(f"error: a config is no YAML: {' '.join(str(error).split())}")
+        raise SystemExit(2) from None
+    except ValueError as error:
+        say_once(f"error: {error}")
+        raise SystemExit(2) from None
+    except OSError as error:
+        say_once(f"error: {error.strerror}: {error.filename}")
+        raise SystemExit(2) from None
+
+
+def _complete(words: Sequence[str]) -> bool:
+    """Install tab completion, or answer a shell that asks for what a word may become; False: that is for Hydra."""
+    if not sys.argv[0].endswith(".py"):  # Hydra installs it for `python scripts/train.py`
+        for word, script in (("install=bash", INSTALL), ("uninstall=bash", UNINSTALL)):
+            if word in words:
+                print(script)
+                return True
+    if not any(word.startswith("query=") for word in words):
+        return False
+    line = typed(os.environ.get("COMP_LINE", ""))
+    found = completions(line)
+    if found is None:
+        os.environ["COMP_LINE"] = line.for_hydra
+        sys.argv[1:1] = [f"--config-dir={folder}" for folder in line.folders]
+        return False
+    print("\n".join(found))
+    return True

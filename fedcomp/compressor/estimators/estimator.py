@@ -1,0 +1,51 @@
+"""How the receiver turns a round's messages into one vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedcomp.compressor.contract import Codec, Estimator, Measured, Summing
+from fedcomp.compressor.estimators.spatial import Spatial
+from fedcomp.compressor.estimators.temporal import Temporal
+from fedcomp.core.cohort import Cohort
+from fedcomp.wire import Common, Payload
+
+
+@dataclass(frozen=True)
+class WeightedSum:
+    """Decodes every message and sums them up with the cohort's weights; remembers nothing."""
+
+    def check(self, codec: Codec) -> None:
+        """It makes sense for all."""
+
+    def init(self, num_senders: int, like: Tensor) -> Tensor:
+        return like.new_zeros(num_senders, 0)
+
+    def estimate(
+        self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: Common
+    ) -> tuple[Tensor, Tensor]:
+        if isinstance(codec, Summing):
+            return codec.weighted_sum(payload, common, cohort.weight), memory
+        return cohort.weight @ codec.decode(payload, common), memory
+
+    def expected_error(self, codec: Codec, x: Tensor) -> Tensor | None:
+        """0-d float64 E||estimate - mean of x||^2 for rows x [n, D] and weights 1/n; None without a closed form.
+
+        Errors of unbiased codecs are independent over senders: (1/n^2) sum_i E||C(x_i) - x_i||^2.
+        """
+        if not (codec.unbiased and isinstance(codec, Measured)):
+            return None
+        return codec.expected_error(x).sum() / x.shape[0] ** 2
+
+
+ESTIMATORS: dict[str, Estimator] = {
+    "weighted_sum": WeightedSum(),
+    "spatial_max": Spatial("max"),
+    "spatial_avg": Spatial("avg"),
+    "spatial_online": Spatial("online"),
+    "temporal": Temporal("client"),
+    "temporal_shared": Temporal("shared"),
+}
+"""The short names that `compressor.estimator=<name>` takes; any other part is given by its `_target_`."""

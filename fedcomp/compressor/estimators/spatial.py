@@ -1,0 +1,192 @@
+"""Rand-k-Spatial: an entry is scaled by how many clients sent it, as far as clients' vectors are alike.
+
+D. Jhunjhunwala, A. Mallick, A. Gadhikar, S. Kadhe, G. Joshi, "Leveraging spatial and temporal correlations in
+sparsified mean estimation", NeurIPS 2021 (arXiv:2110.07751). With n senders, p the probability that an entry is sent,
+M_j the number of clients that sent entry j and h_ij the values received,
+
+    x_j = (1/n) beta / T(M_j) sum_i h_ij  (0 if nobody sent it),     1 / beta = p E[1 / T(1 + Bin(n - 1, p))],
+
+which is unbiased for every T. T follows from R2 / R1, the correlation of the clients' vectors:
+R1 = sum ||x_i||^2, R2 = 2 sum_{i<l} <x_i, x_l> = ||sum x_i||^2 - R1, in [-1, n - 1] times R1:
+
+    T(m) = 1 + (R2 / R1) (m - 1) / (n - 1)        max: R2/R1 = n - 1    avg: n / 2    opt: known    Rand-k: 0
+
+`online` is ours: R1 and R2 are estimated without bias from the values received, R1 by sum ||h_i||^2 / p and R2 by
+(||sum h_i||^2 - sum ||h_i||^2) / p^2, averaged over earlier rounds, so that T is chosen before the round is seen and
+the estimate stays unbiased. It costs no bits. The first round takes avg.
+
+The paper's proof conditions on M_j >= 1 in words (lemma 2, A.2); the sums that it uses, and that are right, are those
+of 1 + Bin(n - 1, p). With the zero-truncated binomial the estimate would be biased.
+
+Weights other than 1/n enter as n w_i x_i. Shape legend: M = n senders, D entries.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.contract import Codec, Sampling
+from fedcomp.core.cohort import Cohort
+from fedcomp.wire import Common, Payload
+
+TRANSFORMS = ("max", "avg", "opt", "online")
+ALL_OPPOSED = 1e-12
+"""At R2/R1 = -1 all vectors sum to zero and T(n) = 0: below this T(n) the estimate is 0, which is exact."""
+
+
+def check_sampling(name: str, codec: Codec) -> None:
+    """Raise ValueError unless the codec samples entries, unbiased by itself, which is what `name` needs.
+
+    The estimators scale what arrives, whatever the codec's own scale: a sender that remembers what an unscaled codec
+    leaves out would send about D / k times too much in the end.
+    """
+    if not isinstance(codec, Sampling):
+        raise ValueError(
+            f"compressor.estimator: {name} makes no sense for {type(codec).__name__}: it needs a codec that sends a "
+            "random part of the entries as they are, each with the same probability; use compressor=randk or "
+            "random_mask, or estimator=weighted_sum"
+        )
+    if not codec.unbiased:
+        raise ValueError(
+            f"compressor.estimator: {name} scales entries up by itself, but {type(codec).__name__} as configured is to "
+            "be decoded as it is: take compressor.scale=unbiased and compressor.feedback=none, or "
+            "compressor.estimator=weighted_sum"
+        )
+
+
+@dataclass(frozen=True)
+class Spatial:
+    """Decodes a sampling codec's messages jointly.
+
+    Attributes:
+        transform: max, avg, opt or online: which R2 / R1 is assumed.
+        ratio: R2 / R1 in [-1, n - 1] for opt. In a round with fewer than ratio + 1 senders it counts as n - 1, the most
+            that there can be.
+        decay: share of the old averages of R1 and R2 that is kept each round, in [0, 1), for online.
+    """
+
+    uses_correlation: ClassVar[bool] = True
+
+    transform: str = "avg"
+    ratio: float | None = None
+    decay: float = 0.9
+
+    def __post_init__(self) -> None:
+        check_choice("compressor.estimator.transform", self.transform, TRANSFORMS)
+        if (self.ratio is None) != (self.transform != "opt"):
+            raise ValueError(
+                f"compressor.estimator.ratio={self.ratio} goes with transform=opt, and only with it: the R2/R1 in "
+                f"[-1, n - 1] that is known; the transform is {self.transform}"
+            )
+        if self.ratio is not None and self.ratio < -1:
+            raise ValueError(f"compressor.estimator.ratio={self.ratio} must be in [-1, n - 1]: it is R2/R1")
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"compressor.estimator.decay={self.decay} must be in [0, 1)")
+
+    def check(self, codec: Codec) -> None:
+        """Only unbiased codecs that send entries as they are, each with the same probability, independently."""
+        check_sampling("Rand-k-Spatial", codec)
+
+    def init(self, num_senders: int, like: Tensor) -> Tensor:
+        """online: [1, 3] decayed sums of R1, of R2 and of the weights 1 - decay; else empty.
+
+        Raises ValueError: opt's ratio is more than all senders together can have.
+        """
+        if self.ratio is not None and self.ratio > num_senders - 1:
+            raise ValueError(
+                f"compressor.estimator.ratio={self.ratio} must be in [-1, {num_senders - 1}], R2/R1 of at most "
+                f"n = {num_senders} senders: lower it, or take transform=max, which is n - 1"
+            )
+        return like.new_zeros(1, 3) if self.transform == "online" else like.new_zeros(1, 0)
+
+    def estimate(
+        self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: Common
+    ) -> tuple[Tensor, Tensor]:
+        assert isinstance(codec, Sampling)
+        num, dim, p = cohort.size, common.dim, codec.probability(common.dim)
+        values, places = codec.sampled(payload, common)
+        rows = values.new_zeros(2, num, dim + 1)  # values and ones; one place more, for entries that were not sent
+        rows[0].scatter_(1, places, values * (num * cohort.weight)[:, None])
+        rows[1].scatter_(1, places, torch.ones_like(values))
+        total, senders = rows[:, :, :dim].sum(1)
+        table = self._table(num, p, memory)
+        if self.transform == "online":
+            memory = self._learn(memory, rows[0, :, :dim], total, p)
+        return total * table.index_select(0, senders.to(torch.int64)), memory
+
+    def expected_error(self, codec: Codec, x: Tensor) -> Tensor | None:
+        """0-d float64 E||estimate - mean of x||^2 for rows x [n, D] and weights 1/n; None where T is learnt.
+
+        (1/n^2) [(1/p - 1) R1 + c1 R1 - c2 R2], c1 = beta^2 p E[T(1 + Bin(n-1, p))^-2] - 1/p and
+        c2 = 1 - beta^2 p^2 E[T(2 + Bin(n-2, p))^-2].
+        """
+        if self.transform == "online":
+            return None
+        assert isinstance(codec, Sampling)
+        num, p = x.shape[0], codec.probability(x.shape[1])
+        r1 = x.double().square().sum()
+        r2 = x.double().sum(0).square().sum() - r1
+        transform = _transform(num, self._ratio(num))
+        if transform[-1] <= ALL_OPPOSED:
+            return (r1 + r2) / num**2
+        beta = 1 / (p * float(_binomial(num - 1, p) @ (1 / transform)))
+        c1 = beta**2 * p * float(_binomial(num - 1, p) @ transform**-2) - 1 / p
+        c2 = 1 - beta**2 * p**2 * float(_binomial(num - 2, p) @ transform[1:] ** -2) if num > 1 else 0.0
+        return ((1 / p - 1 + c1) * r1 - c2 * r2) / num**2
+
+    def _ratio(self, num: int) -> float:
+        """The R2 / R1 that is assumed of `num` senders; online: before anything is known."""
+        return {"max": num - 1.0, "opt": min(self.ratio or 0.0, num - 1.0)}.get(self.transform, num / 2)
+
+    def _table(self, num: int, p: float, memory: Tensor) -> Tensor:
+        """[n + 1] float32 factor beta / (n T(m)) of a sum that m clients sent; 0 for m = 0."""
+        fixed = torch.from_numpy(_factors(num, p, self._ratio(num))).to(memory.device, torch.float32, non_blocking=True)
+        if self.transform != "online" or num == 1:
+            return fixed
+        r1, r2, seen = memory[0].double()
+        place = torch.arange(num, device=memory.device, dtype=torch.float64) / (num - 1)  # (m - 1) / (n - 1)
+        # Kept off the end -1, where T(n) = 0: an estimate of R2/R1 is never sure.
+        ratio = (r2 / r1.clamp(min=1e-30)).clamp(-0.9, num - 1.0)
+        inverse = 1 / (1 + ratio * place)
+        weights = torch.from_numpy(_binomial(num - 1, p)).to(memory.device, non_blocking=True)
+        learnt = inverse / (p * (weights @ inverse) * num)
+        learnt = torch.cat((learnt.new_zeros(1), learnt)).to(torch.float32)
+        return torch.where(seen > 0, learnt, fixed)
+
+    def _learn(self, memory: Tensor, rows: Tensor, total: Tensor, p: float) -> Tensor:
+        own = rows.square().sum()
+        seen = torch.stack((own / p, (total.square().sum() - own) / p**2, torch.ones_like(own)))
+        return self.decay * memory + (1 - self.decay) * seen[None]
+
+
+def _transform(num: int, ratio: float) -> np.ndarray:
+    """[n] T(m) for m = 1..n."""
+    return 1 + ratio * np.arange(num) / max(num - 1, 1)
+
+
+@functools.lru_cache(maxsize=256)
+def _factors(num: int, p: float, ratio: float) -> np.ndarray:
+    """[n + 1] beta / (n T(m)) for m = 0..n, 0 at m = 0; all 0 where T(n) = 0."""
+    transform = _transform(num, ratio)
+    if transform[-1] <= ALL_OPPOSED:
+        return np.zeros(num + 1)
+    inverse = 1 / transform
+    return np.concatenate(([0.0], inverse / (p * float(_binomial(num - 1, p) @ inverse) * num)))
+
+
+@functools.lru_cache(maxsize=256)
+def _binomial(trials: int, p: float) -> np.ndarray:
+    """[trials + 1] probabilities of Bin(trials, p), through logarithms, so that hundreds of trials do not underflow."""
+    if p == 1:
+        return np.eye(trials + 1)[-1]
+    m = np.arange(trials + 1)
+    ways = math.lgamma(trials + 1) - np.array([math.lgamma(i + 1) + math.lgamma(trials - i + 1) for i in m])
+    return np.exp(ways + m * math.log(p) + (trials - m) * math.log1p(-p))

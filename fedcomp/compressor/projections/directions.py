@@ -1,0 +1,125 @@
+"""Random directions v_1, ..., v_L that vectors are projected on: drawn in blocks, at both ends, and never stored.
+
+Coordinates come in blocks of `width(D)`, a number that follows from D alone; block b of direction l is the stretch
+[(b L + l) width, ...) of its row's stream of draws. So no value depends on how many rows there are, and the memory
+beside the vectors is O(block) a row. Sums over coordinates are taken in float64 and in a fixed order (`tree_sum`).
+
+Shape legend: M vectors (rows), R streams of draws (M, or 1 that all rows share), D entries, L directions, n entries of
+a block, g directions drawn at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedcomp.random.keys import Key
+
+BLOCK = 1 << 16
+DISTRIBUTIONS = ("rademacher", "gaussian", "sphere")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What names the draws.
+
+    Attributes:
+        key: of all rows. numbers: [R] int64, one stream a row, or a single one for all rows.
+    """
+
+    key: Key
+    numbers: Tensor
+
+    def draw(self, distribution: str, num: int, start: int) -> Tensor:
+        """[R, num] float32 from draw `start` on: signs, or standard normal draws."""
+        if distribution == "rademacher":
+            return self.key.signs(self.numbers, num, start)
+        return self.key.normal(self.numbers, num, start)
+
+
+class Directions(Protocol):
+    """L directions a row, of which E[decoded] = x: what is decoded is what `blocks` makes of what `project` gives."""
+
+    def project(self, x: Tensor, source: Source) -> Tensor:
+        """[M, L] float64 scalars of x [M, D]."""
+        ...
+
+    def blocks(self, scalars: Tensor, source: Source, dim: int) -> Iterator[tuple[slice, Tensor]]:
+        """Block by block, the entries [M, n] float64 of the vectors that scalars [M, L] float64 stand for."""
+        ...
+
+
+@dataclass(frozen=True)
+class Independent:
+    """v_l drawn independently with E[v v^T] = I: scalars <x, v_l>, decoded to (1/L) sum_l r_l v_l.
+
+    Attributes:
+        distribution: rademacher, +-1; gaussian, N(0, 1); sphere, sqrt(D) times a uniformly random unit vector.
+        num: L.
+    """
+
+    distribution: str
+    num: int
+
+    def project(self, x: Tensor, source: Source) -> Tensor:
+        total = x.new_zeros(x.shape[0], self.num, dtype=torch.float64)
+        norm = total.new_zeros(source.numbers.shape[0], self.num)
+        for part, at, v in self._draws(source, x.shape[1]):
+            total[:, at] += tree_sum(x[:, None, part].to(torch.float64) * v, 2)
+            if self.distribution == "sphere":
+                norm[:, at] += tree_sum(v.square(), 2)
+        return total * self._length(norm, x.shape[1])
+
+    def blocks(self, scalars: Tensor, source: Source, dim: int) -> Iterator[tuple[slice, Tensor]]:
+        norm = scalars.new_zeros(source.numbers.shape[0], self.num)
+        if self.distribution == "sphere":
+            for _, at, v in self._draws(source, dim):
+                norm[:, at] += tree_sum(v.square(), 2)
+        scaled = scalars * (self._length(norm, dim) / self.num)
+        entries = None
+        for part, at, v in self._draws(source, dim):
+            some = tree_sum(scaled[:, at, None] * v, 1)
+            entries = some if entries is None else entries.add_(some)
+            if at.stop == self.num:
+                yield part, entries
+                entries = None
+
+    def _draws(self, source: Source, dim: int) -> Iterator[tuple[slice, slice, Tensor]]:
+        """Block by block, and some directions at a time: (coordinates, directions, draws [R, g, n] float64)."""
+        wide = width(dim)
+        at_once = max(1, BLOCK // wide)
+        for block, first in enumerate(range(0, dim, wide)):
+            part = slice(first, min(first + wide, dim))
+            for begin in range(0, self.num, at_once):
+                at = slice(begin, min(begin + at_once, self.num))
+                num, start = (at.stop - begin) * wide, (block * self.num + begin) * wide
+                draws = source.draw(self.distribution, num, start).view(-1, at.stop - begin, wide)
+                yield part, at, draws[:, :, : part.stop - first].to(torch.float64)
+
+    def _length(self, norm: Tensor, dim: int) -> Tensor | float:
+        """What a drawn vector is multiplied by, given its squared norm [R, L]."""
+        return math.sqrt(dim) / norm.sqrt() if self.distribution == "sphere" else 1.0
+
+
+def width(dim: int) -> int:
+    """Coordinates of a block: all of a small vector, rounded up to whole counters of the generator."""
+    return min(BLOCK, -(-dim // 128) * 128)
+
+
+def tree_sum(terms: Tensor, dim: int) -> Tensor:
+    """Sum over one axis, whose halves are added to each other until one entry is left; `terms` is used up.
+
+    The order follows from the number of terms alone, so a row's sum is the same bit for bit whatever rows stand beside
+    it, on every device. Library sums choose their order by the tensor's whole shape.
+    """
+    left = terms.shape[dim]
+    while left > 1:
+        half = (left + 1) // 2
+        terms.narrow(dim, 0, left - half).add_(terms.narrow(dim, half, left - half))
+        left = half
+    return terms.select(dim, 0)

@@ -1,0 +1,125 @@
+"""Random projection: a vector as its inner products with L random vectors, which both ends draw from a seed.
+
+The messages of FedScalar, arXiv:2410.02260 (2024), algorithm 1 lines 16 and 9: r = <x, v>, decoded to r v; with L > 1
+our extension. E[v v^T] = I makes it unbiased, at a mean squared error of (D + 1) ||x||^2 for Gaussian v and (D - 1)
+||x||^2 for Rademacher v and the sphere, divided by L for L independent vectors; (D / L - 1) ||x||^2 for orthonormal
+ones, which are exact at L = D. The paper broadcasts v itself; here a seed is sent, or known for nothing.
+
+Shape legend: M senders, D entries, L projections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.projections.directions import DISTRIBUTIONS, Directions, Independent, Source
+from fedcomp.compressor.projections.subspace import Orthonormal
+from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
+from fedcomp.random.keys import Key
+from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire.coding import Float
+
+VECTORS = ("per_agent", "shared")
+DIRECTIONS = ("independent", "orthonormal")
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Sends L float32 scalars; unbiased, and noisier than x is long unless L is near D.
+
+    Attributes:
+        vector: per_agent, every sender draws its own vectors; shared, all senders of a message use the same.
+        distribution: of independent vectors: rademacher, gaussian or sphere.
+        num_projections: L, at least 1.
+        directions: independent; orthonormal, L <= D of them: a uniformly random subspace, whatever `distribution`.
+        seed: of per_agent vectors: sent, 64 bits in every message, or derived. A shared seed is nobody's to send up:
+            it is `Common.seed` or follows from the message's name.
+    """
+
+    vector: str = "per_agent"
+    distribution: str = "rademacher"
+    num_projections: int = 1
+    directions: str = "independent"
+    seed: str = "sent"
+    unbiased: bool = True
+    contractive: bool = False
+    faithful: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("compressor.vector", self.vector, VECTORS)
+        check_choice("compressor.distribution", self.distribution, DISTRIBUTIONS)
+        check_choice("compressor.directions", self.directions, DIRECTIONS)
+        check_choice("compressor.seed", self.seed, SEEDS)
+        if type(self.num_projections) is not int or self.num_projections < 1:
+            raise ValueError(f"compressor.num_projections={self.num_projections} must be a whole number, 1 or more")
+
+    def check_dim(self, dim: int) -> None:
+        """Raise ValueError if there are not as many orthonormal directions as asked for."""
+        if self.directions == "orthonormal" and self.num_projections > dim:
+            raise ValueError(
+                f"compressor.num_projections={self.num_projections}: vectors of {dim} entries have at most {dim} "
+                "orthonormal directions; ask for fewer, or take directions=independent"
+            )
+
+    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+        """The seed, if it is sent, and the scalars; the paper counts the scalars alone."""
+        self.check_dim(common.dim)
+        seed = seed_field(self.seed, common, coin) if self._sends_seed(common) else {}
+        scalars = self._directions.project(x, self._source(Payload(seed), common)).to(torch.float32)
+        return Payload({**seed, "scalars": Field(scalars, Float())}, paper_bits=32 * self.num_projections)
+
+    def decode(self, payload: Payload, common: Common) -> Tensor:
+        """(1/L) sum_l r_l v_l, or (D/L) Q^T r for orthonormal directions."""
+        scalars = self._scalars(payload, common)
+        out = scalars.new_empty(scalars.shape[0], common.dim)
+        for part, entries in self._blocks(scalars, payload, common):
+            out[:, part] = entries
+        return out
+
+    def weighted(self, payload: Payload, weight: Tensor) -> Payload:
+        """Messages whose plain sum is the sum with `weight` [M]: scalars w_i r_i; of a shared vector a single message.
+
+        Idempotent: with weights of 1 it gives its own result back, bit for bit.
+        """
+        scalars = payload.fields["scalars"].data
+        if self.vector == "shared":
+            scaled = (weight.to(torch.float64) @ scalars.to(torch.float64)).to(torch.float32)[None]
+        else:
+            scaled = weight[:, None] * scalars
+        return Payload({**payload.fields, "scalars": Field(scaled, Float())}, payload.paper_bits)
+
+    def weighted_sum(self, payload: Payload, common: Common, weight: Tensor) -> Tensor:
+        """The sum of `weighted` messages, block by block: the decoded rows never exist side by side."""
+        scalars = self._scalars(self.weighted(payload, weight), common)
+        out = scalars.new_zeros(common.dim)
+        for part, entries in self._blocks(scalars, payload, common):
+            out[part] = entries.sum(0)
+        return out
+
+    def _sends_seed(self, common: Common) -> bool:
+        return self.seed == "sent" and self.vector == "per_agent" and common.seed is None
+
+    def _scalars(self, payload: Payload, common: Common) -> Tensor:
+        """[M, L] what was received."""
+        layout = seed_layout("sent") if self._sends_seed(common) else {}
+        return payload.expect(**layout, scalars=self.num_projections)[-1]
+
+    @property
+    def _directions(self) -> Directions:
+        if self.directions == "orthonormal":
+            return Orthonormal(self.num_projections)
+        return Independent(self.distribution, self.num_projections)
+
+    def _blocks(self, scalars: Tensor, payload: Payload, common: Common) -> Iterator[tuple[slice, Tensor]]:
+        return self._directions.blocks(scalars.to(torch.float64), self._source(payload, common), common.dim)
+
+    def _source(self, payload: Payload, common: Common) -> Source:
+        key, numbers = shared_source(payload, common)
+        if self.vector == "shared" and common.seed is None:
+            numbers = numbers.new_zeros(1)
+        return Source(key, numbers)

@@ -1,0 +1,79 @@
+"""QSGD: stochastic rounding to s levels of the norm. FedPAQ sends the difference after local steps through it.
+
+D. Alistarh et al., "QSGD: communication-efficient SGD via gradient quantization and encoding", NeurIPS 2017, section
+3.1; A. Reisizadeh et al., "FedPAQ", AISTATS 2020. With r = s u / ||u||_2, the level is floor(r) or floor(r) + 1, the
+latter with probability f = r - floor(r), and it is decoded to ||u|| level / s: unbiased, and E||C(u) - u||^2 =
+(||u|| / s)^2 sum f (1 - f) <= min(d / s^2, sqrt(d) / s) ||u||^2. QSGD bounds the length of its Elias code in
+expectation and FedPAQ counts fixed widths; here the levels are written in one of
+
+    fixed   ceil(log2(2 s + 1)) bits each
+    packed  digits of base 2 s + 1, as many in a few bytes as go there (s = 1: five a byte)
+    elias   the paper's code: distances between levels that are not zero, signs, magnitudes
+    auto    every row in elias or the shorter of the others, told by one bit
+
+Shape legend: M senders, D entries, L blocks with a norm of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.quantisers.granularity import GRANULARITIES, block_norms, block_sizes
+from fedcomp.compressor.quantisers.levels import MOST_LEVELS, from_levels, to_levels
+from fedcomp.random.keys import Key
+from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire.coding import Coding, Digits, Float, RunLength, Shortest, Unsigned, bits_for
+
+CODINGS = ("auto", "fixed", "packed", "elias")
+
+
+@dataclass(frozen=True)
+class QSGD:
+    """Sends levels in [-s, s] and the norms; unbiased.
+
+    Attributes:
+        levels: s, at least 1. One level is stochastic ternary; with many it is the identity up to rounding.
+        granularity: layer, one norm for each parameter tensor; model, one for the whole vector.
+        coding: how levels are written; auto takes the shortest.
+    """
+
+    levels: int = 7
+    granularity: str = "layer"
+    coding: str = "auto"
+    unbiased: bool = True
+    contractive: bool = False
+    faithful: bool = False
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.levels, int) and not isinstance(self.levels, bool)
+        if not whole or not 1 <= self.levels <= MOST_LEVELS:
+            raise ValueError(
+                f"compressor.levels={self.levels} must be an integer in [1, {MOST_LEVELS}]: the levels above zero; "
+                "float32 has no more"
+            )
+        check_choice("compressor.granularity", self.granularity, GRANULARITIES)
+        check_choice("compressor.coding", self.coding, CODINGS)
+
+    def level_coding(self, dim: int) -> Coding:
+        """How the levels of a vector of `dim` entries are written."""
+        num = 2 * self.levels + 1
+        fixed, packed, elias = Unsigned(bits_for(num), num), Digits(num), RunLength(self.levels)
+        dense: Coding = packed if packed.fixed_bits(dim) < fixed.fixed_bits(dim) else fixed
+        codings: dict[str, Coding] = {"fixed": fixed, "packed": packed, "elias": elias}
+        return Shortest((dense, elias)) if self.coding == "auto" else codings[self.coding]
+
+    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+        """level + s of each entry, and the norms."""
+        sizes = block_sizes(self.granularity, common)
+        norms = block_norms(x, sizes, 2)
+        levels = to_levels(x, norms, sizes, self.levels, coin.uniform(common.ids, common.dim))
+        return Payload({"levels": Field(levels, self.level_coding(common.dim)), "norms": Field(norms, Float())})
+
+    def decode(self, payload: Payload, common: Common) -> Tensor:
+        """||u|| level / s."""
+        sizes = block_sizes(self.granularity, common)
+        levels, norms = payload.expect(levels=common.dim, norms=len(sizes))
+        return from_levels(levels, norms, sizes, self.levels)

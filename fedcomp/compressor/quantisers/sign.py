@@ -1,0 +1,70 @@
+"""Scaled sign: one bit an entry and one scale a tensor.
+
+J. Bernstein et al., "signSGD", ICML 2018; with the scale ||x||_1 / d of S. P. Karimireddy et al., "Error feedback
+fixes SignSGD", ICML 2019, which minimises ||x - a sign(x)||^2: what is left is ||x||^2 - ||x||_1^2 / d exactly.
+sign(0) = +1, so that one bit is enough. The papers count 1 bit an entry; the scales are counted here.
+With a fixed scale a message carries at most `value` an entry, so with feedback=error the memory of what is left out
+grows without end wherever updates are larger; EF21 (algorithm/bicompfl_cfl.py) stays bounded.
+
+Shape legend: M senders, D entries, L parameter tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.quantisers.granularity import GRANULARITIES, block_sizes, multiply_
+from fedcomp.random.keys import Key
+from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire.coding import Float, Unsigned
+
+SCALES = ("mean_abs", "fixed")
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Sends sign(x) and its scale a; biased.
+
+    Attributes:
+        scale: mean_abs, a = ||x||_1 / d, sent as a float; fixed, a = `value`, known to both ends and not sent.
+        value: the fixed scale, in units of x; 1 leaves the step to the server's learning rate.
+        granularity: layer, one scale for each parameter tensor; model, one for the whole vector.
+    """
+
+    scale: str = "mean_abs"
+    value: float = 1.0
+    granularity: str = "layer"
+    unbiased: bool = False
+    faithful: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("compressor.scale", self.scale, SCALES)
+        check_choice("compressor.granularity", self.granularity, GRANULARITIES)
+        if self.scale == "fixed" and not self.value > 0:
+            raise ValueError(f"compressor.value={self.value} must be positive: the step that a sign stands for")
+
+    @property
+    def contractive(self) -> bool:
+        """A fixed scale can overshoot a small vector."""
+        return self.scale == "mean_abs"
+
+    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+        """One bit an entry (1 for x >= 0), and the scales."""
+        fields = {"signs": Field((x >= 0).to(torch.uint8), Unsigned(1))}
+        if self.scale == "mean_abs":
+            means = [part.abs().mean(1) for part in x.split(block_sizes(self.granularity, common), dim=1)]
+            fields["scales"] = Field(torch.stack(means, 1), Float())
+        return Payload(fields, paper_bits=common.dim)
+
+    def decode(self, payload: Payload, common: Common) -> Tensor:
+        """a * sign, the scale of each tensor repeated over its entries."""
+        if self.scale == "fixed":
+            (signs,) = payload.expect(signs=common.dim)
+            return (signs - 0.5).mul_(2.0 * self.value)
+        sizes = block_sizes(self.granularity, common)
+        signs, scales = payload.expect(signs=common.dim, scales=len(sizes))
+        return multiply_(signs - 0.5, 2.0 * scales, sizes)

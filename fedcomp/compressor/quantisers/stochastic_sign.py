@@ -1,0 +1,84 @@
+"""Stochastic sign: one bit an entry, drawn so that it is right on average.
+
+M. Safaryan, P. Richtarik, "Stochastic sign descent methods", ICML 2021, with scale `l2`; S. Li et al., "FedMRN", 2024,
+compare with it as "stochastic binarisation" and name no scale, which is why ours is the smallest unbiased one, `max`.
+For an entry u and a scale a, the bit is +1 with probability clip((u + a) / (2 a), 0, 1), and it is decoded to +-a.
+With c = clip(u, -a, a): the mean is c, and E||C(u) - u||^2 = sum (a^2 - c^2) + (c - u)^2; for `l2` that is
+(d - 1) ||u||^2. With `fixed` a message carries at most a an entry, so with feedback=error the memory of what is left
+out grows without end wherever updates are larger. The papers count 1 bit an entry; the scales are counted here.
+
+Shape legend: M senders, D entries, L blocks with a scale of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.check import check_choice, check_positive
+from fedcomp.compressor.quantisers.granularity import GRANULARITIES, block_norms, block_sizes, multiply_
+from fedcomp.random.keys import Key
+from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire.coding import Float, Unsigned
+
+SCALES = ("max", "l2", "fixed", "mean_abs")
+
+
+@dataclass(frozen=True)
+class StochasticSign:
+    """Sends random signs and their scale a; unbiased where a is never below the largest entry.
+
+    Attributes:
+        scale: max, a = max |u|; l2, a = ||u||_2; mean_abs, a = `factor` ||u||_1 / d; these are sent. fixed,
+            a = `value`, known to both ends and not sent.
+        value: the fixed scale, in units of u.
+        factor: c of mean_abs; below the ratio of the largest entry to the mean, entries are clipped.
+        granularity: layer, one scale for each parameter tensor; model, one for the whole vector.
+    """
+
+    scale: str = "max"
+    value: float = 0.005
+    factor: float = 1.0
+    granularity: str = "layer"
+    contractive: bool = False
+    faithful: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("compressor.scale", self.scale, SCALES)
+        check_choice("compressor.granularity", self.granularity, GRANULARITIES)
+        check_positive("compressor.value", self.value, "what a sign is decoded to, in units of an update's entries")
+        check_positive("compressor.factor", self.factor, "the scale in units of the mean of |u|")
+
+    @property
+    def unbiased(self) -> bool:
+        """The other scales clip what is larger."""
+        return self.scale in ("max", "l2")
+
+    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+        """One bit an entry (1 for +), and the scales: with U uniform, (U - 1/2) 2 a < u has the bit's probability."""
+        threshold = coin.uniform(common.ids, common.dim).sub_(0.5)
+        if self.scale == "fixed":
+            signs = (threshold.mul_(2.0 * self.value) < x).to(torch.uint8)
+            return Payload({"signs": Field(signs, Unsigned(1))}, paper_bits=common.dim)
+        sizes = block_sizes(self.granularity, common)
+        scales = self._scales(x, sizes)
+        signs = (multiply_(threshold, 2.0 * scales, sizes) < x).to(torch.uint8)
+        fields = {"signs": Field(signs, Unsigned(1)), "scales": Field(scales, Float())}
+        return Payload(fields, paper_bits=common.dim)
+
+    def decode(self, payload: Payload, common: Common) -> Tensor:
+        """+-a, the scale of each block repeated over its entries."""
+        if self.scale == "fixed":
+            (signs,) = payload.expect(signs=common.dim)
+            return (signs - 0.5).mul_(2.0 * self.value)
+        sizes = block_sizes(self.granularity, common)
+        signs, scales = payload.expect(signs=common.dim, scales=len(sizes))
+        return multiply_(signs - 0.5, 2.0 * scales, sizes)
+
+    def _scales(self, x: Tensor, sizes: list[int]) -> Tensor:
+        """[M, L] a of each block."""
+        if self.scale == "mean_abs":
+            return block_norms(x, sizes, 1) * (self.factor / x.new_tensor(sizes))
+        return block_norms(x, sizes, 2 if self.scale == "l2" else float("inf"))

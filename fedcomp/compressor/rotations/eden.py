@@ -1,0 +1,158 @@
+"""EDEN: a few bits an entry of the rotated vector, whole or not, and a scale.
+
+S. Vargaftik, R. Ben Basat, A. Portnoy, G. Mendelson, Y. Ben-Itzhak, M. Mitzenmacher, "EDEN: communication-efficient and
+robust distributed mean estimation for federated learning", ICML 2022: z = R x for a random rotation R; entries of
+z sqrt(D) / ||z|| are close to standard normal and are rounded by its Lloyd-Max quantiser Q; send Q's codes and
+a = ||z||^2 / <Q, z>; decode R^T (a Q). With 1 bit it is DRIVE with the unbiased scale, bit for bit.
+
+Bits that are no whole number: both ends draw which entries take ceil(b) bits, the others take floor(b), so that the
+mean is b. Below 1 bit that leaves entries with none, which count as Q = 0. (The paper draws each entry by itself, and
+below 1 bit samples before it scales by 1/b. Here the number of entries is fixed, so that a message's size is known, and
+a makes up for those left out: the error is the same, pi / (2 b) - 1, and <decoded, x> = ||x||^2 in every draw too.)
+
+R is a randomised Hadamard transform, as in their code, but nothing is padded (`rotation.py`), and normalisation, scale
+and choice of entries are by piece. The limits of one rotation are those that `drive.py` states.
+
+Shape legend: M senders, D entries, P pieces, c entries of a piece.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.check import check_choice, check_count
+from fedcomp.compressor.rotations.drive import plus_minus
+from fedcomp.compressor.rotations.lloyd_max import lloyd_max
+from fedcomp.compressor.rotations.rotation import Rotation
+from fedcomp.compressor.rotations.scale import SCALES, fit_scale
+from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
+from fedcomp.random.keys import Key
+from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire.coding import Float, Unsigned
+
+MOST_BITS = 8
+
+
+@dataclass(frozen=True)
+class Eden:
+    """Sends codes of the rotated vector's entries.
+
+    Attributes:
+        bits: b, bits an entry, in (0, 8].
+        scale: unbiased, or min_mse.
+        rotations: how often the random rotation is repeated; 2 for sparse vectors.
+        seed: sent, 64 bits a message; derived, from names that both ends know.
+    """
+
+    bits: float = 1
+    scale: str = "unbiased"
+    rotations: int = 1
+    seed: str = "sent"
+    faithful: bool = False
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.bits, (int, float)) and not isinstance(self.bits, bool)
+        if not number or not 0 < self.bits <= MOST_BITS:
+            raise ValueError(f"compressor.bits={self.bits} must be a number in (0, {MOST_BITS}]: bits an entry")
+        check_choice("compressor.scale", self.scale, SCALES)
+        check_count("compressor.rotations", self.rotations)
+        check_choice("compressor.seed", self.seed, SEEDS)
+
+    @property
+    def unbiased(self) -> bool:
+        """As far as the rotation is uniformly random: close to it on dense vectors."""
+        return self.scale == "unbiased"
+
+    @property
+    def contractive(self) -> bool:
+        """The unbiased scale lengthens the vector."""
+        return self.scale == "min_mse"
+
+    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+        """Codes by their width, and the scales [M, P]."""
+        seed = seed_field(self.seed, common, coin)
+        key, ids = shared_source(Payload(seed), common)
+        rotation = Rotation(common.dim, self.rotations)
+        codes: dict[int, list[Tensor]] = {}
+        scales = []
+        for number, z in enumerate(rotation.forward(x, key, ids).split(rotation.pieces, 1)):
+            norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
+            spread = torch.where(norm > 0, z.shape[1] ** 0.5 / norm, 0.0)
+            levels = torch.zeros_like(z)
+            for bits, places in self._shares(key, ids, number, z.shape[1]):
+                chosen = _quantise(z if places is None else z.gather(1, places), spread, bits)
+                codes.setdefault(bits, []).append(chosen)
+                levels = _levels(chosen, bits) if places is None else levels.scatter_(1, places, _levels(chosen, bits))
+            scales.append(fit_scale(self.scale, z, levels))
+        fields = {f"codes{bits}": Field(torch.cat(parts, 1), Unsigned(bits)) for bits, parts in codes.items()}
+        fields["scales"] = Field(torch.stack(scales, 1), Float())
+        return Payload(seed | fields, paper_bits=round(self.bits * common.dim))
+
+    def decode(self, payload: Payload, common: Common) -> Tensor:
+        """R^T (a Q)."""
+        rotation = Rotation(common.dim, self.rotations)
+        *_, scales = payload.expect(**self._layout(rotation))
+        key, ids = shared_source(payload, common)
+        z = scales.new_zeros(scales.shape[0], common.dim)
+        read = dict.fromkeys(payload.fields, 0)
+        for number, part in enumerate(z.split(rotation.pieces, 1)):
+            for bits, places in self._shares(key, ids, number, part.shape[1]):
+                name, num = f"codes{bits}", part.shape[1] if places is None else places.shape[1]
+                codes = payload.fields[name].data[:, read[name] : read[name] + num]
+                values = _levels(codes, bits).mul_(scales[:, number, None])
+                _ = part.copy_(values) if places is None else part.scatter_(1, places, values)
+                read[name] += num
+        return rotation.inverse(z, key, ids)
+
+    def _layout(self, rotation: Rotation) -> dict[str, int]:
+        """Names and numbers of entries of the fields, for `Payload.expect`."""
+        few, dim = math.floor(self.bits), sum(rotation.pieces)
+        many = 0 if few == self.bits else sum(self._num_more(size) for size in rotation.pieces)
+        codes = {f"codes{few + 1}": many} if few != self.bits else {}
+        codes |= {f"codes{few}": dim - many} if few else {}
+        return seed_layout(self.seed) | codes | {"scales": len(rotation.pieces)}
+
+    def _num_more(self, size: int) -> int:
+        """Entries of a piece of `size` that take a bit more than the others."""
+        few = math.floor(self.bits)
+        num = round((self.bits - few) * size)
+        return num if few else max(num, 1)
+
+    def _shares(self, key: Key, ids: Tensor, piece: int, size: int) -> list[tuple[int, Tensor | None]]:
+        """(bits, [M, n] places in a piece of `size` entries that take them; None: all); not those that take none."""
+        few = math.floor(self.bits)
+        if few == self.bits:
+            return [(few, None)]
+        many = key.fold("more bits", piece).subset(ids, self._num_more(size), size)
+        shares: list[tuple[int, Tensor | None]] = [(few + 1, many)]
+        return [*shares, (few, _others(many, size))] if few else shares
+
+
+def _others(places: Tensor, size: int) -> Tensor:
+    """[M, size - n] ascending: the places below `size` that are not among `places` [M, n]."""
+    num_rows, num = places.shape
+    listed = torch.zeros(num_rows, size, dtype=torch.bool, device=places.device).scatter_(1, places, True)
+    rank = torch.where(listed, size - num, (~listed).cumsum(1) - 1)  # those listed go into a last column, then dropped
+    every = torch.arange(size, device=places.device).expand(num_rows, size)
+    return places.new_empty(num_rows, size - num + 1).scatter_(1, rank, every)[:, :-1]
+
+
+def _quantise(z: Tensor, spread: Tensor, bits: int) -> Tensor:
+    """uint8 codes of z * spread, in the order of the centroids."""
+    if bits == 1:
+        return (z >= 0).to(torch.uint8)
+    boundaries = z.new_tensor(lloyd_max(bits).boundaries)
+    return torch.bucketize(z * spread, boundaries, out_int32=True, right=True).to(torch.uint8)
+
+
+def _levels(codes: Tensor, bits: int) -> Tensor:
+    """The centroids of codes: of one bit, +-1, and of more in that unit, which the scale takes up."""
+    if bits == 1:
+        return plus_minus(codes)
+    table = torch.tensor(lloyd_max(bits).centroids, device="cpu") / lloyd_max(1).centroids[-1]
+    table = table.to(codes.device, non_blocking=True)
+    return table.index_select(0, codes.flatten().to(torch.int32)).view(codes.shape)

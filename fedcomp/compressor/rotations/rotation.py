@@ -1,0 +1,88 @@
+"""A random rotation of vectors of any length that needs no padding: signs and Hadamard transforms of pieces.
+
+A. Suresh, F. Yu, S. Kumar, H. B. McMahan, "Distributed mean estimation with limited communication", ICML 2017, section
+3: z = H diag(s) x / sqrt(D) with random signs s. DRIVE's and EDEN's code pads x to a power of two, which sends up to
+twice as many bits; here x is cut into blocks of 2^17 and one shorter piece. A piece whose size c is no power of two
+gets two transforms that overlap, of its first 2^a and of its last 2^a entries, 2^a the largest power up to c, with
+signs of their own. Every step is orthonormal, so the whole is. Blocks of 2^17 floats also stay in a CPU's second cache.
+
+Shape legend: M rows (senders), D entries, P pieces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.rotations import hadamard
+from fedcomp.random.keys import Key
+
+LARGEST = 1 << 17
+COMPILED = 1 << 16
+"""Dimension from which a CPU takes the compiled transform: importing numba takes half a second."""
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """An orthonormal matrix for each key and sender.
+
+    Attributes:
+        dim: D.
+        rounds: how often everything is repeated, with fresh signs.
+    """
+
+    dim: int
+    rounds: int = 1
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """[P] sizes that sum to D: entries of one piece are mixed with each other only."""
+        blocks, rest = divmod(self.dim, LARGEST)
+        return (LARGEST,) * blocks + ((rest,) if rest else ())
+
+    def forward(self, x_MD: Tensor, key: Key, ids_M: Tensor) -> Tensor:
+        """[M, D] z = R x, a new tensor; row i is rotated by what (key, ids[i]) names."""
+        z = x_MD.clone(memory_format=torch.contiguous_format)
+        for turn in range(self.rounds):
+            for name, spans in self._steps():
+                _apply(z, spans, key.fold("rotation", turn, name), ids_M, inverse=False)
+        return z
+
+    def inverse(self, z_MD: Tensor, key: Key, ids_M: Tensor) -> Tensor:
+        """[M, D] x = R^T z, a new tensor."""
+        x = z_MD.clone(memory_format=torch.contiguous_format)
+        for turn in reversed(range(self.rounds)):
+            for name, spans in reversed(self._steps()):
+                _apply(x, spans, key.fold("rotation", turn, name), ids_M, inverse=True)
+        return x
+
+    def _steps(self) -> list[tuple[str, list[tuple[int, int]]]]:
+        """Transforms in their order, as (first entry, size): those side by side, then the overlapping one, if any."""
+        *blocks, last = (*self.pieces,) or (1,)
+        first = sum(blocks)
+        size = 1 << (last.bit_length() - 1)
+        beside = [(place * LARGEST, LARGEST) for place in range(len(blocks))] + [(first, size)]
+        overlapping = [(self.dim - size, size)]
+        return [("beside", beside)] + ([("overlapping", overlapping)] if size < last else [])
+
+
+def _apply(values_MD: Tensor, spans: list[tuple[int, int]], key: Key, ids_M: Tensor, inverse: bool) -> None:
+    """Transform `spans` of all rows in place, with signs drawn from the first span's first entry on."""
+    origin, end = spans[0][0], spans[-1][0] + spans[-1][1]
+    words = key.words(ids_M, -(-(end - origin) // 32))
+    for first, size in spans:
+        from_word = (first - origin) // 32
+        part = words[:, from_word : from_word - (-size // 32)]
+        if values_MD.device.type == "cpu" and values_MD.shape[1] >= COMPILED:
+            _compiled(values_MD, first, size, part, inverse)
+        else:
+            hadamard.apply(values_MD, first, size, part, inverse)
+
+
+def _compiled(values_MD: Tensor, first: int, size: int, words: Tensor, inverse: bool) -> None:
+    from fedcomp.compressor.rotations import hadamard_numba
+
+    rows, bits = values_MD.numpy(), words.contiguous().numpy()
+    hadamard_numba.apply(rows, first, size, bits, hadamard.scale(size), inverse)

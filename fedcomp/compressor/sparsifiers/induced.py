@@ -1,0 +1,109 @@
+"""Induced compressor: a biased codec for the bulk, an unbiased one for what it leaves out; together unbiased.
+
+S. Horváth, P. Richtárik, "A better alternative to error feedback for communication-efficient distributed learning",
+ICLR 2021: C(x) = C1(x) + C2(x - C1(x)), here with C1 = Top-k1, C2 = Rand-k2, k1 = k2 = floor(k / 2), as in the
+experiments that compare it with Rand-k-Spatial. With `restricted`, C2 draws only among the entries that C1 left out
+(the receiver knows them, having decoded C1): the error falls from (D / k2 - 1) to ((D - k1) / k2 - 1) ||x - C1(x)||^2.
+
+Shape legend: M senders, D entries, k1 and k2 entries sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
+from fedcomp.compressor.sparsifiers.num_kept import FRACTION, amount, check_amount, check_amount_fits
+from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS, place_code, place_field, place_layout, read_places
+from fedcomp.compressor.sparsifiers.stable_topk import largest
+from fedcomp.random.keys import Key
+from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire.coding import Float
+
+
+@dataclass(frozen=True)
+class Induced:
+    """Sends the k1 largest entries, with their places, and k2 random ones of the rest, from a seed.
+
+    Attributes:
+        fraction: share of entries sent by both parts, in (0, 1]: k = max(2, round(fraction * D)).
+        k: number of entries sent by both parts, at least 2; null: as `fraction` says. Both parts send floor(k / 2), so
+            that of an odd k one entry fewer is sent.
+        restricted: draw the random part only among the entries that the first part left out.
+        positions: how the places of the largest are written (places.py).
+        seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
+    """
+
+    fraction: float | None = FRACTION
+    k: int | None = None
+    restricted: bool = False
+    positions: str = "auto"
+    seed: str = "sent"
+    unbiased: bool = True
+    contractive: bool = False
+    faithful: bool = False
+
+    def __post_init__(self) -> None:
+        check_amount(self.fraction, self.k)
+        check_choice("compressor.positions", self.positions, POSITIONS)
+        check_choice("compressor.seed", self.seed, SEEDS)
+        if self.k is not None and self.k < 2:
+            raise ValueError(f"compressor.k={self.k} must be at least 2: half of it are the largest, half random")
+
+    def check_dim(self, dim: int) -> None:
+        """Raise ValueError if k > D."""
+        check_amount_fits(self.k, dim)
+
+    def parts(self, dim: int) -> tuple[int, int]:
+        """(k1, k2), both floor(k / 2); of a vector of one entry only the random part is left."""
+        half = max(2, amount(self.fraction, self.k, dim)) // 2
+        return (half, half) if dim > 1 else (0, 1)
+
+    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+        """Values and places of the largest, then the seed and the values of the random ones."""
+        k1, k2 = self.parts(common.dim)
+        top = largest(x.abs(), k1)
+        fields = {"largest": Field(x.gather(1, top), Float())}
+        fields |= place_field(self._code(common.dim), top, common.dim)
+        fields |= seed_field(self.seed, common, coin)
+        drawn = self._drawn(Payload(fields), top, common)
+        rest = x.scatter(1, top, 0.0)
+        return Payload(fields | {"drawn": Field(rest.gather(1, drawn), Float())}, paper_bits=32 * (k1 + k2))
+
+    def decode(self, payload: Payload, common: Common) -> Tensor:
+        """Both parts, the random one scaled up."""
+        k1, k2 = self.parts(common.dim)
+        code = self._code(common.dim)
+        layout = {"largest": k1, **place_layout(code, k1, common.dim), **seed_layout(self.seed), "drawn": k2}
+        top, sent, *_, values = payload.expect(**layout)
+        largest = read_places(code, sent, k1)
+        scale = ((common.dim - k1) if self.restricted else common.dim) / k2
+        out = torch.zeros(values.shape[0], common.dim, device=values.device)
+        out.scatter_(1, self._drawn(payload, largest, common), values * scale)
+        return out.scatter_add_(1, largest, top)
+
+    def expected_error(self, x: Tensor) -> Tensor:
+        """[M] float64 E||C(x) - x||^2 of each row: (n / k2 - 1) ||x - C1(x)||^2, n = D, or D - k1 if restricted."""
+        dim = x.shape[1]
+        k1, k2 = self.parts(dim)
+        squares = x.double().square()
+        rest = squares.sum(1) - squares.topk(k1, dim=1).values.sum(1)
+        return rest.clamp(min=0) * ((dim - (k1 if self.restricted else 0)) / k2 - 1)
+
+    def _drawn(self, payload: Payload, largest: Tensor, common: Common) -> Tensor:
+        """[M, k2] places of the random part."""
+        key, numbers = shared_source(payload, common)
+        k1, k2 = self.parts(common.dim)
+        if not self.restricted:
+            return key.fold("places").subset(numbers, k2, common.dim)
+        rank = key.fold("places").subset(numbers, k2, common.dim - k1)
+        # The r-th entry that is not among the largest t_0 < t_1 < ... lies r + #{i: t_i - i <= r} from the start.
+        free_before = largest - torch.arange(k1, device=largest.device)
+        return rank + torch.searchsorted(free_before, rank, right=True)
+
+    def _code(self, dim: int) -> str:
+        return place_code(self.positions, self.parts(dim)[0], dim)

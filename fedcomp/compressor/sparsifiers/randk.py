@@ -1,0 +1,114 @@
+"""Rand-k sparsification: k entries drawn uniformly without replacement, the same number for every sender.
+
+S. Stich, J.-B. Cordonnier, M. Jaggi, "Sparsified SGD with memory", NeurIPS 2018; the baseline and the first stage of
+D. Jhunjhunwala, A. Mallick, A. Gadhikar, S. Kadhe, G. Joshi, "Leveraging spatial and temporal correlations in
+sparsified mean estimation", NeurIPS 2021 (arXiv:2110.07751). Both ends draw the places from a shared seed, so only
+values travel; the paper counts "k coordinates", 32 k bits. Senders draw independently of each other: with one mask for
+all, the error of the mean would not shrink with their number.
+
+Shape legend: M senders, D entries, k entries sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.check import check_choice
+from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
+from fedcomp.compressor.sparsifiers.num_kept import FRACTION, amount, check_amount, check_amount_fits
+from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS, place_code, place_field, place_layout, read_places
+from fedcomp.random.keys import Key
+from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire.coding import Float
+
+SCALES = ("unbiased", "none")
+
+
+@dataclass(frozen=True)
+class RandK:
+    """Sends k random entries; decodes them times d / k (unbiased), or as they are (contractive, delta = k / D).
+
+    With scale=unbiased, E||C(x) - x||^2 = (D / k - 1) ||x||^2.
+
+    Attributes:
+        fraction: share of entries sent, in (0, 1]: k = max(1, round(fraction * D)).
+        k: number of entries sent; null: as `fraction` says.
+        scale: unbiased, or none: for error feedback, which needs a codec that only shrinks.
+        places: seed, drawn by both ends; or really sent as auto, index, bitmap, rice (places.py), drawn by the sender.
+        seed: sent (64 bits a message) or derived (from round and sender's number, for nothing); for places=seed.
+    """
+
+    fraction: float | None = FRACTION
+    k: int | None = None
+    scale: str = "unbiased"
+    places: str = "seed"
+    seed: str = "sent"
+    faithful: bool = False
+
+    def __post_init__(self) -> None:
+        check_amount(self.fraction, self.k)
+        check_choice("compressor.scale", self.scale, SCALES)
+        check_choice("compressor.places", self.places, ("seed", *POSITIONS))
+        check_choice("compressor.seed", self.seed, SEEDS)
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether it is scaled up."""
+        return self.scale == "unbiased"
+
+    @property
+    def contractive(self) -> bool:
+        """Whether it is not scaled up."""
+        return self.scale == "none"
+
+    def check_dim(self, dim: int) -> None:
+        """Raise ValueError if k > D."""
+        check_amount_fits(self.k, dim)
+
+    def num_sent(self, dim: int) -> int:
+        """k for a vector of `dim` entries."""
+        return amount(self.fraction, self.k, dim)
+
+    def probability(self, dim: int) -> float:
+        """p = k / D."""
+        return self.num_sent(dim) / dim
+
+    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+        """The seed or the places, and the values in the order of their places."""
+        k = self.num_sent(common.dim)
+        if self.places == "seed":
+            fields = seed_field(self.seed, common, coin)
+            places = self._drawn(Payload(fields), common)
+        else:
+            places = coin.fold("places").subset(common.ids, k, common.dim)
+            fields = place_field(place_code(self.places, k, common.dim), places, common.dim)
+        return Payload(fields | {"values": Field(x.gather(1, places), Float())}, paper_bits=32 * k)
+
+    def sampled(self, payload: Payload, common: Common) -> tuple[Tensor, Tensor]:
+        """(values [M, k] as they are, places [M, k])."""
+        k = self.num_sent(common.dim)
+        if self.places == "seed":
+            values = payload.expect(**seed_layout(self.seed), values=k)[-1]
+            return values, self._drawn(payload, common)
+        code = place_code(self.places, k, common.dim)
+        sent, values = payload.expect(**place_layout(code, k, common.dim), values=k)
+        return values, read_places(code, sent, k)
+
+    def decode(self, payload: Payload, common: Common) -> Tensor:
+        """The values at their places, scaled, zero elsewhere."""
+        values, places = self.sampled(payload, common)
+        if self.scale == "unbiased":
+            values = values * (common.dim / self.num_sent(common.dim))
+        return torch.zeros(values.shape[0], common.dim, device=values.device).scatter_(1, places, values)
+
+    def expected_error(self, x: Tensor) -> Tensor:
+        """[M] float64 E||C(x) - x||^2 of each row: (D / k - 1) ||x||^2, or (1 - k / D) ||x||^2 unscaled."""
+        p = self.probability(x.shape[1])
+        return x.double().square().sum(1) * (1 / p - 1 if self.scale == "unbiased" else 1 - p)
+
+    def _drawn(self, payload: Payload, common: Common) -> Tensor:
+        key, numbers = shared_source(payload, common)
+        return key.fold("places").subset(numbers, self.num_sent(common.dim), common.dim)

@@ -1,0 +1,90 @@
+"""Random masking: every entry is sent with probability p, independently of all others.
+
+J. Konečný et al., "Federated learning: strategies for improving communication efficiency", 2016 ("random mask"). Both
+ends draw the mask from a shared seed, so only the values travel, and their number, which varies from message to
+message, need not be sent.
+
+Shape legend: M senders, D entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.check import check_choice, check_fraction
+from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
+from fedcomp.compressor.sparsifiers.compaction import compact, expand
+from fedcomp.compressor.sparsifiers.randk import SCALES
+from fedcomp.random.keys import Key
+from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire.coding import Float
+
+
+@dataclass(frozen=True)
+class RandomMask:
+    """Sends masked entries; decodes them times 1 / p (unbiased), or as they are (contractive, delta = p).
+
+    Attributes:
+        fraction: p, in (0, 1].
+        scale: unbiased, or none: for error feedback, which needs a codec that only shrinks.
+        seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
+    """
+
+    fraction: float = 0.03
+    scale: str = "unbiased"
+    seed: str = "sent"
+    faithful: bool = False
+
+    def __post_init__(self) -> None:
+        check_fraction("compressor.fraction", self.fraction)
+        check_choice("compressor.scale", self.scale, SCALES)
+        check_choice("compressor.seed", self.seed, SEEDS)
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether it is scaled up."""
+        return self.scale == "unbiased"
+
+    @property
+    def contractive(self) -> bool:
+        """Whether it is not scaled up."""
+        return self.scale == "none"
+
+    def probability(self, dim: int) -> float:
+        """p, rounded to the 24 bits of a uniform draw."""
+        return max(1, round(self.fraction * 2**24)) * 2.0**-24
+
+    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+        """The seed, and the masked entries one after another."""
+        fields = seed_field(self.seed, common, coin)
+        mask = self._mask(Payload(fields), common)
+        fields["values"] = Field(compact(x, mask), Float(), mask.sum(1), count_known=True)
+        return Payload(fields, paper_bits=round(32 * self.fraction * common.dim))
+
+    def sampled(self, payload: Payload, common: Common) -> tuple[Tensor, Tensor]:
+        """(values [M, D], places [M, D]), of which each row uses as many as its mask has ones."""
+        values, mask = self._read(payload, common)
+        every = torch.arange(common.dim, device=mask.device).expand(mask.shape)
+        sent = every < mask.sum(1, keepdim=True)
+        return values, compact(every, mask).masked_fill(~sent, common.dim)
+
+    def decode(self, payload: Payload, common: Common) -> Tensor:
+        """The values under the mask, scaled, zero elsewhere."""
+        values = expand(*self._read(payload, common))
+        return values.div_(self.probability(common.dim)) if self.scale == "unbiased" else values
+
+    def expected_error(self, x: Tensor) -> Tensor:
+        """[M] float64 E||C(x) - x||^2 of each row: (1 / p - 1) ||x||^2, or (1 - p) ||x||^2 unscaled."""
+        p = self.probability(x.shape[1])
+        return x.double().square().sum(1) * (1 / p - 1 if self.scale == "unbiased" else 1 - p)
+
+    def _read(self, payload: Payload, common: Common) -> tuple[Tensor, Tensor]:
+        """(values, the mask that they were sent under), both [M, D]."""
+        return payload.expect(**seed_layout(self.seed), values=common.dim)[-1], self._mask(payload, common)
+
+    def _mask(self, payload: Payload, common: Common) -> Tensor:
+        key, numbers = shared_source(payload, common)
+        return key.fold("mask").uniform(numbers, common.dim) < self.probability(common.dim)

@@ -1,0 +1,41 @@
+"""Where the configs lie, and what `conf/train.yaml` chooses for a group that nobody mentions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+PACKAGE = Path(__file__).resolve().parents[1]
+CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
+
+
+def default_choices() -> dict[str, str]:
+    """{group, as in `compressor@downlink`: its default's name}."""
+    listed = OmegaConf.load(CONF / "train.yaml").defaults
+    assert isinstance(listed, ListConfig)
+    chosen = [entry.items() for entry in listed if isinstance(entry, DictConfig)]
+    return {str(group): str(choice) for pairs in chosen for group, choice in pairs if choice is not None}
+
+
+def default_choice(key: str) -> tuple[str, dict[str, Any]]:
+    """(name, options) of the default for a config key such as `server`, or `downlink` of `compressor@downlink`."""
+    for group, choice in default_choices().items():
+        folder, _, package = group.partition("@")
+        if (package or folder) == key:
+            options = OmegaConf.to_container(OmegaConf.load(CONF / folder / f"{choice}.yaml"))
+            assert isinstance(options, dict)
+            return choice, {str(name): value for name, value in options.items()}
+    raise KeyError(key)
+
+
+def changes(key: str, given: Any) -> list[str]:
+    """How a config node differs from its key's default, as overrides: `compressor=topk`, `server.lr=0.5`; [] if not."""
+    _, default = default_choice(key)
+    plain = OmegaConf.to_container(given, resolve=True)
+    assert isinstance(plain, dict)
+    if plain.get("_target_") != default.get("_target_"):
+        return [f"{key}={str(plain.get('_target_')).split('.')[-2:][0]}"]
+    names = sorted({str(name) for name in (*plain, *default)})
+    return [f"{key}.{name}={plain.get(name)}" for name in names if plain.get(name) != default.get(name)]

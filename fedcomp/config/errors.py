@@ -1,0 +1,103 @@
+"""Hydra's and OmegaConf's errors in one line, with what would have been allowed."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException, InstantiationException
+from omegaconf import DictConfig, OmegaConf
+
+from fedcomp.config.experiments import experiments
+from fedcomp.config.quoting import as_text, unreadable
+
+UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'")
+UNKNOWN_CHOICE = re.compile(
+    r"Could not find '([^']+)'\s+Available options in '([^']+)':\s+(.*?)\s*(?:Config search|$)", re.S
+)
+UNKNOWN_GROUP = re.compile(r"Could not override '([^']+)'\.\s+(?:No match|Did you mean)", re.S)
+PARTS = "compressor|compressor@downlink|algorithm|client|server|dataset|model|partition|participation|tracker|launcher"
+CHOICE = re.compile(rf"({PARTS})=\w+")
+"""One part of a run, chosen by name."""
+
+
+def one_line(error: Exception, conf: Path, arguments: Sequence[str] = (), own: Sequence[Path] = ()) -> str:
+    """What was wrong, what is allowed and, where one is close, what was probably meant.
+
+    Args:
+        conf: where the configs lie. arguments: of the command line, whose choices say which options there are.
+        own: the user's config folders.
+    """
+    refusal = _refusal(error)
+    if refusal is not None:
+        return refusal
+    unread = next((line for line in map(unreadable, arguments) if line is not None), None)
+    if unread is not None:
+        return unread
+    text = str(error)
+    if "Key 'experiment' not in 'RunConfig'" in text:
+        name = text.split("'")[1]
+        return f"the keys of {name} are for no part of a run: {name}.yaml must begin with `# @package _global_`"
+    if text.startswith("Ambiguous value for argument"):
+        given = text.splitlines()[0].removeprefix("Ambiguous value for argument ")
+        option, _, value = given.strip("'").partition("=")
+        quoted = as_text(option, value) if ", " in value else None
+        hint = f"; if it is one text, quote it: {quoted}" if quoted is not None else ""
+        return f"{given} has several values: for a grid say -m{hint}"
+    choice = UNKNOWN_CHOICE.search(text)
+    if choice:
+        wanted, group, options = choice.group(1), choice.group(2), choice.group(3).split()
+        if group.split("/")[0] == "experiment":
+            return _unknown_experiment(wanted.removeprefix("experiment/"), [conf, *own])
+        return f"{group}={wanted.removeprefix(group + '/')} is unknown{_near(wanted.split('/')[-1], options)}"
+    key = UNKNOWN_KEY.search(text)
+    cause = error.__cause__
+    if key and (
+        "is not in struct" in f"{text} {cause}" or "not in '" in f"{text} {cause}" or UNKNOWN_GROUP.search(text)
+    ):
+        name = key.group(1).split("@")[-1]
+        return f"there is no option '{name}'{_near(name.split('.')[-1], _siblings(name, conf, arguments, own))}"
+    parts = [text] if cause is None or str(cause) in text else [text, str(cause)]
+    lines = [line.strip() for part in parts for line in part.split("\n")]
+    kept = [line for line in lines if line and not line.startswith(("full_key", "object_type", "Set the environment"))]
+    return "; ".join(kept[:3])
+
+
+def _refusal(error: BaseException) -> str | None:
+    """What a launcher, a sweeper or an objective says of its own settings; None for any other error."""
+    if not isinstance(error, InstantiationException):
+        return None
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) if isinstance(error, ValueError) else None
+
+
+def _unknown_experiment(name: str, folders: Sequence[Path]) -> str:
+    close = difflib.get_close_matches(name, experiments(folders), n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    return f"experiment={name} is unknown{hint} (`fedcomp experiment=` lists them)"
+
+
+def _near(name: str, options: list[str]) -> str:
+    close = difflib.get_close_matches(name, options, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    return f"{hint} (there are: {', '.join(options)})" if options else hint
+
+
+def _siblings(name: str, conf: Path, arguments: Sequence[str], own: Sequence[Path]) -> list[str]:
+    """Keys beside `name` in the config with the parts that the command line chooses."""
+    GlobalHydra.instance().clear()
+    choices = [word for word in arguments if CHOICE.fullmatch(word)]
+    search = "hydra.searchpath=" + json.dumps([f"file://{folder}" for folder in own], ensure_ascii=False)
+    with initialize_config_dir(str(conf), version_base="1.3"):
+        try:
+            config = compose("train", overrides=[search, *choices])
+        except HydraException:  # a part that there is not, which is another error
+            config = compose("train")
+    node = OmegaConf.select(config, name.rpartition(".")[0]) if "." in name else config
+    return sorted(str(key) for key in node if not str(key).startswith("_")) if isinstance(node, DictConfig) else []

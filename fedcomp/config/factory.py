@@ -1,0 +1,252 @@
+"""From a composed config to the parts of a simulation, checked to fit together before anything runs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.beside import spare_normalisation
+from fedcomp.compressor.estimators.estimator import ESTIMATORS
+from fedcomp.compressor.feedback import FEEDBACKS, NoFeedback
+from fedcomp.config import schema
+from fedcomp.config.compatibility import check_learns, check_needs, check_participation, check_samples, file_name
+from fedcomp.config.defaults import changes, default_choice
+from fedcomp.config.estimator_growth import check_growth
+from fedcomp.config.options import check_flags, check_kinds, word_for_number
+from fedcomp.config.unread_keys import check_part_keys
+from fedcomp.config.unresolved_target import unresolved
+from fedcomp.core.validate import check_seed
+from fedcomp.dataset.check import check as check_dataset
+from fedcomp.dataset.contract import Dataset
+from fedcomp.model.build import build as build_model
+from fedcomp.model.chunking import chunk_size
+from fedcomp.model.contract import Measured, tensors_of
+from fedcomp.partition.contract import check_enough, check_parts
+from fedcomp.random.keys import Key
+from fedcomp.records.run_folder import VERSION
+from fedcomp.runtime.workers import Workers, num_cores
+from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, can_capture
+from fedcomp.simulation.graphs.graphed_loop import Recorder
+from fedcomp.simulation.memory.check import check_memory
+from fedcomp.simulation.monte_carlo.study import Study, repetition_key
+from fedcomp.simulation.once import Once
+from fedcomp.simulation.optimum import least_squares
+from fedcomp.simulation.round_result import Rounds
+from fedcomp.simulation.simulation import Simulation
+from fedcomp.wire import Link, WireLink
+
+
+def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list[torch.Tensor]]:
+    """Build every part of the run, and check that they fit together.
+
+    Returns:
+        the simulation, with everything on `device`, and each client's sample numbers.
+    """
+    check_keys(config)
+    key = Key(("run", config.seed))
+    dataset: Dataset = build(config.dataset)
+    check_dataset(dataset)
+    factory, sizes = build(config.model), (dataset.input_shape, dataset.num_outputs, dataset.task)
+    try:
+        train = dataset.inputs(dataset.train)
+        model = build_model(factory, key.fold("model"), *sizes, train, config.precision.name)
+    except TypeError as error:  # a user's factory that does not take its own config's options
+        raise _own_line(error, config.model) from error
+
+    participation = build(config.participation)
+    participation.check(config.num_clients)
+    parts = _split(config, dataset)
+
+    def spared(compressor: Compressor) -> Compressor:
+        if config.normalisation is schema.Normalisation.compressed:
+            return compressor
+        return spare_normalisation(compressor, tensors_of(model))
+
+    offered = {
+        "client": lambda: build(config.client),
+        "server": lambda: build(config.server),
+        "uplink": lambda: spared(build_compressor(config.compressor)),
+        "downlink": lambda: spared(build_compressor(config.downlink, "downlink")),
+    }
+    algorithm = build(config.algorithm)
+    check_learns(getattr(algorithm, "func", algorithm), model, config)
+    wanted = _wanted(algorithm)
+    _refuse_unused(config, set(offered) - wanted)
+    if isinstance(algorithm, functools.partial):
+        try:
+            algorithm = algorithm(**{name: make() for name, make in offered.items() if name in wanted})
+        except TypeError as error:  # an option that this algorithm does not have
+            raise _own_line(error, config.algorithm) from error
+
+    check_needs(algorithm, config)
+    check_participation(algorithm, participation, config)
+    check_samples(algorithm, dataset, config)
+    expected = int(participation.inclusion(config.num_clients).sum().ceil())
+    if config.dtype is schema.Dtype.float64 and config.precision is not schema.Precision.fp32:
+        raise ValueError(f"dtype=float64 contradicts precision={config.precision.name}: take precision=fp32")
+    if config.dtype is schema.Dtype.float64 and isinstance(model, Measured):
+        raise ValueError(f"dtype=float64 is for networks, not for model={file_name(config.model)}: take dtype=float32")
+    most_samples = getattr(getattr(algorithm, "client", None), "most_samples", config.client.batch_size)
+    batch_size = getattr(algorithm, "batch_size", most_samples)
+    at_once = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size)
+    simulation = Simulation(
+        algorithm=algorithm,
+        dataset=dataset,
+        shards=Shards.of(parts, torch.device("cpu")),
+        model=model,
+        participation=participation,
+        key=key,
+        rounds=config.rounds,
+        chunk_size=at_once,
+        link=WireLink if config.wire is schema.Wire.packed else Link,
+        workers=Workers(1 if device.type == "cuda" else config.threads or num_cores()),
+        dtype=getattr(torch, config.dtype.name),
+    )
+    check_memory(simulation, expected, batch_size, device, config.repeats)
+    simulation = replace(
+        simulation,
+        dataset=dataset.to(device),
+        shards=Shards.of(parts, device),
+        device=device,
+        recorder=Recorder(CudaGraphs(device)) if config.cuda_graphs and can_capture(device) else None,
+    )
+    check_growth(simulation)
+    return _with_optimum(simulation), parts
+
+
+def repeated(simulation: Simulation, config: DictConfig) -> Rounds:
+    """What a session runs: the simulation itself, or `config.repeats` independent repetitions of it."""
+    if config.repeats == 1:
+        return Once(simulation)
+    repetitions = [simulation]
+    for number in range(1, config.repeats):
+        own = replace(simulation, key=repetition_key(simulation.key, number))
+        if config.partition.get("seed") is None:
+            own = _with_optimum(replace(own, shards=Shards.of(_split(config, simulation.dataset, number), own.device)))
+            check_growth(own)
+        repetitions.append(own)
+    return Study.of(tuple(repetitions))
+
+
+def _with_optimum(simulation: Simulation) -> Simulation:
+    """Knows the optimum of the clients' objective, if the model is a linear regression."""
+    parts = simulation.model, simulation.dataset, simulation.shards, simulation.importance
+    return replace(simulation, optimum=least_squares(*parts))
+
+
+def _wanted(algorithm: Any) -> set[str]:
+    """The constructor's arguments that its own config leaves open."""
+    if not isinstance(algorithm, functools.partial):
+        return set()
+    return set(inspect.signature(algorithm.func).parameters) - set(algorithm.keywords)
+
+
+def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
+    """Raise ValueError for a part that was chosen although the algorithm has no use for it."""
+    for name in sorted(unused):
+        group = "compressor" if name == "uplink" else name
+        given = changes(group, config[group])
+        if given:
+            default, _ = default_choice(group)
+            algorithm = str(config.algorithm.get("_target_")).split(".")[-1]
+            raise ValueError(f"{algorithm} has no use for {', '.join(given)}: leave {group} at its default, {default}")
+
+
+def check_keys(config: DictConfig) -> None:
+    """Raise ValueError for an option of a part, also of one that this run does not build, that nothing reads."""
+    for name in schema.PARTS:
+        check_part_keys(name, config[name], (VERSION, *schema.READ_BESIDE.get(name, ())))
+
+
+def build(node: Any) -> Any:
+    """What a config node describes.
+
+    Raises:
+        ValueError: the part refuses its options; its own line, without Hydra's wrapping. Or a switch is given a word.
+    """
+    check_flags(node)
+    check_kinds(node)
+    options = node.copy() if isinstance(node, DictConfig) and VERSION in node else node
+    if options is not node:
+        with open_dict(options):
+            del options[VERSION]
+    try:
+        return instantiate(options, _convert_="all")
+    except InstantiationException as error:
+        raise _own_line(error, node) from error
+
+
+def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
+    """A codec's options with `feedback` and `estimator` beside them: short names, or nodes with a `_target_`."""
+    options = dict(node)
+    feedback = _named("feedback", options.pop("feedback", "none"), FEEDBACKS, group)
+    estimator = _named("estimator", options.pop("estimator", "weighted_sum"), ESTIMATORS, group)
+    try:
+        codec = build(OmegaConf.create({group: options})[group])  # which knows its options' full names
+        if codec.faithful and codec.unbiased and not isinstance(feedback, NoFeedback):
+            name = type(codec).__name__
+            raise ValueError(f"compressor.feedback has nothing to add: {name} leaves nothing out; take feedback=none")
+        return Compressor(codec, feedback, estimator)
+    except ValueError as error:
+        raise ValueError(str(error).replace("compressor.", f"{group}.")) from error
+
+
+def _named(part: str, choice: Any, known: Mapping[str, Any], group: str) -> Any:
+    if isinstance(choice, DictConfig):
+        return build(choice)
+    if choice not in known:
+        raise ValueError(f"{group}.{part}={choice} must be one of {', '.join(known)}, or a node with _target_")
+    return known[choice]
+
+
+def _own_line(error: Exception, node: DictConfig) -> ValueError:
+    """The innermost ValueError's own message; otherwise the word for a number, or what Python says of an argument."""
+    inner: BaseException = error
+    while inner.__cause__ is not None:
+        inner = inner.__cause__
+    if isinstance(inner, ValueError):
+        return ValueError(str(inner))
+    word = word_for_number(node) if isinstance(inner, TypeError) else None
+    if isinstance(inner, (ImportError, AttributeError)):
+        word = unresolved(node)
+    reason = str(inner).strip().split("\n")[0]
+    return ValueError(word or f"cannot build {node.get('_target_')}: {type(inner).__name__}: {reason}")
+
+
+def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[torch.Tensor]:
+    partition = build(config.partition)
+    labels = dataset.train.y.cpu() if dataset.task == "classification" else None
+    check_enough(len(dataset.train), config.num_clients)
+    if partition.seed is not None:
+        check_seed("partition.seed", partition.seed)
+    seed = config.seed if partition.seed is None else partition.seed
+    parts = partition.split(
+        labels, len(dataset.train), config.num_clients, repetition_key(Key(("partition", seed)), repetition)
+    )
+    check_parts(parts, len(dataset.train))
+    return parts
+
+
+def pick_device(name: str) -> torch.device:
+    """The device called `name`; auto is a GPU where there is one. Raises ValueError: no such device."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"device={name} must be auto, cpu, cuda or cuda:<number>") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device={name} must be auto, cpu, cuda or cuda:<number>")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device={name}: {torch.cuda.device_count()} GPUs are visible here; use device=cpu or auto")
+    return device

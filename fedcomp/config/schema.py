@@ -1,0 +1,153 @@
+"""The typed run-level config, registered with Hydra: a misspelt key or a wrong type is refused before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from fedcomp.config.unread_keys import check_run_keys
+from fedcomp.core.naming import check_one_line
+from fedcomp.report.figure_entry import parse as parse_figure
+
+
+class Wire(Enum):
+    """How messages travel: `counted` as they are, `packed` through real bytes (slower, bit-identical)."""
+
+    counted = "counted"
+    packed = "packed"
+
+
+class Normalisation(Enum):
+    """How scale and shift of normalisation layers travel where weights are compressed: `dense` beside them, or too."""
+
+    dense = "dense"
+    compressed = "compressed"
+
+
+class Dtype(Enum):
+    """What clients compute in; messages and state are float32 in either case."""
+
+    float32 = "float32"
+    float64 = "float64"
+
+
+class Precision(Enum):
+    """Numbers that convolutions and matrix products are computed in while training: see `model/precision.py`."""
+
+    fp32 = "fp32"
+    tf32 = "tf32"
+    bf16 = "bf16"
+
+
+@dataclass
+class RunConfig:
+    """Keys of a run beside its groups; `conf/train.yaml` explains each."""
+
+    defaults_version: int = 1
+    name: str = "fedcomp"
+    label: str | None = None
+    case: str | None = None
+    rounds: int = 100
+    repeats: int = 1
+    seed: int = 0
+    num_clients: int = 20
+    eval_every: int = 1
+    device: str = "auto"
+    dtype: Dtype = Dtype.float32
+    precision: Precision = Precision.fp32
+    deterministic: bool = True
+    cuda_graphs: bool = True
+    plan: str = "auto"
+    threads: int | None = None
+    chunk_size: int | None = None
+    wire: Wire = Wire.counted
+    normalisation: Normalisation = Normalisation.dense
+    output_root: str = "outputs"
+    overwrite: bool = False
+    accept_changes: bool = False
+    checkpoint_every: int | None = None
+    pictures: bool = True
+    vars: dict[str, Any] = field(default_factory=dict)
+    figures: list[Any] = field(default_factory=list)
+    quiet: bool = False
+    verbose: bool = False
+
+    algorithm: Any = MISSING
+    client: Any = MISSING
+    server: Any = MISSING
+    compressor: Any = MISSING
+    downlink: Any = MISSING
+    dataset: Any = MISSING
+    partition: Any = MISSING
+    participation: Any = MISSING
+    model: Any = MISSING
+    tracker: Any = MISSING
+    launcher: Any = MISSING
+    sweeper: Any = MISSING
+    objective: Any = MISSING
+
+
+PARTS = tuple(key.name for key in fields(RunConfig) if key.default is MISSING)
+"""Keys that hold a part of the run with its options, chosen by name from the groups beside `conf/train.yaml`."""
+
+
+READ_BESIDE = dict.fromkeys(("compressor", "downlink"), ("feedback", "estimator"))
+"""Of a part: options that `assemble.build_compressor` reads beside those of the codec."""
+
+
+def register() -> None:
+    """Make the schema known to Hydra under the name that `conf/train.yaml` builds on."""
+    ConfigStore.instance().store(name="schema", node=RunConfig)
+    OmegaConf.register_new_resolver("fedcomp_mode", _mode, replace=True)
+
+
+def _mode(launcher: str, sweeper: str) -> str | None:
+    """What `hydra.mode` is unless an experiment or -m says it: a launcher or a search asks for a grid, if of one."""
+    plain = launcher.endswith(".Local") and sweeper.endswith(".Grid")
+    return None if plain else "MULTIRUN"
+
+
+def plain_config(config: DictConfig, device: object) -> dict[str, Any]:
+    """The resolved config as plain values, with the device that was picked."""
+    plain = OmegaConf.to_container(config, resolve=True, enum_to_str=True, throw_on_missing=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()} | {"device": str(device)}
+
+
+def check(config: RunConfig | DictConfig) -> None:
+    """Raise ValueError for run-level keys that there are not, and for values that no run can have."""
+    if isinstance(config, DictConfig):
+        check_run_keys(config, [key.name for key in fields(RunConfig)])
+    for name in PARTS:
+        part = getattr(config, name)
+        if not isinstance(part, DictConfig):
+            choice = {"downlink": "compressor@downlink"}.get(name, name)
+            word = part if isinstance(part, str) and part else "<name>"
+            raise ValueError(f"{name}={part} is no part of a run: a part is chosen with {choice}={word}")
+    for name in ("rounds", "repeats", "num_clients", "eval_every"):
+        _at_least_one(name, getattr(config, name))
+    for name in ("threads", "chunk_size", "checkpoint_every"):
+        if getattr(config, name) is not None:
+            _at_least_one(name, getattr(config, name))
+    if config.seed < 0:
+        raise ValueError(f"seed={config.seed} must be 0 or more")
+    if config.quiet and config.verbose:
+        raise ValueError("quiet=true and verbose=true exclude each other: give one")
+    for name in ("name", "label", "case", "output_root"):
+        if getattr(config, name) is not None:
+            check_one_line(name, getattr(config, name))
+    if not config.name.strip() or "/" in config.name or config.name.startswith("."):
+        raise ValueError(f"name={config.name!r} must be a folder's name: no slash, no dot at its start")
+    if not config.output_root.strip():
+        raise ValueError("output_root is empty, but must be a folder: give output_root=. for the current one")
+    for entry in config.figures:
+        parse_figure(OmegaConf.to_container(entry, resolve=True) if OmegaConf.is_config(entry) else entry)
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise ValueError(f"{name}={value} must be 1 or more")

@@ -1,0 +1,111 @@
+"""Frozen state to and from {path: tensor}, the form in which it is checkpointed and compared."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.row_update import RowUpdate
+
+State = TypeVar("State")
+
+
+def flatten(state: Any, path: str = "") -> dict[str, Tensor]:
+    """Name every tensor of a state: nested dataclasses and tuples become dotted paths.
+
+    Raises:
+        TypeError: a leaf that is no tensor, and so could not be restored bit for bit.
+    """
+    if isinstance(state, Tensor):
+        return {path: state}
+    found: dict[str, Tensor] = {}
+    for name, value in _children(state, path):
+        found |= flatten(value, f"{path}.{name}" if path else name)
+    return found
+
+
+def restore(like: State, tensors: dict[str, Tensor], path: str = "") -> State:
+    """Put `tensors` back into the shape of `like`; the inverse of `flatten`.
+
+    Raises:
+        ValueError: a tensor that is missing, or of another shape or dtype than in `like`.
+    """
+    return _rebuild(like, lambda where, old: _checked(where, old, tensors), path)
+
+
+def to_device(state: State, device: Any) -> State:
+    """The same state with every tensor on `device`."""
+    return _rebuild(state, lambda _, tensor: tensor.to(device), "")
+
+
+def map_tensors(function: Callable[..., Tensor], *trees: Any) -> Any:
+    """`function` of the tensors in the same place of equally built trees (dataclasses, tuples), in such a tree."""
+    head = trees[0]
+    if isinstance(head, Tensor):
+        return function(*trees)
+    if isinstance(head, tuple):
+        return tuple(map_tensors(function, *parts) for parts in zip(*trees, strict=True))
+    names = [field.name for field in dataclasses.fields(head)]
+    parts = {name: map_tensors(function, *[getattr(tree, name) for tree in trees]) for name in names}
+    return dataclasses.replace(head, **parts)
+
+
+def unflatten(like: Any, tensors: Iterable[Tensor]) -> Any:
+    """A tree built as `like` of other tensors, in the order of `flatten(like)`, whatever their shapes."""
+    left = iter(tensors)
+    return map_tensors(lambda _: next(left), like)
+
+
+def _children(state: Any, path: str) -> list[tuple[str, Any]]:
+    if dataclasses.is_dataclass(state) and not isinstance(state, type):
+        return [(field.name, getattr(state, field.name)) for field in dataclasses.fields(state)]
+    if isinstance(state, tuple):
+        return [(str(index), value) for index, value in enumerate(state)]
+    raise TypeError(f"state at '{path}' is {type(state).__name__}: state holds tensors, dataclasses and tuples only")
+
+
+def _rebuild(state: Any, leaf: Callable[[str, Tensor], Tensor], path: str) -> Any:
+    if isinstance(state, Tensor):
+        return leaf(path, state)
+    rebuilt = {
+        name: _rebuild(value, leaf, f"{path}.{name}" if path else name) for name, value in _children(state, path)
+    }
+    return tuple(rebuilt.values()) if isinstance(state, tuple) else dataclasses.replace(state, **rebuilt)
+
+
+def _checked(path: str, old: Tensor, tensors: dict[str, Tensor]) -> Tensor:
+    if path not in tensors:
+        raise ValueError(f"state '{path}' is missing")
+    new = tensors[path]
+    if new.shape != old.shape or new.dtype != old.dtype:
+        raise ValueError(
+            f"state '{path}' is {new.dtype} {tuple(new.shape)}, but this run needs {old.dtype} {tuple(old.shape)}"
+        )
+    return new.to(old.device)
+
+
+def take_rows(rows: Tensor, cohort: Cohort) -> Tensor:
+    """[M, ...]: the rows of the cohort's clients out of one row a client [N, ...]."""
+    if not rows.shape[1:].numel():  # a memory of nothing
+        return rows[: cohort.size]
+    if isinstance(rows, RowUpdate) and rows.places is cohort.ids:
+        return rows.changed
+    return rows if cohort.is_all_of(rows.shape[0]) else rows.index_select(0, cohort.ids)
+
+
+def put_rows(rows: Tensor, cohort: Cohort, new: Tensor) -> Tensor:
+    """[N, ...]: `rows` with the cohort's rows replaced by `new` [M, ...]; those of idle clients untouched.
+
+    `rows` themselves stay as they are; where the state is given up, the change is noted, and made after the round.
+    """
+    if not rows.shape[1:].numel():
+        return rows
+    if cohort.is_all_of(rows.shape[0]):
+        return new
+    if cohort.gives_up_state and not isinstance(rows, RowUpdate):
+        return RowUpdate(rows, cohort.ids, new)
+    return rows.index_copy(0, cohort.ids, new)

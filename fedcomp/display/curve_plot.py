@@ -1,0 +1,118 @@
+"""The run's own curve: quality against bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedcomp.display import figure, units
+from fedcomp.display.main_metric import axis_name, main_metric
+from fedcomp.display.partition_plot import plot_partition
+from fedcomp.tracking.contract import Metrics
+
+__all__ = ["plot_curve", "plot_partition"]
+
+TITLE_WIDTH = 55
+"""Characters of the heading that fit into a line."""
+
+
+def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int) -> None:
+    """The run's main metric (display/main_metric.py) against all bits sent, and against the uplink's alone.
+
+    Round 0, which no bit precedes, is the dotted level: a logarithmic axis has no place for it.
+
+    Args:
+        lines: the run's evaluations, in order.
+        path: of the picture to write (.png or .pdf).
+        title: first line of the heading.
+        num_params: parameters of the model, for the heading.
+
+    Raises:
+        ValueError: there is nothing to draw, or the picture cannot be written.
+    """
+    quality = main_metric(lines)
+    if quality is None:
+        raise ValueError("no evaluation to draw: the lines hold no test/accuracy, no test/loss and no other test/...")
+    lines = [line for line in lines if quality in line]
+    scale = 100 if quality == "test/accuracy" else 1
+
+    picture = figure.new_figure(5.2, 3.4)
+    axes = picture.add_subplot()
+    start = [scale * line[quality] for line in lines if not line.get("bits/total")]
+    if start and math.isfinite(start[0]):
+        axes.axhline(start[0], color="#999999", linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+        axes.annotate(
+            "before training",
+            (1, start[0]),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="right",
+            fontsize=7,
+            color="#777777",
+        )
+    drawn = False
+    curves = (
+        ("total (uplink + downlink)", "bits/total", figure.COLOURS[0], "-", "o"),
+        ("uplink alone", "bits/uplink", figure.COLOURS[1], (0, (4, 1.5)), "s"),
+    )
+    for name, key, colour, dashes, marker in curves:
+        points = [(line[key], scale * line[quality]) for line in lines if line.get(key, 0) > 0]
+        if not points:
+            continue
+        drawn = True
+        sent, value = zip(*points)
+        axes.plot(
+            sent,
+            value,
+            color=colour,
+            linestyle=dashes,
+            linewidth=1.6,
+            marker=marker,
+            markersize=3 if len(points) <= 40 else 0,
+            label=f"{name}: {units.bits(sent[-1])}",
+        )
+        axes.plot(sent[-1], value[-1], color=colour, marker=marker, markersize=4.5)
+    figure.style(axes, "bits sent so far, all clients together", axis_name(quality))
+    if drawn:
+        figure.bits_axis(axes)
+    else:
+        axes.plot([line["round"] for line in lines], [scale * line[quality] for line in lines], color=figure.COLOURS[0])
+        axes.set_xlabel("round (no bits were sent)")
+        figure.whole_axis(axes, "x")
+    if quality != "test/accuracy" and _spread(lines, quality) > 50:
+        axes.set_yscale("log")
+    if drawn:
+        axes.legend(
+            fontsize=8, frameon=False, labelcolor=figure.INK, ncols=2, loc="lower left", bbox_to_anchor=(-0.02, 0.99)
+        )
+    heading = figure.wrapped(title, TITLE_WIDTH)
+    axes.set_title(f"{heading}\n\n", fontsize=10, color=figure.INK, loc="left", fontweight="bold")
+    axes.annotate(
+        _heading(lines[-1], num_params),
+        (0, 1),
+        xycoords="axes fraction",
+        xytext=(0, 20),
+        textcoords="offset points",
+        fontsize=8,
+        color="#666666",
+    )
+    figure.save(picture, path)
+
+
+def _heading(last: Metrics, num_params: int) -> str:
+    """What was spent, in one line under the title."""
+    parts = [f"{num_params:,} parameters", f"{last['round']} rounds"]
+    if "bpp/uplink" in last and "bpp/downlink" in last:
+        up, down = (units.bits_per_parameter(last[f"bpp/{way}"]) for way in ("uplink", "downlink"))
+        heard = last.get("bpp/downlink_per_receiver", last["bpp/downlink"])
+        down += f" ({units.bits_per_parameter(heard)} per receiver)" if heard != last["bpp/downlink"] else ""
+        parts.append(f"{up} ↑ {down} ↓ bits per parameter")
+    return "  ·  ".join(parts)
+
+
+def _spread(lines: Sequence[Metrics], key: str) -> float:
+    """Largest over smallest finite value; 0 where that says nothing."""
+    values = [line[key] for line in lines if math.isfinite(line[key])]
+    return max(values) / min(values) if values and min(values) > 0 else 0.0

@@ -1,0 +1,28 @@
+"""Which of a run's metrics says how good it is: what its curve, its progress line and its end show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fedcomp.display import units
+from fedcomp.tracking.contract import Metrics
+
+PREFERRED = ("test/accuracy", "test/loss", "mse")
+
+
+def main_metric(lines: Iterable[Metrics]) -> str | None:
+    """test/accuracy, else test/loss, else mse, else the first test/... in the lines; None if there is none."""
+    names = dict.fromkeys(key for line in lines for key in line if key.startswith("test/") or key in PREFERRED)
+    return next((name for name in (*PREFERRED, *names) if name in names), None)
+
+
+def axis_name(metric: str) -> str:
+    """How a picture calls it: "test accuracy (%)", "test loss", "test distance"."""
+    return metric.replace("/", " ") + (" (%)" if metric == "test/accuracy" else "")
+
+
+def in_words(metric: str, value: float) -> str:
+    """How a line of text shows it: `accuracy 97.31 %`, `test loss 0.312`."""
+    if metric == "test/accuracy":
+        return f"accuracy {units.percent(value)} %"
+    return f"{axis_name(metric)} {units.significant(value)}"

@@ -1,0 +1,158 @@
+"""Who holds which label: one row a client.
+
+Shape legend: N clients, C classes.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedcomp.display import figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_NUMBERED = 25
+"""With more clients or classes than this, cells carry no numbers and ticks are thinned out."""
+
+
+def plot_partition(
+    counts: np.ndarray | Sequence[Sequence[int]],
+    path: Path,
+    class_names: Sequence[str] = (),
+    title: str = "",
+    below: str = "",
+) -> None:
+    """Samples of each class a client holds, with a bar of all its samples; only the bars where C = 1 (regression).
+
+    A cell is the darker the more it holds (by the square root, so that few samples still show) and white for none.
+
+    Args:
+        counts: [N, C] samples of client n with class c, integers >= 0.
+        path: of the picture to write (.png or .pdf).
+        class_names: C names, or none: then classes are numbered from 0.
+        title: heading.
+        below: a line at the foot, in small print.
+
+    Raises:
+        ValueError: counts is no [N, C] table, the names do not fit it, or the picture cannot be written.
+    """
+    counts_NC = np.asarray(counts)
+    if counts_NC.ndim != 2 or counts_NC.size == 0:
+        raise ValueError(f"counts has shape {counts_NC.shape}, need [clients, classes] with at least one of each")
+    num_clients, num_classes = counts_NC.shape
+    if class_names and len(class_names) != num_classes:
+        raise ValueError(f"{len(class_names)} class names for {num_classes} classes; give one a class, or none")
+    names = list(class_names) or [str(label) for label in range(num_classes)]
+
+    small = num_clients <= MAX_NUMBERED and num_classes <= MAX_NUMBERED
+    height = 1.3 + (0.3 * num_clients if small else min(6.5, max(2.5, 0.055 * num_clients)))
+    if num_classes == 1:
+        picture = figure.new_figure(4.6, height)
+        bars = picture.add_subplot()
+        _sizes(bars, counts_NC.sum(axis=1))
+        bars.set_ylabel("client", fontsize=9, color=figure.INK)
+        _client_ticks(bars, num_clients)
+        axes = bars
+    else:
+        width = max(2.2, 0.36 * num_classes) if small else min(6.0, max(2.6, 0.08 * num_classes))
+        picture = figure.new_figure(width + 2.4, height)
+        axes, bars = picture.subplots(1, 2, sharey=True, width_ratios=[width, 1.3])
+        _cells(axes, counts_NC)
+        _sizes(bars, counts_NC.sum(axis=1))
+        figure.style(axes, "class", "client")
+        _class_ticks(axes, names)
+        _client_ticks(axes, num_clients)
+        axes.grid(False)
+        bars.tick_params(axis="y", left=False, labelleft=False)
+    axes.set_ylim(num_clients - 0.5, -0.5)
+    picture.suptitle(figure.drawable(title), fontsize=10, color=figure.INK, fontweight="bold")
+    if below:
+        chars = max(30, round(13 * picture.get_figwidth()))
+        picture.supxlabel("\n".join(textwrap.wrap(below, chars)), fontsize=7, color="#666666")
+    figure.save(picture, path)
+
+
+def _cells(axes: Axes, counts_NC: np.ndarray) -> None:
+    """A shaded cell for each client and class, with its number while there is room, else with a colour bar."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap, PowerNorm
+
+    most = max(1, counts_NC.max())
+    shades = ListedColormap(colormaps["Blues"](np.linspace(0.1, 1.0, 256)))
+    image = axes.imshow(
+        np.ma.masked_equal(counts_NC, 0),
+        norm=PowerNorm(0.5, 0, most),
+        cmap=shades,
+        aspect="auto",
+        interpolation="nearest",
+    )
+    if max(counts_NC.shape) <= MAX_NUMBERED:
+        for client, label in np.argwhere(counts_NC):
+            number = int(counts_NC[client, label])
+            colour = "white" if number > 0.3 * most else figure.INK
+            axes.text(label, client, _short(number), fontsize=7, color=colour, ha="center", va="center_baseline")
+    else:
+        bar = axes.figure.colorbar(image, ax=axes, location="top", shrink=0.7, aspect=40, pad=0.02)
+        bar.set_label("samples (white: none)", fontsize=8, color=figure.INK)
+        bar.ax.tick_params(labelsize=7, colors=figure.INK, length=2)
+        bar.outline.set_visible(False)
+
+
+def _sizes(bars: Axes, samples_N: np.ndarray) -> None:
+    """One horizontal bar a client, its number beside it while there is room, else an axis."""
+    clients = np.arange(len(samples_N))
+    few = len(samples_N) <= MAX_NUMBERED
+    bars.barh(clients, samples_N, height=0.7 if few else 1.0, color="#A9B4C0", linewidth=0)
+    figure.style(bars, "samples", "")
+    bars.grid(False)
+    bars.set_xlim(0, max(1, samples_N.max()) * (1.5 if few else 1.05))
+    if few:
+        bars.set_xticks([])
+        bars.set_xlabel("samples", loc="left")
+        bars.spines["bottom"].set_visible(False)
+        for client, number in zip(clients, samples_N):
+            bars.annotate(
+                f"{number:,}",
+                (number, client),
+                xytext=(2, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=7,
+                color=figure.INK,
+            )
+    else:
+        bars.locator_params(axis="x", nbins=3)
+
+
+def _short(number: int) -> str:
+    """A count in at most four characters: 987, 1.2k, 12k."""
+    if number < 1000:
+        return str(number)
+    return f"{number / 1000:.1f}k" if number < 9950 else f"{number / 1000:.0f}k"
+
+
+def _class_ticks(axes: Axes, names: list[str]) -> None:
+    """Names while they fit, slanted when long; then every so many numbers."""
+    if len(names) <= MAX_NUMBERED:
+        long = max(map(len, names)) > 3
+        axes.set_xticks(range(len(names)), [figure.drawable(name) for name in names])
+        if long:
+            axes.tick_params(axis="x", rotation=45)
+            for tick in axes.get_xticklabels():
+                tick.set(ha="right", rotation_mode="anchor")
+    else:
+        axes.locator_params(axis="x", integer=True, nbins=10)
+
+
+def _client_ticks(axes: Axes, num_clients: int) -> None:
+    """Each client while they fit, then every so many."""
+    if num_clients <= MAX_NUMBERED:
+        axes.set_yticks(range(num_clients))
+    else:
+        axes.locator_params(axis="y", integer=True, nbins=10)

@@ -1,0 +1,185 @@
+"""Several processes in one run: `torchrun --nproc_per_node=4 -m fedcomp ...`.
+
+All of them make the same rounds with the same keyed draws and so hold the same state; only the cohort's local work and
+the test batches are split (`distributed/sharding.py`). Process 0 leads: it alone writes. What only one process knows, a
+signal or that a checkpoint is due, is agreed on after every round, on the host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from fedcomp.core.pytree import flatten, restore
+from fedcomp.display.console import say
+from fedcomp.distributed.context import Launched
+from fedcomp.distributed.sharding import FAILURE, Group, SharedExecutor, SharedWorkers
+from fedcomp.records.checkpoint import Checkpoint
+from fedcomp.runtime.workers import Workers, num_cores
+from fedcomp.simulation.simulation import Simulation
+
+LEFT = "left"
+PATIENCE_SECONDS = 20.0
+"""How long a process that ends waits for process 0 to write its last, since torchrun then ends that one too."""
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Implements `Peers` for the processes of a group. `place`: which of them this is."""
+
+    place: Launched
+    group: Group
+
+    @property
+    def leads(self) -> bool:
+        return self.place.rank == 0
+
+    def say(self, text: str) -> None:
+        if self.is_first(text):
+            say(text)
+
+    def is_first(self, text: str) -> bool:
+        """Note why this process ends; False if another one failed before, which is then the reason."""
+        mine = f"{self.place.rank} {text.removeprefix('error: ')}"
+        try:
+            return self.group.store.compare_set(FAILURE, "", mine).decode() == mine
+        except RuntimeError:  # the store was with process 0, which is gone
+            return True
+
+    def device(self, device: torch.device) -> torch.device:
+        if device.type == "cpu":
+            return device
+        if device.index is not None:
+            raise ValueError(f"device={device} is one GPU for {self.place.size} processes: give device=cuda")
+        if self.place.local_rank >= torch.cuda.device_count():
+            raise ValueError(
+                f"{self.place.local_size} processes on a machine with {torch.cuda.device_count()} GPUs: start one "
+                "for each GPU (torchrun --nproc_per_node), or give device=cpu"
+            )
+        own = torch.device("cuda", self.place.local_rank)
+        torch.cuda.set_device(own)
+        return own
+
+    def told(self, value: Any) -> Any:
+        return self.group.told(value)
+
+    @contextlib.contextmanager
+    def by_turns(self) -> Iterator[None]:
+        if self.place.local_rank > 0:
+            self.group.largest(0)  # a barrier: here those wait whom the others pass below
+        yield
+        if self.place.local_rank == 0:
+            self.group.largest(0)
+
+    def share(self, simulation: Simulation, chunk_size: int | None, threads: int | None) -> Simulation:
+        """Chunks as one process has them. A GPU's own choice, which follows its free memory, is cut to even shares."""
+        on_gpu = simulation.device.type == "cuda"
+        at_once = -self.group.largest(-simulation.chunk_size)[0]
+        if on_gpu and chunk_size is None:
+            at_once = min(at_once, math.ceil(_expected(simulation) / self.place.size))
+        group = replace(self.group, rows=_nccl()) if on_gpu else self.group
+        num = 1 if on_gpu else threads or max(1, num_cores() // self.place.local_size)
+        batching = getattr(getattr(simulation.algorithm, "client", None), "batching", None)
+        return replace(
+            simulation,
+            chunk_size=at_once,
+            workers=Workers(num),
+            testers=SharedWorkers(num, group),
+            executor=functools.partial(SharedExecutor, group=group, batching=batching),
+        )
+
+    def words(self, simulation: Simulation) -> str:
+        size, cohort = self.place.size, _expected(simulation)
+        chunks = math.ceil(cohort / simulation.chunk_size)
+        shared = f"{size} processes share cohorts of {cohort} clients, {simulation.chunk_size} at once"
+        if chunks >= size:
+            return shared
+        even = math.ceil(cohort / size)
+        return f"{shared}: that is work for {chunks} of them, chunk_size={even} gives more of them some"
+
+    def start(self, start: Checkpoint) -> Checkpoint:
+        done, ledger, seconds = self.group.told((start.round, dict(start.ledger), start.seconds))
+        if not done:  # every process makes the first state itself
+            return start
+        tensors = {
+            name: self.group.broadcast(tensor.contiguous() if self.leads else torch.empty_like(tensor).contiguous(), 0)
+            for name, tensor in flatten(start.state).items()
+        }
+        return Checkpoint(done, restore(start.state, tensors), ledger, seconds)
+
+    def agree(self, stop: int | None, due: bool) -> tuple[int | None, bool]:
+        heard, wanted = self.group.largest(stop or 0, int(due and self.leads))
+        return heard or None, bool(wanted)
+
+    def compare(self, state: Any) -> None:
+        own = digest(state)
+        largest, negative = self.group.largest(own, -own)
+        if largest != -negative:
+            raise ValueError(
+                "the processes no longer hold the same state, so their devices or libraries round differently: "
+                "run them on machines of one kind; the last checkpoint holds"
+            )
+
+
+@contextlib.contextmanager
+def joined(place: Launched) -> Iterator[Ranks]:
+    """Join the others, and leave so that one process says why and process 0 writes its last."""
+    store, _, _ = next(iter(dist.rendezvous("env://")))
+    store = dist.PrefixStore(f"fedcomp/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
+    dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
+    ranks = Ranks(place, Group(place.rank, place.size, store))
+    try:
+        yield ranks
+    except SystemExit:
+        raise
+    except BaseException as error:
+        if not ranks.is_first(str(error).strip().split("\n")[0] or type(error).__name__):
+            raise SystemExit(1) from None
+        raise
+    finally:
+        _leave(place, store)
+
+
+def _leave(place: Launched, store: dist.Store) -> None:
+    """Of a run that failed, wake those who wait for this process first, by closing what they wait on."""
+    patience = time.monotonic() + PATIENCE_SECONDS
+    with contextlib.suppress(RuntimeError):  # the store is gone if process 0 is
+        if store.check([FAILURE]):
+            dist.destroy_process_group()
+        if place.rank == 0:
+            store.set(LEFT, "")
+        while not store.check([LEFT]) and time.monotonic() < patience:
+            time.sleep(0.02)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def digest(state: Any) -> int:
+    """A number that changes with (nearly) any bit of a state."""
+    total = 0
+    for tensor in flatten(state).values():
+        octets = tensor.contiguous().view(-1).view(torch.uint8)
+        whole = octets.numel() % 4 == 0 and octets.storage_offset() % 4 == 0
+        words = octets.view(torch.int32) if whole else octets
+        total = (31 * total + int(words.sum(dtype=torch.int64))) % (1 << 61)
+    return total
+
+
+def _nccl() -> dist.ProcessGroup:
+    group = dist.new_group(backend="nccl")
+    assert isinstance(group, dist.ProcessGroup)
+    return group
+
+
+def _expected(simulation: Simulation) -> int:
+    """Clients that are expected in a round, at least 1."""
+    return max(1, math.ceil(float(simulation.participation.inclusion(len(simulation.shards.sizes)).sum())))

@@ -1,0 +1,105 @@
+"""Convolutions of M clients at once, in four forms that compute the same; which is fastest depends on the device.
+
+    grouped   one grouped convolution over the clients' blocks of channels
+    looped    one plain convolution a client, one after another
+    unfolded  every patch as a column (im2col), then one batched matrix product
+    streamed  one plain convolution a client, side by side on streams of a GPU; elsewhere looped
+
+Shape legend: M clients, B batch, C channels, O output channels, H height, W width, K values of a patch, L patches,
+G = M times the convolution's own groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedcomp.model.batched.layers import Pass
+from fedcomp.model.batched.streamed import convolved
+from fedcomp.model.batched.streams import can_fork
+
+FORMS = ("grouped", "looped", "unfolded", "streamed")
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of each client, (B, M*C, H, W) to (B, M*O, H', W').
+
+    Attributes:
+        weight, bias: places in `Pass.parameters`; None: no bias.
+        stride, padding, dilation, groups: as in `nn.Conv2d`.
+        form: one of `FORMS`.
+    """
+
+    weight: int
+    bias: int | None
+    stride: tuple[int, ...]
+    padding: tuple[int, ...] | str
+    dilation: tuple[int, ...]
+    groups: int
+    form: str = "grouped"
+
+    def __call__(self, x: Tensor, state: Pass) -> Tensor:
+        x, weight = state.factor(x), state.factor(state.parameters[self.weight])
+        bias = None if self.bias is None else state.factor(state.parameters[self.bias])
+        if self.form == "unfolded":
+            y = self._unfolded(x, weight, bias)
+        elif self.form == "streamed" and state.num_clients > 1 and can_fork(x.device):
+            y = self._streamed(x, weight, bias)
+        elif self.form in ("looped", "streamed") and state.num_clients > 1:
+            y = self._looped(x, weight, bias)
+        else:
+            y = self._grouped(x, weight, bias)
+        return y.contiguous(memory_format=torch.channels_last)
+
+    def _grouped(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        rows = weight.flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        flat = None if bias is None else bias.flatten()
+        groups = weight.shape[0] * self.groups
+        return functional.conv2d(x, rows, flat, self.stride, self.padding, self.dilation, groups)
+
+    def _looped(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        num_clients = weight.shape[0]
+        biases = [None] * num_clients if bias is None else bias.unbind()
+        blocks = zip(x.chunk(num_clients, 1), weight.unbind(), biases, strict=True)
+        each = [
+            functional.conv2d(_last(one), _last(own), add, self.stride, self.padding, self.dilation, self.groups)
+            for one, own, add in blocks
+        ]
+        return torch.cat(each, 1)
+
+    def _streamed(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        left, right, above, below = margins = self._margins(weight.shape[3:])
+        if left == right and above == below:
+            return convolved(x, weight, bias, (self.stride, (above, left), self.dilation, self.groups))
+        return convolved(functional.pad(x, margins), weight, bias, (self.stride, (0, 0), self.dilation, self.groups))
+
+    def _unfolded(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        kernel, groups = weight.shape[3:], weight.shape[0] * self.groups
+        margins = self._margins(kernel)
+        x = functional.pad(x, margins) if any(margins) else x
+        patches = functional.unfold(x, kernel, self.dilation, 0, self.stride)  # [B, G*K, L]
+        columns = patches.unflatten(1, (groups, -1)).permute(1, 2, 0, 3).flatten(2)  # [G, K, B*L]
+        rows = weight.reshape(groups, -1, columns.shape[1])
+        y = torch.bmm(rows, columns) if bias is None else torch.baddbmm(bias.reshape(groups, -1, 1), rows, columns)
+        sizes = zip(x.shape[2:], kernel, self.stride, self.dilation, strict=True)
+        height, width = ((size - step * (side - 1) - 1) // stride + 1 for size, side, stride, step in sizes)
+        return y.flatten(0, 1).unflatten(1, (x.shape[0], height, width)).transpose(0, 1)
+
+    def _margins(self, kernel: torch.Size) -> list[int]:
+        """Zeros left, right, above and below, as `functional.pad` takes them."""
+        if self.padding == "valid":
+            return [0, 0, 0, 0]
+        if self.padding == "same":
+            total = [step * (side - 1) for side, step in zip(kernel, self.dilation, strict=True)]
+            return [part for both in reversed(total) for part in (both // 2, both - both // 2)]
+        assert not isinstance(self.padding, str)
+        above, left = self.padding
+        return [left, left, above, above]
+
+
+def _last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last)

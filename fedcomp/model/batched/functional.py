@@ -1,0 +1,179 @@
+"""Any `nn.Module` over rows of parameters, by `torch.func`: the fallback, slower than stacked layers.
+
+Shape legend: M clients, D parameters, C running statistics, B batch, O outputs.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import logging
+import threading
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+
+from fedcomp.model.batched.padding import Places, leave_out, reads_real_samples_only
+from fedcomp.model.contract import Gradient
+from fedcomp.model.flat import Flat, Make, flatten
+from fedcomp.model.loss import Loss, client_mean
+from fedcomp.model.precision import product_type
+
+log = logging.getLogger("fedcomp")
+
+
+class Functional(Flat):
+    """A model run as the module itself, one client after another, or all at once by `vmap` where that pays.
+
+    Attributes:
+        takes_padding: whether batches with empty places may go all at once: tried on samples of `input_shape`.
+        vmap_refused: whether `vmap` could not run the module.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss,
+        make: Make | None = None,
+        precision: str = "fp32",
+        input_shape: tuple[int, ...] | None = None,
+    ) -> None:
+        """`input_shape`: of one sample; None: clients whose batches have empty places run one after another.
+
+        ValueError if `module` draws random numbers while training (Dropout with p > 0), or an unknown precision.
+        """
+        super().__init__(module, make)
+        refuse_dropout(module)
+        self.loss = loss
+        self.products = product_type(precision)
+        self.names = [name for name, _ in module.named_parameters()]
+        self.stat_names = [name for name, buffer in module.named_buffers() if buffer.is_floating_point()]
+        self.has_convolution = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
+        self.vmap_refused = False
+        self._own = threading.local()
+        self.takes_padding = input_shape is not None and self._takes_padding(input_shape)
+
+    def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
+        """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`.
+
+        With a `weight`, clients of a module that `takes_padding` run on all places, and those of others one after
+        another on their real samples only, so that whatever a module computes over its batch stays exact.
+        """
+        theta = theta.detach()
+        stats, x = stats.to(theta.dtype), x.to(theta.dtype)
+        self._worker().train()
+        if self._at_once(theta, weight):
+            rows = (theta, stats, x, y) if weight is None else (theta, stats, x, y, weight.to(theta.dtype))
+            try:
+                grad, (loss, new) = vmap(grad_and_value(self._loss, has_aux=True))(*rows)
+            except (torch.OutOfMemoryError, torch.AcceleratorError):
+                raise
+            except RuntimeError as error:  # what vmap cannot run: data-dependent control flow, an unsupported operation
+                self.vmap_refused = True
+                reason = str(error).strip().split("\n")[0]
+                log.info("clients run one after another: torch.func.vmap cannot run the model (%s)", reason)
+            else:
+                return Gradient(grad, loss, new)
+        return self._looped(theta, stats, x, y, weight)
+
+    @torch.no_grad()
+    def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
+        """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
+        self._worker().eval()
+        return self._call(theta, stats.to(theta.dtype), x.to(theta.dtype))[0]
+
+    @property
+    def drops_empty_places(self) -> bool:
+        """Whether clients with empty places run without these, which the host must find: it cannot be recorded."""
+        return not self.takes_padding or self.vmap_refused
+
+    def _at_once(self, theta: Tensor, weight: Tensor | None) -> bool:
+        """Whether the clients of these rows go all at once."""
+        if self.vmap_refused or (weight is not None and not self.takes_padding):
+            return False
+        if self.has_convolution and theta.device.type == "cpu":  # grouped ones in the slow layout under vmap
+            return False
+        return theta.shape[0] > 1 or weight is not None
+
+    @torch.no_grad()
+    def _takes_padding(self, input_shape: tuple[int, ...]) -> bool:
+        theta, stats = flatten(self.module)
+        self._worker().train()
+        return reads_real_samples_only(functools.partial(self._call, theta, stats), input_shape)
+
+    def _worker(self) -> nn.Module:
+        """This thread's own copy of the module: a functional call puts the rows into it while it runs."""
+        if not hasattr(self._own, "module"):
+            self._own.module, self._own.places = copy.deepcopy(self.module), Places()
+            leave_out(self._own.module, self._own.places)
+        return self._own.module
+
+    def _others(self, device: torch.device) -> dict[str, Tensor]:
+        """Buffers that are no statistics, such as counts of batches, on `device`: copied there once in each thread.
+
+        A CUDA graph cannot capture a copy from the host.
+        """
+        if getattr(self._own, "device", None) != device:
+            self._own.device = device
+            self._own.others = {
+                name: buffer.to(device) for name, buffer in self.module.named_buffers() if name not in self.stat_names
+            }
+        return self._own.others
+
+    def _looped(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> Gradient:
+        grads, losses, news = [], [], []
+        for client in range(theta.shape[0]):
+            real = slice(None) if weight is None else weight[client] > 0
+            x_B, y_B = x[client][real], y[client][real]
+            if len(y_B) == 0:
+                grads.append(torch.zeros_like(theta[client]))
+                losses.append(theta.new_zeros(()))
+                news.append(stats[client])
+                continue
+            leaf = theta[client].detach().requires_grad_()
+            with torch.enable_grad():
+                loss, new = self._loss(leaf, stats[client], x_B, y_B)
+                grads.append(torch.autograd.grad(loss, leaf)[0])
+            losses.append(loss.detach())
+            news.append(new.detach())
+        return Gradient(torch.stack(grads), torch.stack(losses), torch.stack(news))
+
+    def _loss(
+        self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor, y_B: Tensor, real_B: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Mean loss of one client's real samples (None: all), and its statistics afterwards."""
+        if self.products is None:
+            outputs, stats = self._call(theta_D, stats_C, x_B, real_B)
+        else:  # no cache of cast weights: within a CUDA graph it would outlive them
+            with torch.autocast(x_B.device.type, self.products, cache_enabled=False):
+                outputs, stats = self._call(theta_D, stats_C, x_B, real_B)
+            outputs = outputs.to(theta_D.dtype)
+        return client_mean(self.loss(outputs[None], y_B[None]), None if real_B is None else real_B[None])[0], stats
+
+    def _call(
+        self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor, real_B: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs [B, O] and statistics [C] of the module called with one client's parameters and buffers."""
+        parameters = dict(zip(self.names, (part[0] for part in self.parameters(theta_D[None]))))
+        # Clones: BatchNorm updates its buffers in place.
+        floats = dict(zip(self.stat_names, (part[0].clone() for part in self.statistics(stats_C[None]))))
+        module = self._worker()
+        others = {name: buffer.clone() for name, buffer in self._others(x_B.device).items()}
+        self._own.places.real = real_B
+        try:
+            outputs = functional_call(module, parameters | others | floats, (x_B,))
+        finally:
+            self._own.places.real = None
+        new = torch.cat([part.flatten() for part in floats.values()]) if floats else stats_C
+        return outputs, new
+
+
+def refuse_dropout(module: nn.Module) -> None:
+    """ValueError if `module` has a Dropout with p > 0."""
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+            raise ValueError(
+                f"part {name or 'top'!r} is {type(part).__name__} with p={part.p}: its draws cannot be named by client "
+                f"and step, so a run could not be repeated; set p=0 or leave it out"
+            )

@@ -1,0 +1,159 @@
+"""Gradients of M perceptrons written out by hand: autograd would cost more than the arithmetic of small layers.
+
+z_l = a_{l-1} W_l^T + b_l, a_l = relu(z_l) or z_l; backwards g = dL/dz_l gives dW_l = g^T a_{l-1}, db_l = sum_B g and
+dL/da_{l-1} = g W_l. Logits are held as [M, O, B]: torch's softmax over a middle axis is four times as fast as over a
+last axis of ten.
+
+Shape legend: M clients, D parameters, B batch, F features, O outputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedcomp.model.batched.layers import Activation, Flatten, Layer, Linear
+from fedcomp.model.batched.translate import translate
+from fedcomp.model.contract import Gradient
+from fedcomp.model.flat import Flat, Make
+from fedcomp.model.loss import Loss, cross_entropy, squared_error
+from fedcomp.model.precision import product_type
+
+_RELU = (torch.relu, torch.relu_)
+
+
+@dataclass(frozen=True)
+class Dense:
+    """One linear layer in the row: its sizes, where weight and bias begin, and whether ReLU follows."""
+
+    num_in: int
+    num_out: int
+    weight: int
+    bias: int | None
+    relu: bool
+
+    def views(self, theta: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Weights [M, out, in] and biases [M, 1, out] in the rows; cheaper than split, view and unsqueeze."""
+        num_clients, row, base = theta.shape[0], theta.stride(0), theta.storage_offset()
+        sizes = (num_clients, self.num_out, self.num_in)
+        weights = theta.as_strided(sizes, (row, self.num_in, 1), base + self.weight)
+        if self.bias is None:
+            return weights, None
+        return weights, theta.as_strided((num_clients, 1, self.num_out), (row, 0, 1), base + self.bias)
+
+
+class Perceptron(Flat):
+    """A stack of only Flatten, Linear and ReLU, with cross-entropy or squared error, without autograd."""
+
+    def __init__(self, module: nn.Module, loss: Loss, make: Make | None = None, precision: str = "fp32") -> None:
+        """ValueError if `module` or `loss` is none of those, or for an unknown precision."""
+        super().__init__(module, make)
+        denses = dense_layers(self, translate(module))
+        if denses is None or loss not in (cross_entropy, squared_error):
+            raise ValueError(f"{type(module).__name__} with {loss} is no perceptron; use model.stacked.Stacked")
+        self.loss = loss
+        self.denses = denses
+        self.products = product_type(precision)
+
+    @torch.no_grad()
+    def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
+        """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`."""
+        num_clients = theta.shape[0]
+        if theta.stride(1) != 1:
+            theta = theta.contiguous()
+        if x.dim() > 3:
+            x = x.flatten(2)
+        lower, full = self.products, theta.dtype  # type of the products, if another one; type of all the rest
+        factors = theta if lower is None else theta.to(lower)
+        views = [dense.views(factors) for dense in self.denses]
+        values = self._forward(views, x if x.dtype == factors.dtype else x.to(factors.dtype))
+        outputs_MOB = values.pop()
+        if lower is not None:
+            outputs_MOB = outputs_MOB.to(full)
+        if self.denses[-1].relu:
+            positive = outputs_MOB > 0
+            loss, g_transposed = self._output_gradient(outputs_MOB, y, weight)
+            g_transposed = g_transposed * positive
+        else:
+            loss, g_transposed = self._output_gradient(outputs_MOB, y, weight)
+        parts: list[Tensor] = []  # last layer first
+        for place in range(len(views) - 1, -1, -1):
+            weights, bias = views[place]
+            if bias is not None:
+                parts.append(g_transposed.sum(2) if lower is None else g_transposed.sum(2, dtype=full))
+            if lower is not None:
+                g_transposed = g_transposed.to(lower)
+            parts.append(torch.bmm(g_transposed, values[place]).view(num_clients, -1))
+            if place > 0:
+                g = torch.bmm(g_transposed.mT, weights)
+                if self.denses[place - 1].relu:
+                    g = torch.ops.aten.threshold_backward.default(g, values[place], 0)
+                g_transposed = g.mT
+        parts.reverse()
+        return Gradient(torch.cat(parts, 1), loss, stats)  # which makes parts of a lower type `full` ones
+
+    def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
+        """[B, O] outputs of one model (theta [D]) on x [B, ...]."""
+        return self.outputs_of_rows(theta[None], x)[0]
+
+    @torch.no_grad()
+    def outputs_of_rows(self, theta: Tensor, x: Tensor) -> Tensor:
+        """[M, B, O] outputs of each row of theta [M, D] on x [B, ...]."""
+        views = [dense.views(theta) for dense in self.denses]
+        *_, z_MOB = self._forward(views, x.to(theta.dtype).flatten(1).expand(theta.shape[0], -1, -1))
+        return z_MOB.mT
+
+    def _forward(self, views: list[tuple[Tensor, Tensor | None]], x: Tensor) -> list[Tensor]:
+        """x [M, B, F], the values of each hidden layer [M, B, width], the outputs [M, O, B]."""
+        values = [x]
+        for dense, (weights, bias) in zip(self.denses, views):
+            if dense is self.denses[-1]:
+                x_transposed = x.mT
+                x = torch.bmm(weights, x_transposed) if bias is None else torch.baddbmm(bias.mT, weights, x_transposed)
+            else:
+                x = torch.bmm(x, weights.mT) if bias is None else torch.baddbmm(bias, x, weights.mT)
+            if dense.relu:
+                x.relu_()
+            values.append(x)
+        return values
+
+    def _output_gradient(self, z_MOB: Tensor, y: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Each client's mean loss [M] and its gradient at the outputs, [M, O, B]. Overwrites `z_MOB`."""
+        if self.loss is cross_entropy:
+            classes = y.unsqueeze(1)
+            log_p = torch.log_softmax(z_MOB, 1)
+            picked, sign = log_p.gather(1, classes), -1.0
+            g = log_p.exp_().scatter_(1, classes, -1.0, reduce="add")
+        else:
+            error = z_MOB.sub_(y.to(z_MOB.dtype).mT)
+            picked, sign = error.square().mean(1, keepdim=True), 1.0
+            g = error.mul_(2 / error.shape[1])
+        if weight is None:
+            share = 1.0 / y.shape[1]
+            return picked.sum((1, 2)).mul_(sign * share), g.mul_(share)
+        weight = weight.to(g.dtype)
+        shares = (weight / weight.sum(1, keepdim=True).clamp(min=1)).unsqueeze(1)
+        return (picked * shares).sum((1, 2)).mul_(sign), g.mul_(shares)
+
+
+def dense_layers(flat: Flat, chain: list[Layer] | None) -> tuple[Dense, ...] | None:
+    """The chain as dense layers whose parameters follow one another in the row, or None where it is anything else."""
+    if chain is None:
+        return None
+    starts = [sum(flat.layers[:place]) for place in range(len(flat.layers))]
+    denses: list[Dense] = []
+    expected = 0
+    for layer in chain:
+        if isinstance(layer, Linear) and layer.weight == expected and layer.bias in (None, expected + 1):
+            num_out, num_in = flat.shapes[layer.weight]
+            bias = None if layer.bias is None else starts[layer.bias]
+            denses.append(Dense(num_in, num_out, starts[layer.weight], bias, relu=False))
+            expected += 1 if layer.bias is None else 2
+        elif isinstance(layer, Activation) and layer.function in _RELU and denses:
+            last = denses[-1]
+            denses[-1] = Dense(last.num_in, last.num_out, last.weight, last.bias, relu=True)
+        elif not (isinstance(layer, Flatten) and not denses):
+            return None
+    return tuple(denses) if denses and expected == len(flat.layers) else None

@@ -1,0 +1,86 @@
+"""Gradients of M clients by one pass through stacked layers: the path of every chain of known layers.
+
+Shape legend: M clients, D parameters, C running statistics, B batch, O outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from fedcomp.model.batched.convolution import Convolution
+from fedcomp.model.batched.layers import Layer, Pass, stack_images
+from fedcomp.model.batched.translate import translate
+from fedcomp.model.contract import Gradient
+from fedcomp.model.flat import Flat, Make
+from fedcomp.model.loss import Loss, client_mean
+from fedcomp.model.precision import product_type
+
+
+class Stacked(Flat):
+    """A model whose M clients run as one: grouped convolutions, batched matrix products, BatchNorm over M*C channels.
+
+    Computes in the dtype of `theta`, but for products of a lower `precision`. Call it under `torch.no_grad()` or none,
+    not under `torch.inference_mode()`.
+    """
+
+    def __init__(self, module: nn.Module, loss: Loss, make: Make | None = None, precision: str = "fp32") -> None:
+        """ValueError if `module` is no chain of known layers (`translate`), or for an unknown precision."""
+        super().__init__(module, make)
+        chain = translate(module)
+        if chain is None:
+            raise ValueError(f"{type(module).__name__} has parts without a stacked form; use Functional")
+        self.loss = loss
+        self.chain: list[Layer] = chain
+        self.products = product_type(precision)
+
+    @property
+    def convolutions(self) -> list[Convolution]:
+        """The chain's convolutions, in order."""
+        return [layer for layer in self.chain if isinstance(layer, Convolution)]
+
+    def take_forms(self, forms: Sequence[str]) -> None:
+        """Compute the convolutions in these of `convolution.FORMS`, one for each."""
+        left = iter(forms)
+        self.chain = [
+            replace(layer, form=next(left)) if isinstance(layer, Convolution) else layer for layer in self.chain
+        ]
+
+    def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
+        """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`."""
+        if weight is not None:
+            weight = weight.to(theta.dtype)
+            if theta.shape[0] == 1 and theta.device.type == "cpu":
+                # One client: dropping the empty places is exact and cheaper than masking them.
+                real = weight[0].nonzero()[:, 0]
+                if len(real):
+                    x, y, weight = x[:, real], y[:, real], None
+        leaf = theta.detach().requires_grad_()
+        with torch.enable_grad():
+            outputs, stats = self._forward(leaf, stats, x, weight, training=True)
+            loss_M = client_mean(self.loss(outputs, y), weight)
+            (grad,) = torch.autograd.grad(loss_M.sum(), leaf)
+        return Gradient(grad, loss_M.detach(), stats)
+
+    @torch.no_grad()
+    def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
+        """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
+        return self._forward(theta[None], stats[None], x[None], None, training=False)[0][0]
+
+    def _forward(
+        self, theta: Tensor, stats: Tensor, x: Tensor, weight: Tensor | None, training: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs [M, B, O] and new statistics [M, C]."""
+        products = self.products if training else None
+        state = Pass(self.parameters(theta), self.statistics(stats.to(theta.dtype)), weight, training, products)
+        x = x.to(theta.dtype)
+        if x.dim() == 5:
+            x = stack_images(x)
+        for layer in self.chain:
+            x = layer(x, state)
+        if training and self.num_stats:
+            stats = torch.cat([part.detach() for part in state.statistics], 1)
+        return x.to(theta.dtype), stats

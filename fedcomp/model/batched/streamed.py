@@ -1,0 +1,76 @@
+"""Plain convolutions of M clients side by side on streams, forwards and backwards.
+
+Shape legend: M clients, B batch, C channels, O output channels, H height, W width, k a side of the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fedcomp.model.batched.streams import spread
+
+Options = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+"""Stride, padding, dilation and groups of a convolution."""
+
+
+def convolved(x: Tensor, weight: Tensor, bias: Tensor | None, options: Options) -> Tensor:
+    """(B, M*O, H', W') from x (B, M*C, H, W), weight (M, O, C, k, k) and bias (M, O)."""
+    return _Streamed.apply(x, weight, bias, options)
+
+
+class _Streamed(torch.autograd.Function):
+    """Forks and joins by itself on the way back too.
+
+    Autograd alone would run each client's backward on its forward's stream and order the streams by events, but it
+    marks gradients that cross from one to another by `record_stream`; memory that is so marked is not used again within
+    the capture of a CUDA graph, which would then hold the gradients of all its steps. Here nothing crosses but between
+    fork and join. Backward itself runs on the stream of its forward ("CUDA semantics", stream semantics of backward
+    passes), so on the one that forked.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, options: Options) -> Tensor:
+        stride, padding, dilation, groups = options
+        num_clients = len(weight)
+
+        def convolve(piece: tuple[Tensor, Tensor, Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
+            block, own, add = piece
+            # Copies in memory of this stream, so that what is kept for the way back is this stream's to free.
+            block, own = (part.clone(memory_format=torch.channels_last) for part in (block, own))
+            return block, own, torch.conv2d(block, own, add, stride, padding, dilation, groups)
+
+        biases = [None] * num_clients if bias is None else bias.unbind()
+        pieces = list(zip(x.chunk(num_clients, 1), weight.unbind(), biases, strict=True))
+        blocks, owns, each = zip(*spread(convolve, pieces, x.device), strict=True)
+        ctx.save_for_backward(*blocks, *owns)
+        ctx.options, ctx.has_bias = options, bias is not None
+        return torch.cat(each, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        stride, padding, dilation, groups = ctx.options
+        saved = ctx.saved_tensors
+        num_clients = len(saved) // 2
+        for_x, for_weight, for_bias, _ = ctx.needs_input_grad
+        wanted = [for_x, for_weight, for_bias and ctx.has_bias]
+
+        def back(piece: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor | None, ...]:
+            above, block, own = piece
+            sizes = [own.shape[0]] if ctx.has_bias else None
+            return torch.ops.aten.convolution_backward(
+                above, block, own, sizes, stride, padding, dilation, False, [0, 0], groups, wanted
+            )
+
+        pieces = list(zip(gradient.chunk(num_clients, 1), saved[:num_clients], saved[num_clients:], strict=True))
+        of_x, of_weight, of_bias = zip(*spread(back, pieces, gradient.device), strict=True)
+        return (
+            torch.cat(of_x, 1) if wanted[0] else None,
+            torch.stack(of_weight) if wanted[1] else None,
+            torch.stack(of_bias) if wanted[2] else None,
+            None,
+        )

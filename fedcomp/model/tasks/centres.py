@@ -1,0 +1,41 @@
+"""Cluster centres: what k-means looks for. Shape legend: K centres, F features (all values of a sample), B batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from fedcomp.random.keys import Key
+
+
+class Centres:
+    """K points in the space of the normalised inputs, one layer of F parameters each.
+
+    Before the first round they lie at the origin; the algorithm picks the first ones from the clients' data.
+    """
+
+    kind = "centres"
+
+    def __init__(self, input_shape: tuple[int, ...], num_clusters: int = 10) -> None:
+        """ValueError if `num_clusters` is no whole number above 0."""
+        if not isinstance(num_clusters, int) or isinstance(num_clusters, bool) or num_clusters < 1:
+            raise ValueError(f"model.num_clusters={num_clusters} must be a whole number, 1 or more")
+        self.layers = (math.prod(input_shape),) * num_clusters
+        self.dim, self.num_stats = sum(self.layers), 0
+        self.module: nn.Module = nn.Flatten()
+
+    def init(self, key: Key) -> tuple[Tensor, Tensor]:
+        """All centres at the origin."""
+        return torch.zeros(self.dim), torch.empty(0)
+
+    def metrics(self, theta: Tensor, stats: Tensor, test: Iterable[Tensor]) -> dict[str, Tensor]:
+        """`objective`: mean over the test samples of the squared distance to the nearest centre."""
+        centres, total, num = theta.view(len(self.layers), -1), torch.zeros_like(theta[0], dtype=torch.float64), 0
+        for x in test:
+            distances = torch.cdist(x.flatten(1), centres, compute_mode="use_mm_for_euclid_dist")
+            total += distances.amin(-1).square().sum(dtype=torch.float64)
+            num += len(x)
+        return {"objective": total / num}

@@ -1,0 +1,70 @@
+"""The principal direction of the data: the unit vector that power iteration looks for.
+
+Shape legend: n samples, F features (all values of a sample), B batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from fedcomp.random.keys import Key
+
+CENTRES = ("none", "global")
+
+
+class PrincipalDirection:
+    """A unit vector w [F], compared with the top eigenvector v1 of A = (1/n) sum_i (x_i - c)(x_i - c)^T.
+
+    The sum is over all training samples, x_i normalised as the dataset says; it is the mean of the clients' own
+    matrices, weighted by their numbers of samples, whatever the partition. The papers say "covariance" and leave open
+    what is subtracted: c = 0 (`none`: second moments), or the mean of the training inputs (`global`). That mean is then
+    a constant of the preprocessing, as `dataset.mean` is: everybody knows it before the first round, and nothing is
+    sent for it. It lies in the model's statistics.
+
+    Attributes:
+        principal: [F] float64 v1. values: [F] float64 all eigenvalues of A, ascending.
+    """
+
+    kind = "principal_direction"
+
+    def __init__(self, input_shape: tuple[int, ...], train: Iterable[Tensor], centre: str = "none") -> None:
+        """ValueError if `centre` is neither none nor global."""
+        if centre not in CENTRES:
+            raise ValueError(f"model.centre={centre} must be one of {', '.join(CENTRES)}")
+        self.dim = math.prod(input_shape)
+        self.layers = (self.dim,)
+        self.module: nn.Module = nn.Flatten()
+        moment, mean = _moments(train, self.dim)
+        self.mean = mean.float() if centre == "global" else torch.empty(0)
+        self.num_stats = len(self.mean)
+        self.values, vectors = torch.linalg.eigh(moment - mean.outer(mean) if centre == "global" else moment)
+        self.principal = vectors[:, -1]
+
+    def init(self, key: Key) -> tuple[Tensor, Tensor]:
+        """w drawn uniformly from [0, 1]^F and divided by its length; the inputs' mean [F] where it is subtracted."""
+        w = torch.rand(self.dim, generator=key.generator())
+        return w / w.norm(), self.mean
+
+    def metrics(self, theta: Tensor, stats: Tensor, test: Iterable[Tensor]) -> dict[str, Tensor]:
+        """`distance` 1 - <w, v1>^2, in [0, 1] and blind to sign and length.
+
+        As the part of w that is orthogonal to v1, which keeps its digits where the difference of two ones loses them.
+        """
+        v1, w = self.principal.to(theta.device, non_blocking=True), theta.to(torch.float64)
+        off = w - (w @ v1) * v1
+        return {"distance": off.square().sum() / w.square().sum()}
+
+
+def _moments(train: Iterable[Tensor], dim: int) -> tuple[Tensor, Tensor]:
+    """Second moments [F, F] and mean [F] of all inputs, summed over batches in float64."""
+    moment, total, num = torch.zeros(dim, dim, dtype=torch.float64), torch.zeros(dim, dtype=torch.float64), 0
+    for x in train:
+        rows = x.flatten(1)
+        moment += rows.T @ rows
+        total += rows.sum(0, dtype=torch.float64)
+        num += len(rows)
+    return moment / num, total / num

@@ -1,0 +1,218 @@
+"""Randomness by name: a key says what a draw is for, and the draw follows from the name alone.
+
+A `Key` is a path such as ("run", seed, round, "mask"). Nothing is consumed when it draws, so no draw depends on
+order, chunk size, device count or a resume. Shape legend: M rows (clients), n draws a row.
+
+The tensor code here is what every draw means. On a CPU, `philox_numba.py` computes the same bits ten to twenty times
+faster once a process draws enough to pay for loading it; on a GPU, `philox_gpu.py` does where there is Triton.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcomp.random.box_muller import box_muller
+from fedcomp.random.philox import MASK, philox_numpy, philox_torch
+
+log = logging.getLogger("fedcomp")
+
+PAYS = 1 << 22
+"""Words, counted over all draws of a process, after which compiled draws have paid for the import of numba."""
+
+_words_so_far = 0
+
+
+@dataclass(frozen=True)
+class Key:
+    """The name of a source of randomness.
+
+    Attributes:
+        path: what the randomness is for, from the general to the particular.
+    """
+
+    path: tuple[int | str, ...] = ()
+
+    def fold(self, *parts: int | str) -> Key:
+        """A key further down the path: `key.fold("batch", 3)`."""
+        return Key(self.path + parts)
+
+    @property
+    def seed(self) -> int:
+        """64 bits of BLAKE2b over the path."""
+        digest = hashlib.blake2b(repr(self.path).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little")
+
+    def generator(self) -> torch.Generator:
+        """A fresh CPU generator, for one-off draws on the host (a permutation, a model's first weights)."""
+        return torch.Generator().manual_seed(self.seed >> 1)
+
+    def words(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        """Random words, one row a client: word j of client i is Philox(key; counter = (j // 4, i)).
+
+        Args:
+            ids_M: [M] int64 client numbers; row i of the result depends on `ids_M[i]`, not on its place.
+            num: n, draws a row; a longer row begins with the shorter one.
+            start: first word, a multiple of 4: `words(ids, n)[:, s:]` is `words(ids, n - s, s)`, so that long rows can
+                be drawn in blocks.
+        Returns:
+            [M, n] int64, uniform on [0, 2^32), on the device of `ids_M`.
+        """
+        assert start % 4 == 0, start
+        if compiled := _compiled("words", ids_M, num):
+            return self._draw(compiled, ids_M, num, start, torch.int64)
+        seed, first, num_counters = self.seed, start // 4, -(-num // 4)
+        key = (seed & MASK, seed >> 32)
+        if ids_M.device.type == "cpu":
+            return torch.from_numpy(_words_numpy(key, ids_M.numpy(), first, num_counters))[:, :num]
+        if has_triton(ids_M.device):
+            return _by_triton("words", seed, ids_M, num, start)
+        return _words_torch(key, ids_M, num, start)
+
+    def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        """[M, n] float32 uniform on [0, 1) with 24 bits each, keyed as `words` are."""
+        assert start % 4 == 0, start
+        if compiled := _compiled("uniform", ids_M, num):
+            return self._draw(compiled, ids_M, num, start, torch.float32)
+        if has_triton(ids_M.device):
+            return _by_triton("uniform", self.seed, ids_M, num, start)
+        return _uniform(self.words(ids_M, num, start))
+
+    def signs(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        """[M, n] float32, -1 or +1 with probability 1/2: draw j is bit j % 32 of word j // 32 (0: -1).
+
+        `start`, the first draw, is a multiple of 128.
+        """
+        assert start % 128 == 0, start
+        if compiled := _compiled("signs", ids_M, num):
+            return self._draw(compiled, ids_M, num, start, torch.float32)
+        if has_triton(ids_M.device):
+            return _by_triton("signs", self.seed, ids_M, num, start)
+        words = self.words(ids_M, -(-num // 32), start // 32)
+        bits = (words[:, :, None] >> torch.arange(32, device=words.device)) & 1
+        return bits.flatten(1)[:, :num].to(torch.float32).mul_(2.0).sub_(1.0)
+
+    def normal(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        """[M, n] float32 standard normal draws, by Box and Muller's transform of `words`: see `normal.py`.
+
+        Draws 2t and 2t + 1 come from words 2t and 2t + 1. `start` is a multiple of 4. All devices agree bit for bit.
+        """
+        assert start % 4 == 0, start
+        if compiled := _compiled("normal", ids_M, num):
+            return self._draw(compiled, ids_M, num, start, torch.float32)
+        return box_muller(self.words(ids_M, num + num % 2, start))[:, :num]
+
+    def subset(self, ids_M: Tensor, num: int, out_of: int) -> Tensor:
+        """[M, k] int64, ascending: a uniformly random k-subset of range(n), drawn for each row by itself.
+
+        It is the places of the k smallest of n `words`; of equal ones the first.
+        """
+        assert 0 <= num <= out_of, (num, out_of)
+        if compiled := _compiled("subset", ids_M, out_of):
+            return self._draw(compiled, ids_M, num, out_of, torch.int64)
+        ranked = (self.words(ids_M, out_of) << 31) | torch.arange(out_of, device=ids_M.device)
+        return (ranked.topk(num, dim=1, largest=False, sorted=False).values & 0x7FFFFFFF).sort(dim=1).values
+
+    def _draw(self, compiled: Callable[..., None], ids_M: Tensor, num: int, option: int, dtype: torch.dtype) -> Tensor:
+        drawn = torch.empty(ids_M.shape[0], num, dtype=dtype, device=ids_M.device)
+        rows = np.ascontiguousarray(ids_M.numpy()).view(np.uint64)
+        compiled(np.uint64(self.seed), rows, option, drawn.numpy())
+        return drawn
+
+
+@dataclass(frozen=True)
+class DeviceKey:
+    """The draws of a `Key` whose 64 bits lie on the device: in a CUDA graph, where each replay has a key of its own.
+
+    Attributes:
+        halves: [2] int64, lower and upper 32 bits of `Key.seed`.
+    """
+
+    halves: Tensor
+
+    def words(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        """As `Key.words`."""
+        assert start % 4 == 0, start
+        if has_triton(ids_M.device):
+            return _by_triton("words", self.halves, ids_M, num, start)
+        return _words_torch(self.halves.view(2, 1, 1), ids_M, num, start)
+
+    def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        """As `Key.uniform`."""
+        if has_triton(ids_M.device):
+            return _by_triton("uniform", self.halves, ids_M, num, start)
+        return _uniform(self.words(ids_M, num, start))
+
+
+def halves(keys: Sequence[Key]) -> np.ndarray:
+    """[len(keys), 2] int64: what `DeviceKey` takes."""
+    seeds = [key.seed for key in keys]
+    return np.array([(seed & MASK, seed >> 32) for seed in seeds], np.int64).reshape(-1, 2)
+
+
+def has_triton(device: torch.device) -> bool:
+    """Whether Triton's kernels can run there, which is tried once: they need a C compiler and Python's headers."""
+    return device.type == "cuda" and _triton_works(device)
+
+
+@functools.cache
+def _triton_works(device: torch.device) -> bool:
+    if find_spec("triton") is None:
+        return False
+    try:
+        _by_triton("words", 0, torch.zeros(1, dtype=torch.int64, device=device), 4, 0)
+    except Exception as error:
+        reason = str(error).strip().split("\n")[0]
+        log.warning("Triton cannot run on %s (%s): draws and codes are slower, and the same bits", device, reason)
+        return False
+    return True
+
+
+def _by_triton(name: str, seed: int | Tensor, ids_M: Tensor, num: int, start: int) -> Tensor:
+    from fedcomp.random import philox_gpu
+
+    return philox_gpu.draw(name, seed, ids_M, num, start)
+
+
+def _uniform(words: Tensor) -> Tensor:
+    return (words >> 8).to(torch.float32) * 2.0**-24
+
+
+def _words_torch(key: tuple[int, int] | Tensor, ids_M: Tensor, num: int, start: int) -> Tensor:
+    first, num_counters = start // 4, -(-num // 4)
+    counter = ids_M.new_zeros(4, ids_M.shape[0], num_counters)
+    counter[0] = torch.arange(first, first + num_counters, device=ids_M.device)
+    counter[2] = (ids_M & MASK)[:, None]
+    counter[3] = ((ids_M >> 32) & MASK)[:, None]
+    return philox_torch(key, counter).permute(1, 2, 0).reshape(ids_M.shape[0], 4 * num_counters)[:, :num]
+
+
+def _compiled(name: str, ids_M: Tensor, num: int) -> Callable[..., None] | None:
+    """The compiled draw called `name`, for CPUs and once it pays; the bits are the same either way."""
+    global _words_so_far
+    if ids_M.device.type != "cpu":
+        return None
+    _words_so_far += ids_M.shape[0] * num
+    if _words_so_far < PAYS:
+        return None
+    from fedcomp.random import philox_numba
+
+    return getattr(philox_numba, name)
+
+
+def _words_numpy(key: tuple[int, int], ids_M: np.ndarray, first: int, num_counters: int) -> np.ndarray:
+    """[M, 4 * num_counters] int64: the same words as on other devices, with numpy's cheaper calls."""
+    counter = np.zeros((4, len(ids_M), num_counters), np.uint64)
+    counter[0] = np.arange(first, first + num_counters)
+    counter[2] = (ids_M & MASK)[:, None]
+    counter[3] = ((ids_M >> 32) & MASK)[:, None]
+    words = philox_numpy(key, counter).transpose(1, 2, 0)
+    return words.reshape(len(ids_M), 4 * num_counters).view(np.int64)

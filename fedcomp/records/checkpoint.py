@@ -1,0 +1,205 @@
+"""Checkpoints: {path: tensor} with round, ledger and config hash, and a checksum of every byte.
+
+The file is torch's (`torch.load` reads it), followed by the SHA-256 of all that comes before. It is written tensor by
+tensor, and replaced in one step; the one before is kept as `checkpoint-before.pt`, and a run goes on from that one if
+the last is damaged. Draws are keyed by name, so no generator state is saved: whatever killed a run, it goes on bit for
+bit, from either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+import torch
+from torch import Tensor
+
+from fedcomp.core.pytree import flatten, restore
+from fedcomp.records.atomic_write import atomic_path, sync
+
+FORMAT = 2
+"""1 had no checksum of its own."""
+FORMER_DIGITS = 8
+"""Digits of the hashes that came with format 1, made in another way: they are not compared."""
+CHECKSUM = b"\nsha256 of all before: %s\n"
+"""The last bytes of the file."""
+NUM_CHECKSUM = len(CHECKSUM % bytes(64))
+REMEDY = "overwrite=true starts the run anew"
+
+
+class Damaged(ValueError):
+    """A checkpoint that is not as it was written."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run stands.
+
+    Attributes:
+        round: rounds completed. state: the algorithm's. ledger: `Ledger.counters()`. seconds: spent so far.
+    """
+
+    round: int
+    state: Any
+    ledger: Mapping[str, int]
+    seconds: float
+
+
+def save(path: Path, checkpoint: Checkpoint, config_hash: str) -> None:
+    """Replace the checkpoint at `path`, and keep it as the one before. Raises ValueError: a file cannot be written."""
+    content = {
+        "format": FORMAT,
+        "config_hash": config_hash,
+        "round": checkpoint.round,
+        "seconds": checkpoint.seconds,
+        "ledger": dict(checkpoint.ledger),
+        "state": {name: _alone(tensor) for name, tensor in flatten(checkpoint.state).items()},
+    }
+    with atomic_path(path) as temporary:
+        with temporary.open("wb", buffering=0) as file:
+            summed = _Summed(file)
+            torch.save(content, cast(IO[bytes], summed))
+            file.write(CHECKSUM % summed.digest.hexdigest().encode())
+        sync(temporary)
+        if path.exists():
+            os.replace(path, _before(path))
+
+
+def resume(path: Path, like: Any, config_hash: str, note: Callable[[str], None]) -> Checkpoint | None:
+    """The last checkpoint of a run, or the one before if that one is damaged or gone; None: there is none.
+
+    Args:
+        note: told in one line if it is the one before. The damaged one is kept under another name.
+    Raises:
+        ValueError: both are damaged, or as `load`.
+    """
+    before = _before(path)
+    if not path.exists():
+        if not before.exists():
+            return None
+        start = load(before, like, config_hash)
+        note(f"{path} is gone: going on from the checkpoint before it, of round {start.round}")
+        return start
+    try:
+        return load(path, like, config_hash)
+    except Damaged as damage:
+        if not before.exists():
+            raise
+        try:
+            start = load(before, like, config_hash)
+        except Damaged:
+            raise Damaged(f"{damage}; so is the one before it, {before.name}") from damage
+        os.replace(path, _damaged(path))
+        what = str(damage).removesuffix(f"; {REMEDY}")
+        note(f"{what}, and now called {_damaged(path).name}: going on from the one before it, of round {start.round}")
+        return start
+
+
+def drop_older(path: Path) -> None:
+    """Remove what a run that is finished needs no more: the checkpoint before, and one that was found damaged."""
+    for other in (_before(path), _damaged(path)):
+        other.unlink(missing_ok=True)
+
+
+def load(path: Path, like: Any, config_hash: str) -> Checkpoint:
+    """Read the checkpoint at `path` into the shape and onto the device of the state `like`.
+
+    Raises:
+        Damaged: not as it was written. ValueError: it cannot be opened; of another configuration or another shape.
+    """
+    try:
+        summed = _check(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        version, found = content["format"], content["config_hash"]
+        tensors, ledger = content["state"], content["ledger"]
+        done, seconds = int(content["round"]), float(content["seconds"])
+    except PermissionError as error:
+        raise ValueError(f"cannot read checkpoint {path}: {error.strerror}; {REMEDY}") from error
+    except OSError as error:
+        raise Damaged(f"checkpoint {path} is damaged ({error.strerror}); {REMEDY}") from error
+    except (RuntimeError, EOFError, LookupError, TypeError, ValueError, pickle.UnpicklingError) as error:
+        why = str(error) if isinstance(error, Damaged) else "it is cut short or overwritten"
+        raise Damaged(f"checkpoint {path} is damaged ({why}); {REMEDY}") from error
+    if version == FORMAT and not summed:
+        raise Damaged(f"checkpoint {path} is damaged (its checksum is gone); {REMEDY}")
+    former = version == 1 and len(found) == FORMER_DIGITS
+    if version not in (1, FORMAT) or not (found == config_hash or former):
+        raise ValueError(f"checkpoint {path} is of config {found}, format {version}, not {config_hash}; {REMEDY}")
+    try:
+        return Checkpoint(done, restore(like, tensors), ledger, seconds)
+    except ValueError as error:
+        raise ValueError(f"checkpoint {path} does not fit: {error}; {REMEDY}") from error
+
+
+class _Summed:
+    """A file that is written once from front to end, and takes the checksum of what passes."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        """Write all of `data`, which an unbuffered file may take in parts."""
+        left = memoryview(data).cast("B")
+        self.digest.update(left)
+        while len(left):
+            left = left[self._file.write(left) :]
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def _check(path: Path) -> bool:
+    """Read the whole file and compare checksums; returns whether it has one of its own.
+
+    Raises Damaged: they differ. The files of format 1 have those of the ZIP format, one for each tensor.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(0, size - NUM_CHECKSUM))
+        match = re.fullmatch(CHECKSUM % b"([0-9a-f]{64})", file.read())
+        if match is None:
+            file.seek(0)
+            return _check_zip(file)
+        file.seek(0)
+        digest, left = hashlib.sha256(), size - NUM_CHECKSUM
+        while left:
+            block = file.read(min(left, 1 << 20))
+            digest.update(block)
+            left -= len(block)
+        if digest.hexdigest().encode() != match[1]:
+            raise Damaged("its checksum is another than when it was written")
+        return True
+
+
+def _check_zip(file: IO[bytes]) -> bool:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            if archive.testzip() is not None:
+                raise Damaged("its checksum is another than when it was written")
+    except zipfile.BadZipFile as error:
+        raise Damaged("it is cut short or overwritten") from error
+    return False
+
+
+def _alone(tensor: Tensor) -> Tensor:
+    """The tensor on the CPU, a copy only if it is elsewhere or a part of a larger one, which would be saved whole."""
+    tensor = tensor.detach().cpu()
+    whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+    return tensor if whole and tensor.is_contiguous() else tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _before(path: Path) -> Path:
+    return path.with_name(f"{path.stem}-before{path.suffix}")
+
+
+def _damaged(path: Path) -> Path:
+    return path.with_name(f"{path.stem}-damaged{path.suffix}")

@@ -1,0 +1,92 @@
+"""The files of a run's folder, which one process owns at a time. `placement.py` says where the folder lies."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedcomp.records.atomic_write import explained
+
+WITHOUT_EFFECT = frozenset(
+    {
+        "name",
+        "label",
+        "seed",
+        "output_root",
+        "overwrite",
+        "accept_changes",
+        "checkpoint_every",
+        "threads",
+        "pictures",
+        "figures",
+        "vars",
+        "quiet",
+        "verbose",
+        "tracker",
+        "launcher",
+        "sweeper",
+        "objective",
+        "dataset.root",
+        "dataset.download",
+    }
+)
+"""Keys that change no number of a run (the seed has a folder of its own) and so are left out."""
+
+VERSION = "defaults_version"
+"""The key of a YAML file that counts changes of its defaults."""
+CONFIG, CHECKPOINT, LOG, CURVE, PARTITION = "config.yaml", "checkpoint.pt", "run.log", "curve.png", "partition.png"
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def owned(folder: Path) -> Iterator[None]:
+    """Hold the folder, made if missing; released when the process ends, however it ends.
+
+    Raises:
+        ValueError: another process holds it, or it cannot be written.
+    """
+    path = folder / LOCK
+    with explained(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    with file:
+        for patience in (0.05, 0.1, 0.2, None):  # `held` may be looking, which takes microseconds
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if patience is None:
+                    raise ValueError(
+                        f"{folder} is being written by another process: wait for it, or change name or seed"
+                    ) from error
+                time.sleep(patience)
+        for left in folder.glob(".*.tmp"):  # what a killed process was writing
+            left.unlink(missing_ok=True)
+        yield
+
+
+def held(folder: Path) -> bool:
+    """Whether a process holds the folder; on a file system that shares locks between machines, on any of them."""
+    try:
+        file = (folder / LOCK).open("rb")
+    except OSError:
+        return False
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        return False
+
+
+def clear(folder: Path) -> None:
+    """Remove what an earlier run left in the folder (`overwrite=true`), but not the lock."""
+    for path in folder.iterdir():
+        if path.name == LOCK:
+            continue
+        with explained(path):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,0 +1,49 @@
+"""How far a run is, `status.json`: always a whole file, replaced in one step."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from fedcomp.records.atomic_write import write_atomically
+
+FILE = "status.json"
+
+State = Literal["running", "finished", "failed", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """A run's state.
+
+    Attributes:
+        state: running (also of a run that was killed without a chance to say so), finished, failed, interrupted.
+        round: rounds completed.
+        error: one line, of a failed run.
+    """
+
+    state: State
+    round: int
+    error: str | None = None
+
+
+def write_status(folder: Path, status: Status) -> None:
+    """Replace `status.json`. Raises ValueError: the folder cannot be written."""
+    write_atomically(folder / FILE, json.dumps(asdict(status)).encode() + b"\n")
+
+
+def read_status(folder: Path) -> Status | None:
+    """The run's status, None if it has none yet. Raises ValueError: the file is no status."""
+    path = folder / FILE
+    try:
+        data = json.loads(path.read_bytes())
+        status = Status(data["state"], int(data["round"]), data.get("error"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{path} is no status file; remove it or run again with overwrite=true") from error
+    if status.state not in get_args(State):
+        raise ValueError(f"{path}: state is {status.state!r}, allowed are {', '.join(get_args(State))}")
+    return status

@@ -1,0 +1,136 @@
+"""Errors in code are told in three lines, with the place in the user's own file; `run.log` has the whole traceback.
+
+An error of the input (a ValueError that says what was given and what is allowed) stays the one line that it is. All
+else is an error in code: of the user's own compressor, algorithm, model or dataset, or of this package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf.errors import OmegaConfBaseException
+
+from fedcomp.runtime.graceful_stop import Interrupted
+
+PACKAGE = Path(__file__).resolve().parent
+OURS = (PACKAGE, PACKAGE.parent / "hydra_plugins")
+STANDARD = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
+INSTALLED = ("site-packages", "dist-packages")
+
+
+class CodeError(ValueError):
+    """An error in code, in three lines."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a file, as a traceback names it."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def code(self) -> str:
+        """What stands there."""
+        return linecache.getline(self.file, self.line).strip()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it lies in this package."""
+        return any(Path(self.file).is_relative_to(folder) for folder in OURS)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a user's: neither ours nor installed."""
+        path = Path(self.file)
+        installed = set(INSTALLED) & set(path.parts) or any(path.is_relative_to(folder) for folder in STANDARD)
+        return not (self.file.startswith("<") or self.is_ours or installed)
+
+    def __str__(self) -> str:
+        code = f": {self.code}" if self.code else ""
+        return f'File "{self.file}", line {self.line}, in {self.function}{code}'
+
+
+@contextlib.contextmanager
+def located(log: Path) -> Iterator[None]:
+    """Within the block, an error in code becomes a `CodeError`. `log`: the file that has its whole traceback."""
+    try:
+        yield
+    except Exception as error:
+        if not is_in_code(error):
+            raise
+        raise CodeError(f"{_headline(error)}\n  {_place(error)}\n  the whole traceback is in {log}") from error
+
+
+def is_in_code(error: BaseException) -> bool:
+    """Whether an error is one of code, rather than of the input, of the machine, or a wish to stop."""
+    if not isinstance(error, Exception) or isinstance(error, (Interrupted, CodeError)):
+        return False
+    chain = _chain(error)
+    if not any(place.is_own for one in chain for place in _places(one)):
+        return not isinstance(error, (ValueError, MemoryError, OSError, OmegaConfBaseException))
+    return not (_is_refusal(chain[-1]) or any(_is_refusal(one, by_own_code=True) for one in chain))
+
+
+def first_line(error: BaseException) -> str:
+    """What `status.json` says of an error: its message's first line; of an error in code its place too."""
+    if is_in_code(error):
+        place = _place(error)
+        return f"{_headline(error)} ({Path(place.file).name}, line {place.line})"
+    return _message(error) or type(error).__name__
+
+
+def _headline(error: BaseException) -> str:
+    """Our own message, where we had one; else the error's type and message."""
+    if isinstance(error, ValueError) and _raised_at(error).is_ours:
+        return _message(error)
+    message = _message(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _message(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def _place(error: BaseException) -> Place:
+    """The last place in the user's own code, where there is one; else where the first error was raised."""
+    chain = _chain(error)
+    own = [place for one in chain for place in _places(one) if place.is_own]
+    return own[-1] if own else _raised_at(chain[-1])
+
+
+def _is_refusal(error: BaseException, by_own_code: bool = False) -> bool:
+    """Whether somebody raised the error on purpose to refuse something: this package, or a user's `raise`."""
+    place = _raised_at(error)
+    raised = place.is_own and place.code.startswith("raise ")
+    return isinstance(error, (ValueError, MemoryError)) and (raised or (place.is_ours and not by_own_code))
+
+
+def _raised_at(error: BaseException) -> Place:
+    """The last place that is no library's."""
+    places = _places(error)
+    return next((place for place in reversed(places) if place.is_own or place.is_ours), places[-1])
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error and its causes, the first of them last."""
+    chain = [error]
+    while chain[-1].__cause__ is not None and chain[-1].__cause__ not in chain:
+        chain.append(chain[-1].__cause__)
+    return chain
+
+
+def _places(error: BaseException) -> list[Place]:
+    """Where the error came through, the last being where it was raised; of a SyntaxError the line that is none."""
+    frames = traceback.walk_tb(error.__traceback__)
+    places = [Place(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in frames]
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        places.append(Place(error.filename, error.lineno or 1, "<module>"))
+    return places or [Place("<unknown>", 0, "<unknown>")]

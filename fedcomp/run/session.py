@@ -1,0 +1,219 @@
+"""A simulation in its folder: resumes, records, checkpoints, shows progress, and stops without losing anything."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedcomp.display.curve_plot import plot_curve
+from fedcomp.display.main_metric import main_metric
+from fedcomp.display.progress import Progress
+from fedcomp.distributed.context import Alone, Peers
+from fedcomp.records import checkpoint as checkpoints
+from fedcomp.records.atomic_write import sync
+from fedcomp.records.checkpoint import Checkpoint
+from fedcomp.records.metrics_file import FILE as RECORD
+from fedcomp.records.metrics_file import Line, Record, check_complete, read_lines
+from fedcomp.records.repetitions import FILE as REPETITIONS
+from fedcomp.records.repetitions import Repetitions, read_repetitions
+from fedcomp.records.run_folder import CHECKPOINT, CURVE
+from fedcomp.records.status import State, Status, write_status
+from fedcomp.run.error_location import first_line
+from fedcomp.run.evaluation_queue import Each, Pending
+from fedcomp.run.memory_growth import Outgrown
+from fedcomp.runtime.graceful_stop import Interrupted, StopRequest
+from fedcomp.simulation.async_metrics import AtOnce, Readings
+from fedcomp.simulation.divergence import Watch
+from fedcomp.simulation.round_result import Rounds
+from fedcomp.tracking.contract import RunInfo, Tracker
+from fedcomp.wire import Ledger
+
+CHECKPOINT_SECONDS = 30.0
+STATUS_SECONDS = 1.0
+"""Least time between two writings of `status.json` while rounds go on."""
+Keep = Callable[[Line, Each], None]
+"""What becomes of an evaluation's line, and of the repetitions' own values."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run in its folder.
+
+    Attributes:
+        simulation: what is run, once or in repetitions. info: which run this is. tracker: a view beside the record.
+        progress: for the user.
+        eval_every: rounds between evaluations; round 0 and the last round are always evaluated.
+        checkpoint_every: rounds between checkpoints; None: one every 30 seconds, and at the end.
+        pictures: whether the curve is drawn. peers: the processes that make the run.
+        readings: how an evaluation's values come to the host; late ones let the next round be launched first.
+        started: is told the number of rounds that were complete at the start.
+    """
+
+    simulation: Rounds
+    info: RunInfo
+    tracker: Tracker
+    progress: Progress
+    eval_every: int = 1
+    checkpoint_every: int | None = None
+    pictures: bool = True
+    peers: Peers = field(default_factory=Alone)
+    readings: Readings = field(default_factory=AtOnce)
+    started: Callable[[int], object] = round
+
+    @property
+    def folder(self) -> Path:
+        """Where the run's files lie."""
+        return self.info.folder
+
+    def run(self) -> list[Line]:
+        """Run to the end from wherever the folder's checkpoint stands; returns all lines of the record.
+
+        Raises:
+            Interrupted: stopped by a signal; the same command goes on.
+            ValueError: the run failed, with one line that says why; the record up to there is kept.
+        """
+        record = Record(self.folder)
+        state: State = "failed"
+        error: str | None = None
+        saved: int | None = None
+        tracked = False
+        try:
+            start, repetitions = self.peers.start(self._resume()), Repetitions(self.folder)
+            for file in (record, repetitions):
+                file.truncate_after(start.round if start.round else -1)
+            self.started(start.round)
+            self.tracker.start(self.info)
+            tracked = True
+            with StopRequest() as stop, self.progress:
+                states, start = [start.state], replace(start, state=None)
+                self._rounds(start, states.pop(), stop, functools.partial(self._log, record, repetitions))
+            for file in (record, repetitions):
+                file.check()
+            checkpoints.drop_older(self.folder / CHECKPOINT)
+            state = "finished"
+        except Interrupted as interruption:
+            state, error, saved = "interrupted", str(interruption), interruption.round
+            raise
+        except KeyboardInterrupt as interruption:
+            state, error = "interrupted", "stopped at once; the last checkpoint holds"
+            raise Interrupted(signal.SIGINT, error) from interruption
+        except BaseException as failure:
+            error = first_line(failure)
+            raise
+        finally:
+            lines = _readable(record.path)
+            done = int(lines[-1]["round"]) if lines else 0
+            try:
+                write_status(self.folder, Status(state, done if saved is None else saved, error))
+                self._draw(lines)
+            finally:
+                if tracked:
+                    self.tracker.finish(state, lines[-1] if lines else {})
+        return lines
+
+    def _resume(self) -> Checkpoint:
+        first = self.simulation.init()
+        start = checkpoints.resume(self.folder / CHECKPOINT, first, self.info.config_hash, self.progress.note)
+        if start is None:
+            return Checkpoint(0, first, Ledger().counters(), 0.0)
+        self._check_lines(start.round)
+        self.progress.note(f"resuming after round {start.round}")
+        return start
+
+    def _check_lines(self, done: int) -> None:
+        """Raise ValueError unless the record has every line up to round `done`, where a run goes on."""
+        found = {self.folder / RECORD: [int(line["round"]) for line in read_lines(self.folder / RECORD)]}
+        if self.info.config.get("repeats", 1) > 1:
+            found[self.folder / REPETITIONS] = list(read_repetitions(self.folder))
+        for path, rounds in found.items():
+            check_complete(path, rounds, done, self.simulation.rounds, self.eval_every)
+
+    def _rounds(self, start: Checkpoint, state: Any, stop: StopRequest, keep: Keep) -> None:
+        """Make the rounds that are left from `state` on, which nobody else holds, so that its memory can be freed."""
+        simulation, ledger = self.simulation, Ledger()
+        ledger.restore(start.ledger)
+        began = time.perf_counter() - start.seconds
+        saved = told = time.perf_counter()
+        watch, outgrown = Watch(self.readings.late), Outgrown()
+
+        def write(done: int, values: Line, each: Each) -> None:
+            nonlocal told
+            for text in outgrown.see(done, values) if self.peers.leads else ():
+                self.info.note(text)
+            keep({"round": done} | values | {"seconds": time.perf_counter() - began}, each)
+            if time.perf_counter() - told > STATUS_SECONDS:
+                self._tell(Status("running", done))
+                told = time.perf_counter()
+
+        def save(done: int) -> None:
+            pending.settle()
+            watch.check()
+            self.peers.compare(state)
+            self._write(Checkpoint(done, state, ledger.counters(), time.perf_counter() - began))
+            self._tell(Status("running", done))
+
+        self.progress.start(start.round, simulation.rounds)
+        self._tell(Status("running", start.round))
+        with Pending(simulation, self.readings, watch, write) as pending:
+            if not start.round:
+                pending.launch(0, state, None, ledger)
+            for done in range(start.round + 1, simulation.rounds + 1):
+                state, outcome = simulation.round(done - 1, state, ledger, gives_up=not pending.reads)
+                pending.settle()  # an earlier round's line, whose evaluation has run beside this round
+                watch.see(done, outcome.cohort, outcome.metrics, outcome.sizes)
+                if done % self.eval_every == 0 or done == simulation.rounds:
+                    pending.launch(done, state, outcome, ledger)
+                heard, due = self.peers.agree(stop.number, self._due(done, saved))
+                if due:
+                    save(done)
+                    saved = time.perf_counter()
+                if heard is not None and done < simulation.rounds:
+                    save(done)
+                    message = f"interrupted after round {done} of {simulation.rounds}, state saved"
+                    raise Interrupted(heard, message, done)
+                self.progress.advance(done)
+        if not ledger.client_rounds:
+            self.info.note(
+                f"warning: nobody took part in any of the {simulation.rounds} rounds, so that nothing was learnt: see "
+                "the options of participation"
+            )
+
+    def _due(self, done: int, saved: float) -> bool:
+        if done == self.simulation.rounds:
+            return True
+        if self.checkpoint_every is not None:
+            return done % self.checkpoint_every == 0
+        return time.perf_counter() - saved > CHECKPOINT_SECONDS
+
+    def _tell(self, status: Status) -> None:
+        write_status(self.folder, status)
+
+    def _write(self, position: Checkpoint) -> None:
+        for name in (RECORD, REPETITIONS):  # a checkpoint needs the lines before it, also after a loss of power
+            if (self.folder / name).exists():
+                sync(self.folder / name)
+        checkpoints.save(self.folder / CHECKPOINT, position, self.info.config_hash)
+
+    def _log(self, record: Record, repetitions: Repetitions, line: Line, each: Each) -> None:
+        repetitions.append(int(line["round"]), each)
+        record.append(line)
+        self.tracker.log(line)
+        self.progress.evaluated(line)
+
+    def _draw(self, lines: list[Line]) -> None:
+        if self.pictures and main_metric(lines) is not None:
+            title = self.info.config.get("label") or self.info.name
+            plot_curve(lines, self.folder / CURVE, str(title), self.simulation.model.dim)
+
+
+def _readable(path: Path) -> list[Line]:
+    """The record's lines; none if it is broken, which is then what the run failed of."""
+    try:
+        return read_lines(path)
+    except ValueError:
+        return []

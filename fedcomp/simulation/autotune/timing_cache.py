@@ -1,0 +1,81 @@
+"""Measurements that a machine makes once: kept as small files under $XDG_CACHE_HOME/fedcomp (default ~/.cache)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedcomp.records.atomic_write import write_atomically
+
+REPEATS = 5
+Seconds = dict[str, float]
+
+
+def remembered(question: Mapping[str, Any], measure: Callable[[], Seconds], anew: bool = False) -> Seconds:
+    """Seconds of each candidate: those measured on this kind of device before, or now, which is kept where it can be.
+
+    Args:
+        question: what is measured, with everything that the answer depends on; plain values.
+        measure: makes the measurement. anew: whatever is known already.
+    """
+    text = json.dumps(question, sort_keys=True)
+    path = cache_folder() / f"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}.json"
+    known = None if anew else _read(path, text)
+    if known is not None:
+        return known
+    seconds = measure()
+    with contextlib.suppress(ValueError, OSError):  # a folder that cannot be written: measured in every run
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps({"question": text, "seconds": seconds}).encode())
+    return seconds
+
+
+def cache_folder() -> Path:
+    """Where measurements are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedcomp" / "measured"
+
+
+def device_name(device: torch.device) -> str:
+    """The kind of device, as its maker calls it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    with contextlib.suppress(OSError, StopIteration, IndexError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line for line in lines if line.startswith("model name")).split(":")[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def seconds_of(work: Callable[[], object], device: torch.device) -> float:
+    """The shortest of some runs of `work`, after one that warms up; a GPU's is waited for."""
+    best = float("inf")
+    for turn in range(REPEATS + 1):
+        _wait(device)
+        began = time.perf_counter()
+        work()
+        _wait(device)
+        if turn:
+            best = min(best, time.perf_counter() - began)
+    return best
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _read(path: Path, text: str) -> Seconds | None:
+    try:
+        content = json.loads(path.read_text())
+        found = {str(name): float(value) for name, value in content["seconds"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return found if content["question"] == text else None

@@ -1,0 +1,129 @@
+"""A chunk of clients with their data: what a method's local work is given.
+
+Shape legend: M clients of a chunk, A of them still at work, S steps, B batch, D parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcomp.client.contract import Batch, Batching
+from fedcomp.dataset.contract import Dataset
+from fedcomp.model.contract import Gradient, Learnt, Model
+from fedcomp.random.keys import Key
+from fedcomp.simulation.chunks.batch_schedule import Plan, in_order, num_steps, plan
+from fedcomp.simulation.chunks.gather import gather
+from fedcomp.simulation.graphs.graphed_loop import Recorder
+
+GATHER_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Who holds which training samples.
+
+    Attributes:
+        order: [n] int64 sample numbers, client after client.
+        start: [N] int64 where each client's own begin in `order`.
+        sizes: [N] samples of each client, known to the host.
+    """
+
+    order: Tensor
+    start: Tensor
+    sizes: np.ndarray
+
+    @classmethod
+    def of(cls, parts: list[Tensor], device: torch.device) -> Shards:
+        """From one tensor of sample numbers a client."""
+        sizes = np.array([len(part) for part in parts], dtype=np.int64)
+        start = torch.from_numpy(np.cumsum(sizes) - sizes)
+        return cls(torch.cat(parts).to(device), start.to(device), sizes)
+
+
+@dataclass(frozen=True)
+class ChunkData:
+    """Implements `LocalData` for the clients `ids`, sorted by falling number of samples.
+
+    Attributes:
+        ids: [M] int64 client numbers on the device. sizes: [M] their samples, known to the host.
+        key: names the draws of this round's batches.
+        recorder: repeats recorded loops; None: every loop runs step by step.
+        computed: samples of every gradient that was computed on this chunk.
+    """
+
+    ids: Tensor
+    sizes: np.ndarray
+    key: Key
+    dataset: Dataset
+    shards: Shards
+    model: Learnt
+    recorder: Recorder | None = None
+    computed: list[int | Tensor] = field(default_factory=list)
+
+    @property
+    def num_samples(self) -> Tensor:
+        """[M] int64 samples that each client holds."""
+        return torch.from_numpy(self.sizes).to(self.ids.device, non_blocking=True)
+
+    def num_steps(self, batching: Batching) -> Tensor:
+        """[M] int64 steps that each client makes."""
+        return torch.from_numpy(num_steps(self.sizes, batching)).to(self.ids.device, non_blocking=True)
+
+    def gradient(self, theta: Tensor, batch: Batch, step: int | Tensor) -> Gradient:
+        """The plain gradient of the batch loss."""
+        network = cast(Model, self.model)  # algorithms that take gradients are only run with networks
+        num = batch.y.shape[0] * batch.y.shape[1] if batch.weight is None else batch.weight.sum(dtype=torch.int64)
+        self.computed.append(num)
+        return network.gradient(theta, batch.stats, batch.x, batch.y, batch.weight)
+
+    def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Steps as (x [A, B, ...], y [A, B], weight [A, B] or None); clients that are done drop out at the end."""
+        return self._steps(self.plan(batching), self.dataset.augments)
+
+    def plan(self, batching: Batching) -> Plan:
+        """The steps that `batches` makes."""
+        return plan(self.ids, self.sizes, batching, self.key.fold("batch"))
+
+    def samples(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """All samples once, in order and as they are."""
+        return self._steps(in_order(self.ids, self.sizes, batch_size), augments=False)
+
+    def take(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """(x [M, B, ...], y [M, B]) at `places` [M, B] of each client's own list."""
+        return gather(self.dataset, self.numbers(places))
+
+    def augmentation(self, step: int) -> Key:
+        """Names the draws that change a step's samples at random."""
+        return self.key.fold("augment", step)
+
+    def numbers(self, places: Tensor) -> Tensor:
+        """Sample numbers of places [..., M, B] in the clients' own lists."""
+        return self.shards.order[places + self.shards.start.index_select(0, self.ids)[:, None]]
+
+    def _steps(self, steps: Plan, augments: bool) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        index = self.numbers(steps.position)  # [S, M, B]
+        num_steps, num_rows, batch = index.shape
+        sample_bytes = self.dataset.train.x[0].numel() * 4
+        window = max(1, GATHER_BYTES // (num_rows * batch * sample_bytes))
+        shapes = steps.shapes()
+        for first in range(0, num_steps, window):
+            chosen = index[first : first + window]
+            keys = [self.augmentation(first + offset) for offset in range(len(chosen))] if augments else []
+            xs, ys = gather(self.dataset, chosen, self.ids, keys)
+            for offset, (x, y) in enumerate(zip(xs.unbind(), ys.unbind(), strict=True)):
+                active, longest, ragged = shapes[first + offset]
+                if (active, longest) != (num_rows, batch):
+                    x, y = x[:active, :longest], y[:active, :longest]
+                yield x, y, _real(steps.counts[first + offset, :active], x) if ragged else None
+
+
+def _real(counts: np.ndarray, x: Tensor) -> Tensor:
+    """[A, B] of 0 and 1: the places of x that hold a sample, given how many each client takes."""
+    held = torch.from_numpy(counts).to(x.device, non_blocking=True)
+    return (torch.arange(x.shape[1], device=x.device) < held[:, None]).to(torch.float32)

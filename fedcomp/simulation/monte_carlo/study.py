@@ -1,0 +1,230 @@
+"""A Monte-Carlo study: R independent repetitions of one experiment in one run (`repeats=R`).
+
+Repetitions differ in nothing but their key: first weights, cohorts, batches, coins and, unless `partition.seed` fixes
+it, who holds which samples. Repetition 0 is the run without `repeats`. They go round by round, in one of two ways:
+
+    together            where the model is so small that clients of several repetitions fit into one chunk
+                        (`chunk_size`), and the method can be mapped over repetitions (`together.py`); whether it can is
+                        tried out on rounds of its own start, which must come out as one after another
+    one after another   everything else: convolutions on a CPU, messages as real bytes, bits that depend on data, draws
+                        from seeds that messages carry (FedScalar, Rand-k)
+
+Both give the same draws, bits and, up to rounding, numbers; which of them it is follows from the config, so that a
+resumed study ends bit for bit as an unbroken one. Its state is the method's with the repetitions as first axis.
+
+Shape legend: R repetitions, K models of each, D parameters, C running statistics.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Metrics, Models
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.pytree import flatten, map_tensors
+from fedcomp.model.contract import Learnt, RowModel
+from fedcomp.random.keys import Key
+from fedcomp.records.metrics_file import Line
+from fedcomp.simulation.evaluation import evaluate, evaluate_rows
+from fedcomp.simulation.monte_carlo.dispersion import models_line, spread_of, spread_of_models
+from fedcomp.simulation.monte_carlo.vmapped import Together
+from fedcomp.simulation.round_result import Outcome, Recorded
+from fedcomp.simulation.simulation import Simulation
+from fedcomp.wire import Ledger
+
+TRIED, LOOKED_AT = 2, 20
+"""Rounds with clients, and with cohorts of unequal size, that are run both ways to see whether repetitions can go
+together, of the first so many."""
+CLOSE = 1e-3
+"""Largest difference between the two ways that counts as rounding, relative to the largest entry."""
+
+
+def repetition_key(key: Key, number: int) -> Key:
+    """The key of repetition `number`: of the first one the run's own."""
+    return key.fold("repetition", number) if number else key
+
+
+@dataclass(frozen=True)
+class Study:
+    """Implements `Rounds` for repetitions of a simulation.
+
+    Attributes:
+        repetitions: they differ in `key`, and may in `shards` (and the optimum that follows from them).
+        joint: how they go together; None: one after another.
+    """
+
+    repetitions: tuple[Simulation, ...]
+    joint: Together | None = None
+
+    @classmethod
+    def of(cls, repetitions: tuple[Simulation, ...]) -> Study:
+        """A study of these repetitions, together if they can."""
+        first = repetitions[0]
+        expected = float(first.participation.inclusion(len(first.shards.sizes)).sum())
+        return cls(repetitions, _tried(repetitions) if first.chunk_size >= 2 * expected else None)
+
+    @property
+    def rounds(self) -> int:
+        """How many there are."""
+        return self.repetitions[0].rounds
+
+    @property
+    def model(self) -> Learnt:
+        """What each repetition learns."""
+        return self.repetitions[0].model
+
+    def init(self) -> Any:
+        """The first states."""
+        return _stacked([one.init() for one in self.repetitions])
+
+    def round(self, index: int, state: Any, ledger: Ledger, gives_up: bool = False) -> tuple[Any, Outcome]:
+        """Round `index` of every repetition. `gives_up`: nobody needs `state` any more, so it may be changed."""
+        if self.joint is not None:
+            try:
+                return self.joint.round(index, state, ledger)
+            except Exception:  # a round unlike those that were tried, such as a periodic synchronisation
+                pass  # what is wrong in itself is raised again below
+        states, cohorts, metrics = [], [], []
+        for number, one in enumerate(self.repetitions):
+            new, cohort, own = one.round(index, _taken(state, number), ledger, gives_up)
+            if gives_up:
+                _put(state, number, new)
+            else:
+                states.append(new)
+            if cohort.size:
+                cohorts.append(cohort)
+                metrics.append(own)
+        return state if gives_up else _stacked(states), _together(cohorts, metrics)
+
+    def record(self, index: int, state: Any, outcome: Outcome | None) -> Recorded:
+        """Means, variances and spread over repetitions; see `spread.py`."""
+        deployed = self._deployed(index, state)
+        each = self._test(deployed)
+        optimum = self.repetitions[0].optimum
+        line: Line = {}
+        for name, values in (each | (outcome.means() if outcome is not None else {})).items():
+            line |= spread_of(name, values)
+        curves = {name: values.tolist() for name, values in each.items()}
+        if "test" in deployed:
+            theta = deployed["test"].theta.mean(1)
+            line |= spread_of_models(theta, each)
+            curves |= models_line(theta, optimum)
+        if outcome is not None:
+            line |= self.repetitions[0].participation_metrics(index - 1)
+        return Recorded(line, curves)
+
+    def spent(self, ledger: Ledger) -> Line:
+        """The ledger's line; what is a sum over clients and rounds as a mean over repetitions."""
+        line, num = ledger.record(self.model.dim), len(self.repetitions)
+        return {name: value if "bpp/" in name else value / num for name, value in line.items()}
+
+    def _deployed(self, index: int, state: Any) -> dict[str, Models]:
+        """The models of each repetition by name, theta [R, K, D]."""
+        if self.joint is not None:
+            try:
+                return self.joint.deployed(index, state)
+            except Exception:
+                pass
+        every = [
+            one.algorithm.deployed(_taken(state, number), one.key.fold("deployed", index))
+            for number, one in enumerate(self.repetitions)
+        ]
+        return {name: _stacked([models[name] for models in every]) for name in every[0]}
+
+    def _test(self, deployed: dict[str, Models]) -> dict[str, Tensor]:
+        """Float64 [R] of every test metric."""
+        first = self.repetitions[0]
+        found: dict[str, Tensor] = {}
+        for name, models in deployed.items():
+            num_repetitions, num_models = models.theta.shape[:2]
+            if isinstance(first.model, RowModel) and models.stats.shape[2] == 0:
+                flat = Models(models.theta.flatten(0, 1), models.stats.flatten(0, 1))
+                rows = evaluate_rows(flat, first.model, first.dataset, first.dtype)
+                own = {key: value.view(num_repetitions, num_models).mean(1) for key, value in rows.items()}
+                found |= {f"{name}/{key}": value for key, value in own.items()}
+            else:
+                lines = [
+                    evaluate({name: _taken(models, number)}, one.model, one.dataset, one.workers, one.dtype)
+                    for number, one in enumerate(self.repetitions)
+                ]
+                found |= {key: torch.tensor([line[key] for line in lines], dtype=torch.float64) for key in lines[0]}
+            if (excess := self._excess(models.theta)) is not None:
+                found[f"{name}/excess"] = excess
+        return {name: value.cpu() for name, value in found.items()}
+
+    def _excess(self, theta: Tensor) -> Tensor | None:
+        """[R] float64 f - f*, means over the models theta [R, K, D] of a repetition; None where f* is unknown."""
+        optima = [one.optimum for one in self.repetitions]
+        if optima[0] is None:
+            return None
+        if all(one is optima[0] for one in optima):
+            return optima[0].excess(theta.flatten(0, 1)).unflatten(0, theta.shape[:2]).mean(1)
+        return torch.stack([one.excess(own).mean() for one, own in zip(optima, theta) if one is not None])
+
+
+def _tried(repetitions: tuple[Simulation, ...]) -> Together | None:
+    """How they go together, if the rounds that are tried come out as one after another."""
+    sizes = [[one.cohort(index).size for one in repetitions] for index in range(min(LOOKED_AT, repetitions[0].rounds))]
+    some = [index for index, own in enumerate(sizes) if any(own)]
+    uneven = [index for index in some if len({size for size in sizes[index] if size}) > 1]
+    try:
+        joint, apart = Together.of(repetitions, pads=bool(uneven)), Study(repetitions)
+        state = other = apart.init()
+        ledger, counted = Ledger(), Ledger()
+        for index in sorted({*some[:TRIED], *uneven[:TRIED]}):
+            state, _ = joint.round(index, state, ledger)
+            other, _ = apart.round(index, other, counted)
+    except Exception:  # whatever is wrong in itself is wrong one after another too
+        return None
+    same = ledger.counters() == counted.counters() and _close(state, other)
+    return joint if same and some else None
+
+
+def _close(one: Any, other: Any) -> bool:
+    left, right = flatten(one), flatten(other)
+    return all(_near(left[name].double(), value.double()) for name, value in right.items() if value.numel())
+
+
+def _near(one: Tensor, other: Tensor) -> bool:
+    scale = float(other.abs().max())
+    return math.isfinite(scale) and torch.allclose(one, other, rtol=0, atol=CLOSE * scale)
+
+
+def _stacked(trees: list[Any]) -> Any:
+    return map_tensors(lambda *tensors: torch.stack(tensors), *trees)
+
+
+def _taken(tree: Any, number: int) -> Any:
+    return map_tensors(lambda tensor: tensor[number], tree)
+
+
+def _put(tree: Any, number: int, own: Any) -> None:
+    """Write a repetition's own tensors over those in `tree`, which some of them may be, or be at another place."""
+    storages = {tensor.untyped_storage().data_ptr() for tensor in flatten(tree).values()}
+
+    def safe(whole: Tensor, new: Tensor) -> Tensor:
+        there = new.data_ptr() == whole[number].data_ptr()
+        return new if there or new.untyped_storage().data_ptr() not in storages else new.clone()
+
+    kept = map_tensors(safe, tree, own)
+    map_tensors(lambda whole, new: whole[number].copy_(new), tree, kept)
+
+
+def _together(cohorts: list[Cohort], metrics: list[Metrics]) -> Outcome:
+    """The outcome of all repetitions in which anybody took part."""
+    if not cohorts:
+        return Outcome(Cohort.of((), torch.zeros(0)), {})
+    whole = Cohort(
+        torch.cat([one.ids for one in cohorts]),
+        torch.cat([one.weight for one in cohorts]),
+        tuple(client for one in cohorts for client in one.clients),
+    )
+    names = metrics[0].keys()
+    each = {name: torch.cat([own[name] for own in metrics]) for name in names if metrics[0][name].dim()}
+    shared = {name: torch.stack([own[name] for own in metrics]) for name in names if not metrics[0][name].dim()}
+    return Outcome(whole, each, tuple(cohort.size for cohort in cohorts), shared)

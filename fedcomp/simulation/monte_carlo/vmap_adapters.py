@@ -1,0 +1,160 @@
+"""What a method sees of the world inside `torch.func.vmap` over repetitions: cohort, clients and link.
+
+Shape legend: R repetitions, M rows of each, n clients of all repetitions together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import ParameterTensor
+from fedcomp.core.pytree import flatten, map_tensors, unflatten
+from fedcomp.simulation.chunks.executor import Executor
+from fedcomp.simulation.monte_carlo.vmap_keys import Refused, over_repetitions
+from fedcomp.wire import Ledger, Link, Payload
+
+
+class Size(int):
+    """The number of rows of a padded cohort, which stands for another number of clients in each repetition."""
+
+
+class _Unknown(tuple[int, ...]):
+    """Client numbers that differ between repetitions, and so are no numbers on the host."""
+
+    def __iter__(self) -> Iterator[int]:
+        raise Refused("the clients' numbers on the host")
+
+    def __getitem__(self, place: Any) -> Any:
+        raise Refused("a client's number on the host")
+
+    def __contains__(self, client: object) -> bool:
+        raise Refused("the clients' numbers on the host")
+
+
+@dataclass(frozen=True)
+class PaddedCohort(Cohort):
+    """M rows, of which each repetition's first ones are its clients; the rest has weight 0.
+
+    Attributes:
+        even: whether all repetitions have M clients, so that no row is nobody's.
+    """
+
+    even: bool = True
+
+    @classmethod
+    def of(cls, ids: Tensor, weight: Tensor, even: bool) -> PaddedCohort:  # type: ignore[override]
+        """Inside vmap: ids [M], weight [M]."""
+        return cls(ids, weight, _Unknown(), even)
+
+    def is_all_of(self, num_clients: int) -> bool:
+        """Refused where some rows are nobody's: they would be taken for clients' own."""
+        if not self.even:
+            raise Refused("one row a client, for cohorts that differ in size")
+        return super().is_all_of(num_clients)
+
+    @property
+    def size(self) -> Size:
+        """M."""
+        return Size(self.ids.shape[0])
+
+
+@dataclass(frozen=True)
+class MappedClients:
+    """Implements `Clients` inside vmap: local work is done for all repetitions at once, by those who are there.
+
+    Attributes:
+        executor: of the joined federation. cohort: its clients of this round.
+        places: [n] where they stand in the R M rows. num_clients: of one repetition.
+    """
+
+    executor: Executor
+    cohort: Cohort
+    places: Tensor
+    num_clients: int
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Sizes of the parameter tensors."""
+        return self.executor.layers
+
+    @property
+    def tensors(self) -> tuple[ParameterTensor, ...]:
+        """What the parameter tensors are."""
+        return self.executor.tensors
+
+    def spread(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
+        """`map(function, pieces)`: vmap belongs to its own thread."""
+        return map(function, pieces)
+
+    def run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
+        """As `Clients.run`; rows of nobody come back as zeros."""
+        if not isinstance(cohort, PaddedCohort):
+            raise Refused("work for a part of the cohort")
+        built: list[Any] = []
+
+        def outside(_: Tensor, *rows_RM: Tensor) -> tuple[Tensor, ...]:
+            num_rows = rows_RM[0].shape[:2] if rows_RM else _.shape
+            result = self.executor.run(work, self.cohort, *[one.flatten(0, 1)[self.places] for one in rows_RM])
+            built.append(result)
+
+            def spread(part: Tensor) -> Tensor:
+                whole = part.new_zeros(num_rows.numel(), *part.shape[1:])
+                return whole.index_copy_(0, self.places, part).unflatten(0, num_rows)
+
+            return tuple(flatten(map_tensors(spread, result)).values())
+
+        outputs = over_repetitions(outside, cohort.ids, *rows)
+        return unflatten(built[0], outputs)
+
+
+class MappedLink(Link):
+    """Counts what R repetitions send while the method sends once.
+
+    Args:
+        ledger: of all. num_rows: M. num_clients: n, who are really there. num_repetitions: R.
+    """
+
+    def __init__(self, ledger: Ledger, num_rows: int, num_clients: int, num_repetitions: int) -> None:
+        super().__init__(ledger)
+        self._num_rows, self._num_clients, self._num_repetitions = num_rows, num_clients, num_repetitions
+
+    def up(self, payload: Payload) -> Payload:
+        self.ledger.add("uplink", *self._of_clients(payload))
+        return payload
+
+    def unicast(self, payload: Payload) -> Payload:
+        each = self._of_clients(payload)
+        self.ledger.add("downlink", *each)
+        self.ledger.add("broadcast", *each)
+        return payload
+
+    def broadcast(self, payload: Payload, num_receivers: int) -> Payload:
+        bits, paper = _fixed(payload)
+        receivers = self._num_clients if isinstance(num_receivers, Size) else num_receivers * self._num_repetitions
+        self.ledger.add_receivers(receivers)
+        self.ledger.add("downlink", bits * receivers, paper * receivers)
+        self.ledger.add("broadcast", bits * self._num_repetitions, paper * self._num_repetitions)
+        return payload
+
+    def relay(self, payload: Payload, coded: bool = False) -> Payload:
+        raise Refused("messages that go to all other clients")
+
+    def _of_clients(self, payload: Payload) -> tuple[int, int]:
+        """(bits, paper bits) of the messages of those who are there."""
+        if payload.num_rows != self._num_rows:
+            raise Refused("messages of a part of the cohort")
+        bits, paper = (amount // self._num_rows * self._num_clients for amount in _fixed(payload))
+        return bits, paper
+
+
+def _fixed(payload: Payload) -> tuple[int, int]:
+    """(bits, paper bits) of a payload; Refused where they depend on the data."""
+    bits, paper = payload.total_bits, payload.total_paper_bits
+    if isinstance(bits, Tensor) or isinstance(paper, Tensor):
+        raise Refused("bits that depend on data")
+    return bits, paper

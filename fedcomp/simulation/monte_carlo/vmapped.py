@@ -1,0 +1,138 @@
+"""Repetitions of a simulation in one pass: `torch.func.vmap` over the method's round.
+
+The method is run once, on tensors that stand for those of all R repetitions; it knows nothing of that. Three things
+need a hand:
+    cohorts differ in size, and so rows up to the largest one are filled up with clients of weight 0, whom nobody trains
+    and no bit is counted for;
+    local work leaves vmap: the rows of all repetitions are those of one federation of R N clients, as many of whom are
+    trained at once as `chunk_size` says;
+    draws are made from each repetition's own key.
+A method that needs more (a number read back, the clients' numbers on the host, bits that depend on data, draws from
+seeds that messages carry, messages as real bytes) raises inside vmap. One that takes rows for clients would be wrong
+instead. `study.py` finds both out before the first round.
+
+Shape legend: R repetitions in which anybody takes part, N clients of each, M rows of each, D parameters.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from fedcomp.algorithm.contract import Context, Models
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.pytree import flatten, map_tensors, unflatten
+from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.monte_carlo.vmap_adapters import MappedClients, MappedLink, PaddedCohort
+from fedcomp.simulation.monte_carlo.vmap_keys import ClientKey, MappedKey, Refused
+from fedcomp.simulation.round_result import Outcome
+from fedcomp.simulation.simulation import Simulation
+from fedcomp.wire import Ledger, Link
+
+# A codec's operation that vmap runs in a loop is slower and not wrong, and nothing for a user to read about.
+warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet implemented the batch")
+
+
+@dataclass(frozen=True)
+class Together:
+    """Repetitions side by side; state is the method's, with one more axis, the repetitions, in front of each tensor.
+
+    Attributes:
+        repetitions: simulations that differ in their keys, and may in who holds which samples.
+        whole: the first of them, with the clients of all.
+        pads: whether cohorts may differ in size; False until that has been seen to come out right.
+    """
+
+    repetitions: tuple[Simulation, ...]
+    whole: Simulation
+    pads: bool
+
+    @classmethod
+    def of(cls, repetitions: tuple[Simulation, ...], pads: bool) -> Together:
+        """Join the clients. Raises Refused: messages are to go through real bytes, which are one repetition's."""
+        if repetitions[0].link is not Link:
+            raise Refused("messages of several repetitions as bytes")
+        return cls(repetitions, replace(repetitions[0], shards=_joined([one.shards for one in repetitions])), pads)
+
+    def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, Outcome]:
+        """Round `index` of all. Raises Refused, or what vmap or the method does: it cannot be run like this."""
+        every = [one.cohort(index) for one in self.repetitions]
+        present = [number for number, cohort in enumerate(every) if cohort.size]
+        cohorts, sizes = [every[number] for number in present], [every[number].size for number in present]
+        if not present:
+            ledger.add_round(0)
+            return state, Outcome(every[0], {})
+        if len(set(sizes)) > 1 and not self.pads:
+            raise Refused("cohorts that differ in size, which was not tried")
+        spent, num_clients = Ledger(), len(self.repetitions[0].shards.sizes)
+        spent.add_round(sum(sizes))
+        rows = _Rows(present, cohorts, num_clients)
+        where = torch.tensor(present, device=rows.ids.device)
+        chosen = state if len(present) == len(every) else map_tensors(lambda tensor: tensor[where], state)
+        client_key = ClientKey(
+            (), tuple(one.key.fold("round", index, "client") for one in self.repetitions), num_clients
+        )
+        clients = MappedClients(self.whole.clients(client_key, spent), rows.cohort, rows.places, num_clients)
+        keys = tuple(self.repetitions[number].key.fold("round", index, "message") for number in present)
+
+        def one(tensors: dict[str, Tensor], ids: Tensor, weight: Tensor, number: Tensor) -> Any:
+            cohort = PaddedCohort.of(ids, weight, len(set(sizes)) == 1)
+            link, key = MappedLink(spent, cohort.size, sum(sizes), len(sizes)), MappedKey((), keys, number)
+            context = Context(index, self.whole.rounds, key, link, clients)
+            new, metrics = self.whole.algorithm.round(unflatten(state, tensors.values()), cohort, context)
+            return flatten(new), dict(metrics)
+
+        tensors, metrics = torch.func.vmap(one)(flatten(chosen), rows.ids, rows.weight, where)
+        new = unflatten(state, tensors.values())
+        if len(present) < len(every):
+            new = map_tensors(lambda old, part: old.index_copy(0, where, part), state, new)
+        ledger.merge(spent)
+        each = {name: value.flatten(0, 1)[rows.places] for name, value in metrics.items() if value.dim() > 1}
+        shared = {name: value for name, value in metrics.items() if value.dim() == 1}
+        return new, Outcome(rows.everybody, each, tuple(sizes), shared)
+
+    def deployed(self, index: int, state: Any) -> dict[str, Models]:
+        """The models of all repetitions, theta [R, K, D]; raises as `round` does."""
+        keys = tuple(one.key.fold("deployed", index) for one in self.repetitions)
+
+        def one(tensors: dict[str, Tensor], number: Tensor) -> Any:
+            models = self.whole.algorithm.deployed(unflatten(state, tensors.values()), MappedKey((), keys, number))
+            return {name: (model.theta, model.stats) for name, model in models.items()}
+
+        numbers = torch.arange(len(keys), device=self.whole.device)
+        return {name: Models(*pair) for name, pair in torch.func.vmap(one)(flatten(state), numbers).items()}
+
+
+class _Rows:
+    """The cohorts side by side.
+
+    Attributes:
+        ids: [R, M] client numbers, 0 where there is none. weight: [R, M], 0 there.
+        places: [n] where the n clients stand in the R M rows.
+        cohort: they, as clients of the joined federation. everybody: they, under their numbers at home on the host.
+    """
+
+    def __init__(self, present: list[int], cohorts: list[Cohort], num_clients: int) -> None:
+        self.ids = pad_sequence([cohort.ids for cohort in cohorts], batch_first=True)
+        self.weight = pad_sequence([cohort.weight for cohort in cohorts], batch_first=True)
+        sizes = np.array([cohort.size for cohort in cohorts])
+        taken = np.arange(self.ids.shape[1]) < sizes[:, None]
+        self.places = torch.from_numpy(np.flatnonzero(taken)).to(self.ids.device)
+        before = torch.tensor(present, device=self.ids.device)[:, None] * num_clients
+        ids, weight = (self.ids + before).flatten()[self.places], self.weight.flatten()[self.places]
+        numbers = [at * num_clients + client for at, one in zip(present, cohorts) for client in one.clients]
+        self.cohort = Cohort(ids, weight, tuple(numbers))
+        self.everybody = replace(self.cohort, clients=tuple(client for one in cohorts for client in one.clients))
+
+
+def _joined(shards: list[Shards]) -> Shards:
+    """The shards of R N clients."""
+    held = np.cumsum([0, *[len(one.order) for one in shards]])
+    start = torch.cat([one.start + int(before) for one, before in zip(shards, held)])
+    return Shards(torch.cat([one.order for one in shards]), start, np.concatenate([one.sizes for one in shards]))

@@ -1,0 +1,81 @@
+"""What a round leaves beside the state, of one simulation or of several repetitions side by side.
+
+Shape legend: R repetitions, M clients that took part in a repetition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Metrics
+from fedcomp.core.cohort import Cohort
+from fedcomp.model.contract import Learnt
+from fedcomp.records.metrics_file import Line
+from fedcomp.simulation.async_metrics import Values
+from fedcomp.wire import Ledger
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Who took part in a round, and its own metrics.
+
+    Attributes:
+        cohort: the clients, of all repetitions one after another.
+        metrics: as `Algorithm.round` gives them; of repetitions, those with one value a client.
+        sizes: M of each repetition in which anybody took part.
+        shared: (repetitions alone) metrics with one value a round, [R] each.
+    """
+
+    cohort: Cohort
+    metrics: Metrics
+    sizes: tuple[int, ...] = ()
+    shared: Metrics = field(default_factory=dict)
+
+    def means(self) -> dict[str, Tensor]:
+        """Float64 [R] of each metric: its mean over the clients of each repetition in which anybody took part."""
+        sizes = torch.tensor(self.sizes, dtype=torch.int64, device=self.cohort.ids.device)
+        repetition = torch.arange(len(self.sizes), device=sizes.device).repeat_interleave(sizes)
+        each = {
+            name: sizes.new_zeros(len(self.sizes), dtype=torch.float64).index_add_(0, repetition, value.double())
+            / sizes
+            for name, value in self.metrics.items()
+        }
+        return each | {name: value.to(torch.float64) for name, value in self.shared.items()}
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One evaluation.
+
+    Attributes:
+        line: of `metrics.jsonl`, without round, bits and seconds; tensors among its values are still to be read.
+        each: of `repetitions.jsonl`, one list with a value a repetition for each metric; {} of a single run.
+    """
+
+    line: Values
+    each: dict[str, list[float]] = field(default_factory=dict)
+
+
+class Rounds(Protocol):
+    """What a session runs: one simulation, or repetitions of it."""
+
+    @property
+    def rounds(self) -> int: ...
+    @property
+    def model(self) -> Learnt: ...
+
+    def init(self) -> object:
+        """The first state."""
+
+    def round(self, index: int, state: object, ledger: Ledger, gives_up: bool = False) -> tuple[object, Outcome]:
+        """Round `index` (0 is the first). `gives_up`: nobody needs `state` any more, so it may be changed in place."""
+
+    def record(self, index: int, state: object, outcome: Outcome | None) -> Recorded:
+        """What is to be said after `index` rounds; `outcome` of the last one, None before the first."""
+
+    def spent(self, ledger: Ledger) -> Line:
+        """The ledger's part of a line."""

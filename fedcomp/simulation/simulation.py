@@ -1,0 +1,139 @@
+"""Federated rounds: who takes part, the algorithm's round, the ledger. Shape legend: D parameters, C statistics."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.pytree import flatten, unflatten
+from fedcomp.core.row_update import written
+from fedcomp.dataset.contract import Dataset
+from fedcomp.model.contract import Learnt, tensors_of
+from fedcomp.participation.contract import Participation
+from fedcomp.random.keys import Key
+from fedcomp.runtime.workers import Workers
+from fedcomp.simulation.async_metrics import numbers
+from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.executor import Executor
+from fedcomp.simulation.divergence import Diverged, Trained
+from fedcomp.simulation.evaluation import metrics_of
+from fedcomp.simulation.graphs.graphed_loop import Recorder
+from fedcomp.simulation.optimum import LeastSquares
+from fedcomp.wire import Ledger, Link
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """Everything a federated run is made of; knows no method by name.
+
+    Attributes:
+        algorithm, dataset, shards, model, participation: the parts. Dataset and shards lie on the run's device.
+        key: names every draw of the run.
+        rounds: how many there are.
+        chunk_size: clients trained at once.
+        link: `Link` or its honest twin `WireLink`.
+        dtype: what clients compute and models are tested in; messages and state are float32 all the same.
+        optimum: of the training objective, where it is known; None: it is not.
+        device: where everything happens. workers: threads that share chunks.
+        testers: who shares the test batches; None: the workers. executor: makes the clients of a round.
+        recorder: repeats recorded local loops on a GPU; None: they run step by step.
+    """
+
+    algorithm: Algorithm
+    dataset: Dataset
+    shards: Shards
+    model: Learnt
+    participation: Participation
+    key: Key
+    rounds: int
+    chunk_size: int
+    link: type[Link] = Link
+    device: torch.device = CPU
+    workers: Workers = field(default_factory=Workers)
+    dtype: torch.dtype = torch.float32
+    optimum: LeastSquares | None = None
+    testers: Workers | None = None
+    executor: Callable[..., Executor] = Executor
+    recorder: Recorder | None = None
+
+    def init(self) -> Any:
+        """The algorithm's first state, from the model's first parameters."""
+        theta, stats = self.model.init(self.key.fold("model"))
+        setup = Setup(len(self.shards.sizes), tensors_of(self.model), self.key.fold("init"))
+        return self.algorithm.init(theta.to(self.device), stats.to(self.device), setup)
+
+    def round(self, index: int, state: Any, ledger: Ledger, gives_up: bool = False) -> tuple[Any, Cohort, Metrics]:
+        """Round `index` (0 is the first). One in which nobody takes part is counted, costs nothing, changes nothing.
+
+        Args:
+            gives_up: nobody needs `state` any more, so its rows may be changed in place.
+
+        Raises Diverged: it failed, and what a client trained is not finite.
+        """
+        key, cohort = self.round_key(index), self.cohort(index)
+        ledger.add_round(cohort.size)
+        if not cohort.size:
+            return state, cohort, {}
+        clients = Trained(self.clients(key.fold("client"), ledger))
+        context = Context(index, self.rounds, key.fold("message"), self.link(ledger), clients)
+        try:
+            new, metrics = self.algorithm.round(state, replace(cohort, gives_up_state=gives_up), context)
+        except Exception as error:  # a codec that is given no numbers fails before anybody looks at the losses
+            try:
+                clients.check(index + 1)
+            except Diverged as cause:
+                raise cause from error
+            raise
+        if gives_up:
+            new = unflatten(new, written(flatten(state), flatten(new), metrics.values()).values())
+        return new, cohort, metrics
+
+    def round_key(self, index: int) -> Key:
+        """Names the draws of round `index`."""
+        return self.key.fold("round", index)
+
+    def cohort(self, index: int) -> Cohort:
+        """Who takes part in round `index`."""
+        drawn = self.participation.sample(self.round_key(index).fold("participation"), self.importance, index)
+        return drawn.to(self.device)
+
+    def participation_metrics(self, index: int) -> dict[str, float]:
+        """What the participation has to say about round `index`."""
+        return self.participation.metrics(len(self.shards.sizes), index)
+
+    def clients(self, key: Key, ledger: Ledger) -> Executor:
+        """The clients in a round whose draws `key` names; `ledger` counts their gradients."""
+        parts = self.dataset, self.shards, self.model, key, self.chunk_size, self.workers, self.dtype
+        return self.executor(*parts, ledger.add_gradients, self.recorder)
+
+    def evaluate(self, index: int, state: Any) -> dict[str, float]:
+        """Test metrics of the deployed models after `index` rounds."""
+        (found,) = numbers(self.metrics(index, state))
+        return found
+
+    def metrics(self, index: int, state: Any) -> dict[str, Tensor]:
+        """The same as scalars that nobody has waited for."""
+        deployed = self.algorithm.deployed(state, self.key.fold("deployed", index))
+        found = metrics_of(deployed, self.model, self.dataset, self.testers or self.workers, self.dtype)
+        return found | self._excess(deployed)
+
+    def _excess(self, deployed: Mapping[str, Models]) -> dict[str, Tensor]:
+        """`<name>/excess`: f - f* of the clients' objective f on their training data, where f* is known."""
+        if self.optimum is None:
+            return {}
+        return {f"{name}/excess": self.optimum.excess(one.theta).mean() for name, one in deployed.items()}
+
+    @functools.cached_property
+    def importance(self) -> Tensor:
+        """[N] float64 how much each client counts, on the CPU: its samples, or 1."""
+        sizes = torch.from_numpy(self.shards.sizes).to(torch.float64)
+        return sizes if self.algorithm.weights == "samples" else torch.ones_like(sizes)

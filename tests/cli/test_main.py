@@ -1,0 +1,236 @@
+"""What a user meets: a run and its files, one clear line for wrong input, the record kept when a run fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedcomp.records.metrics_file import read_lines
+from fedcomp.records.status import read_status
+
+QUICK = ("rounds=4", "num_clients=5", "client.batch_size=40")
+
+
+def _only_run(root: Path) -> Path:
+    (folder,) = (path.parent for path in root.rglob("config.yaml"))
+    return folder
+
+
+def test_a_run_leaves_its_record(fedcomp, tmp_path: Path, capsys) -> None:
+    assert fedcomp(*QUICK, "eval_every=3", "compressor=topk") == 0
+    folder = _only_run(tmp_path)
+    assert folder.name == "seed=0"
+    assert folder.parent.parent == tmp_path / "fedcomp"
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {"config.yaml", "metrics.jsonl", "status.json", "run.log", "checkpoint.pt"}
+    assert names >= {"curve.png", "partition.png"}
+    assert "mean label entropy of a client 2.2" in (folder / "run.log").read_text()  # of ln 10 = 2.303 at most
+    assert json.loads((folder / "status.json").read_text()) == {"state": "finished", "round": 4, "error": None}
+    lines = read_lines(folder / "metrics.jsonl")
+    assert [line["round"] for line in lines] == [0, 3, 4]
+    assert lines[0]["bits/total"] == 0
+    wanted = {"test/accuracy", "test/loss", "train/loss", "seconds"}
+    wanted |= {f"{kind}/{link}" for kind in ("bits", "bpp") for link in ("uplink", "downlink", "broadcast", "total")}
+    assert wanted | {f"paper/{name}" for name in wanted if name[:3] in ("bit", "bpp")} <= lines[-1].keys()
+    dim, kept = 2410, round(0.03 * 2410)
+    assert lines[-1]["paper/bits/uplink"] == 4 * 5 * 32 * kept
+    assert lines[-1]["bits/downlink"] == 4 * 5 * 32 * dim
+    assert lines[-1]["bpp/broadcast"] == 32 / 5
+    assert "record and pictures in" in capsys.readouterr().err
+
+
+def test_a_finished_run_returns_at_once_and_overwrite_redoes_it(fedcomp, tmp_path: Path, capsys) -> None:
+    assert fedcomp(*QUICK) == 0
+    record = _only_run(tmp_path) / "metrics.jsonl"
+    before = record.stat().st_mtime_ns
+    assert fedcomp(*QUICK) == 0
+    assert "already finished: accuracy" in capsys.readouterr().err
+    assert record.stat().st_mtime_ns == before
+    assert fedcomp(*QUICK, "overwrite=true") == 0
+    assert record.stat().st_mtime_ns > before
+
+
+def test_packed_wire_gives_the_same_record(fedcomp, tmp_path: Path) -> None:
+    for wire in ("counted", "packed"):
+        options = ("compressor=sign", "compressor@downlink=topk", "compressor.feedback=error", f"name={wire}")
+        assert fedcomp(*QUICK, *options, f"wire={wire}") == 0
+    counted, packed = (read_lines(_only_run(tmp_path / name) / "metrics.jsonl") for name in ("counted", "packed"))
+    for line, other in zip(counted, packed, strict=True):
+        assert {**line, "seconds": 0} == {**other, "seconds": 0}
+
+
+def test_a_grid_goes_on_after_a_bad_run(fedcomp, tmp_path: Path, capsys) -> None:
+    assert fedcomp("-m", *QUICK, "compressor.precision=float32,int8,float16") == 1
+    states = [read_status(path.parent) for path in tmp_path.rglob("status.json")]
+    assert sorted(status.state for status in states if status) == ["failed", "finished", "finished"]
+    assert "compressor.precision=int8 must be one of" in capsys.readouterr().err
+
+
+def test_empty_rounds_are_counted_and_cost_nothing(fedcomp, tmp_path: Path) -> None:
+    assert fedcomp(*QUICK, "participation=bernoulli", "participation.probability=1e-9") == 0
+    lines = read_lines(_only_run(tmp_path) / "metrics.jsonl")
+    assert lines[-1]["round"] == 4
+    assert lines[-1]["bits/total"] == 0
+    assert lines[-1]["test/loss"] == lines[0]["test/loss"]
+    assert not any("train/loss" in line for line in lines)
+
+
+WRONG = [
+    (["rouds=3"], "there is no option 'rouds'; did you mean 'rounds'?"),
+    (["compressor=topk", "compressor.fractoin=0.1"], "no option 'compressor.fractoin'"),
+    (
+        ["compressor=topkk"],
+        "compressor=topkk is unknown; did you mean 'topk'? (there are: dense, drive, eden, induced, masked_noise",
+    ),
+    (["experiment=quickstat"], "experiment=quickstat is unknown; did you mean 'quickstart'?"),
+    (["compresor=topk"], "there is no option 'compresor'; did you mean 'compressor'?"),
+    (["rounds=many"], "Value 'many' of type 'str' could not be converted to Integer"),
+    (["wire=pigeon"], "pigeon"),
+    (["rounds=0"], "rounds=0 must be 1 or more"),
+    (["seed=-1"], "seed=-1 must be 0 or more"),
+    (["quiet=true", "verbose=true"], "exclude each other"),
+    (["name=a/b"], "name='a/b' must be a folder's name"),
+    (["compressor=topk", "compressor.fraction=2"], "compressor.fraction=2 must be a number in (0, 1]"),
+    (["compressor@downlink=topk", "downlink.fraction=2"], "downlink.fraction=2 must be a number in (0, 1]"),
+    (["+model.depth=3"], "there is no option 'model.depth' (there are: bias, hidden, relu_on_logits)"),
+    (["client.lr=fast"], "client.lr=fast must be a positive number"),
+    (["+client.speed=3"], "there is no option 'client.speed'"),
+    (["participation=uniform", "participation.num_participants=21"], "participation.num_participants"),
+    (["participation=bernoulli", "participation.probability=0"], "participation.probability"),
+    (["partition=shards", "partition.shards_per_client=1000"], "partition.shards_per_client"),
+    (["num_clients=2000"], "client 1600 would hold no data"),
+    (["partition=dirichlet", "dataset=diabetes"], "take partition=iid"),
+    (["dataset=mnist", "dataset.root=/nowhere", "dataset.download=false"], "/nowhere"),
+    (["model=lenet5"], "lenet5"),
+    (["device=cuda:7"], "GPUs are visible here; use device=cpu or auto"),
+    (["device=cpu", "precision=tf32"], "precision=tf32 needs an NVIDIA GPU"),
+    (["precision=half"], "Invalid value 'half', expected one of [fp32, tf32, bf16]"),
+    (["algorithm=power_iteration", "model=principal_direction", "precision=bf16"], "precision=bf16 is for networks"),
+    (["device=abacus"], "device=abacus must be auto, cpu, cuda or cuda:<number>"),
+    (["output_root=/dev/null/runs"], "cannot write /dev/null/runs"),
+    (["algorithm.sends=model", "compressor@downlink=sign"], "algorithm.sends=model needs a dense downlink, not Sign"),
+    (["compressor=topk", "compressor.foo=1"], "(there are: estimator, feedback, fraction, k, match_bits, positions)"),
+    (["model=centres"], "algorithm=fedavg needs a model of kind network, but model=centres is of kind centres"),
+    (["algorithm=mean_estimation", "dataset=digits"], "set num_clients=1600, or take partition=iid"),
+    (["downlink=sign"], "downlink=sign is no part of a run: a part is chosen with compressor@downlink=sign"),
+    (["downlink=null"], "downlink=None is no part of a run: a part is chosen with compressor@downlink=<name>"),
+    (["algorithm.weights=luck"], "algorithm.weights=luck must be samples or uniform"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[" ".join(given) for given, _ in WRONG])
+def test_wrong_input_is_one_clear_line(fedcomp, capsys, arguments, message) -> None:
+    assert fedcomp(*QUICK[1:], *arguments) != 0
+    shown = capsys.readouterr().err.strip()
+    assert message in shown
+    assert shown.startswith("fedcomp: error: ")
+    assert "\n" not in shown
+
+
+def test_an_algorithm_refuses_a_model_of_another_kind(fedcomp, capsys) -> None:
+    assert fedcomp("algorithm=power_iteration", "model=mlp") == 1
+    shown = capsys.readouterr().err.strip()
+    wanted = "algorithm=power_iteration needs a model of kind principal_direction, but model=mlp is of kind network"
+    assert shown == f"fedcomp: error: {wanted}: take model=principal_direction"
+
+
+def test_memory_that_does_not_fit(fedcomp, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("fedcomp.simulation.memory.check.free_bytes", lambda device: 100_000)
+    assert fedcomp(*QUICK, "compressor=topk", "compressor.feedback=error") == 1
+    shown = capsys.readouterr().err.strip()
+    assert "the run needs more than" in shown
+    assert "most of it uplink.sender" in shown
+    assert "\n" not in shown
+
+
+def test_a_diverging_run_stops_with_round_client_and_remedy(fedcomp, tmp_path: Path, capsys) -> None:
+    assert fedcomp(*QUICK, "client.lr=1e30") == 1
+    shown = capsys.readouterr().err
+    assert "round 1: the loss of client" in shown
+    assert "lower client.lr or server.lr, or set client.clip_norm" in shown
+    status = read_status(_only_run(tmp_path))
+    assert status is not None
+    assert status.state == "failed"
+    assert "round 1" in str(status.error)
+    assert [line["round"] for line in read_lines(_only_run(tmp_path) / "metrics.jsonl")] == [0]
+
+
+def test_a_half_written_checkpoint_is_refused_with_the_remedy(fedcomp, tmp_path: Path, capsys) -> None:
+    assert fedcomp(*QUICK, "client.lr=1e30") == 1
+    (_only_run(tmp_path) / "checkpoint.pt").write_bytes(b"half")
+    capsys.readouterr()
+    assert fedcomp(*QUICK, "client.lr=1e30") == 1
+    assert "checkpoint.pt is damaged (it is cut short or overwritten); overwrite=true" in capsys.readouterr().err
+
+
+def test_own_codec_through_config_dir(fedcomp, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    (mine / "compressor").mkdir(parents=True)
+    (mine / "compressor" / "halves.yaml").write_text("_target_: halves.Halves\nshare: 0.5\nfeedback: none\n")
+    (mine / "halves.py").write_text(
+        "from dataclasses import dataclass\n"
+        "import torch\n"
+        "from fedcomp.wire import Field, Payload\n"
+        "from fedcomp.wire.coding import Float\n"
+        "@dataclass(frozen=True)\n"
+        "class Halves:\n"
+        "    share: float\n"
+        "    unbiased, contractive, faithful = False, True, False\n"
+        "    def encode(self, x, common, coin):\n"
+        "        return Payload({'first': Field(x[:, : int(self.share * common.dim)].contiguous(), Float())})\n"
+        "    def decode(self, payload, common):\n"
+        "        first = payload.fields['first'].data\n"
+        "        return torch.nn.functional.pad(first, (0, common.dim - first.shape[1]))\n"
+    )
+    outputs = f"output_root={tmp_path / 'outputs'}"
+    assert fedcomp("--config-dir", str(mine), *QUICK, "compressor=halves", "wire=packed", outputs) == 0
+    line = read_lines(_only_run(tmp_path / "outputs") / "metrics.jsonl")[-1]
+    assert line["bpp/uplink"] == 16.0
+
+
+def test_flags_and_overrides_in_any_order(fedcomp, tmp_path: Path, capsys) -> None:
+    mine = tmp_path / "mine"
+    (mine / "compressor").mkdir(parents=True)
+    (mine / "compressor" / "quarter.yaml").write_text("defaults: [topk, _self_]\nfraction: 0.25\n")
+    given = ("eval_every=2", "--config-dir", str(mine), "compressor=quarter")
+    assert fedcomp(*given, "--cfg", "job", "name=cfg") == 0
+    assert "fraction: 0.25" in capsys.readouterr().out
+    out = f"output_root={tmp_path / 'outputs'}"
+    assert fedcomp(*QUICK[1:], *given, "quiet=true", "-m", "rounds=2,3", out) == 0
+    assert len(list((tmp_path / "outputs").rglob("metrics.jsonl"))) == 2
+
+
+def test_a_wrong_flag_is_one_line(fedcomp, capsys) -> None:
+    assert fedcomp("rounds=5", "--multirn") == 2
+    shown = "fedcomp: error: there is no flag --multirn; did you mean --multirun? (an option is given as key=value)\n"
+    assert capsys.readouterr().err == shown
+
+
+def test_errors_know_the_parts_of_config_dir(fedcomp, tmp_path: Path, capsys) -> None:
+    mine = tmp_path / "it's, mine = ü"
+    (mine / "compressor").mkdir(parents=True)
+    (mine / "compressor" / "halves.yaml").write_text("_target_: halves.Halves\nshare: 0.5\nfeedback: none\n")
+    flag = ("--config-dir", str(mine))
+    for word, message in (
+        ("compressor.shar=0.1", "no option 'compressor.shar'; did you mean 'share'? (there are: feedback, share)"),
+        ("participation.num=3", "no option 'participation.num' (there are: num_participants)"),
+    ):
+        assert fedcomp(*flag, "compressor=halves", "participation=uniform", word) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_missing_config_dir_is_said(fedcomp, tmp_path: Path, capsys) -> None:
+    missing = tmp_path / "no"
+    assert fedcomp("--config-dir", str(missing), "rounds=1") == 2
+    assert capsys.readouterr().err == f"fedcomp: error: there is no folder {missing}, which --config-dir names\n"
+
+
+def test_a_folder_in_use_is_refused(fedcomp, tmp_path: Path, capsys) -> None:
+    from fedcomp.records.run_folder import owned
+
+    assert fedcomp(*QUICK) == 0
+    with owned(_only_run(tmp_path)):
+        assert fedcomp(*QUICK, "overwrite=true") == 1
+    assert "is being written by another process" in capsys.readouterr().err

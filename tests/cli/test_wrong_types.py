@@ -1,0 +1,64 @@
+"""Options of a wrong type are refused in one line that names them."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedcomp.algorithm.masks.frozen_weights import first_probabilities
+from fedcomp.client.adam import Adam
+from fedcomp.client.sgd import Sgd
+from fedcomp.launcher.joblib import Joblib
+from fedcomp.random.keys import Key
+from fedcomp.server.adam import Adam as ServerAdam
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.status.runs import find
+
+PARTS = [
+    *((Adam(lr=0.1), "client", name) for name in ("beta1", "beta2", "eps", "weight_decay", "lr_final")),
+    *((Sgd(lr=0.1), "client", name) for name in ("momentum", "weight_decay", "lr_final")),
+    *((ServerAdam(), "server", name) for name in ("lr", "beta1", "beta2", "eps")),
+    *((ServerSgd(), "server", name) for name in ("lr", "momentum")),
+    *((Joblib(), "launcher", name) for name in ("n_jobs", "runs_per_gpu")),
+]
+
+
+@pytest.mark.parametrize(("part", "group", "name"), PARTS)
+@pytest.mark.parametrize("value", ["abc", None, -2.5])
+def test_an_option_that_is_no_number_is_named(part, group, name, value):
+    with pytest.raises(ValueError, match=f"^{group}.{name}={value} must be"):
+        replace(part, **{name: value})
+
+
+def test_adams_eps_is_above_0_and_true_is_no_number():
+    with pytest.raises(ValueError, match="client.eps=0"):
+        Adam(lr=0.1, eps=0)
+    with pytest.raises(ValueError, match="client.weight_decay=True"):
+        Sgd(lr=0.1, weight_decay=True)
+
+
+def test_first_probabilities_that_are_none():
+    with pytest.raises(ValueError, match="algorithm.theta0=None must be"):
+        first_probabilities(None, torch.zeros(3), Key(("test",)))  # type: ignore[arg-type]
+
+
+def test_the_status_of_a_folder_with_broken_files(tmp_path):
+    for name in ("one", "two"):
+        folder = tmp_path / name / "seed=0"
+        folder.mkdir(parents=True)
+        (folder / "status.json").write_text('{"state": "finished", "round": 1}')
+    (tmp_path / "one" / "seed=0" / "config.yaml").write_text("- a\n")
+    (tmp_path / "two" / "seed=0" / "metrics.jsonl").mkdir()
+    errors = [run.error for run in find(tmp_path)]
+    assert "must be a mapping" in errors[0]
+    assert "cannot read" in errors[1]
+
+
+def test_a_config_of_the_users_own_that_is_no_yaml(fedcomp, tmp_path, capsys):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "bad.yaml").write_text("a: [1\n")
+    assert fedcomp("--config-dir", str(tmp_path), "experiment=bad") == 2
+    shown = capsys.readouterr().err.strip()
+    assert shown.startswith("fedcomp: error: a config is no YAML: ")
+    assert "bad.yaml" in shown
+    assert "\n" not in shown

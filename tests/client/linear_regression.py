@@ -1,0 +1,86 @@
+"""Agents with linear least squares of their own, small enough to know everything about them.
+
+Shape legend: N agents, L_n rows of agent n, D features, S steps, M agents of a chunk, B batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from fedcomp.client import Batch, Batching
+from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.model.build import build
+from fedcomp.model.contract import Gradient
+from fedcomp.model.networks.linear import linear
+from fedcomp.random.keys import Key
+from fedcomp.simulation.chunks.client_data import ChunkData, Shards
+
+SIZES = (9, 7, 4, 1)
+D = 3
+KEY = Key(("regression",))
+
+
+def dataset(num: int = sum(SIZES), noise: float = 0.3) -> Dataset:
+    """Features in [-1, 1], a linear target with noise."""
+    generator = torch.Generator().manual_seed(5)
+    x = 2 * torch.rand(num, D, generator=generator) - 1
+    y = x @ torch.tensor([[0.5], [-1.0], [2.0]]) + noise * torch.randn(num, 1, generator=generator)
+    return Dataset("regression", Samples(x, y), Samples(x, y), "regression", 1)
+
+
+def agents(sizes: tuple[int, ...] = SIZES, key: Key = KEY, noise: float = 0.3) -> ChunkData:
+    """All agents as one chunk; agent n holds the next `sizes[n]` rows. Sizes must fall."""
+    data = dataset(sum(sizes), noise)
+    model = build(partial(linear, bias=False), KEY, (D,), 1, "regression")
+    shards = Shards.of(list(torch.arange(sum(sizes)).split(list(sizes))), torch.device("cpu"))
+    return ChunkData(torch.arange(len(sizes)), shards.sizes, key, data, shards, model)
+
+
+def rows(data: ChunkData, agent: int) -> tuple[Tensor, Tensor]:
+    """(x [L_n, D], y [L_n, 1]) of one agent, in float64."""
+    start, size = int(data.shards.start[agent]), int(data.shards.sizes[agent])
+    train = data.dataset.train
+    return train.x[start : start + size].double(), train.y[start : start + size].double()
+
+
+def gradient(x: Tensor, y: Tensor, theta: Tensor) -> Tensor:
+    """[D] of mean (x theta - y)^2, written out."""
+    return 2 * x.T @ (x @ theta - y[:, 0]) / len(x)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A chunk whose steps take the samples that a test says, `places` [S, M, B]."""
+
+    data: ChunkData
+    places: Tensor
+
+    @property
+    def ids(self) -> Tensor:
+        return self.data.ids
+
+    @property
+    def num_samples(self) -> Tensor:
+        return self.data.num_samples
+
+    def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        assert len(self.places) == batching.steps
+        for places in self.places:
+            yield *self.data.take(places), None
+
+    def samples(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        return self.data.samples(batch_size)
+
+    def take(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        return self.data.take(places)
+
+    def num_steps(self, batching: Batching) -> Tensor:
+        return self.data.num_steps(batching)
+
+    def gradient(self, theta: Tensor, batch: Batch, step: int) -> Gradient:
+        return self.data.gradient(theta, batch, step)

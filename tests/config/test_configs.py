@@ -1,0 +1,134 @@
+"""Every option of every group composes, and is what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from fedcomp.config import schema
+from fedcomp.config.factory import assemble, build, build_compressor, check_keys
+from fedcomp.config.identity import config_hash
+from fedcomp.config.placement import run_folder
+from fedcomp.display.main_metric import main_metric
+from fedcomp.run.train import plain_config
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+CHOICES = sorted(
+    (folder.name, file.stem)
+    for folder in CONF.iterdir()
+    if folder.is_dir() and folder.name not in ("experiment", "hydra")
+    for file in folder.glob("*.yaml")
+)
+EXPERIMENTS = sorted(
+    str(file.relative_to(CONF / "experiment").with_suffix("")) for file in (CONF / "experiment").rglob("*.yaml")
+)
+WITHOUT_ROUND = ("dataset", "model", "launcher", "sweeper", "objective")
+"""Groups that do not fit the default's other parts, or play no part in a round."""
+CPU = torch.device("cpu")
+NEEDS = {"csv": ["dataset.path=x.csv", "dataset.target=y"], "image_folder": ["dataset.folder=x"]} | {
+    "one_each": ["dataset=vectors"]
+}
+"""Options without which a choice means nothing."""
+
+
+def _compose(*overrides: str):
+    schema.register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("train", overrides=list(overrides))
+
+
+@pytest.mark.parametrize(("group", "choice"), CHOICES, ids=["=".join(pair) for pair in CHOICES])
+def test_every_choice_composes_and_builds(group: str, choice: str) -> None:
+    config = _compose(f"{group}={choice}", *NEEDS.get(choice, []))
+    OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    schema.check(config)
+    check_keys(config)
+    if group == "compressor":
+        build_compressor(config.compressor)
+        build_compressor(_compose(f"compressor@downlink={choice}").downlink, "downlink")
+    elif group == "dataset":
+        module, _, function = config.dataset._target_.rpartition(".")
+        assert callable(getattr(__import__(module, fromlist=[function]), function))
+    else:
+        build(config[group])
+
+
+def test_a_downlinks_estimator_is_refused_by_its_own_name() -> None:
+    config = _compose("compressor@downlink=randk_spatial", "downlink.scale=none", "downlink.feedback=error")
+    with pytest.raises(ValueError, match="^downlink.estimator.*: take downlink.scale=unbiased and downlink.feedback="):
+        build_compressor(config.downlink, "downlink")
+
+
+@pytest.mark.parametrize("choice", EXPERIMENTS)
+def test_every_experiment_composes(choice: str) -> None:
+    config = _compose(f"experiment={choice}")
+    OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    schema.check(config)
+    check_keys(config)
+    for name in ("client", "server", "participation", "partition"):
+        build(config[name])
+    for name in ("compressor", "downlink"):
+        build_compressor(config[name], name)
+
+
+@pytest.mark.parametrize(("group", "choice"), [pair for pair in CHOICES if pair[0] not in WITHOUT_ROUND])
+def test_every_choice_runs_a_round_of_the_default(group: str, choice: str) -> None:
+    from fedcomp.wire import Ledger
+
+    simulation, _ = assemble(_compose(f"{group}={choice}", *NEEDS.get(choice, [])), CPU)
+    state, _, _ = simulation.round(0, simulation.init(), Ledger())
+    metrics = simulation.evaluate(1, state)
+    assert metrics[main_metric([metrics])] > 0
+
+
+def test_svrg_refuses_samples_that_change(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for name in ("train/a", "train/b", "test/a", "test/b"):
+        (tmp_path / name).mkdir(parents=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / name / "0.png")
+    options = ("dataset=image_folder", f"dataset.folder={tmp_path}", "model=logistic", "num_clients=2")
+    augmented = (*options, "dataset.flip=true")
+    with pytest.raises(ValueError, match="client=svrg needs the same samples in every gradient, but dataset=image_fol"):
+        assemble(_compose(*augmented, "client=svrg"), CPU)
+    assemble(_compose(*augmented), CPU)
+    assemble(_compose(*options, "client=svrg"), CPU)
+
+
+def test_yaml_is_named_after_its_file() -> None:
+    for group, choice in CHOICES:
+        target = OmegaConf.load(CONF / group / f"{choice}.yaml").get("_target_", "")
+        assert target.startswith("fedcomp."), f"{group}/{choice}"
+        folder = "tracking" if group == "tracker" else group
+        assert target.split(".")[1] == folder, f"conf/{group}/{choice}.yaml builds {target}"
+
+
+def test_hash_ignores_what_changes_no_number() -> None:
+    plain = plain_config(_compose(), CPU)
+    same = plain_config(_compose("seed=3", "output_root=/x", "overwrite=true", "quiet=true", "label=a", "name=b"), CPU)
+    assert config_hash(plain) == config_hash(same)
+    for override in ("rounds=7", "client.lr=0.2", "compressor=sign", "wire=packed", "participation=bernoulli"):
+        assert config_hash(plain_config(_compose(override), CPU)) != config_hash(plain)
+    assert str(run_folder(same)).endswith(f"/x/b/{config_hash(plain)}/seed=3")
+
+
+def test_dataset_root_is_no_setting() -> None:
+    one, two = (plain_config(_compose("dataset=mnist", f"dataset.root={root}"), CPU) for root in ("/a", "/b"))
+    assert config_hash(one) == config_hash(two)
+    one, two = (plain_config(_compose("dataset=csv", f"dataset.path={root}/t.csv"), CPU) for root in ("/a", "/b"))
+    assert config_hash(one) != config_hash(two)
+    for own in ("csv", "vectors", "image_folder"):
+        assert "root" not in plain_config(_compose(f"dataset={own}"), CPU)["dataset"]  # it would be where, and what
+
+
+def test_short_names_and_nodes_of_wrapped_parts() -> None:
+    compressor = build_compressor(_compose("compressor=topk", "compressor.feedback=error").compressor)
+    assert type(compressor.feedback).__name__ == "ErrorFeedback"
+    node = "compressor.feedback={_target_:fedcomp.compressor.feedback.ErrorFeedback,decay:0.5}"
+    assert build_compressor(_compose("compressor=topk", node).compressor).feedback.decay == 0.5  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="downlink.feedback=all must be one of none, error, or a node"):
+        build_compressor(_compose("downlink.feedback=all").downlink, "downlink")

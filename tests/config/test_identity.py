@@ -1,0 +1,188 @@
+"""A run's hash follows from what its user chose: moved classes and added options leave finished runs where they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from fedcomp.config import identity as module
+from fedcomp.config import schema
+from fedcomp.config.defaults import CONF
+from fedcomp.config.identity import config_hash, identity
+from fedcomp.config.schema import PARTS, plain_config
+from fedcomp.records.run_folder import VERSION
+
+RECORDED = Path(__file__).parent / "recorded_defaults.json"
+GROUPS = sorted({"compressor" if part == "downlink" else part for part in PARTS})
+
+
+def _plain(*overrides: str) -> dict:
+    schema.register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return plain_config(compose("train", list(overrides)), torch.device("cpu"))
+
+
+@pytest.fixture
+def own_conf(tmp_path, monkeypatch):
+    """A copy of conf/ that a test may change."""
+    import shutil
+
+    copy = tmp_path / "conf"
+    shutil.copytree(CONF, copy)
+    monkeypatch.setattr(module, "CONF", copy)
+    caches = (module._files, module._defaults_of_run, module._default_choices, module._defaults_within)
+    for cache in caches:
+        cache.cache_clear()
+    yield copy
+    for cache in caches:
+        cache.cache_clear()
+
+
+def _edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    for cache in (module._files, module._defaults_of_run, module._default_choices, module._defaults_within):
+        cache.cache_clear()
+
+
+def test_holds_what_was_chosen_and_nothing_else() -> None:
+    assert identity(_plain()) == {"device": "cpu"}
+    given = (
+        "compressor=topk",
+        "compressor.fraction=0.1",
+        "rounds=7",
+        "seed=3",
+        "name=x",
+        "quiet=true",
+        "dataset=mnist",
+    )
+    assert identity(_plain(*given)) == {
+        "device": "cpu",
+        "rounds": 7,
+        "compressor": {"topk": {"fraction": 0.1}},
+        "dataset": {"mnist": {}},
+    }
+    assert identity(_plain("compressor=topk", "compressor.fraction=0.03"))["compressor"] == {"topk": {}}
+
+
+def test_what_is_written_in_two_ways_is_one_run() -> None:
+    assert identity(_plain("compressor=sign_model")) == identity(
+        _plain("compressor=sign", "compressor.granularity=model")
+    )
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_choice_has_an_identity_of_its_own(group) -> None:
+    found: dict[str, str] = {}
+    for path in sorted((CONF / group).glob("*.yaml")):
+        if group in ("launcher", "sweeper", "objective", "tracker"):  # they change no number
+            assert config_hash(_plain(f"{group}={path.stem}")) == config_hash(_plain())
+            continue
+        key = config_hash(_plain(f"{group}={path.stem}"))
+        assert key not in found, f"{path.stem} and {found[key]}"
+        found[key] = path.stem
+
+
+def test_a_class_may_move() -> None:
+    here, there = _plain("compressor=randk_temporal"), _plain("compressor=randk_temporal")
+    there["compressor"]["_target_"] = "fedcomp.elsewhere.deep.RandK"
+    there["compressor"]["estimator"]["_target_"] = "fedcomp.elsewhere.Temporal"
+    there["dataset"]["_target_"] = there["dataset"]["_target_"].replace("fedcomp.", "fedcomp.data.")
+    assert config_hash(here) == config_hash(there)
+
+
+def test_a_new_option_or_group_at_its_default_changes_nothing(own_conf) -> None:
+    before = _plain("compressor=randk_temporal", "compressor.fraction=0.1", "rounds=7")
+    old = config_hash(before)
+    _edit(own_conf / "compressor" / "randk.yaml", "\nfeedback:", "\nadded: 1\nfeedback:")
+    _edit(own_conf / "compressor" / "randk_temporal.yaml", "\nfeedback:", "\nadded: 1\nfeedback:")
+    _edit(own_conf / "compressor" / "randk_temporal.yaml", "  memory:", "  decay: 1.0\n  memory:")
+    _edit(own_conf / "train.yaml", "name: fedcomp", "name: fedcomp\nanother: 3")
+    _edit(own_conf / "train.yaml", "  - server: sgd", "  - network: none\n  - server: sgd")
+    (own_conf / "network").mkdir()
+    (own_conf / "network" / "none.yaml").write_text("_target_: fedcomp.network.none.NoNetwork\nrate: 1\n")
+    assert config_hash(before) == old, "a config of an earlier version, which lacks them"
+    after = before | {"another": 3, "network": {"_target_": "fedcomp.network.none.NoNetwork", "rate": 1}}
+    after["compressor"] = {**before["compressor"], "added": 1}
+    after["compressor"]["estimator"] = {**before["compressor"]["estimator"], "decay": 1.0}
+    assert config_hash(after) == old
+    for changed in ({"another": 4}, {"network": {**after["network"], "rate": 2}}):
+        assert config_hash(after | changed) != old
+
+
+def test_a_changed_default_is_another_run_once_its_version_is_raised(own_conf) -> None:
+    topk, run = own_conf / "compressor" / "topk.yaml", own_conf / "train.yaml"
+    before = _plain("compressor=topk")
+    old = config_hash(before)
+    _edit(topk, "_target_", f"{VERSION}: 2\n_target_")
+    assert config_hash(before) != old
+    _edit(topk, f"{VERSION}: 2\n", "")
+    assert config_hash(before) == old
+    _edit(run, f"{VERSION}: 1", f"{VERSION}: 2")
+    assert config_hash(before) != old
+
+
+def test_the_version_of_a_default_choice_counts_too(own_conf) -> None:
+    before = _plain()
+    old = config_hash(before)
+    _edit(own_conf / "client" / "sgd.yaml", "_target_", f"{VERSION}: 2\n_target_")
+    assert config_hash(before) != old
+
+
+def test_parts_of_the_users_own_are_their_whole_node() -> None:
+    own = _plain()
+    own["compressor"] = {"_target_": "quarter.Quarter", "share": 0.25}
+    assert identity(own)["compressor"] == {"_target_": "quarter.Quarter", "options": {"share": 0.25}}
+    other = own | {"compressor": {"_target_": "other.Quarter", "share": 0.25}}
+    assert config_hash(own) != config_hash(other)
+
+
+def test_order_and_sequence_types_do_not_count() -> None:
+    plain = _plain("model=mlp", "model.hidden=[8,8]")
+    turned = dict(reversed(list(plain.items()))) | {"model": {**plain["model"], "hidden": (8, 8)}}
+    assert config_hash(json.loads(json.dumps(plain))) == config_hash(plain) == config_hash(turned)
+
+
+def _defaults() -> dict[str, dict]:
+    """{group/choice: its options}, and the run's own keys, without what changes no number."""
+    found = {"train": OmegaConf.to_container(OmegaConf.load(CONF / "train.yaml"))}
+    for group in GROUPS:
+        for path in sorted((CONF / group).glob("*.yaml")):
+            found[f"{group}/{path.stem}"] = OmegaConf.to_container(OmegaConf.load(path))
+    skipped = ("tracker/", "launcher/", "sweeper/", "objective/")
+    return {
+        name: {
+            key: value
+            for key, value in options.items()
+            if key not in ("hydra", "defaults", "_target_", "_partial_", *module.WITHOUT_EFFECT)
+        }
+        for name, options in found.items()
+        if not name.startswith(skipped)
+    }
+
+
+def test_a_default_never_changes_without_its_version() -> None:
+    """`recorded_defaults.json` holds what the defaults were.
+
+    After raising a version, or adding an option, write it anew: python -m tests.config.test_identity
+    """
+    recorded = json.loads(RECORDED.read_text())
+    for name, options in _defaults().items():
+        before = recorded.get(name)
+        if before is None or options.get(VERSION, 1) > before.get(VERSION, 1):
+            continue
+        for key, value in before.items():
+            if key in options:
+                assert options[key] == value, (
+                    f"conf/{name}.yaml: {key} changed its default: raise {VERSION} in that file"
+                )
+
+
+if __name__ == "__main__":
+    RECORDED.write_text(json.dumps(_defaults(), indent=1, sort_keys=True) + "\n")

@@ -1,0 +1,101 @@
+"""Words where switches and numbers belong: one line that names the option."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+
+from fedcomp.config import schema
+from fedcomp.config.factory import assemble, build, build_compressor, pick_device
+from fedcomp.config.options import check_flags
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+def _compose(*overrides: str) -> DictConfig:
+    schema.register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("train", overrides=["dataset=digits", *overrides])
+
+
+@pytest.mark.parametrize(
+    ("choice", "option"),
+    [
+        ("algorithm=fedmrn", "algorithm.sm"),
+        ("algorithm=fedmrn", "algorithm.mask_batchnorm"),
+        ("algorithm=fedpm", "algorithm.persist_optimizer"),
+        ("algorithm=bicompfl_pr", "algorithm.optimise_prior"),
+        ("compressor=masked_noise", "compressor.stochastic"),
+        ("compressor=induced", "compressor.restricted"),
+        ("compressor@downlink=masked_noise", "downlink.stochastic"),
+        ("client=sgd", "client.replacement"),
+        ("model=mlp", "model.bias"),
+        ("dataset=mnist", "dataset.download"),
+    ],
+)
+@pytest.mark.parametrize("word", ["off", "no", "1", "null"])
+def test_a_switch_takes_true_or_false_alone(choice: str, option: str, word: str) -> None:
+    group = option.split(".")[0]
+    config = _compose(choice, f"{option}={word}")
+    make = functools.partial(build_compressor, group=group) if group in ("compressor", "downlink") else build
+    with pytest.raises(ValueError, match=rf"^{option}=\w+ must be true or false$"):
+        make(config[group])
+    check_flags(_compose(choice, f"{option}=true")[group])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["algorithm=fedmrn", "algorithm.ramp=abc"], "algorithm.ramp=abc must be a number"),
+        (["algorithm=fedmrn", "algorithm.power=abc"], "algorithm.power=abc must be a number"),
+        (["algorithm=fedpm", "algorithm.clamp=abc"], "algorithm.clamp=abc must be a number"),
+        (["algorithm=fedsparsify", "algorithm.sparsity=abc"], "algorithm.sparsity=abc must be a number"),
+        (["compressor=topk", "compressor.match_bits=abc"], "compressor.match_bits=abc must be a number, or null"),
+        (
+            ["compressor=sign", "compressor.scale=fixed", "compressor.value=abc"],
+            "compressor.value=abc must be",
+        ),
+        (["compressor=topk", "compressor.fraction=abc"], r"compressor.fraction=abc must be a number in \(0, 1\]"),
+        (["compressor=masked_noise", "compressor.mask=foo"], "compressor.mask=foo must be one of binary, signed"),
+        (["compressor@downlink=masked_noise", "downlink.seed=foo"], "downlink.seed=foo must be one of sent, derived"),
+        (["algorithm=fedmrn", "algorithm.seed=foo"], "algorithm.seed=foo must be one of sent, derived"),
+        (["algorithm=fedsparsify", "algorithm.positions=foo"], "algorithm.positions=foo must be one of auto"),
+    ],
+)
+def test_a_wrong_option_goes_by_its_own_name(overrides: list[str], line: str) -> None:
+    config = _compose(*overrides)
+    with pytest.raises(ValueError, match=f"^{line}"):
+        assemble(config, pick_device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("model.hidden=32", "model.hidden=32 must be a list of whole numbers, such as model.hidden=[32]"),
+        ("model.hidden=abc", "model.hidden=abc must be a list of whole numbers, such as model.hidden=[32,16]"),
+        ("model.hidden=[3.5]", "model.hidden=[3.5] must be a list of whole numbers, such as model.hidden=[32,16]"),
+        (
+            "client.lr='\"0.1\"'",
+            "client.lr='\"0.1\"' is a string, but must be a number: write client.lr=0.1, without quotes",
+        ),
+        ("client.lr='0.1'", "client.lr='0.1' is a string, but must be a number: write client.lr=0.1, without quotes"),
+        (
+            "client.epochs='2'",
+            "client.epochs='2' is a string, but must be a whole number, or null: write client.epochs=2, without quotes",
+        ),
+    ],
+)
+def test_lists_and_strings_are_named_as_such(option: str, line: str) -> None:
+    group = option.split(".")[0]
+    with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
+        build(_compose(option)[group])
+
+
+def test_lists_that_are_lists_pass() -> None:
+    for option in ("model.hidden=[]", "model.hidden=[8,4]"):
+        build(_compose(option).model)

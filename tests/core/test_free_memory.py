@@ -1,0 +1,61 @@
+"""Free memory is that of the narrowest control group around the process, of either version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedcomp.core import free_memory
+
+CPU = torch.device("cpu")
+MIB = 1 << 20
+
+
+def _group(folder: Path, version: int, limit: str, used: int, cached: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    for name, value in zip(names, (limit, used)):
+        (folder / name).write_text(f"{value}\n")
+    stat = "inactive_file" if version == 2 else "total_inactive_file"
+    (folder / "memory.stat").write_text(f"anon 5\n{stat} {cached}\n")
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(free_memory, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(free_memory, "OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(free_memory, "MEMINFO", tmp_path / "meminfo")
+    (tmp_path / "meminfo").write_text("MemTotal: 900 kB\nMemAvailable:   1048576 kB\n")
+    (tmp_path / "own").write_text("")
+    return tmp_path
+
+
+def test_without_groups_it_is_what_the_machine_has(own: Path) -> None:
+    assert free_memory.free_bytes(CPU) == 1024 * MIB
+    (own / "own").unlink()
+    assert free_memory.free_bytes(CPU) == 1024 * MIB
+
+
+def test_version_2(own: Path) -> None:
+    """The limit may be that of a group further out; cached files count as free."""
+    (own / "own").write_text("0::/job/step\n")
+    _group(own / "cgroup" / "job" / "step", 2, "max", 70 * MIB, 0)
+    _group(own / "cgroup" / "job", 2, str(100 * MIB), 80 * MIB, 30 * MIB)
+    assert free_memory.free_bytes(CPU) == 50 * MIB
+
+
+def test_version_1(own: Path) -> None:
+    (own / "own").write_text("5:cpu,cpuacct:/\n4:memory:/docker/abc\n0::/\n")
+    unlimited = str(2**63 - 4096)
+    _group(own / "cgroup" / "memory", 1, unlimited, 0, 0)
+    assert free_memory.free_bytes(CPU) == 1024 * MIB
+    _group(own / "cgroup" / "memory" / "docker" / "abc", 1, str(64 * MIB), 65 * MIB, 0)
+    assert free_memory.free_bytes(CPU) == 0
+
+
+def test_in_a_container_the_group_may_be_mounted_as_the_root(own: Path) -> None:
+    (own / "own").write_text("4:memory:/docker/abc\n")
+    _group(own / "cgroup" / "memory", 1, str(64 * MIB), 4 * MIB, 2 * MIB)
+    assert free_memory.free_bytes(CPU) == 62 * MIB

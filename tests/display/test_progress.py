@@ -1,0 +1,174 @@
+"""Progress: lines where there is no terminal, a bar where there is one, nothing when quiet, and cheap."""
+
+import contextlib
+import io
+import os
+import pty
+import subprocess
+import sys
+from time import perf_counter
+from typing import TextIO
+
+import pytest
+
+from fedcomp.display import progress as module
+from fedcomp.display.progress import Progress
+from fedcomp.tracking.jsonl import Jsonl
+
+RECORD = {"round": 0, "test/accuracy": 0.1, "bits/total": 0}
+
+
+class Clock:
+    """A clock that stands still until told."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "perf_counter", clock)
+    return clock
+
+
+def run(verbosity: str, clock: Clock, first: int = 0, rounds: int = 20, seconds: float = 0.01) -> list[str]:
+    """What a run of `rounds` rounds with an evaluation every second one prints."""
+    stream = io.StringIO()
+    with Progress(verbosity, stream) as progress:
+        progress.start(first, rounds)
+        progress.evaluated({**RECORD, "round": first})
+        for round in range(first + 1, rounds + 1):
+            clock.now += seconds
+            progress.advance(round)
+            if round % 2 == 0:
+                progress.evaluated({"round": round, "test/accuracy": 0.5, "bits/total": 1_240_000})
+        progress.note("done")
+    return stream.getvalue().splitlines()
+
+
+def test_lines_for_a_fast_run_are_the_first_and_the_last(clock: Clock) -> None:
+    assert run("normal", clock) == [
+        "round  0/20  accuracy 10.00 %  0 bit",
+        "round 20/20  accuracy 50.00 %  1.24 Mbit",
+        "done",
+    ]
+
+
+def test_verbose_prints_each_evaluation_and_quiet_nothing(clock: Clock) -> None:
+    assert len(run("verbose", clock)) == 12
+    assert run("quiet", clock) == []
+
+
+def test_time_left_follows_this_sessions_speed(clock: Clock) -> None:
+    lines = run("normal", clock, first=10, rounds=20, seconds=4.0)
+    assert lines[1:3] == ["round 12/20  32.0 s left", "round 12/20  accuracy 50.00 %  1.24 Mbit  32.0 s left"]
+
+
+def test_rounds_without_evaluations_print_at_most_every_five_seconds(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Progress("normal", stream) as progress:
+        progress.start(0, 1000)
+        for round in range(1, 1001):
+            clock.now += 0.011
+            progress.advance(round)
+    assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_an_unshown_evaluation_is_shown_at_the_end(clock: Clock) -> None:
+    stream = io.StringIO()
+    progress = Progress("normal", stream)
+    progress.start(0, 100)
+    progress.evaluated(RECORD)
+    clock.now += 0.1
+    progress.evaluated({"round": 4, "test/loss": 1.5, "bits/total": 8})
+    progress.stop()
+    progress.stop()
+    assert stream.getvalue().splitlines()[1:] == ["round   4/100  test loss 1.50  8 bit  2.40 s left"]
+
+
+def test_a_round_costs_less_than_five_microseconds() -> None:
+    progress = Progress("normal", io.StringIO())
+    progress.start(0, 100_000)
+    started = perf_counter()
+    for round in range(100_000):
+        progress.advance(round)
+    assert (perf_counter() - started) / 100_000 < 5e-6
+
+
+def interrupted_run(terminal: TextIO) -> None:
+    with Progress("verbose", terminal) as progress:
+        progress.start(0, 10)
+        progress.evaluated({"round": 5, "test/accuracy": 0.5, "bits/total": 1_240_000})
+        progress.note("a [note]")
+        raise KeyboardInterrupt
+
+
+def read_all(reading: int) -> str:
+    """What a closed terminal showed; the system hands it out in pieces and then says EIO."""
+    pieces = []
+    with contextlib.suppress(OSError):
+        while piece := os.read(reading, 4096):
+            pieces.append(piece)
+    os.close(reading)
+    return b"".join(pieces).decode()
+
+
+def test_bar_on_a_terminal_gives_the_cursor_back_on_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    reading, writing = pty.openpty()
+    with os.fdopen(writing, "w") as terminal, pytest.raises(KeyboardInterrupt):
+        interrupted_run(terminal)
+    shown = read_all(reading)
+    assert "5/10" in shown
+    assert "1.24 Mbit" in shown
+    assert "a [note]" in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+
+
+def test_stop_before_start_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    Progress("normal", io.StringIO()).stop()
+    with pytest.raises(ValueError, match="allowed are quiet, normal, verbose"):
+        Progress("loud")
+
+
+def test_the_default_tracker_adds_nothing() -> None:
+    tracker = Jsonl()
+    tracker.log(RECORD)
+    tracker.finish("finished", RECORD)
+
+
+@pytest.mark.parametrize("verbosity", ["normal", "verbose"])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_screen_that_cannot_be_written_to_is_given_up(verbosity: str, terminal: bool, clock: Clock) -> None:
+    """`| tee log` dies of the same Ctrl-C; a full disk."""
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(28, "No space left on device")
+
+        def isatty(self) -> bool:
+            return terminal
+
+    with Progress(verbosity, Full()) as progress:
+        progress.note("a note")
+        progress.start(0, 20)
+        for round in range(1, 21):
+            clock.now += 10
+            progress.advance(round)
+            progress.evaluated({**RECORD, "round": round})
+        progress.note("another")
+
+
+def test_a_process_whose_screen_is_full_ends_well() -> None:
+    """The rest in the stream's buffer would otherwise make it status 120."""
+    code = (
+        "from fedcomp.display.console import say; from fedcomp.display.progress import Progress\n"
+        "for _ in range(2): Progress().note('words'); say('words')"
+    )
+    with open("/dev/full", "w") as full:
+        assert subprocess.run([sys.executable, "-c", code], stderr=full).returncode == 0

@@ -1,0 +1,62 @@
+"""Quantities as text: exact small cases."""
+
+import math
+
+import pytest
+
+from fedcomp.display import units
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 bit"),
+        (1, "1 bit"),
+        (812, "812 bit"),
+        (999, "999 bit"),
+        (1000, "1.00 kbit"),
+        (61_706, "61.7 kbit"),
+        (999_499, "999 kbit"),
+        (999_500, "1.00 Mbit"),
+        (1_240_000_000, "1.24 Gbit"),
+        (2**62, "4.61 Ebit"),
+        (10**22, "10000 Ebit"),
+        (math.nan, "nan bit"),
+    ],
+)
+def test_bits(count: float, text: str) -> None:
+    assert units.bits(count) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (0.03125, "0.0312"), (1, "1.00"), (32, "32.0"), (99.99, "100"), (1234.4, "1234"), (2.7e-6, "2.70e-06")],
+)
+def test_bits_per_parameter_has_three_digits(value: float, text: str) -> None:
+    assert units.bits_per_parameter(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.254, "0.25 s"),
+        (12.34, "12.3 s"),
+        (59.96, "1 m 00 s"),
+        (80, "1 m 20 s"),
+        (3599.6, "1 h 00 m"),
+        (7500, "2 h 05 m"),
+        (3 * 86400 + 4 * 3600, "3 d 04 h"),
+        (math.nan, "?"),
+    ],
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert units.duration(seconds) == text
+
+
+def test_percent() -> None:
+    assert units.percent(0.97312) == "97.31"
+
+
+@pytest.mark.parametrize(("value", "text"), [(1e5, "10⁵"), (2e-4, "2·10⁻⁴"), (1e-12, "10⁻¹²"), (5e10, "5·10¹⁰")])
+def test_powers_of_ten(value: float, text: str) -> None:
+    assert units.power(value) == text

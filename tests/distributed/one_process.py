@@ -1,0 +1,141 @@
+"""What each of several real processes does for `test_ranks.py`: the same work as one process, split by gloo."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.pytree import flatten
+from fedcomp.distributed.context import Launched
+from fedcomp.distributed.torch_processes import joined
+from fedcomp.random.keys import Key
+from fedcomp.records.checkpoint import Checkpoint
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation import evaluation
+from fedcomp.simulation.simulation import Simulation
+from fedcomp.wire import Ledger, Link, WireLink
+from tests.algorithm import (
+    test_conformance,
+    test_conformance_bidirectional,
+    test_conformance_masks,
+    test_conformance_tasks,
+)
+from tests.conformance import world
+
+SUITES = test_conformance, test_conformance_masks, test_conformance_bidirectional, test_conformance_tasks
+CASES = [case for suite in SUITES for case in suite.CASES]
+ALGORITHM = FedAvg(Sgd(lr=0.1), ServerSgd(), Compressor(Dense()), Compressor(Dense()))
+TREES = [(clients, chunk_size) for clients in ([4], [0, 2, 4, 5, 6], list(range(7))) for chunk_size in (1, 2, 100)]
+RUN = (
+    "rounds=4",
+    "num_clients=9",
+    "chunk_size=2",
+    "partition=dirichlet",
+    "pictures=false",
+    "eval_every=2",
+    "threads=1",
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    left: Tensor
+    right: Any
+
+
+def every_dtype(data: Any, row: Tensor) -> Any:
+    """A tree with all dtypes that a method may return; its values tell whose they are."""
+    ids = data.ids
+    number, wide = ids[:, None] * 10 + torch.arange(3), (row * 1.1).double()
+    odd = (ids[:, None] * torch.arange(5)) % 2 == 1
+    nothing = row.new_empty(len(ids), 0)
+    deep = row[:, None, :].expand(-1, 2, -1).transpose(1, 2)  # neither contiguous nor flat
+    return Pair(
+        row * 1.1, (number, Pair(odd, (ids.to(torch.uint8), ids.to(torch.int32), wide)), nothing, deep, row.half())
+    )
+
+
+def of_trees(share: Any) -> dict[str, Any]:
+    """Results of `Clients.run` for cohorts that are fewer chunks than processes, and more."""
+    found = {}
+    for clients, chunk_size in TREES:
+        sim = share(world.simulation(ALGORITHM, chunk_size=chunk_size))
+        executor = sim.executor(sim.dataset, sim.shards, sim.model, Key(("round", 0)), sim.chunk_size, sim.workers)
+        rows = torch.arange(len(clients) * 2.0).view(-1, 2)
+        tree = executor.run(every_dtype, Cohort.of(clients, torch.ones(len(clients))), rows)
+        found |= {f"{clients} {chunk_size} {name}": tensor for name, tensor in flatten(tree).items()}
+    return found
+
+
+def of_runs(share: Any, half: int) -> dict[str, Any]:
+    """State, ledger, metrics and evaluation of every second method of the suite, counted and through bytes."""
+    found: dict[str, Any] = {}
+    for case in CASES[half::2]:
+        for link, num_rounds in ((Link, 2), (WireLink, 1)):
+            sim: Simulation = share(case.simulation(chunk_size=2, link=link))
+            state, ledger = sim.init(), Ledger()
+            for index in range(num_rounds):
+                state, _, metrics = sim.round(index, state, ledger)
+            name = f"{case.name} {link.__name__}"
+            found |= {f"{name} {path}": tensor for path, tensor in flatten(state).items()}
+            found |= {f"{name} {metric}": value for metric, value in metrics.items()}
+            found[f"{name} ledger"] = ledger.counters()
+            found[f"{name} evaluation"] = sim.evaluate(sim.rounds, state)
+    return found
+
+
+def _alone(sim: Simulation) -> Simulation:
+    return sim
+
+
+def measured(size: int, share: Any = _alone) -> dict[str, Any]:
+    """What must be the same with one process and with `size`: of all methods by two and three processes together."""
+    before, evaluation.BATCH = evaluation.BATCH, 9  # 40 test samples: the last of five batches is smaller
+    try:
+        return of_trees(share) | of_runs(share, size % 2)
+    finally:
+        evaluation.BATCH = before
+
+
+def work(rank: int, size: int, ports: tuple[int, int], folder: Path) -> None:
+    """One process: leaves `<rank>.pt` with what it found, and then makes a run from the command line."""
+    torch.set_num_threads(1)
+    names = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1"}
+    os.environ |= {name: str(value) for name, value in names.items()} | {"MASTER_PORT": str(ports[0])}
+    with joined(Launched(rank, size, rank, size)) as ranks:
+        found = measured(size, lambda sim: ranks.share(sim, sim.chunk_size, 1))
+        theirs = {"agreed": ranks.agree(15 if rank == 1 else None, due=rank == 0), "quiet": ranks.agree(None, rank > 0)}
+        theirs["told"] = ranks.told(f"by {rank}")
+        state = Pair(torch.full((3, 2), float(rank)), torch.tensor([True, rank > 0]))
+        start = ranks.start(Checkpoint(rank + 1, state, {"rounds": rank}, 2.0 * rank))
+        theirs["start"] = start.round, start.state, start.ledger, start.seconds
+        ranks.compare(start.state)
+        one = start.state.left.clone()
+        one[2, 1] += 2**-149 if rank == 1 else 0  # the least bit there is
+        try:
+            ranks.compare(Pair(one, start.state.right))
+        except ValueError as error:
+            theirs["differ"] = str(error)
+    torch.save({"found": found, "theirs": theirs}, folder / f"{rank}.pt")
+
+    from fedcomp.cli.main import main
+
+    os.environ["MASTER_PORT"] = str(ports[1])
+    heard = io.StringIO()
+    with contextlib.redirect_stderr(heard):
+        sys.argv = ["fedcomp", *RUN, f"output_root={folder / 'run'}"]
+        main()
+    (folder / f"{rank}.said").write_text(heard.getvalue())

@@ -1,0 +1,137 @@
+"""Every `fedcomp ...` of the README runs, in a shortened form, and its loss falls."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+
+from fedcomp.config import schema
+from fedcomp.config.defaults import CONF
+from fedcomp.records.metrics_file import read_lines
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+DATA = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()
+FILES = {"mnist": "MNIST/raw", "cifar10_jpeg": "cifar10-jpeg", "insurance": "insurance.csv"}
+"""What a data set needs under DATA; others come with their packages, or are drawn."""
+FALLING = ("test/loss", "test/objective", "test/distance")
+"""What falls where something is learnt: of the first that a record has."""
+LOCAL = ("-m", "launcher=joblib", "launcher=slurm")
+"""Words that say where the runs of a grid run; a test runs them here, one after another."""
+
+
+def _commands() -> list[list[str]]:
+    """The words of each command in a block or between backticks, without its comment and its dots."""
+    blocks = re.findall(r"^```\w*\n(.*?)^```$", README, re.S | re.M)
+    lines = [line.split(" #")[0] for block in blocks for line in block.splitlines()]
+    spans = re.findall(r"`(fedcomp [^`]+)`", re.sub(r"^```.*?^```$", "", README, flags=re.S | re.M))
+    texts = [text for text in [*lines, *spans] if re.match(r"fedcomp(\s|$)", text)]
+    split = [[word.removesuffix(",…") for word in shlex.split(text) if word != "…"][1:] for text in texts]
+    return [list(words) for words in dict.fromkeys(map(tuple, split))]
+
+
+def _runs(words: list[str]) -> bool:
+    """Whether the command trains with what the repository has."""
+    return not {"--help", "--cfg", "-sc", "experiment=", "--config-dir"} & set(words)
+
+
+def _needs_data(words: list[str]) -> bool:
+    """Whether it reads real data, or takes long even if shortened."""
+    long = ("mnist", "cifar", "insurance", "bicompfl", "rand_k/")
+    return any(name in word for word in words for name in long) and "experiment=rand_k/mse" not in words
+
+
+def _id(words: list[str]) -> str:
+    return " ".join(words) or "defaults"
+
+
+TRAINING = [words for words in _commands() if _runs(words)]
+
+
+def _first(choices: str) -> str:
+    """The first of `a,b,c`, of `range(5)`; an interval is left to the sweeper."""
+    if choices.startswith("range("):
+        return "0"
+    return choices if re.search(r"[\[({]", choices) else choices.split(",")[0]
+
+
+def _each_compressor(words: list[str]) -> list[list[str]]:
+    """The command for the first value of what it sweeps, but for each of its compressors."""
+    own = [word for word in words if word not in LOCAL]
+    swept = next((word.partition("=")[2].split(",") for word in own if re.match(r"compressor=.*,", word)), [""])
+    return [[_chosen(word, one) for word in own] for one in swept]
+
+
+def _chosen(word: str, compressor: str) -> str:
+    key, equals, value = word.partition("=")
+    if key == "compressor" and compressor:
+        return f"compressor={compressor}"
+    return f"{key}{equals}{_first(value)}"
+
+
+def _one_run(words: list[str]) -> list[str]:
+    """Overrides that make one short run of an experiment's grid: the first value of all that it sweeps."""
+    schema.register()
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("train", [word for word in words if "interval(" not in word], return_hydra_config=True)
+    swept = dict(config.hydra.sweeper.get("params") or {})
+    given = {word.partition("=")[0] for word in words}
+    added = [f"{key}={_first(str(value))}" for key, value in swept.items() if key not in given]
+    name = config.dataset._target_.split(".")[-2]
+    if name in FILES and not (DATA / FILES[name]).exists():
+        pytest.skip(f"{name} is not in {DATA}")
+    rounds = min(int(config.rounds), 3 if name in ("mnist", "cifar10_jpeg") else 100)
+    added += [f"rounds={rounds}", f"eval_every={rounds}", "quiet=true", "pictures=false"]
+    added += ["repeats=2"] if config.repeats > 2 else []
+    added += [f"dataset.root={DATA}"] if "root" in config.dataset else []
+    if "sweeper=optuna" in words:
+        return [*added, "sweeper.n_trials=1"]
+    return [*added, "hydra.mode=RUN"]
+
+
+def _check_that_its_loss_falls(fedcomp, words: list[str], root: Path) -> None:
+    shortened = {word.partition("=")[0]: word for word in [*words, *_one_run(words)]}
+    assert fedcomp(*shortened.values(), f"output_root={root}") == 0
+    (record,) = root.rglob("metrics.jsonl")
+    first, *_, last = read_lines(record)
+    key = next((one for one in FALLING if one in first), None)
+    if key is None:  # estimation of means: nothing is learnt
+        assert math.isfinite(last["mse"])
+    else:
+        assert last[key] < first[key], f"fedcomp {_id(words)}: {key} went from {first[key]} to {last[key]}"
+
+
+@pytest.mark.parametrize("words", [words for words in TRAINING if not _needs_data(words)], ids=_id)
+def test_a_command_learns(fedcomp, tmp_path: Path, words: list[str]) -> None:
+    for index, one in enumerate(_each_compressor(words)):
+        _check_that_its_loss_falls(fedcomp, one, tmp_path / str(index))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [words for words in TRAINING if _needs_data(words)], ids=_id)
+def test_a_command_on_real_data_learns(fedcomp, tmp_path: Path, words: list[str]) -> None:
+    for index, one in enumerate(_each_compressor(words)):
+        _check_that_its_loss_falls(fedcomp, one, tmp_path / str(index))
+
+
+def test_the_readmes_commands_are_found() -> None:
+    assert [] in TRAINING  # `fedcomp` alone
+    assert ["algorithm=fedscalar", "model=mlp_digits_233"] in TRAINING
+    assert any("sweeper=optuna" in words for words in TRAINING)
+    assert len(TRAINING) >= 20
+
+
+@pytest.mark.parametrize("words", [words for words in _commands() if {"--help", "experiment="} & set(words)], ids=_id)
+def test_a_command_that_only_says_something(fedcomp, capsys, words: list[str]) -> None:
+    if "--config-dir" in words:
+        pytest.skip("tests/docs/test_readme.py writes what lies there")
+    assert fedcomp(*words) == 0
+    shown = capsys.readouterr()
+    assert len((shown.out + shown.err).splitlines()) > 3

@@ -1,0 +1,135 @@
+"""The experiments of BiCompFL's tables: their settings, and that every run is what stands in the printed row."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from fedcomp.config import schema
+from fedcomp.config.experiments import experiments
+from fedcomp.records.metrics_file import read_lines
+from fedcomp.report.published import load, meets
+from fedcomp.report.runs import Run
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+FOLDER = CONF / "experiment" / "bicompfl"
+TABLES = {
+    "mnist_lenet_iid": "5",
+    "mnist_lenet_noniid": "6",
+    "mnist_cnn4_iid": "7",
+    "mnist_cnn4_noniid": "8",
+    "fashion_cnn4_iid": "9",
+    "fashion_cnn4_noniid": "10",
+    "cifar10_cnn6_iid": "11",
+    "cifar10_cnn6_noniid": "12",
+}
+METHOD = "experiment/bicompfl/method@_global_"
+METHODS = sorted(path.stem for path in (FOLDER / "method").glob("*.yaml"))
+
+
+@cache
+def _config(experiment: str, method: str, *changes: str) -> dict[str, Any]:
+    schema.register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("train", [f"experiment=bicompfl/{experiment}", f"{METHOD}={method}", *changes])
+    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True, enum_to_str=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _rows(config: dict[str, Any]) -> list[tuple[str, str]]:
+    """(table, method) of the printed rows that a run of this config stands for."""
+    run = Run(Path("x"), config, 0, "finished")
+    return [(row.table, row.method) for row in load("bicompfl") if meets(run, row.where) and meets(run, row.match)]
+
+
+@pytest.mark.parametrize(("experiment", "table"), TABLES.items())
+def test_an_experiment_is_its_table(experiment: str, table: str) -> None:
+    config = _config(experiment, "m3")
+    assert _rows(config) == [(table, "M3")]
+    assert config["rounds"] == (400 if "cifar10" in experiment else 200)
+    assert config["name"] == f"bicompfl_{experiment}"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_is_its_row(method: str) -> None:
+    config = _config("mnist_lenet_noniid", method)
+    printed = method not in ("pr_op", "gr_cfl")
+    assert _rows(config) == ([("6", config["label"])] if printed else [])
+    local, step = config["client"], config["server"]
+    masks = method.startswith(("gr_", "pr_")) and method != "gr_cfl"
+    algorithm = f"bicompfl_{'cfl' if method == 'gr_cfl' else method[:2]}" if masks or method == "gr_cfl" else method
+    assert config["algorithm"]["_target_"].startswith(f"fedcomp.algorithm.{algorithm}.")
+    assert local["_target_"] == "fedcomp.client.adam.Adam"
+    assert (local["lr"], local["epochs"], local["steps"], local["batch_size"]) == (0.1 if masks else 3e-4, 3, None, 128)
+    steps = {"m3": 0.02, "gr_cfl": 1.0}
+    assert (step["lr"], step["momentum"]) == (1.0 if masks else steps.get(method, 0.1), 0.0)
+    assert config["algorithm"].get("weights", "uniform") == "uniform"
+    assert (config["num_clients"], config["partition"]["alpha"]) == (10, 0.1)
+
+
+CHANGED = [
+    ("fedavg", "num_clients=20"),
+    ("gr_fixed", "num_clients=50"),
+    ("gr_fixed", "algorithm.block=128"),
+    ("gr_reconst", "algorithm.n_dl=5"),
+    ("pr_fixed", "algorithm.n_dl=20"),
+    ("pr_split", "algorithm.n_dl=20"),
+    ("pr_fixed", "participation=bernoulli"),
+    ("liec", "algorithm.period=10"),
+    ("cser", "algorithm.period=25"),
+    ("neolithic", "algorithm.repeats=3"),
+    ("liec", "compressor=topk"),
+    ("cser", "compressor@downlink=sign_model"),
+    ("doublesqueeze", "compressor=topk"),
+    ("memsgd", "compressor@downlink=sign_model"),
+    ("m3", "algorithm.uplink_entries=compressor"),
+]
+
+
+@pytest.mark.parametrize(("method", "change"), CHANGED)
+def test_a_changed_run_is_no_row(method: str, change: str) -> None:
+    assert _rows(_config("mnist_lenet_noniid", method, change)) == []
+
+
+def test_an_ablation_is_its_row_where_it_changes_nothing() -> None:
+    for method in ("gr_reconst", "pr_fixed"):
+        config = _config("ablation_n_dl", method, "algorithm.n_dl=10")
+        assert _rows(config) == [("9", config["label"])]
+
+
+def test_cifar_has_the_predecessors_normalisation() -> None:
+    dataset = _config("cifar10_cnn6_iid", "m3")["dataset"]
+    assert dataset["mean"] == dataset["std"] == [0.5] * 3
+
+
+def test_one_command_is_every_method_over_three_seeds() -> None:
+    grid = OmegaConf.load(FOLDER / "setting" / "paper.yaml").hydra.sweeper.params
+    assert sorted(grid[METHOD].split(",")) == METHODS
+    assert grid.seed == "0,1,2"
+    named = {name.removeprefix("bicompfl/") for name in experiments([CONF]) if name.startswith("bicompfl/")}
+    ablations = {f"ablation_{what}" for what in ("clients", "n_dl", "block", "n_is", "prior")}
+    assert named == set(TABLES) | ablations | {"short"}
+
+
+def test_a_grid_of_two_methods_runs(fedcomp, tmp_path: Path) -> None:
+    small = ("dataset=digits", "dataset.pixels=unit", "model=mlp", "partition.min_size=10", "rounds=3", "seed=1")
+    assert fedcomp("experiment=bicompfl/mnist_lenet_noniid", f"{METHOD}=fedavg,m3", *small) == 0
+    lines = [read_lines(path)[-1] for path in (tmp_path / "bicompfl_mnist_lenet_noniid").rglob("metrics.jsonl")]
+    assert len(lines) == 2
+    assert all(line["round"] == 3 for line in lines)
+
+
+def test_m3_alone_sends_what_it_sends_in_its_experiment() -> None:
+    schema.register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        alone = compose("train", ["algorithm=m3"])
+    inside = _config("mnist_lenet_iid", "m3")
+    for part in ("algorithm", "compressor", "downlink"):
+        assert OmegaConf.to_container(alone[part]) == inside[part]
+    assert alone.compressor.positions == "index"

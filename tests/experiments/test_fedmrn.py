@@ -1,0 +1,137 @@
+"""The experiments of FedMRN: their settings, and that every run of table 1 is what stands in the printed row."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from fedcomp.config import schema
+from fedcomp.report.published import load, meets
+from fedcomp.report.runs import Run
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+FOLDER = CONF / "experiment" / "fedmrn"
+PART = "experiment/fedmrn/{}@_global_"
+COMPARED = ("fedavg", "fedpm", "fedsparsify", "signsgd", "topk", "terngrad", "drive", "eden", "fedmrn", "fedmrns")
+
+
+@cache
+def _config(experiment: str, *parts: tuple[str, str], changes: tuple[str, ...] = ()) -> dict[str, Any]:
+    schema.register()
+    overrides = [f"{PART.format(part)}={choice}" for part, choice in parts] + list(changes)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("train", [f"experiment=fedmrn/{experiment}", *overrides])
+    plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True, enum_to_str=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _rows(config: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(dataset, partition, method) of the printed rows that a run of this config stands for."""
+    run = Run(Path("x"), config, 0, "finished")
+    return [
+        (row.dataset, row.partition, row.method)
+        for row in load("fedmrn")
+        if meets(run, row.where) and meets(run, row.match)
+    ]
+
+
+@pytest.mark.parametrize("method", COMPARED)
+def test_a_method_is_its_row(method: str) -> None:
+    config = _config("table1", ("method", method), ("data", "svhn"), ("split", "non_iid_1"))
+    assert _rows(config) == [("SVHN", "Non-IID-1", config["label"])]
+    client = config["client"]
+    assert (client["epochs"], client["batch_size"], client["steps"]) == (10, 64, None)
+    assert client["lr"] == {"fedmrn": 0.1, "fedmrns": 0.1, "fedpm": 0.1}.get(method, 0.03)
+    assert (config["num_clients"], config["participation"]["num_participants"], config["rounds"]) == (100, 10, 100)
+
+
+@pytest.mark.parametrize(
+    ("method", "change"),
+    [
+        ("fedavg", "num_clients=99"),
+        ("fedavg", "participation.num_participants=9"),
+        ("fedavg", "participation=full"),
+        ("fedavg", "partition.variant=random"),
+        ("fedmrn", "algorithm.alpha=0.02"),
+        ("fedmrn", "algorithm.ramp=0.5"),
+        ("fedmrn", "algorithm.power=2"),
+        ("fedmrn", "algorithm.mask_batchnorm=true"),
+        ("fedmrn", "compressor@downlink=sign"),
+        ("fedmrns", "algorithm.alpha=0.01"),
+        ("fedsparsify", "algorithm.sparsity=0.9"),
+        ("signsgd", "compressor=sign"),
+        ("terngrad", "compressor@downlink=sign"),
+        ("topk", "compressor.fraction=0.01"),
+        ("drive", "compressor.scale=unbiased"),
+        ("eden", "compressor.bits=4"),
+        ("eden", "compressor@downlink=sign"),
+    ],
+)
+def test_what_is_changed_is_no_printed_row(method: str, change: str) -> None:
+    """Whatever its label still says."""
+    assert not _rows(_config("table1", ("method", method), changes=(change,)))
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "model", "rounds", "augmented"),
+    [
+        ("fashion_mnist", "FMNIST", "cnn4_bn", 100, False),
+        ("svhn", "SVHN", "cnn4_bn", 100, False),
+        ("cifar10", "CIFAR-10", "cnn8_bn", 200, True),
+    ],
+)
+@pytest.mark.parametrize(
+    ("split", "partition"), [("iid", "IID"), ("non_iid_1", "Non-IID-1"), ("non_iid_2", "Non-IID-2")]
+)
+def test_a_data_set_is_its_column(
+    data: str, name: str, model: str, rounds: int, augmented: bool, split: str, partition: str
+) -> None:
+    config = _config("table1", ("data", data), ("split", split))
+    assert _rows(config) == [(name, partition, "FedMRN")]
+    assert config["model"]["_target_"].endswith(model)
+    assert config["rounds"] == rounds
+    assert (config["dataset"]["crop_padding"], config["dataset"]["flip"]) == ((4, True) if augmented else (0, False))
+    assert config["partition"]["seed"] == 1234
+
+
+@pytest.mark.parametrize(
+    ("split", "partition"), [("iid", "IID"), ("non_iid_1_cifar100", "Non-IID-1"), ("non_iid_2_cifar100", "Non-IID-2")]
+)
+def test_cifar100_has_its_own_splits(split: str, partition: str) -> None:
+    assert _rows(_config("table1_cifar100", ("split", split))) == [("CIFAR-100", partition, "FedMRN")]
+
+
+def test_the_grids_are_all_methods() -> None:
+    for name in ("table1", "table1_cifar100"):
+        grid = OmegaConf.load(FOLDER / f"{name}.yaml").hydra.sweeper.params
+        assert grid[PART.format("method")].split(",") == list(COMPARED)
+        assert grid.seed == "0,1,2,3,4"
+
+
+def test_the_ablation_is_what_its_names_say() -> None:
+    parts = {
+        method: _config("ablation", ("method", method))["algorithm"]
+        for method in ("fedmrn", "without_pm", "without_sm", "without_psm")
+    }
+    assert {method: (part["sm"], part["pm"]) for method, part in parts.items()} == {
+        "fedmrn": (True, True),
+        "without_pm": (True, False),
+        "without_sm": (False, True),
+        "without_psm": (False, False),
+    }
+    after = _config("ablation", ("method", "post_training"))
+    assert after["compressor"]["_target_"].endswith("MaskedNoise")
+    assert not _rows(_config("ablation", ("method", "without_pm")))
+
+
+def test_the_small_experiment() -> None:
+    config = _config("mnist_small")
+    assert (config["num_clients"], config["participation"]["num_participants"], config["rounds"]) == (30, 5, 30)
+    assert config["client"]["epochs"] == 2
+    assert config["model"]["_target_"].endswith("cnn4_bn")

@@ -1,0 +1,138 @@
+"""Grids through the command line, with every launcher that needs no cluster: what is run, skipped, said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedcomp.config.identity import config_hash
+from fedcomp.records.status import read_status
+
+QUICK = ("rounds=2", "num_clients=5", "client.batch_size=40", "threads=1", "device=cpu")
+
+
+def _states(root: Path) -> list[str]:
+    found = (read_status(path.parent) for path in root.rglob("status.json"))
+    return sorted(status.state for status in found if status is not None)
+
+
+def test_local_skips_what_is_finished_and_goes_on_after_what_fails(fedcomp, tmp_path: Path, capsys) -> None:
+    command = ("-m", *QUICK, "compressor=topk", "compressor.fraction=0.1,7", "seed=range(2)")
+    assert fedcomp(*command) == 1
+    assert _states(tmp_path) == ["failed", "failed", "finished", "finished"]
+    shown = capsys.readouterr().err
+    assert "compressor.fraction=7 must be a number in (0, 1]" in shown
+    assert "2 finished, 2 failed" in shown
+    assert "fedcomp-status" in shown
+    assert fedcomp(*command) == 1
+    shown = capsys.readouterr().err
+    assert "2 of 4 runs are finished already" in shown
+    assert shown.count("of the grid:") == 2
+
+
+def test_a_broken_member_does_not_stop_the_rest(fedcomp, tmp_path: Path, capsys) -> None:
+    tiny = ("-m", *QUICK, "rounds=1", "dataset=diabetes", "model=linear", "pictures=false")
+    assert fedcomp(*tiny, "seed=0,1") == 0
+    for name, text in (("seed=0/status.json", "{"), ("seed=1/metrics.jsonl", "no json\n")):
+        (path,) = (path for path in tmp_path.rglob(Path(name).name) if path.parent.name == Path(name).parent.name)
+        path.write_text(text)
+    capsys.readouterr()
+    assert fedcomp(*tiny, "seed=0,1,2") == 1
+    shown = capsys.readouterr().err
+    assert "seed=0) failed: " in shown
+    assert "seed=1) failed: " in shown
+    assert "1 finished, 2 failed" in shown
+
+
+def test_a_value_that_no_run_can_have_refuses_the_grid(fedcomp, tmp_path: Path, capsys) -> None:
+    assert fedcomp("-m", *QUICK, "rounds=2,0") == 2
+    assert "fedcomp: error: rounds=0 must be 1 or more" in capsys.readouterr().err
+    assert fedcomp("-m", *QUICK, "compressor=topk,topkk") == 2
+    assert "compressor=topkk is unknown; did you mean 'topk'?" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("status.json"))
+
+
+def test_joblib_runs_each_in_a_process_of_its_own(fedcomp, tmp_path: Path, capsys) -> None:
+    assert fedcomp(*QUICK, "launcher=joblib", "launcher.n_jobs=2", "compressor=topk", "compressor.fraction=0.1,7") == 1
+    assert _states(tmp_path) == ["failed", "finished"]
+    shown = capsys.readouterr().err
+    assert "run 1 (compressor.fraction=7) failed: compressor.fraction=7 must be a number" in shown
+    assert "run 0 (compressor.fraction=0.1) finished" in shown
+    (log,) = tmp_path.rglob("1.log")
+    assert "compressor.fraction=7" in log.read_text()
+
+
+def test_an_experiment_may_be_a_grid_and_the_command_line_wins(fedcomp, tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "mine" / "experiment" / "mse"
+    folder.mkdir(parents=True)
+    (folder / "two.yaml").write_text(
+        "# @package _global_\n# Two compressors, two seeds.\nname: two\n"
+        "hydra: {mode: MULTIRUN, sweeper: {params: {compressor: 'topk,sign', seed: '0,1'}}}\n"
+    )
+    mine, out = ("--config-dir", str(tmp_path / "mine")), f"output_root={tmp_path / 'out'}"
+    assert fedcomp(*mine, *QUICK, "experiment=mse/two", "seed=5", out) == 0
+    assert sorted(path.parent.name for path in tmp_path.rglob("status.json")) == ["seed=5", "seed=5"]
+    assert "2 finished, 0 failed" in capsys.readouterr().err
+    assert fedcomp(*mine, "experiment=") == 0
+    shown = capsys.readouterr().out
+    lines = {name: about.strip() for name, _, about in (line.partition(" ") for line in shown.splitlines())}
+    assert lines["mse/two"] == "Two compressors, two seeds."
+    assert lines["quickstart"].startswith("The 8x8 digits")
+    assert not any("/method/" in name for name in lines)
+
+
+def test_optuna_studies_digits_and_resumes(fedcomp, tmp_path: Path, capsys) -> None:
+    pytest.importorskip("optuna", reason="no Optuna here: pip install 'fedcomp[grids]'")
+    search = ("sweeper=optuna", "client.lr=tag(log, interval(0.001, 1))", "compressor=dense,sign", *QUICK)
+    assert fedcomp(*search, "sweeper.n_trials=4", "sweeper.n_jobs=2") == 0
+    assert "4 finished, 0 failed" in capsys.readouterr().err
+    assert fedcomp(*search, "sweeper.n_trials=6") == 0
+    shown = capsys.readouterr().err
+    assert "2 finished, 0 failed" in shown
+    assert "best of 6 trials: accuracy" in shown
+    assert len(list(tmp_path.rglob("status.json"))) == 6
+    assert fedcomp(*search, "sweeper.n_trials=6", "sweeper.n_jobs=3", "quiet=true", "threads=1") == 0
+    assert "best of 6 trials" in capsys.readouterr().err
+    assert fedcomp(*search, "sweeper.n_trials=6", "server.lr=0.5") == 2
+    assert "server.lr=0.5" in capsys.readouterr().err
+
+
+def test_a_grid_refuses_an_interval(fedcomp, capsys) -> None:
+    assert fedcomp("-m", *QUICK, "client.lr=interval(0.1,1)") == 2
+    assert "client.lr is an interval: give a list" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("launcher=slurm",), "launcher=slurm: there is no sbatch here"),
+        (("seed=0,1",), "'seed=0,1' has several values: for a grid say -m"),
+        (("experiment=quick/start",), "did you mean 'quickstart'? (`fedcomp experiment=` lists them)"),
+        (("launcher=joblib", "launcher.n_jobs=0"), "launcher.n_jobs=0 must be 1 or more"),
+        (("launcher=slurm", "launcher.runs_per_gpu=0"), "launcher.runs_per_gpu=0 must be 1 or more"),
+        (("launcher=slurm", "launcher.partitoin=x"), "there is no option 'launcher.partitoin'"),
+        (("sweeper=optuna", "sweeper.n_trials=0", "client.lr=1,2"), "sweeper.n_trials=0 must be 1 or more"),
+        (("sweeper=optuna", "objective=bits_to_target", "objective.target=90", "client.lr=1,2"), "objective.target=90"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_wrong_settings_are_one_clear_line(fedcomp, capsys, monkeypatch, arguments, message) -> None:
+    pytest.importorskip("submitit", reason="no submitit here: pip install 'fedcomp[grids]'")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert fedcomp(*QUICK, *arguments) == 2
+    shown = capsys.readouterr().err.strip()
+    assert message in shown
+    assert shown.startswith("fedcomp: error: ")
+    assert "\n" not in shown
+
+
+def test_missing_submitit_is_one_line_with_the_remedy(fedcomp, capsys, monkeypatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "submitit", None)
+    assert fedcomp(*QUICK, "launcher=slurm") == 2
+    assert capsys.readouterr().err == "fedcomp: error: launcher=slurm needs submitit: pip install 'fedcomp[grids]'\n"
+
+
+def test_where_and_how_a_grid_runs_is_no_setting_of_a_run() -> None:
+    plain = {"rounds": 3, "launcher": {"n_jobs": 1}, "sweeper": {}, "objective": {"target": 0.9}}
+    assert config_hash(plain) == config_hash({"rounds": 3})

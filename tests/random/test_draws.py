@@ -1,0 +1,173 @@
+"""Draws: compiled and tensor code agree bit for bit on odd sizes; each has its distribution, with standard errors."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedcomp.random import keys
+from fedcomp.random.keys import Key
+
+KEY = Key(("draws", 3))
+IDS = torch.tensor([0, 5, (1 << 32) + 5, (1 << 62) + 1, -1, -(1 << 33)])
+"""Numbers of one and of two words, and those whose 64 bits read as negative."""
+SIZES = (0, 1, 2, 3, 31, 33, 127, 1023, 1025, 4096, 32_769, 70_001)
+DRAWS = ("words", "uniform", "signs", "normal")
+
+
+@pytest.fixture(autouse=True)
+def _compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All draws of this file are compiled, but for those within `tensors`."""
+    monkeypatch.setattr(keys, "PAYS", 0)
+
+
+def tensors(draw: Callable[[], Tensor]) -> Tensor:
+    """The same draw by the tensor code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "PAYS", math.inf)
+        return draw()
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_compiled_draws_are_those_of_the_tensors(name: str) -> None:
+    draw = getattr(KEY, name)
+    for size in SIZES:
+        fast, slow = draw(IDS, size), tensors(lambda size=size: draw(IDS, size))
+        assert fast.dtype == slow.dtype
+        assert torch.equal(fast, slow), size
+    for num in (0, 1):
+        assert torch.equal(draw(IDS[:num], 77), tensors(lambda num=num: draw(IDS[:num], 77)))
+    assert torch.equal(draw(IDS.repeat(2)[::2], 40), draw(IDS[[0, 2, 4, 0, 2, 4]], 40))
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("start", [128, 1024, 128 * 300])
+def test_rows_are_drawn_in_blocks(name: str, start: int) -> None:
+    draw = getattr(KEY, name)
+    whole = draw(IDS, 40_001)
+    assert torch.equal(draw(IDS, 40_001 - start, start), whole[:, start:])
+    assert torch.equal(draw(IDS, 55, start), tensors(lambda: draw(IDS, 55, start)))
+
+
+def test_known_answer() -> None:
+    # Random123's kat_vectors: Philox4x32-10 of a zero key and a zero counter.
+    from fedcomp.random import philox_numba
+
+    out = np.empty((1, 4), np.int64)
+    philox_numba.words(np.uint64(0), np.zeros(1, np.uint64), 0, out)
+    assert [hex(word) for word in out[0]] == ["0x6627e8d5", "0xe169c58d", "0xbc57ac4c", "0x9b00dbd8"]
+
+
+@pytest.mark.parametrize(("num", "out_of"), [(0, 9), (1, 1), (1, 1025), (7, 7), (3, 10), (1999, 2000), (3000, 100_003)])
+def test_compiled_subsets_are_those_of_the_tensors(num: int, out_of: int) -> None:
+    fast = KEY.subset(IDS, num, out_of)
+    assert fast.dtype == torch.int64
+    assert torch.equal(fast, tensors(lambda: KEY.subset(IDS, num, out_of)))
+    assert torch.equal(fast, fast.sort(1).values)
+
+
+def test_subset_where_the_threshold_is_missed_and_where_words_tie() -> None:
+    from fedcomp.random import philox_numba
+
+    kept = np.array([(word << 31) | place for place, word in enumerate([9, 3, 3, 0, 3, 1])], np.int64)
+    order = sorted(kept.tolist())
+    for threshold in (9, 1 << 20, 0xFFFFFFFF):
+        assert [philox_numba._smallest(kept, num, threshold) for num in range(1, 7)] == order
+
+    # One of 40: all words are above the threshold (1 + 4 sqrt(39/40) + 1) / 40 in one row of 600, which keeps all then.
+    ids = torch.arange(100_000)
+    assert torch.equal(KEY.subset(ids, 1, 40), tensors(lambda: KEY.subset(ids, 1, 40)))
+
+
+def test_every_pair_of_entries_is_as_likely() -> None:
+    num, rows = 3, 40_000
+    chosen = torch.zeros(rows, 8, dtype=torch.float64).scatter_(1, KEY.subset(torch.arange(rows), num, 8), 1.0)
+    together = chosen.T @ chosen / rows
+    for share, expected in ((together.diagonal(), 3 / 8), (together[~torch.eye(8, dtype=torch.bool)], 6 / 56)):
+        error = (expected * (1 - expected) / rows) ** 0.5  # binomial standard error
+        assert (share - expected).abs().max() < 5 * error
+
+
+def test_uniform_fills_its_bins() -> None:
+    draws = KEY.uniform(IDS, 100_000)
+    assert float(draws.min()) >= 0
+    assert float(draws.max()) < 1
+    for row in draws:
+        _check_bins(torch.histc(row, 256, 0, 1), torch.full((256,), 1 / 256))
+
+
+def test_signs_are_even_and_uncorrelated() -> None:
+    num = 200_000
+    signs = KEY.signs(IDS, num).double()
+    error = num**-0.5  # of a mean of num independent signs
+    assert (signs.abs() == 1).all()
+    assert (signs.mean(1).abs() < 5 * error).all()
+    for lag in (1, 2, 31, 32, 128):
+        assert ((signs[:, lag:] * signs[:, :-lag]).mean(1).abs() < 5 * error).all()
+    assert ((signs @ signs.T / num).fill_diagonal_(0).abs() < 5 * error).all()
+
+
+def test_normal_has_its_moments_and_bins() -> None:
+    num = 200_000
+    draws = KEY.normal(IDS, num).double()
+    # Standard errors of the mean of z^p: sqrt((E z^2p - (E z^p)^2) / n).
+    for power, mean, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
+        assert ((draws**power).mean(1) - mean).abs().max() < 5 * (variance / num) ** 0.5
+    assert (draws[:, 1:] * draws[:, :-1]).mean(1).abs().max() < 5 * num**-0.5
+    assert (draws[:, 0::2] ** 2 * draws[:, 1::2] ** 2 - 1).mean(1).abs().max() < 5 * (8 / (num / 2)) ** 0.5
+    edges = torch.linspace(-3, 3, 61, dtype=torch.float64)
+    cumulative = torch.special.ndtr(torch.cat((torch.tensor([-40.0]), edges, torch.tensor([40.0])))).double()
+    for row in draws:
+        _check_bins(torch.bincount(torch.bucketize(row, edges), minlength=62), cumulative.diff())
+
+
+def test_normal_is_box_mullers_formula() -> None:
+    words = KEY.words(IDS, 100_000).double().numpy()
+    radius = np.sqrt(-2 * np.log((words[:, 0::2] + 0.5) * 2.0**-32))
+    angle = words[:, 1::2] * (2 * np.pi * 2.0**-32)
+    expected = np.stack((radius * np.cos(angle), radius * np.sin(angle)), 2).reshape(len(IDS), -1)
+    np.testing.assert_allclose(KEY.normal(IDS, 100_000).numpy(), expected, rtol=1e-7, atol=1e-9)
+
+
+def test_normal_at_the_ends_of_its_range() -> None:
+    from fedcomp.random.box_muller import box_muller
+
+    top = (1 << 32) - 1
+    words = torch.tensor([[0, 0, top, 0, 0, 1 << 30, 0, 1 << 31, 0, 3 << 30, top, top]])
+    longest, shortest = math.sqrt(66 * math.log(2)), 2.0**-16
+    expected = [[longest, 0, shortest, 0, 0, longest, -longest, 0, 0, -longest, shortest, 0]]
+    torch.testing.assert_close(box_muller(words), torch.tensor(expected), rtol=1e-7, atol=1e-13)
+
+
+def test_draws_without_a_place_for_compiled_code(tmp_path) -> None:
+    """NUMBA_CACHE_DIR cannot be made, and, as in an installation that nobody may write, there is no other place."""
+    (tmp_path / "file").write_text("in the way")
+    script = """
+from numba.core import caching
+for impl in vars(caching).values():
+    if hasattr(impl, "_locator_classes"):
+        impl._locator_classes = [place for place in impl._locator_classes if "UserProvided" in place.__name__]
+import torch
+from fedcomp import keys
+keys.PAYS = 0
+print(keys.Key().signs(torch.arange(2), 9).sum(1).tolist())
+"""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "file" / "cache")}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(tensors(lambda: Key().signs(torch.arange(2), 9)).sum(1).tolist())
+
+
+def _check_bins(counts: Tensor, chances: Tensor) -> None:
+    """Pearson's chi-square has mean f and variance 2 f for f = bins - 1; accept 5 standard errors."""
+    expected = counts.sum() * chances.double()
+    square, freedom = float(((counts - expected) ** 2 / expected).sum()), len(counts) - 1
+    assert abs(square - freedom) < 5 * (2 * freedom) ** 0.5

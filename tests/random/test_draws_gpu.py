@@ -1,0 +1,114 @@
+"""Draws of GPUs: Triton's kernels, and keys that only the device knows, give the bits of `keys.py`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+from fedcomp.random import keys
+from fedcomp.random.keys import DeviceKey, Key, halves
+
+KEY = Key(("draws", 3))
+IDS = torch.tensor([0, 5, (1 << 32) + 5, -1])
+NAMES = ["words", "uniform", "signs"]
+no_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+
+
+@no_triton
+def test_triton_draws_the_same_bits() -> None:
+    """Under Triton's interpreter, which must be chosen before triton is imported: a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.random.interpreted_draws"],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == NAMES
+
+
+@pytest.mark.slow
+@no_triton
+def test_kernels_compile_for_a_gpu() -> None:
+    """For compute capability 9.0, which needs no GPU: the interpreter takes types that the compiler refuses."""
+    done = subprocess.run([sys.executable, "-m", "tests.random.compiled_draws"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == NAMES
+
+
+def test_a_device_key_draws_what_its_key_does() -> None:
+    others = [KEY, Key(("other",)), Key(())]
+    for key, pair in zip(others, torch.from_numpy(halves(others))):
+        device_key = DeviceKey(pair)
+        for num, start in ((0, 0), (1, 0), (9, 0), (77, 128)):
+            assert torch.equal(device_key.words(IDS, num, start), key.words(IDS, num, start))
+            assert torch.equal(device_key.uniform(IDS, num, start), key.uniform(IDS, num, start))
+    assert not torch.equal(DeviceKey(pair).words(IDS, 9), KEY.words(IDS, 9))
+
+
+def test_a_device_key_follows_what_is_written_to_it() -> None:
+    slot = torch.zeros(2, dtype=torch.int64)
+    device_key = DeviceKey(slot)
+    for step in range(2):
+        slot.copy_(torch.from_numpy(halves([KEY.fold(step)]))[0])
+        assert torch.equal(device_key.uniform(IDS, 5), KEY.fold(step).uniform(IDS, 5))
+
+
+def test_halves() -> None:
+    (pair,) = halves([KEY])
+    assert int(pair[0]) | int(pair[1]) << 32 == KEY.seed
+    assert halves([]).shape == (0, 2)
+    assert halves([KEY]).dtype == np.int64
+
+
+def test_triton_is_asked_for_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def draw(name: str, *given: object) -> torch.Tensor:
+        asked.append((name, *given))
+        return torch.zeros(4, 33)
+
+    assert not keys.has_triton(torch.device("cpu"))
+    with monkeypatch.context() as patch:
+        patch.setattr(keys, "_triton_works", lambda device: False)
+        assert not keys.has_triton(torch.device("cuda"))
+    monkeypatch.setattr(keys, "PAYS", 1 << 62)
+    monkeypatch.setattr(keys, "has_triton", lambda device: True)
+    monkeypatch.setattr(keys, "_by_triton", draw)
+    for name in ("uniform", "signs"):
+        getattr(KEY, name)(IDS, 33, 128)
+        assert asked.pop() == (name, KEY.seed, IDS, 33, 128)
+    DeviceKey(IDS[:2]).uniform(IDS, 33)
+    assert asked.pop()[0] == "uniform"
+
+
+@pytest.mark.parametrize("problem", ["not installed", "no compiler", None])
+def test_triton_is_tried_once_before_it_is_relied_on(monkeypatch: pytest.MonkeyPatch, caplog, problem) -> None:
+    tried = []
+
+    def draw(name: str, *given: object) -> torch.Tensor:
+        tried.append(name)
+        if problem:
+            raise RuntimeError("Failed to find C compiler.\nPlease specify one.")
+        return torch.zeros(1, 4)
+
+    keys._triton_works.cache_clear()
+    monkeypatch.setattr(keys, "find_spec", lambda name: None if problem == "not installed" else object())
+    monkeypatch.setattr(keys, "_by_triton", draw)
+    monkeypatch.setattr(torch, "zeros", lambda *size, device=None, **kind: torch.empty(*size, **kind))
+    for _ in range(2):
+        assert keys.has_triton(torch.device("cuda")) is (problem is None)
+    assert tried == ([] if problem == "not installed" else ["words"])
+    lines = [record.message for record in caplog.records]
+    assert lines == (
+        ["Triton cannot run on cuda (Failed to find C compiler.): draws and codes are slower, and the same bits"]
+        if problem == "no compiler"
+        else []
+    )
+    keys._triton_works.cache_clear()

@@ -1,0 +1,160 @@
+"""Checkpoints: round trip, and one clear line for whatever is wrong with a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcomp.records.checkpoint import Checkpoint, Damaged, drop_older, load, resume, save
+
+
+@dataclass(frozen=True)
+class State:
+    theta: Tensor
+    counts: Tensor
+
+
+STATE = State(torch.tensor([1.5, float("nan")]), torch.tensor([2**60]))
+
+
+def _saved(folder: Path) -> Path:
+    path = folder / "checkpoint.pt"
+    save(path, Checkpoint(7, STATE, {"uplink": 2**63}, 12.5), "abcd")
+    return path
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    loaded = load(_saved(tmp_path), STATE, "abcd")
+    assert loaded.round == 7
+    assert loaded.ledger == {"uplink": 2**63}
+    assert loaded.seconds == 12.5
+    assert torch.equal(loaded.state.theta.view(torch.int32), STATE.theta.view(torch.int32))
+    assert torch.equal(loaded.state.counts, STATE.counts)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
+def test_half_written(tmp_path: Path, share: float) -> None:
+    path = _saved(tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(Damaged, match=r"checkpoint .* is damaged \(.*\); overwrite=true starts the run anew") as caught:
+        load(path, STATE, "abcd")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
+    """In tensors, in the archive's own bytes, in its padding and in the checksum."""
+    path = _saved(tmp_path)
+    content = path.read_bytes()
+    for place in [*range(0, len(content), 29), len(content) - 1]:
+        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        with pytest.raises(Damaged, match="is damaged") as caught:
+            load(path, STATE, "abcd")
+        assert "weights_only" not in str(caught.value)
+
+
+def test_garbage(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(b"not a checkpoint at all" * 100)
+    with pytest.raises(Damaged, match="is damaged"):
+        load(path, STATE, "abcd")
+
+
+def _earlier(path: Path) -> None:
+    """A checkpoint as fedcomp wrote it before it had a checksum."""
+    state = {"theta": STATE.theta, "counts": STATE.counts}
+    parts = {"config_hash": "abcd", "round": 7, "seconds": 1.0, "ledger": {"uplink": 3}, "state": state}
+    torch.save({"format": 1, **parts}, path)
+
+
+def test_an_earlier_version_s_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    _earlier(path)
+    loaded = load(path, STATE, "abcd")
+    assert loaded.round == 7
+    assert torch.equal(loaded.state.counts, STATE.counts)
+    content = path.read_bytes()
+    place = content.index(STATE.counts.numpy().tobytes())
+    path.write_bytes(content[:place] + b"\1" + content[place + 1 :])
+    with pytest.raises(Damaged, match="checksum"):
+        load(path, STATE, "abcd")
+
+
+def test_the_file_is_torch_s_and_holds_no_more_than_the_state(tmp_path: Path) -> None:
+    """A row of a large tensor is saved alone, and one that is repeated as often as it is."""
+    rows = torch.arange(100_000.0).view(10, -1)
+    state = State(rows[3], torch.ones(1).expand(5))
+    path = tmp_path / "checkpoint.pt"
+    save(path, Checkpoint(1, state, {}, 0.0), "abcd")
+    assert path.stat().st_size < 2 * rows[3].numel() * 4
+    kept = torch.load(path, weights_only=True)["state"]
+    assert torch.equal(kept["theta"], rows[3])
+    assert kept["counts"].tolist() == [1.0] * 5
+
+
+def _two(folder: Path) -> tuple[Path, list[str]]:
+    path = folder / "checkpoint.pt"
+    for round in (3, 6):
+        save(path, Checkpoint(round, STATE, {}, 0.0), "abcd")
+    return path, []
+
+
+def _flip(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
+
+
+def test_the_one_before_is_used_with_one_line(tmp_path: Path) -> None:
+    path, notes = _two(tmp_path)
+    start = resume(path, STATE, "abcd", notes.append)
+    assert start is not None
+    assert (start.round, notes) == (6, [])
+    _flip(path)
+    start = resume(path, STATE, "abcd", notes.append)
+    assert start is not None
+    assert start.round == 3
+    (line,) = notes
+    assert line == (
+        f"checkpoint {path} is damaged (its checksum is another than when it was written), and now called "
+        "checkpoint-damaged.pt: going on from the one before it, of round 3"
+    )
+    save(path, Checkpoint(4, STATE, {}, 0.0), "abcd")
+    start = resume(tmp_path / "checkpoint-before.pt", STATE, "abcd", notes.append)
+    assert start is not None
+    assert start.round == 3  # no damaged file has taken its place
+    drop_older(path)
+    assert [left.name for left in tmp_path.iterdir()] == ["checkpoint.pt"]
+
+
+def test_the_one_before_is_used_if_a_kill_came_between_the_two_renamings(tmp_path: Path) -> None:
+    path, notes = _two(tmp_path)
+    path.unlink()
+    start = resume(path, STATE, "abcd", notes.append)
+    assert start is not None
+    assert start.round == 3
+    assert notes == [f"{path} is gone: going on from the checkpoint before it, of round 3"]
+    assert resume(tmp_path / "other.pt", STATE, "abcd", notes.append) is None
+
+
+def test_two_damaged_checkpoints_are_one_line(tmp_path: Path) -> None:
+    path, notes = _two(tmp_path)
+    for damaged in (path, tmp_path / "checkpoint-before.pt"):
+        _flip(damaged)
+    with pytest.raises(Damaged, match=r"checkpoint\.pt is damaged .*; so is the one before it, checkpoint-before\.pt$"):
+        resume(path, STATE, "abcd", notes.append)
+    assert notes == []
+
+
+def test_other_config(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is of config abcd, format 2, not ffff; overwrite=true starts the run anew"):
+        load(_saved(tmp_path), STATE, "ffff")
+
+
+def test_other_shape(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="does not fit: state 'theta' is"):
+        load(_saved(tmp_path), State(torch.zeros(3), STATE.counts), "abcd")

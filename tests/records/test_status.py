@@ -1,0 +1,60 @@
+"""The status file: whole or absent."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fedcomp.records.atomic_write import atomic_path, write_atomically
+from fedcomp.records.status import Status, read_status, write_status
+
+
+def test_status_comes_back(tmp_path: Path) -> None:
+    assert read_status(tmp_path) is None
+    for status in (Status("running", 3), Status("failed", 4, "ValueError: lr is 0")):
+        write_status(tmp_path, status)
+        assert read_status(tmp_path) == status
+    assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_a_write_that_dies_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_status(tmp_path, Status("running", 3))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(ValueError, match="No space left on device"):
+        write_status(tmp_path, Status("finished", 9))
+    assert read_status(tmp_path) == Status("running", 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_an_interrupt_while_writing_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def interrupted_write() -> None:
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(b"half of the n")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_write()
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"state": "running"}', '{"state": "asleep", "round": 1}'])
+def test_what_is_no_status_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "status.json").write_text(content)
+    with pytest.raises(ValueError, match=r"status\.json"):
+        read_status(tmp_path)
+
+
+def test_unwritable_folder_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="cannot write"):
+        write_status(tmp_path / "file", Status("running", 0))

@@ -1,0 +1,263 @@
+"""A run that ends at a bad moment: between a line of its record and the next checkpoint, or because others want it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from fedcomp.distributed.context import Alone
+from fedcomp.records.metrics_file import read_lines
+from fedcomp.records.repetitions import read_repetitions
+from fedcomp.records.status import read_status
+from fedcomp.report.runs import read
+from fedcomp.tracking.jsonl import Jsonl
+
+OPTIONS = (
+    "dataset=diabetes",
+    "model=linear",
+    "num_clients=4",
+    "rounds=6",
+    "eval_every=1",
+    "checkpoint_every=2",
+    "repeats=2",
+    "pictures=false",
+)
+
+
+def _folder(root: Path) -> Path:
+    return next(root.rglob("config.yaml")).parent
+
+
+def _lines(root: Path) -> list[dict[str, float]]:
+    return [{**line, "seconds": 0} for line in read_lines(_folder(root) / "metrics.jsonl")]
+
+
+def _stop_at(monkeypatch: pytest.MonkeyPatch, wanted: int) -> None:
+    """The run ends once the line of round `wanted` is written."""
+
+    def log(self: Jsonl, record: dict) -> None:
+        if record["round"] == wanted:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Jsonl, "log", log)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Filled by the first test that needs it."""
+    return tmp_path_factory.mktemp("unbroken")
+
+
+@pytest.mark.parametrize("wanted", [0, 3, 5])
+def test_lines_behind_the_checkpoint_are_written_anew(
+    fedcomp: Callable[..., int], tmp_path: Path, unbroken: Path, monkeypatch: pytest.MonkeyPatch, wanted: int
+) -> None:
+    """Rounds 0, 3 and 5 are evaluated right behind no checkpoint, that of round 2 and that of round 4."""
+    with monkeypatch.context() as patch:
+        _stop_at(patch, wanted)
+        assert fedcomp(*OPTIONS, f"output_root={tmp_path}") == 130
+    assert _lines(tmp_path)[-1]["round"] == wanted
+    assert fedcomp(*OPTIONS, f"output_root={tmp_path}") == 0
+    assert fedcomp(*OPTIONS, f"output_root={unbroken}") == 0
+    assert [line["round"] for line in _lines(tmp_path)] == list(range(7))
+    assert _lines(tmp_path) == _lines(unbroken)
+    files = [(_folder(root) / "repetitions.jsonl").read_bytes() for root in (tmp_path, unbroken)]
+    assert files[0] == files[1]
+    assert sorted(read_repetitions(_folder(tmp_path))) == list(range(7))
+
+
+def test_a_damaged_checkpoint_costs_only_the_rounds_since_the_one_before(
+    fedcomp: Callable[..., int],
+    tmp_path: Path,
+    unbroken: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with monkeypatch.context() as patch:
+        _stop_at(patch, 5)
+        assert fedcomp(*OPTIONS, f"output_root={tmp_path}") == 130
+    path = _folder(tmp_path) / "checkpoint.pt"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    capsys.readouterr()
+    assert fedcomp(*OPTIONS, f"output_root={tmp_path}") == 0
+    shown = capsys.readouterr().err
+    assert "checkpoint.pt is damaged" in shown
+    assert "going on from the one before it, of round 2" in shown
+    assert "resuming after round 2" in shown
+    assert fedcomp(*OPTIONS, f"output_root={unbroken}") == 0
+    assert _lines(tmp_path) == _lines(unbroken)
+    states = [torch.load(_folder(root) / "checkpoint.pt", weights_only=True) for root in (tmp_path, unbroken)]
+    assert states[0]["ledger"] == states[1]["ledger"]
+    assert all(torch.equal(tensor, states[1]["state"][name]) for name, tensor in states[0]["state"].items())
+    assert sorted(left.name for left in path.parent.glob("checkpoint*")) == ["checkpoint.pt"]
+
+
+@pytest.mark.parametrize(("file", "done"), [("metrics.jsonl", 3), ("repetitions.jsonl", 3), ("metrics.jsonl", 6)])
+def test_a_record_that_is_deleted_while_the_run_writes_it_fails_the_run(
+    fedcomp: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    done: int,
+) -> None:
+    def log(self: Jsonl, record: dict) -> None:
+        if record["round"] == done:
+            (_folder(tmp_path) / file).unlink()
+
+    monkeypatch.setattr(Jsonl, "log", log)
+    assert fedcomp(*OPTIONS) == 1
+    assert f"{file} was deleted while the run was running" in capsys.readouterr().err
+    status = read_status(_folder(tmp_path))
+    assert status is not None
+    assert status.state == "failed"
+
+
+@pytest.mark.parametrize("file", ["metrics.jsonl", "repetitions.jsonl"])
+@pytest.mark.parametrize(("order", "complaint"), [((0, 1, 1, 2, 3), "line 3 is of round 1, after a line of round 1")])
+def test_a_record_with_a_doubled_line_is_not_gone_on_with(
+    fedcomp: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    order: tuple[int, ...],
+    complaint: str,
+) -> None:
+    with monkeypatch.context() as patch:
+        _stop_at(patch, 3)
+        assert fedcomp(*OPTIONS) == 130
+    path = _folder(tmp_path) / file
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[round] for round in order))
+    assert fedcomp(*OPTIONS) == 1
+    assert f"{file}, {complaint}" in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_cannot_be_read_costs_no_record(
+    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        _stop_at(patch, 3)
+        assert fedcomp(*OPTIONS) == 130
+    before = _lines(tmp_path)
+    for name in ("checkpoint.pt", "checkpoint-before.pt"):
+        (_folder(tmp_path) / name).write_bytes(b"half")
+    assert fedcomp(*OPTIONS) == 1
+    assert _lines(tmp_path) == before
+    status = read_status(_folder(tmp_path))
+    assert status is not None
+    assert (status.state, status.round) == ("failed", 3)
+    assert "overwrite=true" in str(status.error)
+
+
+def test_a_record_that_cannot_be_read_is_what_the_run_failed_of(
+    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        _stop_at(patch, 3)
+        assert fedcomp(*OPTIONS) == 130
+    (_folder(tmp_path) / "metrics.jsonl").write_bytes(b"no json\n")
+    assert fedcomp(*OPTIONS) == 1
+    status = read_status(_folder(tmp_path))
+    assert status is not None
+    assert status.state == "failed"
+    assert "metrics.jsonl" in str(status.error)
+
+
+@pytest.mark.parametrize("wrong", ["tracker.mode=foo", "start"])
+def test_a_tracker_that_does_not_start_fails_the_run(
+    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    options = ["tracker=wandb", wrong] if "=" in wrong else []
+
+    def start(self: Jsonl, info: object) -> None:
+        raise ValueError("no dashboard")
+
+    monkeypatch.setattr(Jsonl, "start", start)
+    assert fedcomp(*OPTIONS, *options) == 1
+    status = read_status(_folder(tmp_path))
+    assert status is not None
+    assert status.state == "failed"
+    assert ("foo" if options else "no dashboard") in str(status.error)
+
+
+def test_a_finished_run_takes_a_new_label(fedcomp: Callable[..., int], tmp_path: Path) -> None:
+    assert fedcomp(*OPTIONS) == 0
+    lines = _lines(tmp_path)
+    for label in ("ours", "null"):
+        assert fedcomp(*OPTIONS, f"label={label}", "threads=1") == 0
+        config = OmegaConf.load(_folder(tmp_path) / "config.yaml")
+        assert config.label == (None if label == "null" else label)
+        assert config.threads is None
+    assert _lines(tmp_path) == lines
+
+
+def test_others_may_end_a_run_and_ask_for_its_checkpoint(
+    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Alone, "agree", lambda self, stop, due: (signal.SIGTERM, True))
+    assert fedcomp(*OPTIONS) == 128 + signal.SIGTERM
+    assert torch.load(_folder(tmp_path) / "checkpoint.pt", weights_only=True)["round"] == 1
+    assert _lines(tmp_path)[-1]["round"] == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "kept"), [("metrics.jsonl", ()), ("metrics.jsonl", (0, 2)), ("repetitions.jsonl", (1, 2))]
+)
+def test_a_record_with_missing_lines_is_not_gone_on_with(
+    fedcomp: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    kept: tuple[int, ...],
+) -> None:
+    with monkeypatch.context() as patch:
+        _stop_at(patch, 3)
+        assert fedcomp(*OPTIONS) == 130
+    path = _folder(tmp_path) / file
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[round] for round in kept))
+    assert fedcomp(*OPTIONS) == 1
+    missing = min({0, 1, 2} - set(kept))
+    shown = capsys.readouterr().err
+    assert f"{file} has no line of round {missing}" in shown
+    assert "overwrite=true" in shown
+
+
+@pytest.mark.parametrize("file", ["metrics.jsonl", "repetitions.jsonl"])
+def test_a_finished_run_with_a_hole_in_its_record_is_no_result(
+    fedcomp: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str
+) -> None:
+    assert fedcomp(*OPTIONS) == 0
+    path = _folder(tmp_path) / file
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:2] + lines[4:]))
+    assert fedcomp(*OPTIONS) == 1
+    assert f"{file} has no line of round 2 and 1 more, but the run was at round 6" in capsys.readouterr().err
+    run = read(path.parent)
+    assert (run.state == "unreadable") == (file == "metrics.jsonl")
+
+
+@pytest.mark.parametrize("broken", ["empty", "missing", "short"])
+def test_a_finished_run_without_its_record_says_what_to_do(
+    fedcomp: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str], broken: str
+) -> None:
+    assert fedcomp(*OPTIONS) == 0
+    path = _folder(tmp_path) / "metrics.jsonl"
+    if broken == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1] if broken == "short" else []))
+    assert fedcomp(*OPTIONS) == 1
+    shown = capsys.readouterr().err
+    assert "metrics.jsonl has no line of its last round 6" in shown
+    assert "overwrite=true" in shown

@@ -1,0 +1,67 @@
+"""What `make bench` times: the networks' sizes, the operations of a round, and all sides of a job run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+from fedcomp.simulation.autotune import conv_autotune as plan
+from fedcomp.simulation.graphs.cuda_graphs import Eager
+from scripts import bench_jobs
+from scripts.bench_jobs import CIFAR, JOBS, fedcomp_side, lean_side, naive_side, simple_cnn
+from scripts.ceilings import least_bytes, measure, operations
+from tests.simulation.fake_gpu import GPU, fake_gpu
+
+CPU = torch.device("cpu")
+
+
+def test_pfl_research_network() -> None:
+    assert sum(parameter.numel() for parameter in simple_cnn(CIFAR, 10).parameters()) == 1_626_442
+
+
+def test_operations_and_bytes_of_a_perceptron() -> None:
+    job = JOBS["J1"]
+    samples = job.clients * job.batch * job.steps
+    assert operations(job) == 3 * 2 * (64 * 32 + 32 * 10) * samples
+    activations = 64 + 64 + 32 + 32 + 10  # input, Flatten, Linear, ReLU, Linear
+    assert least_bytes(job) == 4 * (2 * activations * samples + 6 * 2410 * job.clients * job.steps)
+
+
+def test_ceilings_are_rates() -> None:
+    found = measure(CPU, "bf16")
+    assert 1e8 < found.copy < 1e13
+    assert 1e8 < found.product < 1e15
+
+
+@pytest.mark.parametrize(
+    "side", [partial(fedcomp_side, precision="fp32"), naive_side, lean_side], ids=["ours", "naive", "lean"]
+)
+def test_all_sides_run(side) -> None:
+    run = side(replace(JOBS["J1"], clients=2, batch=3, steps=2, rounds=2), device=CPU)
+    run()
+    run()
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_our_side_runs_on_a_gpu_as_far_as_it_can_without_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On fake tensors of a GPU: plan, recorded loops, two rounds."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 37, 1 << 37))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(plan, "seconds_of", lambda work, device: work() or 1.0)
+    monkeypatch.setattr(plan, "remembered", lambda question, measure, anew: measure())
+    for module in (bench_jobs, plan):
+        monkeypatch.setattr(module, "CudaGraphs", lambda *_: Eager())
+    job = replace(JOBS[name].on(GPU), clients=2, batch=3, steps=2, rounds=1)
+    with fake_gpu():
+        run = fedcomp_side(job, GPU, "fp32")
+        run()
+        run()
+
+
+def test_jobs_on_a_gpu_have_their_own_steps() -> None:
+    job = JOBS["J3"]
+    assert (job.on(CPU).steps, job.on(torch.device("cuda")).steps) == (1, 10)
+    assert JOBS["J1"].on(torch.device("cuda")) == JOBS["J1"]

@@ -1,0 +1,269 @@
+"""Plans: chosen by what was measured, kept on disk by device and layer, kept by the run, off on a CPU unless asked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.distributed.context import Alone
+from fedcomp.model.batched.convolution import FORMS, Convolution
+from fedcomp.model.batched.layers import Pass
+from fedcomp.model.build import build
+from fedcomp.participation.full import Full
+from fedcomp.random.keys import Key
+from fedcomp.records.run_folder import CONFIG
+from fedcomp.run import train
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.autotune import conv_autotune as plan
+from fedcomp.simulation.autotune import timing_cache as measured
+from fedcomp.simulation.autotune.conv_autotune import FILE, Plan, planned
+from fedcomp.simulation.autotune.timing_cache import remembered, seconds_of
+from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.graphs.cuda_graphs import Eager
+from fedcomp.simulation.graphs.graphed_loop import Recorder
+from fedcomp.simulation.simulation import Simulation
+from fedcomp.wire import Ledger
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def _network() -> nn.Module:
+    first, second = nn.Conv2d(2, 3, 3), nn.Conv2d(3, 4, 3, padding=1)
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3))
+
+
+def _simulation(chunk_size: int = 1) -> Simulation:
+    x = torch.randn(12, 8, 8, 2, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(12) % 3
+    data = Dataset("images", Samples(x, y), Samples(x, y), "classification", 3)
+    model = build(_network, Key(("plan",)), (2, 8, 8), 3, data.task)
+    algorithm = FedAvg(Sgd(lr=0.1, batch_size=2), ServerSgd(), Compressor(Dense()), Compressor(Dense()))
+    shards = Shards.of(list(torch.arange(12).split(4)), CPU)
+    return Simulation(algorithm, data, shards, model, Full(), Key(("run",)), 2, chunk_size)
+
+
+def _timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> list[str]:
+    """Measurements answer as `times` says, by the form; returns the list that notes what was measured."""
+    asked: list[str] = []
+
+    def forms(layer, x, state, device, graphs):
+        asked.append("layer")
+        return {form: times[form] for form in plan.forms_on(device)}
+
+    def client(model, device, shape, batch, clients, forms):
+        asked.append("clients")
+        return times[str(clients)]
+
+    monkeypatch.setattr(plan, "_forms", forms)
+    monkeypatch.setattr(plan, "_client_seconds", client)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("times", "chosen"),
+    [
+        ({"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5}, Plan(("unfolded", "unfolded"), 2)),
+        ({"grouped": 3, "looped": 2, "unfolded": 4, "1": 1, "2": 0.94}, Plan(("looped", "looped"), 2)),
+        ({"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.96}, Plan(("grouped", "grouped"), 1)),
+        ({"grouped": 3, "looped": 2.9, "unfolded": 4, "1": 1, "2": 0.5}, Plan(("grouped", "grouped"), 2)),
+    ],
+)
+def test_the_fastest_is_taken_where_it_gains(monkeypatch, tmp_path, times, chosen) -> None:
+    _timed(monkeypatch, times)
+    settled = planned(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
+    assert settled == chosen
+    simulation = settled.applied_to(_simulation())
+    assert simulation.chunk_size == chosen.chunk_size
+    assert tuple(layer.form for layer in simulation.model.convolutions) == chosen.forms
+
+
+def test_measured_once_a_device_and_once_a_run(monkeypatch, tmp_path) -> None:
+    asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5})
+
+    def settle(run: str, device: str = "one", mode: str = "measure"):
+        monkeypatch.setattr(plan, "device_name", lambda _: device)
+        before = len(asked)
+        settled = planned(_simulation(), mode, 2, 3, False, tmp_path / run)
+        return settled, len(asked) - before
+
+    first, count = settle("a")
+    assert count == 4  # two layers of two clients, and one and two clients at once
+    assert settle("a") == (first, 0)  # a resumed run asks nothing
+    assert settle("b") == (first, 4)  # measure: anew
+    monkeypatch.setattr(plan, "remembered", lambda question, measure, anew: remembered(question, measure))
+    assert settle("c") == (first, 0)
+    assert settle("d", "another") == (first, 4)
+    (tmp_path / "a").write_text(json.dumps({"forms": ["looped", "grouped"], "chunk_size": 1}))
+    assert settle("a") == (Plan(("looped", "grouped"), 1), 0)
+
+
+def test_streams_are_a_candidate_where_there_are_any(monkeypatch, tmp_path) -> None:
+    """On a GPU, where all clients are tried at once; what was measured without them is measured again."""
+    times = {"grouped": 3, "looped": 2, "unfolded": 1, "streamed": 0.5}
+    assert (plan.forms_on(torch.device("cuda")), plan.forms_on(CPU)) == (FORMS, FORMS[:3])
+    asked = _timed(monkeypatch, times)
+    monkeypatch.setattr(plan, "device_name", lambda _: "one")
+    without = planned(_simulation(3), "measure", 2, 3, True, tmp_path / "a")
+    monkeypatch.setattr(plan, "can_fork", lambda device: True)
+    monkeypatch.setattr(plan, "remembered", lambda question, measure, anew: remembered(question, measure))
+    settled = planned(_simulation(3), "measure", 2, 3, True, tmp_path / "b")
+    assert (without, settled) == (Plan(("unfolded",) * 2, 3), Plan(("streamed",) * 2, 3))
+    assert asked == ["layer"] * 4
+
+
+def test_a_given_number_of_clients_stays(monkeypatch, tmp_path) -> None:
+    asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1})
+    settled = planned(_simulation(chunk_size=50), "measure", 2, 3, True, tmp_path / FILE)
+    assert settled == Plan(("unfolded", "unfolded"), 50)
+    assert asked == ["layer", "layer"]
+
+
+def test_a_cpu_plans_nothing_by_itself(monkeypatch, tmp_path) -> None:
+    asked = _timed(monkeypatch, {})
+    simulation = _simulation()
+    for mode in ("auto", "off"):
+        assert planned(simulation, mode, 2, 3, False, tmp_path / FILE) is None
+    assert (asked, list(tmp_path.glob("*"))) == ([], [])
+    with pytest.raises(
+        ValueError, match="plan=fast must be one of auto, measure, off, grouped, looped, unfolded, streamed"
+    ):
+        planned(simulation, "fast", 2, 3, False, tmp_path / FILE)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_one_form_for_all_gives_the_same_rounds(tmp_path, form) -> None:
+    expected, ledger = _simulation(chunk_size=3), Ledger()
+    state, _, _ = expected.round(0, expected.init(), ledger)
+    settled = planned(_simulation(chunk_size=3), form, 2, 3, False, tmp_path / FILE)
+    assert settled == Plan((form, form), 3)
+    simulation = settled.applied_to(_simulation(chunk_size=3))
+    got, _, _ = simulation.round(0, simulation.init(), ledger)
+    assert torch.allclose(got.theta, state.theta, atol=1e-6)
+
+
+class _Peer(Alone):
+    """One of two processes; what the leader says is left in `said`."""
+
+    def __init__(self, leads: bool, said: list[Plan | None]) -> None:
+        self.leads, self.said = leads, said
+
+    def told(self, value: Plan | None) -> Plan | None:
+        if self.leads:
+            self.said.append(value)
+        return self.said[0]
+
+
+@pytest.mark.parametrize(("mode", "chosen"), [("measure", ("unfolded", "unfolded")), ("off", ("grouped", "grouped"))])
+def test_the_leader_plans_for_all_processes(monkeypatch, tmp_path, mode, chosen) -> None:
+    asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5})
+    options = {"plan": mode, "num_clients": 3, "chunk_size": None, "client": {"batch_size": 2}}
+    said: list[Plan | None] = []
+    for leads in (True, False):
+        before = len(asked)
+        simulation, _ = train._planned(_simulation(), OmegaConf.create(options), tmp_path, _Peer(leads, said))
+        assert tuple(layer.form for layer in simulation.model.convolutions) == chosen
+        assert simulation.chunk_size == (2 if mode == "measure" else 1)
+        assert (len(asked) > before) == (leads and mode == "measure")
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_measured_as_it_will_run(monkeypatch, tmp_path, graphs) -> None:
+    """Within CUDA graphs if the run records its loops, and remembered apart from measurements outside of them."""
+    recorded: list[str] = []
+
+    class Graphs(Eager):
+        def __init__(self, device: torch.device, what: str) -> None:
+            recorded.append(what)
+
+    monkeypatch.setattr(plan, "CudaGraphs", Graphs)
+    recorder = Recorder(Eager()) if graphs else None
+    planned(replace(_simulation(), recorder=recorder), "measure", 2, 3, False, tmp_path / FILE)
+    layers = 2 * [f"measuring of {form} convolutions" for form in FORMS if form != "streamed"]
+    assert recorded == (layers if graphs else [])
+    questions = [json.loads(json.loads(path.read_text())["question"]) for path in measured.cache_folder().glob("*")]
+    assert [one["graphs"] for one in questions if "weight" in one] == [graphs] * 2
+
+
+@pytest.mark.parametrize("broken", [("grouped",), FORMS])
+def test_a_form_that_fails_where_it_is_measured_is_left_out(monkeypatch, tmp_path, caplog, broken) -> None:
+    called = Convolution.__call__
+
+    def call(self: Convolution, x: torch.Tensor, state: Pass) -> torch.Tensor:
+        if self.form in broken and x.requires_grad and x.is_leaf:
+            raise RuntimeError("GET was unable to find an engine to execute this computation")
+        return called(self, x, state)
+
+    monkeypatch.setattr(Convolution, "__call__", call)
+    if broken == FORMS:
+        with pytest.raises(RuntimeError, match="unable to find an engine"):
+            planned(_simulation(chunk_size=2), "measure", 2, 3, True, tmp_path / FILE)
+        return
+    with caplog.at_level("INFO", "fedcomp"):
+        settled = planned(_simulation(chunk_size=2), "measure", 2, 3, True, tmp_path / FILE)
+    assert settled is not None
+    assert "grouped" not in settled.forms
+    wanted = "no grouped convolutions here: GET was unable to find an engine to execute this computation"
+    assert [record.message for record in caplog.records] == 2 * [wanted]
+
+
+def test_really_measured(tmp_path) -> None:
+    """Times that were taken, on real layers; whatever is chosen is one of the candidates."""
+    settled = planned(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
+    assert settled is not None
+    assert settled.chunk_size in (1, 2)
+    assert set(settled.forms) <= set(FORMS)
+    kept = [json.loads(path.read_text()) for path in measured.cache_folder().glob("*.json")]
+    assert len(kept) == 3
+    assert all(0 < value < 10 for one in kept for value in one["seconds"].values())
+
+
+def test_damaged_and_unwritable_caches_are_measured_again(monkeypatch, tmp_path) -> None:
+    times = iter(range(1, 9))
+
+    def ask() -> float:
+        return remembered({"layer": 1}, lambda: {"grouped": float(next(times))})["grouped"]
+
+    assert [ask(), ask()] == [1, 1]
+    (path,) = measured.cache_folder().glob("*.json")
+    for damage in ("", "{}", '{"question": "other", "seconds": {}}', '{"question": 3, "seconds": 4}'):
+        path.write_text(damage)
+        assert ask() > 1
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert [ask(), ask()] == [6, 7]
+
+
+def test_the_shortest_run_counts() -> None:
+    calls = []
+    assert 0 <= seconds_of(lambda: calls.append(0), CPU) < 1
+    assert len(calls) == measured.REPEATS + 1
+
+
+def test_from_the_command_line(fedcomp, tmp_path, capsys) -> None:
+    assert fedcomp("rounds=1", "plan=fast") != 0
+    assert "plan=fast must be one of auto" in capsys.readouterr().err
+    assert fedcomp("rounds=1", "plan=measure", "pictures=false") == 0  # a perceptron has nothing to plan
+    (config,) = (path for path in tmp_path.rglob(CONFIG) if "plan: measure" in path.read_text())
+    assert not (config.parent / FILE).exists()
+
+
+def test_plans_change_no_other_simulation() -> None:
+    """A plan belongs to the model of its run."""
+    one, other = _simulation(), _simulation()
+    one.model.take_forms(["looped", "looped"])
+    assert [layer.form for layer in other.model.convolutions] == ["grouped", "grouped"]

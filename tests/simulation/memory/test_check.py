@@ -1,0 +1,96 @@
+"""What the check says a run takes: counted in tiny rounds, held against what real ones take."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedcomp.algorithm.cser import CSER
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.memory.check import check as memory
+from fedcomp.simulation.memory.check import check_memory, needed
+from fedcomp.simulation.memory.probe import Live, probe
+from tests.conformance import world
+
+CPU = torch.device("cpu")
+STEP = Sgd(lr=0.1, steps=1)
+FEEDBACK = FedAvg(STEP, ServerSgd(), Compressor(TopK(0.1), ErrorFeedback()), Compressor(Dense()))
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_living_tensors_are_counted_once() -> None:
+    with Live() as live:
+        one = torch.zeros(1000)
+        two = one + 1
+        view = two[:10]
+        del two
+        three = one * 2
+        del three, view
+        four = one * 3
+    assert live.peak == 3 * 4000
+    del four
+
+
+def test_a_memory_that_is_changed_in_place_counts_once_and_one_that_is_not_twice() -> None:
+    sim = world.simulation(FEEDBACK)
+    row = 4 * sim.model.dim
+    once, twice = (probe(sim, 100, 3, gives_up) for gives_up in (True, False))
+    assert once.per_client / row == pytest.approx(1, abs=0.3)
+    assert twice.per_client / row == pytest.approx(2, abs=0.3)
+    assert once.per_participant > 2 * row
+
+
+def test_methods_differ() -> None:
+    """CSER holds a model and an error for each client, and makes the next ones from them."""
+    dense = world.simulation(FedAvg(STEP, ServerSgd(), Compressor(Dense()), Compressor(Dense())))
+    cser = world.simulation(CSER(STEP, ServerSgd(), Compressor(Sign()), Compressor(Dense())), participation=world.FULL)
+    few, many = (probe(sim, 7, 7, gives_up=True) for sim in (dense, cser))
+    assert few.per_client < 4 * 4 * dense.model.dim < 6 * 4 * dense.model.dim < many.per_client
+
+
+def test_a_run_that_needs_more_than_there_is_is_refused_with_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = world.simulation(FEEDBACK, sizes=(1,) * 40)
+    need = needed(sim, 20, 1, CPU)
+    monkeypatch.setattr(memory, "PROBE_ROWS", 1)
+    for free, refused in ((need.total + 1, False), (need.total - 1, True)):
+        monkeypatch.setattr(memory, "free_bytes", lambda device, free=free: free)
+        if refused:
+            with pytest.raises(ValueError, match=r"the run needs about .* GiB on cpu .*most of it uplink\.sender"):
+                check_memory(sim, 20, 1, CPU)
+        else:
+            assert check_memory(sim, 20, 1, CPU) == need
+
+
+LARGE = ("num_clients=1400", "model.hidden=[2000]", "rounds=2", "client.steps=1", "client.batch_size=1")
+FEW = ("participation=uniform", "participation.num_participants=50")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("compressor=topk", "compressor.feedback=error", *FEW),
+        ("algorithm=doublesqueeze", "participation=uniform", "participation.num_participants=350"),
+        ("compressor=randk_temporal", "participation=uniform", "participation.num_participants=350"),
+        ("algorithm=cser", "num_clients=350"),
+    ],
+    ids=lambda options: options[0].split("=")[1],
+)
+def test_the_peak_of_a_run_is_within_20_per_cent_of_what_the_check_says(options, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "bench_memory.py"), *LARGE, *options, f"output_root={tmp_path}"]
+    shown = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    found = json.loads(shown.splitlines()[-1])
+    assert 0.8 < found["ratio"] < 1.2, found

@@ -1,0 +1,245 @@
+"""Repetitions in one run: together as one after another, each as a run of its own, in every round, after a resume."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedcomp.algorithm.doublesqueeze import DoubleSqueeze
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.liec import LIEC
+from fedcomp.client.adam import Adam
+from fedcomp.client.sgd import Sgd
+from fedcomp.client.svrg import Svrg
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.estimators.spatial import Spatial
+from fedcomp.compressor.estimators.temporal import Temporal
+from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.quantisers.qsgd import QSGD
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
+from fedcomp.compressor.sparsifiers.permk import PermK
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.core.pytree import flatten, map_tensors
+from fedcomp.participation.bernoulli import Bernoulli
+from fedcomp.random.keys import Key
+from fedcomp.records.checkpoint import Checkpoint, load, save
+from fedcomp.server.adam import Adam as ServerAdam
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.monte_carlo.study import Study, repetition_key
+from fedcomp.simulation.monte_carlo.vmap_keys import Refused
+from fedcomp.simulation.monte_carlo.vmapped import Together
+from fedcomp.wire import Ledger, WireLink
+from tests.conformance import world
+
+SGD, SVRG, STEP = Sgd(lr=0.1, batch_size=4), Svrg(lr=0.05, snapshots=2, inner_steps=2), ServerSgd()
+DENSE, SIGN = Compressor(Dense()), Compressor(Sign(), ErrorFeedback())
+PLAIN = Compressor(Sign())
+COINS = Bernoulli([0.9, 0.2, 0.5, 1.0, 0.3, 0.4, 0.1])
+pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")
+TOGETHER = [
+    pytest.param(FedAvg(SVRG, STEP, DENSE, DENSE, "uniform"), {"participation": COINS}, id="svrg-coins"),
+    pytest.param(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": Bernoulli(0.1)}, id="mostly-nobody"),
+    pytest.param(FedAvg(Adam(lr=0.01), ServerAdam(), DENSE, DENSE), {"participation": COINS}, id="server-adam"),
+    pytest.param(FedAvg(SGD, ServerSgd(0.5, 0.5), DENSE, SIGN), {}, id="memories-at-the-server"),
+    pytest.param(FedAvg(SGD, STEP, DENSE, DENSE), {"module": world.with_batch_norm}, id="batch-norm"),
+    pytest.param(FedAvg(SGD, STEP, Compressor(StochasticSign()), DENSE), {"participation": COINS}, id="draws"),
+    pytest.param(DoubleSqueeze(SGD, STEP, SIGN, SIGN), {"participation": world.FULL}, id="memories-at-both-ends"),
+    pytest.param(LIEC(SGD, STEP, PLAIN, PLAIN, 2), {"participation": world.FULL}, id="own-models"),
+]
+APART = [
+    pytest.param(FedAvg(SGD, STEP, SIGN, DENSE), {"participation": COINS}, id="memories-of-idle-clients"),
+    pytest.param(FedAvg(SGD, STEP, DENSE, DENSE), {"link": WireLink}, id="bytes"),
+    pytest.param(FedAvg(SGD, STEP, Compressor(TopK(0.3, "rice")), DENSE), {}, id="bits-of-the-data"),
+    pytest.param(FedAvg(SGD, STEP, Compressor(QSGD()), DENSE), {}, id="shortest-coding"),
+    pytest.param(FedAvg(SGD, STEP, DENSE, DENSE), {"chunk_size": 2}, id="large-models"),
+]
+
+
+def _repetitions(algorithm: Any, options: dict[str, Any], num: int = 3) -> tuple:
+    first = world.simulation(algorithm, **options)
+    return tuple(replace(first, key=repetition_key(first.key, number)) for number in range(num))
+
+
+def _run(study: Study, rounds: int, state: Any = None, first: int = 0) -> tuple[Any, Ledger, list[dict[str, float]]]:
+    ledger, lines = Ledger(), []
+    state = study.init() if state is None else state
+    for index in range(first, rounds):
+        state, outcome = study.round(index, state, ledger)
+        lines.append(study.record(index + 1, state, outcome).line)
+    return state, ledger, lines
+
+
+@pytest.mark.parametrize(("algorithm", "options"), TOGETHER)
+def test_together_is_one_after_another(algorithm, options) -> None:
+    study = Study.of(_repetitions(algorithm, options))
+    assert study.joint is not None
+    state, ledger, lines = _run(study, 5)
+    other, counted, expected = _run(replace(study, joint=None), 5)
+    for name, tensor in flatten(other).items():
+        assert torch.allclose(flatten(state)[name], tensor, rtol=0, atol=1e-5), name
+    assert ledger.counters() == counted.counters()
+    for line, wanted in zip(lines, expected):
+        assert line == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.parametrize(("algorithm", "options"), [*TOGETHER, *APART])
+def test_a_repetition_is_a_run_with_its_key(algorithm, options) -> None:
+    repetitions = _repetitions(algorithm, options)
+    state, ledger, _ = _run(Study.of(repetitions), 4)
+    spent = Ledger()
+    for number, one in enumerate(repetitions):
+        alone = world.run(one, last=4, ledger=spent)
+        own = map_tensors(lambda tensor, at=number: tensor[at], state)
+        for name, tensor in flatten(alone).items():
+            assert torch.allclose(flatten(own)[name], tensor, rtol=0, atol=1e-5), name
+    assert ledger.counters() == spent.counters()
+    assert not torch.allclose(flatten(state)["theta"][0], flatten(state)["theta"][1], atol=1e-3)
+
+
+def test_repetition_0_has_the_runs_own_key() -> None:
+    assert repetition_key(Key(("run", 3)), 0) == Key(("run", 3))
+    assert len({repetition_key(Key(("run", 3)), number) for number in range(4)}) == 4
+
+
+@dataclass(frozen=True)
+class Sums:
+    """An optimum from which a model is as far as its entries sum up to."""
+
+    factor: float = 1.0
+
+    def excess(self, theta: torch.Tensor) -> torch.Tensor:
+        return self.factor * theta.sum(1).double()
+
+
+def test_excess_is_the_mean_over_a_repetitions_models() -> None:
+    theta, first = torch.arange(12.0).view(2, 3, 2), world.simulation(FedAvg(SGD, STEP, DENSE, DENSE))
+    for optima, wanted in (((Sums(),) * 2, [5.0, 17.0]), ((Sums(), Sums(2.0)), [5.0, 34.0])):
+        study = Study(tuple(replace(first, optimum=optimum) for optimum in optima))
+        assert study._excess(theta).tolist() == wanted
+
+
+def test_each_repetition_trains_on_its_own_shards() -> None:
+    repetitions = _repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": COINS})
+    shuffled = tuple(
+        replace(one, shards=replace(one.shards, order=one.shards.order.roll(9 * number)))
+        for number, one in enumerate(repetitions)
+    )
+    study = Study.of(shuffled)
+    assert study.joint is not None
+    (state, _, _), (other, _, _) = _run(study, 4), _run(replace(study, joint=None), 4)
+    assert torch.allclose(state.theta, other.theta, rtol=0, atol=1e-5)
+    assert not torch.allclose(state.theta[1:], _run(Study(repetitions), 4)[0].theta[1:], rtol=0, atol=1e-2)
+
+
+@pytest.mark.parametrize(("algorithm", "options"), APART)
+def test_what_cannot_go_together_goes_one_after_another(algorithm, options) -> None:
+    assert Study.of(_repetitions(algorithm, options)).joint is None
+
+
+@dataclass(frozen=True)
+class CountsRows(FedAvg):
+    """A method that takes the rows that it sees for clients."""
+
+    def round(self, state, cohort, ctx):
+        new, metrics = super().round(state, cohort, ctx)
+        return replace(new, theta=new.theta + 0.1 * len(cohort.ids)), metrics
+
+
+@dataclass(frozen=True)
+class Once(FedAvg):
+    """A method that reads a number back from the third round on."""
+
+    def round(self, state, cohort, ctx):
+        if ctx.round >= 2:
+            float(state.theta.sum())
+        return super().round(state, cohort, ctx)
+
+
+def test_a_method_that_counts_rows_is_found_out() -> None:
+    repetitions = _repetitions(CountsRows(SGD, STEP, DENSE, DENSE), {"participation": COINS})
+    assert Together.of(repetitions, pads=True).round(0, Study(repetitions).init(), Ledger())
+    assert Study.of(repetitions).joint is None
+
+
+FIRST_ALL = Bernoulli(1.0, schedule={4: 0.4})
+MEMORIES = {
+    "error": Compressor(Sign(), ErrorFeedback()),
+    "temporal": Compressor(RandK(0.5, seed="derived"), estimator=Temporal()),
+    "spatial": Compressor(RandK(0.5, seed="derived"), estimator=Spatial()),
+    "permk": Compressor(PermK()),
+    "dense": DENSE,
+}
+
+
+@pytest.mark.parametrize("name", MEMORIES)
+@pytest.mark.parametrize("coins", [FIRST_ALL, Bernoulli(0.97), Bernoulli(0.6), Bernoulli(1.0, schedule={25: 0.4})])
+def test_cohorts_that_differ_in_size_later_than_in_the_rounds_that_are_tried(name, coins) -> None:
+    """Rows that are nobody's must not be taken for a client's."""
+    study = Study.of(_repetitions(FedAvg(SGD, STEP, MEMORIES[name], DENSE), {"participation": coins}))
+    (state, ledger, _), (other, counted, _) = _run(study, 30), _run(replace(study, joint=None), 30)
+    for part, tensor in flatten(other).items():
+        assert torch.allclose(flatten(state)[part], tensor, rtol=0, atol=1e-5), part
+    assert ledger.counters() == counted.counters()
+    assert name != "dense" or study.joint is not None
+
+
+def test_sizes_that_were_never_tried_go_one_after_another() -> None:
+    repetitions = _repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": Bernoulli(1.0, schedule={25: 0.4})})
+    study = Study.of(repetitions)
+    assert study.joint is not None
+    assert not study.joint.pads
+    with pytest.raises(Refused, match="differ in size"):
+        study.joint.round(26, study.init(), Ledger())
+    assert Study.of(_repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": Bernoulli(1e-9)})).joint is None
+
+
+def test_a_study_that_diverges_at_once_goes_one_after_another() -> None:
+    """Where the value that is not finite is named."""
+    repetitions = _repetitions(FedAvg(Sgd(lr=1e30, batch_size=4), STEP, DENSE, DENSE), {})
+    assert Study.of(repetitions).joint is None
+
+
+def test_a_round_that_cannot_go_together_is_run_one_after_another() -> None:
+    study = Study.of(_repetitions(Once(SGD, STEP, DENSE, DENSE), {}))
+    assert study.joint is not None
+    plain = Study.of(_repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {}))
+    (state, ledger, _), (other, counted, _) = _run(study, 4), _run(plain, 4)
+    assert torch.allclose(flatten(state)["theta"], flatten(other)["theta"], atol=1e-6)
+    assert ledger.counters() == counted.counters()
+
+
+def test_lines_are_means_and_variances_over_repetitions() -> None:
+    repetitions = _repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {})
+    study = Study.of(repetitions)
+    state, outcome = study.round(0, study.init(), ledger := Ledger())
+    line, each = (recorded := study.record(1, state, outcome)).line, recorded.each
+    alone = []
+    for one in repetitions:
+        after, _, metrics = one.round(0, one.init(), Ledger())
+        alone.append(one.evaluate(1, after) | {"train/loss": float(metrics["train/loss"].mean())})
+    for name in ("test/loss", "test/accuracy", "train/loss"):
+        values = torch.tensor([own[name] for own in alone], dtype=torch.float64)
+        assert line[name] == pytest.approx(float(values.mean()), rel=1e-5)
+        assert line[f"variance/{name}"] == pytest.approx(float(values.var()), rel=1e-4)
+    assert each["test/loss"] == pytest.approx([own["test/loss"] for own in alone], rel=1e-5)
+    spent = study.spent(ledger)
+    assert spent["bits/uplink"] == ledger.counters()["uplink"] / 3
+    assert spent["bpp/uplink"] == 32
+
+
+def test_a_resumed_study_ends_bit_for_bit(tmp_path: Path) -> None:
+    repetitions = _repetitions(FedAvg(SVRG, STEP, DENSE, DENSE), {"participation": COINS})
+    unbroken, _, _ = _run(Study.of(repetitions), 5)
+    half, ledger, _ = _run(Study.of(repetitions), 2)
+    save(tmp_path / "checkpoint.pt", Checkpoint(2, half, ledger.counters(), 1.0), "hash")
+    fresh = Study.of(repetitions)
+    loaded = load(tmp_path / "checkpoint.pt", fresh.init(), "hash")
+    state, _, _ = _run(fresh, 5, loaded.state, first=2)
+    assert all(torch.equal(tensor, flatten(state)[name]) for name, tensor in flatten(unbroken).items())

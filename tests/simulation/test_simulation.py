@@ -1,0 +1,181 @@
+"""The engine's own promises: FedAvg equals averaging by hand, weights, evaluation, divergence, memory."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from fedcomp.algorithm.contract import Models
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.fedsparsify import FedSparsify
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Codec, Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.mrc.mrc_sign import MRCSign
+from fedcomp.compressor.quantisers.qsgd import QSGD
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.core.cohort import Cohort
+from fedcomp.random.keys import Key
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.divergence import Diverged, Watch
+from fedcomp.simulation.evaluation import evaluate
+from fedcomp.simulation.memory.check import check_memory, state_bytes
+from fedcomp.wire import Common, Ledger, Payload, WireLink
+from tests.conformance import world
+
+DENSE = Compressor(Dense())
+FULL_BATCH = Sgd(lr=0.1, batch_size=1000)
+
+
+def _set(module: torch.nn.Module, theta: torch.Tensor) -> None:
+    torch.nn.utils.vector_to_parameters(theta.clone(), module.parameters())
+
+
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
+def test_fedavg_is_the_weighted_mean_of_plain_training(weights: str) -> None:
+    sim = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE, weights), participation=world.FULL)
+    start = sim.init()
+    after, _, metrics = sim.round(0, start, Ledger())
+
+    module, total, ends = world.mlp(), torch.zeros_like(start.theta), torch.tensor(world.SIZES).cumsum(0).tolist()
+    losses = []
+    for size, end in zip(world.SIZES, ends):
+        _set(module, start.theta)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        x, y = sim.dataset.train.x[end - size : end], sim.dataset.train.y[end - size : end]
+        loss = torch.nn.functional.cross_entropy(module(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        share = size / sum(world.SIZES) if weights == "samples" else 1 / len(world.SIZES)
+        total += share * torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+    assert torch.allclose(after.theta, total, atol=1e-6)
+    assert metrics["train/loss"].tolist() == pytest.approx(losses, rel=1e-5)
+
+
+def test_one_full_batch_step_of_all_is_a_central_gradient_step() -> None:
+    sim = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE), participation=world.FULL)
+    start = sim.init()
+    after, _, _ = sim.round(0, start, Ledger())
+    module = world.mlp()
+    _set(module, start.theta)
+    held = sum(world.SIZES)
+    torch.nn.functional.cross_entropy(module(sim.dataset.train.x[:held]), sim.dataset.train.y[:held]).backward()
+    gradient = torch.cat([p.grad.flatten() for p in module.parameters()])  # type: ignore[union-attr]
+    assert torch.allclose(after.theta, start.theta - 0.1 * gradient, atol=1e-6)
+
+
+def test_lossless_downlink_of_updates_is_fedavg() -> None:
+    model = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE), participation=world.FULL)
+    update = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE, sends="update"), participation=world.FULL)
+    assert torch.equal(world.run(model).theta, world.run(update).theta)
+
+
+def test_batch_norm_statistics_are_averaged_by_weight() -> None:
+    sim = world.simulation(
+        FedAvg(Sgd(lr=1e-9, batch_size=1000), ServerSgd(), DENSE, DENSE), world.with_batch_norm, world.FULL
+    )
+    start = sim.init()
+    after, cohort, _ = sim.round(0, start, Ledger())
+    module = world.with_batch_norm()
+    ends, rows = torch.tensor(world.SIZES).cumsum(0).tolist(), []
+    for size, end in zip(world.SIZES, ends):
+        if size == 1:
+            continue
+        _set(module, start.theta)
+        module[1].reset_running_stats()  # type: ignore[operator]
+        module.train()(sim.dataset.train.x[end - size : end])
+        rows.append((size, torch.cat([module[1].running_mean, module[1].running_var])))  # type: ignore[list-item]
+    # The client with one sample has no batch variance; all others are checked against torch with its share left over.
+    rest = after.stats - sum(size / sum(world.SIZES) * row for size, row in rows)
+    assert math.isclose(float(cohort.weight.sum()), 1, abs_tol=1e-6)
+    alone = rest * sum(world.SIZES)
+    assert torch.isfinite(alone).all()
+    assert (after.stats != start.stats).all()
+
+
+def test_evaluation_averages_over_models() -> None:
+    sim = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE))
+    first, second = sim.init().theta, world.run(sim).theta
+    stats = torch.zeros(2, 0)
+    both = evaluate({"test": Models(torch.stack([first, second]), stats)}, sim.model, sim.dataset)
+    single = [evaluate({"x": Models(theta[None], stats[:1])}, sim.model, sim.dataset) for theta in (first, second)]
+    assert both["test/loss"] == pytest.approx(sum(line["x/loss"] for line in single) / 2)
+    module = world.mlp()
+    _set(module, second)
+    outputs = module(sim.dataset.test.x)
+    assert single[1]["x/accuracy"] == (outputs.argmax(1) == sim.dataset.test.y).double().mean().item()
+    assert single[1]["x/loss"] == pytest.approx(
+        torch.nn.functional.cross_entropy(outputs, sim.dataset.test.y).item(), rel=1e-6
+    )
+
+
+def test_watch_names_round_client_and_remedy() -> None:
+    watch = Watch()
+    cohort = Cohort.of([2, 5, 7], torch.ones(3))
+    watch.see(3, cohort, {"train/loss": torch.tensor([1.0, 1e38, 3e38]), "estimate/excess": torch.tensor(float("nan"))})
+    bad = torch.tensor([1.0, float("nan"), float("inf")])
+    with pytest.raises(Diverged, match="round 4: the loss of client 5 and 1 more is nan; lower client.lr"):
+        watch.see(4, cohort, {"train/loss": bad})
+    with pytest.raises(Diverged, match="round 5: the message/scalar of client 7 is inf; lower client.lr"):
+        watch.see(
+            5, cohort, {"train/loss": bad[:1].expand(3), "message/scalar": torch.tensor([0.0, 1.0, float("inf")])}
+        )
+
+
+def test_watch_names_the_repetition_and_counts_its_clients_alone() -> None:
+    cohort, nan = Cohort.of([2, 5, 0, 2, 5], torch.ones(5)), float("nan")
+    with pytest.raises(
+        Diverged, match="round 1, repetition 1 of 2 with clients: the loss of client 2 and 1 more is nan;"
+    ):
+        Watch().see(1, cohort, {"train/loss": torch.tensor([1.0, 1.0, 1.0, nan, nan])}, (2, 3))
+    with pytest.raises(Diverged, match="round 1, repetition 0 of 3 with clients: the loss of client 5 is nan;"):
+        Watch().see(1, cohort, {"train/loss": torch.tensor([1.0, nan, nan, nan, nan])}, (2, 1, 2))
+
+
+def test_update_that_is_not_finite_is_named_though_its_loss_is() -> None:
+    sim = world.simulation(FedAvg(Sgd(lr=1e38, clip_norm=None, steps=1), ServerSgd(), DENSE, DENSE))
+    _, cohort, metrics = sim.round(0, sim.init(), Ledger())
+    assert torch.isfinite(metrics["train/loss"]).all()
+    with pytest.raises(Diverged, match=rf"round 1: the update/norm of client {cohort.clients[0]} and 2 more is inf"):
+        Watch().see(1, cohort, metrics)
+
+
+@pytest.mark.parametrize("codec", [MRCSign(), QSGD(levels=100_000)])
+def test_a_codec_that_fails_does_not_hide_what_diverged(codec: Codec) -> None:
+    algorithm = FedAvg(Sgd(lr=1e35, batch_size=4, steps=4), ServerSgd(), Compressor(codec), DENSE)
+    sim = world.simulation(algorithm, link=WireLink)
+    with pytest.raises(Diverged, match=r"round 1: the loss of client \d.* is nan; lower client.lr") as caught:
+        sim.round(0, sim.init(), Ledger())
+    assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize(("lr", "line"), [(0.1, "^no message today$"), (1e38, "^round 1: the update/norm of client")])
+def test_a_round_that_fails_of_something_else_says_so(lr: float, line: str) -> None:
+    class Broken(Dense):
+        def encode(self, x: torch.Tensor, common: Common, coin: Key) -> Payload:
+            raise ValueError("no message today")
+
+    sim = world.simulation(FedAvg(Sgd(lr=lr, steps=1), ServerSgd(), Compressor(Broken()), DENSE))
+    with pytest.raises(ValueError, match=line):
+        sim.round(0, sim.init(), Ledger())
+
+
+def test_sparse_updates_that_are_not_finite_are_named() -> None:
+    sim = world.simulation(FedSparsify(Sgd(lr=1e38, steps=1)))
+    _, cohort, metrics = sim.round(0, sim.init(), Ledger())
+    with pytest.raises(Diverged, match=rf"round 1: the update/norm of client {cohort.clients[0]} and 2 more is inf"):
+        Watch().see(1, cohort, metrics)
+
+
+def test_state_bytes_are_counted_without_allocating() -> None:
+    algorithm = FedAvg(FULL_BATCH, ServerSgd(), Compressor(TopK(0.1), ErrorFeedback()), DENSE)
+    sim = world.simulation(algorithm)
+    parts = state_bytes(algorithm, sim.model, 10**9)
+    assert parts["uplink.sender"] == 4 * 10**9 * sim.model.dim
+    assert parts["theta"] == 4 * sim.model.dim
+    assert check_memory(sim, 3, 4, torch.device("cpu")) is None
