@@ -124,7 +124,7 @@ def fedcomp_side(job: Job, device: torch.device, precision: str) -> Round:
         link=Link,
         device=device,
         workers=Workers(1 if device.type == "cuda" else num_cores()),
-        recorder=Recorder(CudaGraphs(device)) if can_capture(device) else None,
+        loop_runner=Recorder(CudaGraphs(device)) if can_capture(device) else None,
     )
     if device.type == "cuda":
         plan = planned(simulation, "auto", job.batch, job.clients, False, None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -59,16 +59,45 @@ GradFn = Callable[[Tensor, Batch, int], Gradient]
 """`grad_fn(theta [A, D], batch, step) -> Gradient`: the hook through which a method changes the local gradient."""
 
 
+@dataclass(frozen=True)
+class LocalResult:
+    """What local training leaves.
+
+    Attributes:
+        theta: [M, D] parameters after the last step.
+        stats: [M, C] running statistics after it.
+        loss: [M] mean batch loss over the client's steps.
+        memory: what the solver was given to go on from, as it is now; () if it began afresh.
+    """
+
+    theta: Tensor
+    stats: Tensor
+    loss: Tensor
+    memory: tuple[Tensor, ...] = ()
+
+
+class LoopRunner(Protocol):
+    """Runs a solver's loop in a faster form, such as CUDA graphs, where it can."""
+
+    def run(
+        self, data: Any, solver: Any, theta: Tensor, stats: Tensor, lr: float, grad_fn: GradFn | None
+    ) -> LocalResult | None:
+        """What `solver.run` returns for this chunk; None: the loop has to run step by step."""
+        ...
+
+
 class LocalData(Protocol):
     """A chunk of clients with their data.
 
     Attributes:
         ids: [M] int64 client numbers.
         num_samples: [M] int64 samples that each holds.
+        loop_runner: replays loops as CUDA graphs; None: every loop runs step by step.
     """
 
     ids: Tensor
     num_samples: Tensor
+    loop_runner: LoopRunner | None
 
     def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Steps of the round as (x, y, weight); rows shrink as clients finish."""

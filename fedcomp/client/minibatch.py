@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import Batch, Batching, GradFn, LocalData
-from fedcomp.client.solver import LocalResult, LocalSolver, at_least_one, clip
+from fedcomp.client.contract import Batch, Batching, GradFn, LocalData, LocalResult
+from fedcomp.client.solver import LocalSolver, at_least_one, clip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +81,10 @@ class MinibatchSolver(LocalSolver):
     ) -> LocalResult:
         """As `LocalSolver.run`; with `memory`, rows of what `remember` makes, it goes on from that, step by step."""
         lr = self.learning_rate(progress)
-        recorder = None if memory else getattr(data, "recorder", None)
-        if recorder is not None and (repeated := recorder.run(data, self, theta, stats, lr, grad_fn)) is not None:
-            return repeated
+        if data.loop_runner is not None and not memory:
+            replayed = data.loop_runner.run(data, self, theta, stats, lr, grad_fn)
+            if replayed is not None:
+                return replayed
         grad_fn = grad_fn or data.gradient
         theta, stats = theta.clone(memory_format=torch.contiguous_format), stats.clone()
         slots = tuple(slot.clone() for slot in memory[:-1]) if memory else self.init(theta)

@@ -11,26 +11,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from fedcomp.client.contract import Batching, GradFn, LocalData
+from fedcomp.client.contract import Batching, GradFn, LocalData, LocalResult
 from fedcomp.client.schedule import SCHEDULES, learning_rate_factor
 from fedcomp.core.validate import is_number, positive
-
-
-@dataclass(frozen=True)
-class LocalResult:
-    """What local training leaves.
-
-    Attributes:
-        theta: [M, D] parameters after the last step.
-        stats: [M, C] running statistics after it.
-        loss: [M] mean batch loss over the client's steps.
-        memory: what the solver was given to go on from, as it is now; () if it began afresh.
-    """
-
-    theta: Tensor
-    stats: Tensor
-    loss: Tensor
-    memory: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

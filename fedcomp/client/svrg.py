@@ -36,8 +36,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import Batch, Batching, GradFn, LocalData
-from fedcomp.client.solver import LocalResult, LocalSolver, at_least_one, clip
+from fedcomp.client.contract import Batch, Batching, GradFn, LocalData, LocalResult
+from fedcomp.client.solver import LocalSolver, at_least_one, clip
 
 HELD_VALUES = 1 << 22
 """Input values of a chunk's clients up to which their data is gathered once, and not for each snapshot again."""

@@ -118,7 +118,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         dataset=dataset.to(device),
         shards=Shards.of(parts, device),
         device=device,
-        recorder=Recorder(CudaGraphs(device)) if config.cuda_graphs and can_capture(device) else None,
+        loop_runner=Recorder(CudaGraphs(device)) if config.cuda_graphs and can_capture(device) else None,
     )
     check_growth(simulation)
     return _with_optimum(simulation), parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from fedcomp.config.defaults import PACKAGE
 from fedcomp.core.nearest import near
 
 
@@ -55,8 +57,21 @@ def _missing(key: str, target: str) -> str | None:
         elif hasattr(found, word):
             found = getattr(found, word)
             continue
-        return f"{key}={target}: {_absent(found, word)}"
+        return f"{key}={target}: {_absent(found, word)}{_elsewhere(target)}"
     return None
+
+
+def _elsewhere(target: str) -> str:
+    """Where a name of fedcomp's lies now, if an earlier version had it in another module."""
+    first, *_, name = target.split(".")
+    if first != PACKAGE.name or not name.isidentifier():
+        return ""
+    defined = re.compile(rf"^(class|def) {name}\b", flags=re.MULTILINE)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if defined.search(path.read_text()):
+            module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+            return f"; {name} lies in {module}"
+    return ""
 
 
 def _absent(where: Any, word: str) -> str:

@@ -1,12 +1,10 @@
-"""What a grid says while it lasts: one line for each run that ends."""
+"""One line for the user on the standard error stream."""
 
 from __future__ import annotations
 
 import sys
-import threading
 
 from fedcomp.display.broken_pipe import forget
-from fedcomp.launcher.contract import Outcome
 
 
 def say(text: str) -> None:
@@ -15,21 +13,3 @@ def say(text: str) -> None:
         print(f"fedcomp: {text}", file=sys.stderr, flush=True)
     except OSError:
         forget(sys.stderr)
-
-
-class Tally:
-    """Counts runs as they end, from any thread. `total`: how many there are."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._ended = total, 0
-        self._lock = threading.Lock()
-
-    def add(self, outcome: Outcome) -> Outcome:
-        """Say what became of one run; returns it."""
-        with self._lock:
-            self._ended += 1
-            became = outcome.error or "finished"
-            if outcome.error is not None and not outcome.interrupted:
-                became = f"failed: {outcome.error}"
-            say(f"[{self._ended}/{self._total}] run {outcome.run.number} ({outcome.run.words}) {became}")
-        return outcome

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedcomp.display import figure, units
 from fedcomp.display.main_metric import axis_name, main_metric
 from fedcomp.display.partition_plot import plot_partition
-from fedcomp.tracking.contract import Metrics
+from fedcomp.records.metrics_file import Metrics
 
 __all__ = ["plot_curve", "plot_partition"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fedcomp.display import units
-from fedcomp.tracking.contract import Metrics
+from fedcomp.records.metrics_file import Metrics
 
 PREFERRED = ("test/accuracy", "test/loss", "mse")
 

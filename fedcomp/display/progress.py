@@ -17,7 +17,7 @@ from typing import Literal, Protocol, TextIO, get_args
 from fedcomp.display import units
 from fedcomp.display.broken_pipe import forget
 from fedcomp.display.main_metric import in_words, main_metric
-from fedcomp.tracking.contract import Metrics
+from fedcomp.records.metrics_file import Metrics
 
 Verbosity = Literal["quiet", "normal", "verbose"]
 

@@ -7,41 +7,17 @@ torch.distributed is touched; `fedcomp/distributed/torch_processes.py` has the o
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedcomp.display.console import say
+from fedcomp.distributed.torchrun_env import launched
 
 if TYPE_CHECKING:  # torch takes seconds to import
     import torch
 
     from fedcomp.records.checkpoint import Checkpoint
     from fedcomp.simulation.simulation import Simulation
-
-NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-
-@dataclass(frozen=True)
-class Launched:
-    """Which of several processes this is, as torchrun says by environment variables.
-
-    Attributes:
-        rank, size: which of how many. local_rank, local_size: the same among those on this machine.
-    """
-
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-
-
-def launched() -> Launched | None:
-    """Which process this is of those that torchrun started; None: it is alone."""
-    if any(name not in os.environ for name in NAMES) or os.environ["WORLD_SIZE"] == "1":
-        return None
-    return Launched(*(int(os.environ[name]) for name in NAMES[:4]))
 
 
 class Peers(Protocol):

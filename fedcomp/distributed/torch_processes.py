@@ -21,8 +21,8 @@ import torch.distributed as dist
 
 from fedcomp.core.pytree import flatten, restore
 from fedcomp.display.console import say
-from fedcomp.distributed.context import Launched
 from fedcomp.distributed.sharding import FAILURE, Group, SharedExecutor, SharedWorkers
+from fedcomp.distributed.torchrun_env import Launched
 from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.runtime.workers import Workers, num_cores
 from fedcomp.simulation.simulation import Simulation

@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcomp.display.console import Tally, say
+from fedcomp.display.console import say
 from fedcomp.launcher.contract import Here, Outcome, Run, outcome
 from fedcomp.launcher.local import local_device
 from fedcomp.launcher.process import Children
+from fedcomp.launcher.tally import Tally
 
 
 @dataclass(frozen=True)

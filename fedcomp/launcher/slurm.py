@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedcomp.display.console import Tally, say
+from fedcomp.display.console import say
 from fedcomp.launcher.contract import Here, Outcome, Run, outcome
 from fedcomp.launcher.jobs import note_jobs
 from fedcomp.launcher.process import Children, python_path
+from fedcomp.launcher.tally import Tally
 
 POLL_SECONDS = 1.0
 MAX_ARRAY = 1000  # Slurm's MaxArraySize is 1001 unless a cluster sets another

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
 
 from fedcomp.records.append_file import Appended
 from fedcomp.records.atomic_write import explained
-from fedcomp.tracking.contract import Metrics
 
 FILE = "metrics.jsonl"
 NONFINITE = "nonfinite"
 
+Metrics = Mapping[str, float | int]
+"""One evaluation: `round`, `test/...`, `train/loss`, cumulative `bits/...`, `bpp/...`, `seconds`, method metrics."""
 Line = dict[str, float | int]
 
 

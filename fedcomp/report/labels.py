@@ -71,13 +71,25 @@ def distinct(names: Sequence[str]) -> list[str]:
 
 
 def part_name(target: Any) -> str:
-    """What a part is called in conf/: `fedcomp.compressor.sparsifiers.topk.TopK` -> topk, `fedcomp.model.networks.cnn.lenet5` -> lenet5."""
+    """What a part is called in conf/: `fedcomp.compressor.sparsifiers.topk.TopK` -> topk, `….cnn.lenet5` -> lenet5."""
     path = str(target).split(".")
-    if path[0] != "fedcomp" or len(path) <= 3:
-        return path[-2] if len(path) > 1 else path[0]
-    if path[-1].islower() and path[-1] != "load":  # a function that makes the part has the config's name
-        return path[-1]
-    return ".".join(path[2:-1])
+    if path[0] == "fedcomp" and path[-1].islower() and path[-1] != "load":
+        return path[-1]  # a function that makes the part has the config's name
+    return path[-2] if len(path) > 1 else path[0]
+
+
+def without_rooms(config: Any) -> Any:
+    """The config with fedcomp's classes named without the rooms they lie in, which differ from version to version."""
+    if isinstance(config, Mapping):
+        return {
+            key: _without_rooms(value) if key == "_target_" else without_rooms(value) for key, value in config.items()
+        }
+    return [without_rooms(value) for value in config] if isinstance(config, list) else config
+
+
+def _without_rooms(target: Any) -> Any:
+    path = str(target).split(".")
+    return ".".join(["fedcomp", *path[-2:]]) if path[0] == "fedcomp" and len(path) > 2 else target
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 from fedcomp.records import metrics_file as record
 from fedcomp.records import status
 from fedcomp.records.metrics_file import Line
+from fedcomp.report.labels import without_rooms
 
 
 @dataclass(frozen=True)
@@ -98,4 +99,4 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path} holds no config")
-    return config
+    return without_rooms(config)

@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp.runtime.graceful_stop import Interrupted
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 OURS = (PACKAGE, PACKAGE.parent / "hydra_plugins")
 STANDARD = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
 INSTALLED = ("site-packages", "dist-packages")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
+from fedcomp.client.contract import LoopRunner
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, unflatten
 from fedcomp.core.row_update import written
@@ -24,7 +25,6 @@ from fedcomp.simulation.chunks.client_data import Shards
 from fedcomp.simulation.chunks.executor import Executor
 from fedcomp.simulation.divergence import Diverged, Trained
 from fedcomp.simulation.evaluation import metrics_of
-from fedcomp.simulation.graphs.graphed_loop import Recorder
 from fedcomp.simulation.optimum import LeastSquares
 from fedcomp.wire import Ledger, Link
 
@@ -45,7 +45,7 @@ class Simulation:
         optimum: of the training objective, where it is known; None: it is not.
         device: where everything happens. workers: threads that share chunks.
         testers: who shares the test batches; None: the workers. executor: makes the clients of a round.
-        recorder: repeats recorded local loops on a GPU; None: they run step by step.
+        loop_runner: replays local loops as CUDA graphs; None: they run step by step.
     """
 
     algorithm: Algorithm
@@ -63,7 +63,7 @@ class Simulation:
     optimum: LeastSquares | None = None
     testers: Workers | None = None
     executor: Callable[..., Executor] = Executor
-    recorder: Recorder | None = None
+    loop_runner: LoopRunner | None = None
 
     def init(self) -> Any:
         """The algorithm's first state, from the model's first parameters."""
@@ -113,7 +113,7 @@ class Simulation:
     def clients(self, key: Key, ledger: Ledger) -> Executor:
         """The clients in a round whose draws `key` names; `ledger` counts their gradients."""
         parts = self.dataset, self.shards, self.model, key, self.chunk_size, self.workers, self.dtype
-        return self.executor(*parts, ledger.add_gradients, self.recorder)
+        return self.executor(*parts, ledger.add_gradients, self.loop_runner)
 
     def evaluate(self, index: int, state: Any) -> dict[str, float]:
         """Test metrics of the deployed models after `index` rounds."""

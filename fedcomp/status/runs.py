@@ -19,6 +19,7 @@ from fedcomp.records import metrics_file as record
 from fedcomp.records import status
 from fedcomp.records.provenance import read_provenance
 from fedcomp.records.run_folder import CONFIG, held
+from fedcomp.report.labels import without_rooms
 from fedcomp.status import slurm
 from fedcomp.status.slurm import Job
 
@@ -232,6 +233,7 @@ def _config(folder: Path, configs: dict[Path, dict[str, Any]]) -> dict[str, Any]
         if not isinstance(configs[folder.parent], dict):
             del configs[folder.parent]
             raise ValueError(f"{folder / CONFIG} is no config: it must be a mapping")
+        configs[folder.parent] = without_rooms(configs[folder.parent])
     return configs[folder.parent]
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-Metrics = Mapping[str, float | int]
-"""One evaluation: `round`, `test/...`, `train/loss`, cumulative `bits/...`, `bpp/...`, `seconds`, method metrics."""
+from fedcomp.records.metrics_file import Metrics
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fedcomp.tracking.contract import Metrics, RunInfo
+from fedcomp.records.metrics_file import Metrics
+from fedcomp.tracking.contract import RunInfo
 
 
 class Jsonl:

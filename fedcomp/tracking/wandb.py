@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from fedcomp.records.metrics_file import FILE as RECORD
-from fedcomp.records.metrics_file import read_lines
+from fedcomp.records.metrics_file import Metrics, read_lines
 from fedcomp.tracking import wandb_log
 from fedcomp.tracking.aside import Aside
-from fedcomp.tracking.contract import Metrics, RunInfo
+from fedcomp.tracking.contract import RunInfo
 
 if TYPE_CHECKING:
     import wandb

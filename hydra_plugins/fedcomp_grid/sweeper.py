@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 
 from fedcomp.display import units
 from fedcomp.display.console import say
-from fedcomp.distributed.context import launched
+from fedcomp.distributed.torchrun_env import launched
 from fedcomp.objective.contract import Objective
 from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.sweeper.contract import Choices, Interval, Point, Result, SweepFailed

@@ -32,6 +32,7 @@ class Chunk:
     ids: Tensor
     curvature: Tensor
     centres: Tensor
+    loop_runner: None = None
 
     def batches(self, batching: Any) -> Iterator[tuple[Tensor, Tensor, None]]:
         yield self.centres, self.centres, None

@@ -24,6 +24,7 @@ class Quadratics:
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(0)
         self.ids = torch.arange(4)
+        self.loop_runner = None
         self.num_samples = torch.tensor(STEPS)
         self.h = torch.rand(5, generator=generator, dtype=torch.float64) + 0.1
         self.centre = torch.randn(4, 5, generator=generator, dtype=torch.float64)

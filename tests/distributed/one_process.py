@@ -19,8 +19,8 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten
-from fedcomp.distributed.context import Launched
 from fedcomp.distributed.torch_processes import joined
+from fedcomp.distributed.torchrun_env import Launched
 from fedcomp.random.keys import Key
 from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.server.sgd import Sgd as ServerSgd

@@ -19,8 +19,8 @@ import torch
 
 from fedcomp.core.pytree import flatten
 from fedcomp.distributed import torch_processes as ranks
-from fedcomp.distributed.context import Launched, launched
 from fedcomp.distributed.sharding import Group, shares
+from fedcomp.distributed.torchrun_env import Launched, launched
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import read_status
 from tests.conformance import world
@@ -157,7 +157,7 @@ def test_alone_nothing_is_shared(monkeypatch) -> None:
 def test_a_run_of_one_process_touches_no_group() -> None:
     """Only the two files of several processes name torch.distributed, and only within a function is one imported."""
     package = ROOT / "fedcomp"
-    several = {package / "ranks.py", package / "simulation" / "group.py"}
+    several = {package / "distributed" / "torch_processes.py", package / "distributed" / "sharding.py"}
     for path in set(package.rglob("*.py")) - several:
         text = path.read_text()
         assert "import torch.distributed" not in text, path

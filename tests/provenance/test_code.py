@@ -22,7 +22,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "lab_/shared.py": "",
         "lab_/other.py": "",
         "lab_/deep/__init__.py": "from .. import shared\n",
-        "lab_/deep/tools.py": "from .more import thing\nfrom ..shared import thing\nfrom fedcomp.random.keys import Key\n",
+        "lab_/deep/tools.py": "from .more import thing\nfrom ..shared import thing\nfrom fedcomp.wire import Link\n",
         "lab_/deep/more.py": "import beside_\nthing = 1\n",
         "space_/one.py": "from space_ import two\n",
         "space_/two.py": "this is no Python",

@@ -156,7 +156,7 @@ for impl in vars(caching).values():
     if hasattr(impl, "_locator_classes"):
         impl._locator_classes = [place for place in impl._locator_classes if "UserProvided" in place.__name__]
 import torch
-from fedcomp import keys
+from fedcomp.random import keys
 keys.PAYS = 0
 print(keys.Key().signs(torch.arange(2), 9).sum(1).tolist())
 """

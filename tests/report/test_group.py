@@ -92,7 +92,7 @@ def test_an_explicit_label_wins_and_a_repeated_one_says_what_differs(make_run: M
             ],
             ["feedback=none ↑↓", "feedback=error ↑ feedback=none ↓", "feedback=error ↑↓"],
         ),
-        ([{"compressor": {"_target_": "fedcomp.compressor.mrc.codec.Codec"}}], ["mrc.codec"]),
+        ([{"compressor": {"_target_": "fedcomp.compressor.mrc.codec.Codec"}}], ["codec"]),
         ([{"compressor": {"_target_": "mine.Codec"}}, {"compressor": {"_target_": "Codec"}}], ["mine", "Codec"]),
         ([{"lr": 1}], ["run"]),
     ],

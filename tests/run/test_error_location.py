@@ -160,7 +160,8 @@ def test_a_class_missing_in_a_module_that_is_there(fedcomp, capsys, own, target,
     ("target", "line"),
     [
         ("MODULEx.Codec", "x'; did you mean 'own_"),
-        ("fedcomp.compressor.topkk.TopK", "has no 'topkk'; did you mean 'topk'?"),
+        ("fedcomp.compressor.sparsifiers.topkk.TopK", "has no 'topkk'; did you mean 'topk'?"),
+        ("fedcomp.compressor.topk.TopK", "; TopK lies in fedcomp.compressor.sparsifiers.topk\n"),
         ("fedcomp.compressor.sparsifiers.topk.Topk", "has no 'Topk'; did you mean 'TopK'?"),
     ],
 )

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-BEGIN = "import os, signal, sys; from fedcomp import entry, leave\n"
+BEGIN = "import os, signal, sys; from fedcomp.cli import entry_points; from fedcomp.runtime import exit_on_sigint\n"
 SWALLOWED = "try: os.kill(os.getpid(), signal.SIGINT)\nexcept BaseException: pass\n"
 
 
@@ -15,8 +15,8 @@ def _run(code: str) -> tuple[int, str]:
 
 
 def test_the_first_ctrl_c_cannot_be_swallowed() -> None:
-    assert _run("leave.at_once('bye')\n" + SWALLOWED) == (130, "bye\n")
-    assert _run("leave.at_once('bye'); leave.by_exception()\n" + SWALLOWED) == (0, "")
+    assert _run("exit_on_sigint.at_once('bye')\n" + SWALLOWED) == (130, "bye\n")
+    assert _run("exit_on_sigint.at_once('bye'); exit_on_sigint.by_exception()\n" + SWALLOWED) == (0, "")
 
 
 @pytest.mark.parametrize("script", ["fedcomp", "report", "status"])
@@ -26,7 +26,7 @@ def test_every_script_hears_it_while_it_imports(script: str) -> None:
         "class Finder:\n"
         "    def find_spec(self, name, path, target=None):\n"
         f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
-        f"sys.meta_path.insert(0, Finder()); entry.{script}()"
+        f"sys.meta_path.insert(0, Finder()); entry_points.{script}()"
     )
     code, shown = _run(source)
     assert code == 130

@@ -97,7 +97,7 @@ def moved(simulation: Simulation, recorded: bool) -> Simulation:
         shards=Shards(shards.order.to(GPU), shards.start.to(GPU), shards.sizes),
         device=GPU,
         workers=Workers(),
-        recorder=Recorder(Eager()) if recorded else None,
+        loop_runner=Recorder(Eager()) if recorded else None,
     )
 
 

@@ -93,7 +93,7 @@ def test_a_recorded_piece_touches_the_device_alone(name, module) -> None:
     """As what a CUDA graph captures must: a copy from pageable memory ends the capture."""
     capture = NoHost()
     sim = world.simulation(PLAIN[name], module, sizes=RAGGED, participation=world.FULL, rounds=2)
-    world.run(moved(sim, RAGGED, recorder=Recorder(capture)))
+    world.run(moved(sim, RAGGED, loop_runner=Recorder(capture)))
     assert capture.recorded > 0
 
 
@@ -104,6 +104,6 @@ def test_a_recorded_module_of_a_user_touches_the_device_alone() -> None:
     assert isinstance(sim.model, Functional)
     data = moved(sim, sizes)
     world.run(data)  # the first round copies the module's buffers
-    world.run(world.variant(data, recorder=Recorder(capture)))
+    world.run(world.variant(data, loop_runner=Recorder(capture)))
     assert capture.recorded > 0
     assert not sim.model.vmap_refused

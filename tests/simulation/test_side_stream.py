@@ -123,5 +123,5 @@ def test_on_a_gpu_the_side_stream_changes_no_bit(tmp_path, name, graphs) -> None
         parts = list(torch.arange(sum(world.SIZES)).split(list(world.SIZES)))
         recorder = Recorder(CudaGraphs(device)) if graphs else None
         moved = {"dataset": sim.dataset.to(device), "shards": Shards.of(parts, device), "device": device}
-        session_in(tmp_path / type(how).__name__, how, world.variant(sim, recorder=recorder, **moved)).run()
+        session_in(tmp_path / type(how).__name__, how, world.variant(sim, loop_runner=recorder, **moved)).run()
     assert_same(tmp_path / "AtOnce", tmp_path / "Aside")

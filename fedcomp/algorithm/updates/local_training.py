@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics
 from fedcomp.client import LocalData, LocalSolver
-from fedcomp.client.solver import LocalResult
+from fedcomp.client.contract import LocalResult
 from fedcomp.core.cohort import Cohort
 
 

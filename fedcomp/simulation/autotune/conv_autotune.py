@@ -91,7 +91,7 @@ def planned(
     else:
         tried: Sequence[int] = CPU_CHUNKS if device.type == "cpu" and not fixed_chunk else (size,)
         candidates = [clients for clients in tried if clients <= most_clients]
-        shape, graphs = simulation.dataset.input_shape, simulation.recorder is not None
+        shape, graphs = simulation.dataset.input_shape, simulation.loop_runner is not None
         plan = measured_plan(model, device, shape, batch_size, candidates, mode == "measure", graphs)
         if plan.chunk_size == size:
             plan = replace(plan, chunk_size=simulation.chunk_size)

@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import Batch, Batching
+from fedcomp.client.contract import Batch, Batching, LoopRunner
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import Gradient, Learnt, Model
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.batch_schedule import Plan, in_order, num_steps, plan
 from fedcomp.simulation.chunks.gather import gather
-from fedcomp.simulation.graphs.graphed_loop import Recorder
 
 GATHER_BYTES = 1 << 20
 
@@ -53,7 +52,7 @@ class ChunkData:
     Attributes:
         ids: [M] int64 client numbers on the device. sizes: [M] their samples, known to the host.
         key: names the draws of this round's batches.
-        recorder: repeats recorded loops; None: every loop runs step by step.
+        loop_runner: replays loops as CUDA graphs; None: every loop runs step by step.
         computed: samples of every gradient that was computed on this chunk.
     """
 
@@ -63,7 +62,7 @@ class ChunkData:
     dataset: Dataset
     shards: Shards
     model: Learnt
-    recorder: Recorder | None = None
+    loop_runner: LoopRunner | None = None
     computed: list[int | Tensor] = field(default_factory=list)
 
     @property

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcomp.client.contract import LoopRunner
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.pytree import map_tensors
@@ -21,7 +22,6 @@ from fedcomp.model.contract import Learnt, tensors_of
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ChunkData, Shards
-from fedcomp.simulation.graphs.graphed_loop import Recorder
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Executor:
         chunk_size: clients trained at once; at least 1. workers: threads that share the chunks.
         dtype: what clients compute in. Their rows come and go in float32 all the same, as messages carry them.
         count: told of every gradient's number of samples.
-        recorder: repeats recorded local loops on a GPU, or None.
+        loop_runner: replays local loops as CUDA graphs, or None.
     """
 
     dataset: Dataset
@@ -45,7 +45,7 @@ class Executor:
     workers: Workers = field(default_factory=Workers)
     dtype: torch.dtype = torch.float32
     count: Callable[[int | Tensor], None] | None = None
-    recorder: Recorder | None = None
+    loop_runner: LoopRunner | None = None
 
     @property
     def num_clients(self) -> int:
@@ -110,7 +110,7 @@ class Executor:
         return [places[first : first + self.chunk_size] for first in range(0, len(places), self.chunk_size)]
 
     def _data(self, ids: Tensor, sizes: np.ndarray) -> ChunkData:
-        return ChunkData(ids, sizes, self.key, self.dataset, self.shards, self.model, recorder=self.recorder)
+        return ChunkData(ids, sizes, self.key, self.dataset, self.shards, self.model, loop_runner=self.loop_runner)
 
     def _count(self, computed: Sequence[int | Tensor]) -> None:
         """Here and not while a chunk is worked on, for threads share the count."""

@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import GradFn
+from fedcomp.client.contract import GradFn, LocalResult
 from fedcomp.client.hook import Hook
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.client.solver import LocalResult
 from fedcomp.random.keys import halves
 from fedcomp.simulation.graphs.cuda_graphs import Capture, Work
 from fedcomp.simulation.graphs.segments import Shape, segments

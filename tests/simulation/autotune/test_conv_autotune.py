@@ -193,7 +193,7 @@ def test_measured_as_it_will_run(monkeypatch, tmp_path, graphs) -> None:
 
     monkeypatch.setattr(plan, "CudaGraphs", Graphs)
     recorder = Recorder(Eager()) if graphs else None
-    planned(replace(_simulation(), recorder=recorder), "measure", 2, 3, False, tmp_path / FILE)
+    planned(replace(_simulation(), loop_runner=recorder), "measure", 2, 3, False, tmp_path / FILE)
     layers = 2 * [f"measuring of {form} convolutions" for form in FORMS if form != "streamed"]
     assert recorded == (layers if graphs else [])
     questions = [json.loads(json.loads(path.read_text())["question"]) for path in measured.cache_folder().glob("*")]

@@ -24,7 +24,7 @@ def _simulation(name: str, module, sizes, recorder):
     device = torch.device("cuda")
     parts = list(torch.arange(sum(sizes)).split(list(sizes)))
     moved = {"dataset": cpu.dataset.to(device), "shards": Shards.of(parts, device), "device": device}
-    return world.variant(cpu, recorder=recorder, **moved)
+    return world.variant(cpu, loop_runner=recorder, **moved)
 
 
 @pytest.mark.parametrize("sizes", [ALIKE, RAGGED], ids=["alike", "ragged"])

@@ -64,7 +64,7 @@ PLAIN = {
 def states(algorithm, module, sizes, recorder, rounds=3, **parts):
     sim = world.simulation(algorithm, module, sizes=sizes, rounds=rounds, **parts)
     whole = getattr(algorithm, "full_participation", False)
-    sim = world.variant(sim, recorder=recorder, participation=world.FULL if whole else sim.participation)
+    sim = world.variant(sim, loop_runner=recorder, participation=world.FULL if whole else sim.participation)
     return flatten(world.run(sim))
 
 
@@ -87,7 +87,7 @@ def test_gradients_are_counted_once(name, sizes, capture) -> None:
     spent = []
     for recorder in (None, Recorder(capture())):
         sim, ledger = world.simulation(PLAIN[name], sizes=sizes, chunk_size=3), Ledger()
-        world.run(world.variant(sim, recorder=recorder, participation=world.FULL), ledger=ledger)
+        world.run(world.variant(sim, loop_runner=recorder, participation=world.FULL), ledger=ledger)
         spent.append(ledger.counters()["gradients"])
     assert spent[0] == spent[1] > 0
 
@@ -105,7 +105,7 @@ class Double:
         self.start = theta.double().expand(len(sizes), -1), stats.double().expand(len(sizes), -1)
 
     def run(self, solver, recorder, round_index=0):
-        data = replace(self.data, key=Key(("r", round_index)), recorder=recorder)
+        data = replace(self.data, key=Key(("r", round_index)), loop_runner=recorder)
         return solver.run(data, *self.start, (round_index, 9))
 
 

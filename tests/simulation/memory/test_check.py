@@ -19,7 +19,7 @@ from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.memory.check import check as memory
+from fedcomp.simulation.memory import check as memory
 from fedcomp.simulation.memory.check import check_memory, needed
 from fedcomp.simulation.memory.probe import Live, probe
 from tests.conformance import world
