@@ -24,11 +24,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
+from sklearn.datasets import load_digits
 
 ROOT = Path(__file__).resolve().parents[1]
 CONF = ROOT / "conf"
 COMMON = ("rounds=4", "num_clients=6", "threads=1", "pictures=false", "quiet=true", "seed=1")
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
 
 MIXED = {
     "both links lossy": "compressor=topk compressor@downlink=sign compressor.feedback=error downlink.feedback=error",
@@ -37,10 +39,10 @@ MIXED = {
     "chunks": "chunk_size=2 client.momentum=0.9 client.weight_decay=0.001 partition=shards",
     "local Adam, schedule": "client=adam client.lr=0.001 client.schedule=cosine client.clip_norm=1.0",
     "SVRG": "client=svrg participation=bernoulli",
-    "convolutions": "model=lenet5 rounds=2 client.steps=2 num_clients=3",
-    "BatchNorm": "model=cnn4_bn rounds=2 client.steps=2 num_clients=3 compressor=sign",
+    "convolutions": "dataset=image_folder model=lenet5 rounds=2 client.steps=2 num_clients=3",
+    "BatchNorm": "dataset=image_folder model=cnn4_bn rounds=2 client.steps=2 num_clients=3 compressor=sign",
     "float64": "dtype=float64 compressor=qsgd",
-    "bf16": "precision=bf16 model=lenet5 rounds=2 client.steps=2 num_clients=3",
+    "bf16": "dataset=image_folder precision=bf16 model=lenet5 rounds=2 client.steps=2 num_clients=3",
     "real bytes": "wire=packed compressor=topk compressor@downlink=qsgd",
     "spatial estimator": "compressor=randk compressor.estimator=spatial_avg compressor.fraction=0.2",
     "a study": "repeats=3 compressor=topk compressor.feedback=error",
@@ -63,6 +65,9 @@ def run(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
     """One case in a process of its own; what it leaves, or `error` with the last line that it printed."""
     with tempfile.TemporaryDirectory() as folder:
         python = TORCHRUN if name.startswith("two processes") else (sys.executable,)
+        if "dataset=image_folder" in overrides:
+            _draw_digits(Path(folder) / "images")
+            overrides = (*overrides, f"dataset.folder={folder}/images")
         command = [*python, "-m", "fedcomp", *COMMON, *overrides, f"output_root={folder}"]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
@@ -73,6 +78,16 @@ def run(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
             kept["repetitions"] = _lines(record.with_name("repetitions.jsonl"))
         state = torch.load(record.with_name("checkpoint.pt"), map_location="cpu", weights_only=True)["state"]
         return kept | {"tensors": sorted(_checksum(tensor) for tensor in state.values())}
+
+
+def _draw_digits(folder: Path) -> None:
+    """The first 800 digits of scikit-learn as grey images of 16 x 16 pixels, a quarter of them for testing."""
+    digits = load_digits()
+    for number, (image, label) in enumerate(zip(digits.images[:800], digits.target)):
+        place = folder / ("test" if number % 4 == 0 else "train") / str(label)
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = Image.fromarray((image * 15).astype("uint8")).resize((16, 16), Image.Resampling.NEAREST)
+        pixels.save(place / f"{number}.png")
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
