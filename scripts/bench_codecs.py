@@ -55,7 +55,7 @@ def row(name: str, layers: tuple[int, ...], num_clients: int, repeats: int) -> s
         codec = build_compressor(compose("train", overrides=[f"compressor={name}"]).compressor).codec
     common = Common(Key(("bench", name)), torch.arange(num_clients), layers)
     x = torch.randn(num_clients, common.dim, generator=torch.Generator().manual_seed(0))
-    copy, coin = torch.empty_like(x), common.key.fold("coin")
+    copy, coin = torch.empty_like(x), common.key.fold_in("coin")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     payload = codec.encode(x, common, coin)
     codec.decode(payload, common)

@@ -62,18 +62,18 @@ def test_algorithm(case, check, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num", [1, 33, 5000])
-@pytest.mark.parametrize("name", ["words", "uniform", "signs", "normal"])
+@pytest.mark.parametrize("name", ["bits", "uniform", "rademacher", "normal"])
 def test_draws(name: str, num: int) -> None:
     for start in (0, 256):
         expected = getattr(KEY, name)(IDS, num, start)
         assert torch.equal(getattr(KEY, name)(IDS.to(GPU), num, start).cpu(), expected)
-        if name in ("words", "uniform"):
+        if name in ("bits", "uniform"):
             held = DeviceKey(torch.from_numpy(halves([KEY]))[0].to(GPU))
             assert torch.equal(getattr(held, name)(IDS.to(GPU), num, start).cpu(), expected)
 
 
 def test_subsets() -> None:
-    assert torch.equal(KEY.subset(IDS.to(GPU), 40, 999).cpu(), KEY.subset(IDS, 40, 999))
+    assert torch.equal(KEY.choice(IDS.to(GPU), 40, 999).cpu(), KEY.choice(IDS, 40, 999))
 
 
 @pytest.mark.parametrize("bits", [8, 16, 32])

@@ -104,11 +104,11 @@ class Context:
 
     def common(self, name: str, cohort: Cohort, side: Tensor | None = None) -> Common:
         """What both ends know about the message called `name`."""
-        return Common(self.key.fold(name), cohort.ids, self.clients.layers, side)
+        return Common(self.key.fold_in(name), cohort.ids, self.clients.layers, side)
 
     def coin(self, name: str) -> Key:
         """Randomness for the message called `name` that only its sender knows."""
-        return self.key.fold(name, "sender")
+        return self.key.fold_in(name, "sender")
 
     def server(self, like: Tensor) -> Cohort:
         """The server as sender, on the device of `like`."""

@@ -177,7 +177,7 @@ class FedMRN:
 
         def train(data: LocalData, zero: Tensor, stats: Tensor, numbers: Tensor) -> tuple[LocalResult, Tensor]:
             noise = self.codec.draw(key, numbers, part.size)
-            hook = self._hook(data, start, noise, part, coin.fold("training"))
+            hook = self._hook(data, start, noise, part, coin.fold_in("training"))
             local = self.client.run(data, zero, stats, ctx.progress, hook)
             return local, (part.take(local.theta).abs() >= noise.abs()).to(torch.float32).mean(1)
 

@@ -135,9 +135,9 @@ class FedPM:
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedPMState:
         """Frozen weights and first probabilities, both from the run's seed. Raises ValueError: nothing to mask."""
         part = masked_part(setup.tensors, "fedpm")
-        weights = self.law.draw(theta, setup.tensors, setup.key.fold("weights"))
+        weights = self.law.draw(theta, setup.tensors, setup.key.fold_in("weights"))
         first = part.put(
-            torch.ones_like(theta), part.take(first_probabilities(self.theta0, theta, setup.key.fold("theta")))
+            torch.ones_like(theta), part.take(first_probabilities(self.theta0, theta, setup.key.fold_in("theta")))
         )
         optimizer: tuple[Tensor, ...] = ()
         if self.persist_optimizer:

@@ -129,13 +129,13 @@ class FedScalar:
         if self.vector == "per_agent":
             if self.seed == "sent":
                 return common
-            return replace(common, seed=seed_number(common.key.fold("seed").words(cohort.ids, 2)))
+            return replace(common, seed=seed_number(common.key.fold_in("seed").bits(cohort.ids, 2)))
         server = ctx.common("direction", ctx.server(cohort.weight))
         if self.seed == "sent":
             payload = Payload(seed_field("sent", server, ctx.coin("direction")), paper_bits=0)
             words = ctx.link.broadcast(payload, cohort.size).fields["seed"].data
         else:
-            words = server.key.fold("seed").words(server.ids, 2)
+            words = server.key.fold_in("seed").bits(server.ids, 2)
         return replace(common, seed=seed_number(words))
 
     def _send_down(self, state: FedScalarState, cohort: Cohort, ctx: Context) -> Tensor:

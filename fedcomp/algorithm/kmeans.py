@@ -126,7 +126,7 @@ class KMeans:
 
     def _first_centres(self, first: Tensor, num_clusters: int, cohort: Cohort, ctx: Context) -> Tensor:
         """[K F] points of clients drawn without replacement (in turn, where there are fewer than K), if `first`."""
-        key = ctx.key.fold("first centres")
+        key = ctx.key.fold_in("first centres")
         order, place = np.random.default_rng(key.seed).permutation(cohort.size), np.arange(num_clusters)
         rows = order[place % cohort.size]  # drawn on the host, which must know who is asked
         ids = cohort.ids.index_select(0, torch.from_numpy(rows).to(cohort.ids.device, non_blocking=True))
@@ -135,7 +135,7 @@ class KMeans:
 
         def pick(data: LocalData, turn: Tensor) -> Tensor:
             held = data.num_samples
-            places = (((key.words(data.ids, 1)[:, 0] * held) >> 32) + turn) % held
+            places = (((key.bits(data.ids, 1)[:, 0] * held) >> 32) + turn) % held
             return data.take(places[:, None])[0].flatten(1)
 
         points = ctx.clients.run(pick, chosen, turn)

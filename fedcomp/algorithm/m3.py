@@ -215,7 +215,7 @@ def _study_bits(codec: Codec, dim: int) -> int | None:
 def _full(probability: float | None, link: str, cohort: Cohort, ctx: Context) -> bool:
     """Whether this round's message on a link is the whole vector: a coin that both ends toss from the round's key."""
     share = 1 / cohort.size if probability is None else probability
-    coin = ctx.key.fold("full", link).uniform(torch.zeros(1, dtype=torch.int64), 1)  # on the host, which must know
+    coin = ctx.key.fold_in("full", link).uniform(torch.zeros(1, dtype=torch.int64), 1)  # on the host, which must know
     return ctx.round == 0 or float(coin) < share
 
 

@@ -31,7 +31,7 @@ class Reads:
     Attributes:
         step: number of the step; in a recorded loop a tensor of no axes, so that the hook must not branch on it.
         rows, shared: as in `Hook`, or copies of them; rows of clients who are not at work may follow.
-        draws: what `Hook.key.fold(step)` draws.
+        draws: what `Hook.key.fold_in(step)` draws.
     """
 
     step: int | Tensor
@@ -49,7 +49,7 @@ class Hook:
             changes none of its arguments.
         name: hooks of equal names have functions that compute the same.
         rows, shared: what differs between rounds: tensors [M, ...] of the chunk's clients, and what they share.
-        key: names the round's draws; step s draws from `key.fold(s)`.
+        key: names the round's draws; step s draws from `key.fold_in(s)`.
     """
 
     function: Callable[[Tensor, Batch, Reads], Gradient]
@@ -60,4 +60,4 @@ class Hook:
 
     def __call__(self, theta: Tensor, batch: Batch, step: int) -> Gradient:
         """The gradient of step `step`."""
-        return self.function(theta, batch, Reads(step, self.rows, self.shared, self.key.fold(step)))
+        return self.function(theta, batch, Reads(step, self.rows, self.shared, self.key.fold_in(step)))

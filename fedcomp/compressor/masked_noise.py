@@ -90,7 +90,7 @@ class MaskedNoise:
         fields = seed_field(self.seed, common, coin)
         noise = self.noise_of(Payload(fields), common)
         ratio = x.to(torch.float32) / noise
-        draws = coin.fold("mask").uniform(common.ids, common.dim) if self.stochastic else None
+        draws = coin.fold_in("mask").uniform(common.ids, common.dim) if self.stochastic else None
         bits = ratio > 0 if draws is None else draws < self.share(ratio)
         return Payload(fields | {"mask": Field(bits.to(torch.uint8), Unsigned(1))}, paper_bits=common.dim)
 
@@ -120,11 +120,11 @@ class MaskedNoise:
 
     def draw(self, key: Key, numbers: Tensor, dim: int) -> Tensor:
         """[M, D] float32 noise of the rows that `numbers` [M] name, never 0."""
-        key = key.fold("noise")
+        key = key.fold_in("noise")
         if self.noise == "uniform":
             noise = key.uniform(numbers, dim).mul_(2.0).sub_(1.0)
         else:
-            noise = key.normal(numbers, dim) if self.noise == "gaussian" else key.signs(numbers, dim)
+            noise = key.normal(numbers, dim) if self.noise == "gaussian" else key.rademacher(numbers, dim)
         noise = noise.mul_(self.magnitude)
         return noise if self.noise == "bernoulli" else noise.masked_fill_(noise.abs() < SMALLEST, SMALLEST)
 

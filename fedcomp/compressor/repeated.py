@@ -108,7 +108,7 @@ class Repeated:
 
 def _turn(key: Key, turn: int) -> Key:
     """The key of message `turn`; the first one's is the key itself, so that R = 1 draws what the codec alone draws."""
-    return key.fold("repeat", turn) if turn else key
+    return key.fold_in("repeat", turn) if turn else key
 
 
 def _known(common: Common, turn: int) -> Common:

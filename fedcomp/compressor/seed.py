@@ -17,7 +17,7 @@ which both ends know, and so for nothing."""
 
 def seed_field(choice: str, common: Common, coin: Key) -> dict[str, Field]:
     """The field that carries the seed, to stand in front of a message's others; none if it is derived."""
-    return {"seed": Field(coin.fold("seed").words(common.ids, 2), Unsigned(32))} if choice == "sent" else {}
+    return {"seed": Field(coin.fold_in("seed").bits(common.ids, 2), Unsigned(32))} if choice == "sent" else {}
 
 
 def seed_layout(choice: str) -> dict[str, int]:
@@ -26,7 +26,7 @@ def seed_layout(choice: str) -> dict[str, int]:
 
 
 def shared_source(payload: Payload, common: Common) -> tuple[Key, Tensor]:
-    """(key, [M] numbers) for `key.words(numbers, n)` and the like: what names the draws that both ends make."""
+    """(key, [M] numbers) for `key.bits(numbers, n)` and the like: what names the draws that both ends make."""
     if "seed" in payload.fields:
         return Key(("seed",)), seed_number(payload.fields["seed"].data)
     if common.seed is not None:

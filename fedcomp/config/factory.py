@@ -59,7 +59,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     factory, sizes = build(config.model), (dataset.input_shape, dataset.num_outputs, dataset.task)
     try:
         train = dataset.inputs(dataset.train)
-        model = build_model(factory, key.fold("model"), *sizes, train, config.precision.name)
+        model = build_model(factory, key.fold_in("model"), *sizes, train, config.precision.name)
     except TypeError as error:  # a user's factory that does not take its own config's options
         raise _own_line(error, config.model) from error
 

@@ -70,7 +70,7 @@ class Dirichlet:
                 f"partition.min_size is {self.min_size}, but {num_samples} samples over {num_clients} clients make "
                 f"{num_samples // num_clients} each; lower partition.min_size or num_clients"
             )
-        random = np.random.default_rng(key.fold("proportions").seed)
+        random = np.random.default_rng(key.fold_in("proportions").seed)
         class_sizes = labels.unique(return_counts=True)[1].numpy()
         draw = self._per_class if self.variant == "per_class" else self._per_client
         smallest = 0
@@ -78,7 +78,7 @@ class Dirichlet:
             counts_NC = draw(class_sizes, num_clients, random)
             smallest = max(smallest, int(counts_NC.sum(1).min()))
             if smallest >= self.min_size:
-                return _deal(labels, counts_NC, key.fold("samples"))
+                return _deal(labels, counts_NC, key.fold_in("samples"))
         raise ValueError(
             f"partition=dirichlet: in {self.max_tries} draws with alpha={self.alpha}, {num_clients} clients and "
             f"{num_samples} samples, the smallest client held at most {smallest} samples, below "

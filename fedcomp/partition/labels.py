@@ -50,7 +50,7 @@ class Labels:
         classes = labels.unique()
         holds_NC = self._holdings(num_clients, len(classes), key)
         parts: list[list[Tensor]] = [[] for _ in range(num_clients)]
-        generator = key.fold("samples").generator()
+        generator = key.fold_in("samples").generator()
         for column, label in enumerate(classes):
             samples = torch.nonzero(labels == label)[:, 0]
             samples = samples[torch.randperm(len(samples), generator=generator)]
@@ -87,7 +87,7 @@ def _balanced(num_clients: int, num_classes: int, k: int) -> Tensor:
 
 
 def _random(num_clients: int, num_classes: int, k: int, key: Key) -> Tensor:
-    generator = key.fold("labels").generator()
+    generator = key.fold_in("labels").generator()
     holds_NC = torch.zeros(num_clients, num_classes, dtype=torch.bool)
     for client in range(num_clients):
         holds_NC[client, torch.randperm(num_classes, generator=generator)[:k]] = True

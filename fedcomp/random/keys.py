@@ -41,8 +41,8 @@ class Key:
 
     path: tuple[int | str, ...] = ()
 
-    def fold(self, *parts: int | str) -> Key:
-        """A key further down the path: `key.fold("batch", 3)`."""
+    def fold_in(self, *parts: int | str) -> Key:
+        """A key further down the path: `key.fold_in("batch", 3)`."""
         return Key(self.path + parts)
 
     @property
@@ -55,70 +55,70 @@ class Key:
         """A fresh CPU generator, for one-off draws on the host (a permutation, a model's first weights)."""
         return torch.Generator().manual_seed(self.seed >> 1)
 
-    def words(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+    def bits(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         """Random words, one row a client: word j of client i is Philox(key; counter = (j // 4, i)).
 
         Args:
             ids_M: [M] int64 client numbers; row i of the result depends on `ids_M[i]`, not on its place.
             num: n, draws a row; a longer row begins with the shorter one.
-            start: first word, a multiple of 4: `words(ids, n)[:, s:]` is `words(ids, n - s, s)`, so that long rows can
+            start: first word, a multiple of 4: `bits(ids, n)[:, s:]` is `bits(ids, n - s, s)`, so that long rows can
                 be drawn in blocks.
         Returns:
             [M, n] int64, uniform on [0, 2^32), on the device of `ids_M`.
         """
         assert start % 4 == 0, start
-        if compiled := _compiled("words", ids_M, num):
+        if compiled := _compiled("bits", ids_M, num):
             return self._draw(compiled, ids_M, num, start, torch.int64)
         seed, first, num_counters = self.seed, start // 4, -(-num // 4)
         key = (seed & MASK, seed >> 32)
         if ids_M.device.type == "cpu":
             return torch.from_numpy(_words_numpy(key, ids_M.numpy(), first, num_counters))[:, :num]
         if has_triton(ids_M.device):
-            return _by_triton("words", seed, ids_M, num, start)
+            return _by_triton("bits", seed, ids_M, num, start)
         return _words_torch(key, ids_M, num, start)
 
     def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        """[M, n] float32 uniform on [0, 1) with 24 bits each, keyed as `words` are."""
+        """[M, n] float32 uniform on [0, 1) with 24 bits each, keyed as `bits` are."""
         assert start % 4 == 0, start
         if compiled := _compiled("uniform", ids_M, num):
             return self._draw(compiled, ids_M, num, start, torch.float32)
         if has_triton(ids_M.device):
             return _by_triton("uniform", self.seed, ids_M, num, start)
-        return _uniform(self.words(ids_M, num, start))
+        return _uniform(self.bits(ids_M, num, start))
 
-    def signs(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+    def rademacher(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         """[M, n] float32, -1 or +1 with probability 1/2: draw j is bit j % 32 of word j // 32 (0: -1).
 
         `start`, the first draw, is a multiple of 128.
         """
         assert start % 128 == 0, start
-        if compiled := _compiled("signs", ids_M, num):
+        if compiled := _compiled("rademacher", ids_M, num):
             return self._draw(compiled, ids_M, num, start, torch.float32)
         if has_triton(ids_M.device):
-            return _by_triton("signs", self.seed, ids_M, num, start)
-        words = self.words(ids_M, -(-num // 32), start // 32)
+            return _by_triton("rademacher", self.seed, ids_M, num, start)
+        words = self.bits(ids_M, -(-num // 32), start // 32)
         bits = (words[:, :, None] >> torch.arange(32, device=words.device)) & 1
         return bits.flatten(1)[:, :num].to(torch.float32).mul_(2.0).sub_(1.0)
 
     def normal(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        """[M, n] float32 standard normal draws, by Box and Muller's transform of `words`: see `normal.py`.
+        """[M, n] float32 standard normal draws, by Box and Muller's transform of `bits`: see `normal.py`.
 
         Draws 2t and 2t + 1 come from words 2t and 2t + 1. `start` is a multiple of 4. All devices agree bit for bit.
         """
         assert start % 4 == 0, start
         if compiled := _compiled("normal", ids_M, num):
             return self._draw(compiled, ids_M, num, start, torch.float32)
-        return box_muller(self.words(ids_M, num + num % 2, start))[:, :num]
+        return box_muller(self.bits(ids_M, num + num % 2, start))[:, :num]
 
-    def subset(self, ids_M: Tensor, num: int, out_of: int) -> Tensor:
+    def choice(self, ids_M: Tensor, num: int, out_of: int) -> Tensor:
         """[M, k] int64, ascending: a uniformly random k-subset of range(n), drawn for each row by itself.
 
-        It is the places of the k smallest of n `words`; of equal ones the first.
+        It is the places of the k smallest of n `bits`; of equal ones the first.
         """
         assert 0 <= num <= out_of, (num, out_of)
-        if compiled := _compiled("subset", ids_M, out_of):
+        if compiled := _compiled("choice", ids_M, out_of):
             return self._draw(compiled, ids_M, num, out_of, torch.int64)
-        ranked = (self.words(ids_M, out_of) << 31) | torch.arange(out_of, device=ids_M.device)
+        ranked = (self.bits(ids_M, out_of) << 31) | torch.arange(out_of, device=ids_M.device)
         return (ranked.topk(num, dim=1, largest=False, sorted=False).values & 0x7FFFFFFF).sort(dim=1).values
 
     def _draw(self, compiled: Callable[..., None], ids_M: Tensor, num: int, option: int, dtype: torch.dtype) -> Tensor:
@@ -138,18 +138,18 @@ class DeviceKey:
 
     halves: Tensor
 
-    def words(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        """As `Key.words`."""
+    def bits(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        """As `Key.bits`."""
         assert start % 4 == 0, start
         if has_triton(ids_M.device):
-            return _by_triton("words", self.halves, ids_M, num, start)
+            return _by_triton("bits", self.halves, ids_M, num, start)
         return _words_torch(self.halves.view(2, 1, 1), ids_M, num, start)
 
     def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         """As `Key.uniform`."""
         if has_triton(ids_M.device):
             return _by_triton("uniform", self.halves, ids_M, num, start)
-        return _uniform(self.words(ids_M, num, start))
+        return _uniform(self.bits(ids_M, num, start))
 
 
 def halves(keys: Sequence[Key]) -> np.ndarray:
@@ -168,7 +168,7 @@ def _triton_works(device: torch.device) -> bool:
     if find_spec("triton") is None:
         return False
     try:
-        _by_triton("words", 0, torch.zeros(1, dtype=torch.int64, device=device), 4, 0)
+        _by_triton("bits", 0, torch.zeros(1, dtype=torch.int64, device=device), 4, 0)
     except Exception as error:
         reason = str(error).strip().split("\n")[0]
         log.warning("Triton cannot run on %s (%s): draws and codes are slower, and the same bits", device, reason)

@@ -12,10 +12,10 @@ from torch import Tensor
 from fedcomp.random import philox_triton
 from fedcomp.random.philox import MASK
 
-LANES = {"words": 256, "uniform": 256, "signs": 8}
+LANES = {"bits": 256, "uniform": 256, "rademacher": 8}
 """Counters of a program, so that it fills 1,024 draws."""
-TYPES = {"words": torch.int64, "uniform": torch.float32, "signs": torch.float32}
-PER_COUNTER = {"words": 4, "uniform": 4, "signs": 128}
+TYPES = {"bits": torch.int64, "uniform": torch.float32, "rademacher": torch.float32}
+PER_COUNTER = {"bits": 4, "uniform": 4, "rademacher": 128}
 """Draws that come from one counter."""
 
 

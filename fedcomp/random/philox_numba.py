@@ -45,8 +45,8 @@ def _fill(seed: int, row: int, first: int, words: np.ndarray) -> None:
 
 
 @compiled
-def words(seed: int, rows: np.ndarray, start: int, out: np.ndarray) -> None:
-    """out [M, n] int64: `Key.words`. `seed` and the [M] `rows` are uint64."""
+def bits(seed: int, rows: np.ndarray, start: int, out: np.ndarray) -> None:
+    """out [M, n] int64: `Key.bits`. `seed` and the [M] `rows` are uint64."""
     block = np.empty(BLOCK, np.uint32)
     num = out.shape[1]
     for m in range(out.shape[0]):
@@ -71,8 +71,8 @@ def uniform(seed: int, rows: np.ndarray, start: int, out: np.ndarray) -> None:
 
 
 @compiled
-def signs(seed: int, rows: np.ndarray, start: int, out: np.ndarray) -> None:
-    """out [M, n] float32: `Key.signs`; `start` is a multiple of 128."""
+def rademacher(seed: int, rows: np.ndarray, start: int, out: np.ndarray) -> None:
+    """out [M, n] float32: `Key.rademacher`; `start` is a multiple of 128."""
     block = np.empty(BLOCK, np.uint32)
     num = out.shape[1]
     for m in range(out.shape[0]):
@@ -136,8 +136,8 @@ def _series(coefficients: tuple[float, ...], x: float) -> float:
 
 
 @compiled
-def subset(seed: int, rows: np.ndarray, out_of: int, out: np.ndarray) -> None:
-    """out [M, k] int64: `Key.subset`, the places of the k smallest of `out_of` words, ascending.
+def choice(seed: int, rows: np.ndarray, out_of: int, out: np.ndarray) -> None:
+    """out [M, k] int64: `Key.choice`, the places of the k smallest of `out_of` words, ascending.
 
     Words that may be among them are kept as they come: those up to a threshold four standard deviations above where
     the k-th is expected; all words, in the rare row where that is too low. A histogram of what was kept finds where

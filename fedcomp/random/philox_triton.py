@@ -17,8 +17,8 @@ CHANGING = ["low", "high", "num", "first", "tiles"]
 
 
 @triton.jit(do_not_specialize=CHANGING)
-def words(keys, low, high, ids, out, num, first, tiles, KNOWN: tl.constexpr, LANES: tl.constexpr):
-    """out [M, n] int64: `Key.words` from counter `first` on; arguments as in `_make`."""
+def bits(keys, low, high, ids, out, num, first, tiles, KNOWN: tl.constexpr, LANES: tl.constexpr):
+    """out [M, n] int64: `Key.bits` from counter `first` on; arguments as in `_make`."""
     made, row, tile = _make(keys, low, high, ids, first, tiles, KNOWN, LANES)
     place = tile * (4 * LANES) + tl.arange(0, 4 * LANES)
     tl.store(out + row * num + place, made.to(tl.int64), mask=place < num)
@@ -34,8 +34,8 @@ def uniform(keys, low, high, ids, out, num, first, tiles, KNOWN: tl.constexpr, L
 
 
 @triton.jit(do_not_specialize=CHANGING)
-def signs(keys, low, high, ids, out, num, first, tiles, KNOWN: tl.constexpr, LANES: tl.constexpr):
-    """out [M, n] float32: `Key.signs`, 32 of each word."""
+def rademacher(keys, low, high, ids, out, num, first, tiles, KNOWN: tl.constexpr, LANES: tl.constexpr):
+    """out [M, n] float32: `Key.rademacher`, 32 of each word."""
     made, row, tile = _make(keys, low, high, ids, first, tiles, KNOWN, LANES)
     bits = (made[:, None] >> tl.arange(0, 32)[None, :].to(tl.uint32)) & 1
     place = tile * (128 * LANES) + tl.arange(0, 4 * LANES)[:, None] * 32 + tl.arange(0, 32)[None, :]

@@ -67,8 +67,8 @@ class Simulation:
 
     def init(self) -> Any:
         """The algorithm's first state, from the model's first parameters."""
-        theta, stats = self.model.init(self.key.fold("model"))
-        setup = Setup(len(self.shards.sizes), tensors_of(self.model), self.key.fold("init"))
+        theta, stats = self.model.init(self.key.fold_in("model"))
+        setup = Setup(len(self.shards.sizes), tensors_of(self.model), self.key.fold_in("init"))
         return self.algorithm.init(theta.to(self.device), stats.to(self.device), setup)
 
     def round(self, index: int, state: Any, ledger: Ledger, gives_up: bool = False) -> tuple[Any, Cohort, Metrics]:
@@ -83,8 +83,8 @@ class Simulation:
         ledger.add_round(cohort.size)
         if not cohort.size:
             return state, cohort, {}
-        clients = Trained(self.clients(key.fold("client"), ledger))
-        context = Context(index, self.rounds, key.fold("message"), self.link(ledger), clients)
+        clients = Trained(self.clients(key.fold_in("client"), ledger))
+        context = Context(index, self.rounds, key.fold_in("message"), self.link(ledger), clients)
         try:
             new, metrics = self.algorithm.round(state, replace(cohort, gives_up_state=gives_up), context)
         except Exception as error:  # a codec that is given no numbers fails before anybody looks at the losses
@@ -99,11 +99,11 @@ class Simulation:
 
     def round_key(self, index: int) -> Key:
         """Names the draws of round `index`."""
-        return self.key.fold("round", index)
+        return self.key.fold_in("round", index)
 
     def cohort(self, index: int) -> Cohort:
         """Who takes part in round `index`."""
-        drawn = self.participation.sample(self.round_key(index).fold("participation"), self.importance, index)
+        drawn = self.participation.sample(self.round_key(index).fold_in("participation"), self.importance, index)
         return drawn.to(self.device)
 
     def participation_metrics(self, index: int) -> dict[str, float]:
@@ -122,7 +122,7 @@ class Simulation:
 
     def metrics(self, index: int, state: Any) -> dict[str, Tensor]:
         """The same as scalars that nobody has waited for."""
-        deployed = self.algorithm.deployed(state, self.key.fold("deployed", index))
+        deployed = self.algorithm.deployed(state, self.key.fold_in("deployed", index))
         found = metrics_of(deployed, self.model, self.dataset, self.testers or self.workers, self.dtype)
         return found | self._excess(deployed)
 

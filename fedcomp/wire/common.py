@@ -14,7 +14,7 @@ class Common:
     """Knowledge shared by both ends of a link.
 
     Attributes:
-        key: names the shared randomness of this message; fold client numbers in through `key.words(ids, n)`.
+        key: names the shared randomness of this message; fold client numbers in through `key.bits(ids, n)`.
         ids: [M] int64 senders of the rows at hand.
         layers: sizes of the parameter tensors that the vector is made of, in order; they sum to D.
         side: [M, D] side information, such as a prior; None where there is none.

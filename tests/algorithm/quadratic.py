@@ -87,7 +87,7 @@ def init(algorithm: Algorithm, clients: Quadratics) -> Any:
 def once(algorithm: Algorithm, clients: Quadratics, state: Any, index: int, ledger: Ledger | None = None) -> Any:
     """The state after round `index` (0 is the first), all clients taking part."""
     cohort = Cohort.of(list(range(clients.num_clients)), torch.full((clients.num_clients,), 1 / clients.num_clients))
-    key = Key(("quadratic", 0)).fold("round", index)
+    key = Key(("quadratic", 0)).fold_in("round", index)
     after, _ = algorithm.round(state, cohort, Context(index, 10**6, key, Link(ledger or Ledger()), clients))
     return after
 

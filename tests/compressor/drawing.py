@@ -19,13 +19,13 @@ def draws(codec: Codec, x: Tensor, num_draws: int) -> Tensor:
     """[S, M, D] decoded vectors of x [M, D], each time by senders of their own, and so with fresh randomness."""
     shared = known(num_draws * x.shape[0], x.shape[1])
     rows = x.repeat(num_draws, 1)
-    return codec.decode(codec.encode(rows, shared, shared.key.fold("coin")), shared).view(num_draws, *x.shape)
+    return codec.decode(codec.encode(rows, shared, shared.key.fold_in("coin")), shared).view(num_draws, *x.shape)
 
 
 def joint_draws(codec: Codec, x: Tensor, num_draws: int) -> Tensor:
     """The same for codecs in which one sender's message depends on who the others are: one cohort after another."""
     shared = [known(*x.shape, draw) for draw in range(num_draws)]
-    return torch.stack([codec.decode(codec.encode(x, one, one.key.fold("coin")), one) for one in shared])
+    return torch.stack([codec.decode(codec.encode(x, one, one.key.fold_in("coin")), one) for one in shared])
 
 
 def mean_square(errors: Tensor) -> tuple[Tensor, Tensor]:

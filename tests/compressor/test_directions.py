@@ -20,7 +20,7 @@ class Noted:
 
     def draw(self, distribution: str, num: int, start: int) -> Tensor:
         self.asked += range(start, start + num)
-        return Key().signs(self.numbers, num, start)
+        return Key().rademacher(self.numbers, num, start)
 
 
 @pytest.mark.parametrize("block", [128, 256, 1 << 16])

@@ -19,7 +19,7 @@ LEAST, UNBIASED = 1 - 2 / math.pi, math.pi / 2 - 1
 
 def decoded(codec: Drive | Eden, x: Tensor, *name: int) -> Tensor:
     known = Common(Key(("drive test", *name)), torch.arange(len(x)), (x.shape[1],))
-    return codec.decode(codec.encode(x, known, known.key.fold("coin")), known)
+    return codec.decode(codec.encode(x, known, known.key.fold_in("coin")), known)
 
 
 def dense(num: int, dim: int, heavy: bool = False) -> Tensor:

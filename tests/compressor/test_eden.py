@@ -102,7 +102,7 @@ def test_zero_and_tiny_vectors() -> None:
 
 
 def test_others_are_what_is_left() -> None:
-    places = Key().subset(torch.arange(5), 4, 11)
+    places = Key().choice(torch.arange(5), 4, 11)
     for row, others in zip(places.tolist(), _others(places, 11).tolist()):
         assert others == [place for place in range(11) if place not in row]
 

@@ -42,12 +42,12 @@ def _decoded(codec: Projection, x: torch.Tensor) -> torch.Tensor:
 def every_sign(monkeypatch: pytest.MonkeyPatch):
     """Row i of the codec's own draws becomes the i-th of all sign vectors, over and over; the rest is the codec."""
 
-    def signs(self, ids, num, start=0):
+    def rademacher(self, ids, num, start=0):
         assert start == 0
         rows = SIGNS if len(ids) == 1 else SIGNS[torch.arange(len(ids)) % len(SIGNS)]
         return torch.nn.functional.pad(rows, (0, num - D))
 
-    monkeypatch.setattr(Key, "signs", signs)
+    monkeypatch.setattr(Key, "rademacher", rademacher)
 
 
 def _covariance(y: torch.Tensor) -> torch.Tensor:

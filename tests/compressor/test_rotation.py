@@ -38,7 +38,7 @@ def test_inverse_undoes_and_length_stays(dim: int) -> None:
 @pytest.mark.parametrize("inverse", [False, True])
 def test_compiled_transform_is_that_of_the_tensors(size: int, inverse: bool) -> None:
     slow = _rows(3, size + 5)
-    fast, words = slow.clone(), KEY.words(torch.arange(3), -(-size // 32)).contiguous()
+    fast, words = slow.clone(), KEY.bits(torch.arange(3), -(-size // 32)).contiguous()
     hadamard.apply(slow, 2, size, words, inverse)
     hadamard_numba.apply(fast.numpy(), 2, size, words.numpy(), hadamard.scale(size), inverse)
     assert torch.equal(fast, slow)
@@ -48,8 +48,8 @@ def test_transform_is_hadamards_matrix() -> None:
     matrix = torch.ones(1, 1)
     for _ in range(4):
         matrix = torch.cat((torch.cat((matrix, matrix), 1), torch.cat((matrix, -matrix), 1)))
-    x, words = _rows(3, 16), KEY.words(torch.arange(3), 1)
-    expected = (x * KEY.signs(torch.arange(3), 16)) @ matrix / 4
+    x, words = _rows(3, 16), KEY.bits(torch.arange(3), 1)
+    expected = (x * KEY.rademacher(torch.arange(3), 16)) @ matrix / 4
     hadamard.apply(x, 0, 16, words, False)
     assert torch.allclose(x, expected, atol=1e-6)
 
@@ -78,7 +78,7 @@ def test_senders_keys_rounds_and_blocks_have_signs_of_their_own() -> None:
     x = torch.ones(2, dim)
     z = Rotation(dim).forward(x, KEY, torch.tensor([0, 1]))
     parts = [z[0, :LARGEST], z[0, LARGEST : 2 * LARGEST], z[1, :LARGEST], z[1, LARGEST : 2 * LARGEST]]
-    parts.append(Rotation(dim).forward(x[:1], KEY.fold(1), torch.tensor([0]))[0, :LARGEST])
+    parts.append(Rotation(dim).forward(x[:1], KEY.fold_in(1), torch.tensor([0]))[0, :LARGEST])
     parts.append(Rotation(dim, 2).forward(x[:1], KEY, torch.tensor([0]))[0, :LARGEST])
     cosines = torch.corrcoef(torch.stack(parts)).fill_diagonal_(0)
     assert cosines.abs().max() < 5 * LARGEST**-0.5  # standard error of a correlation of independent entries

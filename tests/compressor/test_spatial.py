@@ -27,7 +27,7 @@ def _estimates(codec, estimator, x: torch.Tensor, num_draws: int, weight: torch.
     memory, out = estimator.init(num + 2, x[0]), []
     for draw in range(num_draws):
         shared = known(num, dim, draw)
-        payload = codec.encode(x, shared, shared.key.fold("coin"))
+        payload = codec.encode(x, shared, shared.key.fold_in("coin"))
         out.append(estimator.estimate(codec, payload, memory, cohort, shared)[0])
     return torch.stack(out)
 
@@ -149,7 +149,7 @@ def test_online_learns_the_correlation_and_stays_unbiased() -> None:
     memory, errors, ratios = estimator.init(12, x[0]), [], []
     for draw in range(700):
         shared = known(10, 100, draw)
-        payload = codec.encode(x, shared, shared.key.fold("coin"))
+        payload = codec.encode(x, shared, shared.key.fold_in("coin"))
         estimate, memory = estimator.estimate(codec, payload, memory, cohort, shared)
         errors.append(estimate.double() - x.double().mean(0))
         ratios.append(float(memory[0, 1] / memory[0, 0]))

@@ -28,7 +28,7 @@ def _rows(seed: int = 0) -> torch.Tensor:
 def _round(estimator: Temporal, x: torch.Tensor, memory: torch.Tensor, draw: int, cohort: Cohort = EVERYBODY):
     shared = known(len(x), x.shape[1], draw)
     shared = type(shared)(shared.key, cohort.ids, shared.layers)
-    payload = CODEC.encode(x, shared, shared.key.fold("coin"))
+    payload = CODEC.encode(x, shared, shared.key.fold_in("coin"))
     return (*estimator.estimate(CODEC, payload, memory, cohort, shared), payload, shared)
 
 
@@ -104,7 +104,7 @@ def test_error_of_a_shared_memory_has_the_closed_form(name: str, codec: RandK | 
     memory = estimator.init(num, x[0])
     for step in range(6):
         shared = replace(known(num, dim, step), ids=cohort.ids)
-        payload = codec.encode(x, shared, shared.key.fold("coin"))
+        payload = codec.encode(x, shared, shared.key.fold_in("coin"))
         estimate, memory = estimator.estimate(codec, payload, memory, cohort, shared)
         error = (estimate.double() - mean).square()
         assert abs(float(error.mean()) - wanted) < 4 * float(error.std()) / dim**0.5, f"round {step + 1}"
@@ -149,7 +149,7 @@ def test_theorem_4() -> None:
         for step in range(rounds):
             shared = known(num, dim, run, step)
             shared = type(shared)(shared.key, cohort.ids, shared.layers)
-            payload = codec.encode(w - centre, shared, shared.key.fold("coin"))
+            payload = codec.encode(w - centre, shared, shared.key.fold_in("coin"))
             gradient, memory = estimator.estimate(codec, payload, memory, cohort, shared)
             w = w - eta * gradient
             distance[step] += float((w - optimum).square().sum()) / runs

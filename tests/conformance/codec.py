@@ -60,7 +60,7 @@ def common(num: int, layers: tuple[int, ...], *path: int | str) -> Common:
 
 
 def encode(case: CodecCase, x: Tensor, known: Common) -> Payload:
-    return case.codec.encode(x, known, known.key.fold("sender"))
+    return case.codec.encode(x, known, known.key.fold_in("sender"))
 
 
 def check_wire(case: CodecCase) -> None:

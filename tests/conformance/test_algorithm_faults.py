@@ -206,8 +206,8 @@ def test_an_engine_that_charges_empty_rounds_is_found(monkeypatch) -> None:
 
 def test_an_engine_that_trains_nobody_is_found(monkeypatch) -> None:
     def nobody(self, index, state, ledger):
-        key = self.key.fold("round", index)
-        cohort = self.participation.sample(key.fold("participation"), self.importance)
+        key = self.key.fold_in("round", index)
+        cohort = self.participation.sample(key.fold_in("participation"), self.importance)
         if not cohort.size:
             return replace(state, theta=state.theta * 0.9), cohort, {}
         return original(self, index, state, ledger)

@@ -83,7 +83,7 @@ def simulation(
     ends = torch.tensor(sizes).cumsum(0).tolist()
     parts = [torch.arange(end - size, end) for size, end in zip(sizes, ends)]
     train = data.inputs(Samples(data.train.x[: ends[-1]], data.train.y[: ends[-1]]))
-    model = build(module, key.fold("model"), (NUM_FEATURES,), NUM_CLASSES, "classification", train)
+    model = build(module, key.fold_in("model"), (NUM_FEATURES,), NUM_CLASSES, "classification", train)
     shards = Shards.of(parts, DEVICE)
     moved = data.to(DEVICE)
     return Simulation(algorithm, moved, shards, model, participation, key, rounds, chunk_size, link, device=DEVICE)

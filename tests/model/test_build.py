@@ -77,7 +77,7 @@ def test_first_weights_follow_the_key_and_nothing_else():
     torch.rand(5)
     assert torch.equal(model.init(KEY)[0], theta)
     assert torch.equal(made(cnn4_bn, MNIST).init(KEY)[0], theta)
-    assert not torch.equal(model.init(KEY.fold(1))[0], theta)
+    assert not torch.equal(model.init(KEY.fold_in(1))[0], theta)
     assert torch.equal(nn.utils.parameters_to_vector(model.module.parameters()), theta)
     assert torch.equal(stats, torch.cat([torch.tensor([0.0, 1.0]).repeat_interleave(c) for c in (32, 64, 128, 256)]))
     torch.set_rng_state(state)
@@ -99,7 +99,7 @@ def test_a_ready_module_is_drawn_anew_from_the_key():
     model = made(ready, DIGITS)
     assert isinstance(model, Perceptron)
     first = model.init(KEY)[0]
-    assert not torch.equal(model.init(KEY.fold(1))[0], first)
+    assert not torch.equal(model.init(KEY.fold_in(1))[0], first)
     assert torch.equal(model.init(KEY)[0], first)
 
 

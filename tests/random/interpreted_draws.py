@@ -16,7 +16,7 @@ STARTS = (0, 1024)
 def main() -> None:
     """Print the name of each draw that agrees for all sizes, for keys of the host and of the device."""
     assert [(key.seed >> 31 & 1, key.seed >> 63) for key in KEYS] == [(1, 1), (0, 0)], "halves of either sign"
-    for name in ("words", "uniform", "signs"):
+    for name in ("bits", "uniform", "rademacher"):
         for key in KEYS:
             own = getattr(key, name)
             for start in STARTS:

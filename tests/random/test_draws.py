@@ -20,7 +20,7 @@ KEY = Key(("draws", 3))
 IDS = torch.tensor([0, 5, (1 << 32) + 5, (1 << 62) + 1, -1, -(1 << 33)])
 """Numbers of one and of two words, and those whose 64 bits read as negative."""
 SIZES = (0, 1, 2, 3, 31, 33, 127, 1023, 1025, 4096, 32_769, 70_001)
-DRAWS = ("words", "uniform", "signs", "normal")
+DRAWS = ("bits", "uniform", "rademacher", "normal")
 
 
 @pytest.fixture(autouse=True)
@@ -62,15 +62,15 @@ def test_known_answer() -> None:
     from fedcomp.random import philox_numba
 
     out = np.empty((1, 4), np.int64)
-    philox_numba.words(np.uint64(0), np.zeros(1, np.uint64), 0, out)
+    philox_numba.bits(np.uint64(0), np.zeros(1, np.uint64), 0, out)
     assert [hex(word) for word in out[0]] == ["0x6627e8d5", "0xe169c58d", "0xbc57ac4c", "0x9b00dbd8"]
 
 
 @pytest.mark.parametrize(("num", "out_of"), [(0, 9), (1, 1), (1, 1025), (7, 7), (3, 10), (1999, 2000), (3000, 100_003)])
 def test_compiled_subsets_are_those_of_the_tensors(num: int, out_of: int) -> None:
-    fast = KEY.subset(IDS, num, out_of)
+    fast = KEY.choice(IDS, num, out_of)
     assert fast.dtype == torch.int64
-    assert torch.equal(fast, tensors(lambda: KEY.subset(IDS, num, out_of)))
+    assert torch.equal(fast, tensors(lambda: KEY.choice(IDS, num, out_of)))
     assert torch.equal(fast, fast.sort(1).values)
 
 
@@ -84,12 +84,12 @@ def test_subset_where_the_threshold_is_missed_and_where_words_tie() -> None:
 
     # One of 40: all words are above the threshold (1 + 4 sqrt(39/40) + 1) / 40 in one row of 600, which keeps all then.
     ids = torch.arange(100_000)
-    assert torch.equal(KEY.subset(ids, 1, 40), tensors(lambda: KEY.subset(ids, 1, 40)))
+    assert torch.equal(KEY.choice(ids, 1, 40), tensors(lambda: KEY.choice(ids, 1, 40)))
 
 
 def test_every_pair_of_entries_is_as_likely() -> None:
     num, rows = 3, 40_000
-    chosen = torch.zeros(rows, 8, dtype=torch.float64).scatter_(1, KEY.subset(torch.arange(rows), num, 8), 1.0)
+    chosen = torch.zeros(rows, 8, dtype=torch.float64).scatter_(1, KEY.choice(torch.arange(rows), num, 8), 1.0)
     together = chosen.T @ chosen / rows
     for share, expected in ((together.diagonal(), 3 / 8), (together[~torch.eye(8, dtype=torch.bool)], 6 / 56)):
         error = (expected * (1 - expected) / rows) ** 0.5  # binomial standard error
@@ -106,7 +106,7 @@ def test_uniform_fills_its_bins() -> None:
 
 def test_signs_are_even_and_uncorrelated() -> None:
     num = 200_000
-    signs = KEY.signs(IDS, num).double()
+    signs = KEY.rademacher(IDS, num).double()
     error = num**-0.5  # of a mean of num independent signs
     assert (signs.abs() == 1).all()
     assert (signs.mean(1).abs() < 5 * error).all()
@@ -130,7 +130,7 @@ def test_normal_has_its_moments_and_bins() -> None:
 
 
 def test_normal_is_box_mullers_formula() -> None:
-    words = KEY.words(IDS, 100_000).double().numpy()
+    words = KEY.bits(IDS, 100_000).double().numpy()
     radius = np.sqrt(-2 * np.log((words[:, 0::2] + 0.5) * 2.0**-32))
     angle = words[:, 1::2] * (2 * np.pi * 2.0**-32)
     expected = np.stack((radius * np.cos(angle), radius * np.sin(angle)), 2).reshape(len(IDS), -1)
@@ -158,12 +158,12 @@ for impl in vars(caching).values():
 import torch
 from fedcomp.random import keys
 keys.PAYS = 0
-print(keys.Key().signs(torch.arange(2), 9).sum(1).tolist())
+print(keys.Key().rademacher(torch.arange(2), 9).sum(1).tolist())
 """
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "file" / "cache")}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str(tensors(lambda: Key().signs(torch.arange(2), 9)).sum(1).tolist())
+    assert done.stdout.strip() == str(tensors(lambda: Key().rademacher(torch.arange(2), 9)).sum(1).tolist())
 
 
 def _check_bins(counts: Tensor, chances: Tensor) -> None:

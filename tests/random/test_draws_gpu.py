@@ -16,7 +16,7 @@ from fedcomp.random.keys import DeviceKey, Key, halves
 
 KEY = Key(("draws", 3))
 IDS = torch.tensor([0, 5, (1 << 32) + 5, -1])
-NAMES = ["words", "uniform", "signs"]
+NAMES = ["bits", "uniform", "rademacher"]
 no_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 
 
@@ -47,17 +47,17 @@ def test_a_device_key_draws_what_its_key_does() -> None:
     for key, pair in zip(others, torch.from_numpy(halves(others))):
         device_key = DeviceKey(pair)
         for num, start in ((0, 0), (1, 0), (9, 0), (77, 128)):
-            assert torch.equal(device_key.words(IDS, num, start), key.words(IDS, num, start))
+            assert torch.equal(device_key.bits(IDS, num, start), key.bits(IDS, num, start))
             assert torch.equal(device_key.uniform(IDS, num, start), key.uniform(IDS, num, start))
-    assert not torch.equal(DeviceKey(pair).words(IDS, 9), KEY.words(IDS, 9))
+    assert not torch.equal(DeviceKey(pair).bits(IDS, 9), KEY.bits(IDS, 9))
 
 
 def test_a_device_key_follows_what_is_written_to_it() -> None:
     slot = torch.zeros(2, dtype=torch.int64)
     device_key = DeviceKey(slot)
     for step in range(2):
-        slot.copy_(torch.from_numpy(halves([KEY.fold(step)]))[0])
-        assert torch.equal(device_key.uniform(IDS, 5), KEY.fold(step).uniform(IDS, 5))
+        slot.copy_(torch.from_numpy(halves([KEY.fold_in(step)]))[0])
+        assert torch.equal(device_key.uniform(IDS, 5), KEY.fold_in(step).uniform(IDS, 5))
 
 
 def test_halves() -> None:
@@ -81,7 +81,7 @@ def test_triton_is_asked_for_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(keys, "PAYS", 1 << 62)
     monkeypatch.setattr(keys, "has_triton", lambda device: True)
     monkeypatch.setattr(keys, "_by_triton", draw)
-    for name in ("uniform", "signs"):
+    for name in ("uniform", "rademacher"):
         getattr(KEY, name)(IDS, 33, 128)
         assert asked.pop() == (name, KEY.seed, IDS, 33, 128)
     DeviceKey(IDS[:2]).uniform(IDS, 33)
@@ -104,7 +104,7 @@ def test_triton_is_tried_once_before_it_is_relied_on(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch, "zeros", lambda *size, device=None, **kind: torch.empty(*size, **kind))
     for _ in range(2):
         assert keys.has_triton(torch.device("cuda")) is (problem is None)
-    assert tried == ([] if problem == "not installed" else ["words"])
+    assert tried == ([] if problem == "not installed" else ["bits"])
     lines = [record.message for record in caplog.records]
     assert lines == (
         ["Triton cannot run on cuda (Failed to find C compiler.): draws and codes are slower, and the same bits"]

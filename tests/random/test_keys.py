@@ -34,7 +34,7 @@ def test_both_implementations_agree() -> None:
 
 def test_both_ways_to_words_agree(monkeypatch) -> None:
     ids = torch.tensor([3, 0, (1 << 33) + 5])
-    fast = Key(("w",)).words(ids, 9)
+    fast = Key(("w",)).bits(ids, 9)
     monkeypatch.setattr("fedcomp.random.keys._words_numpy", None)
 
     class Elsewhere:
@@ -51,21 +51,21 @@ def test_both_ways_to_words_agree(monkeypatch) -> None:
             return ids >> other
 
     monkeypatch.setattr("torch.arange", lambda *bounds, device=None: torch.tensor(range(*bounds)))
-    assert torch.equal(Key(("w",)).words(Elsewhere(), 9), fast)  # type: ignore[arg-type]
+    assert torch.equal(Key(("w",)).bits(Elsewhere(), 9), fast)  # type: ignore[arg-type]
 
 
 def test_words_follow_the_name_alone() -> None:
-    key = Key(("run", 0)).fold("mask", 3)
-    words = key.words(torch.tensor([5, 2, 9]), 7)
-    assert torch.equal(words, Key(("run", 0, "mask", 3)).words(torch.tensor([5, 2, 9]), 7))
-    assert torch.equal(words[1:2], key.words(torch.tensor([2]), 7))
-    assert torch.equal(words[:, :3], key.words(torch.tensor([5, 2, 9]), 3))
-    for other in (Key(("run", 1, "mask", 3)), key.fold(0), Key(("run", 0, "mask", "3"))):
-        assert not torch.equal(words, other.words(torch.tensor([5, 2, 9]), 7))
+    key = Key(("run", 0)).fold_in("mask", 3)
+    words = key.bits(torch.tensor([5, 2, 9]), 7)
+    assert torch.equal(words, Key(("run", 0, "mask", 3)).bits(torch.tensor([5, 2, 9]), 7))
+    assert torch.equal(words[1:2], key.bits(torch.tensor([2]), 7))
+    assert torch.equal(words[:, :3], key.bits(torch.tensor([5, 2, 9]), 3))
+    for other in (Key(("run", 1, "mask", 3)), key.fold_in(0), Key(("run", 0, "mask", "3"))):
+        assert not torch.equal(words, other.bits(torch.tensor([5, 2, 9]), 7))
 
 
 def test_clients_beyond_32_bits_differ() -> None:
-    words = Key(("a",)).words(torch.tensor([7, 7 + (1 << 32)]), 4)
+    words = Key(("a",)).bits(torch.tensor([7, 7 + (1 << 32)]), 4)
     assert not torch.equal(words[0], words[1])
 
 
@@ -82,8 +82,8 @@ def test_uniform_has_the_right_mean_and_no_correlation_between_rows() -> None:
 
 
 def test_no_draws_and_no_rows() -> None:
-    assert Key().words(torch.arange(3), 0).shape == (3, 0)
-    assert Key().words(torch.arange(0), 5).shape == (0, 5)
+    assert Key().bits(torch.arange(3), 0).shape == (3, 0)
+    assert Key().bits(torch.arange(0), 5).shape == (0, 5)
 
 
 def test_generator_is_the_same_each_time() -> None:
@@ -94,9 +94,9 @@ def test_generator_is_the_same_each_time() -> None:
 def test_a_subset_is_decided_by_every_bit_of_a_word() -> None:
     """Between words that differ in their last bits alone, too."""
     key, ids, num = Key(("subset",)), torch.arange(3), 4000
-    words, order = key.words(ids, num).sort(dim=1, stable=True)
+    words, order = key.bits(ids, num).sort(dim=1, stable=True)
     rows, close = torch.nonzero((words[:, 1:] >> 8) == (words[:, :-1] >> 8), as_tuple=True)
     backwards = order[rows, close] > order[rows, close + 1]  # the first of the two places has the larger word
     assert backwards.any()
     for row, rank in zip(rows.tolist(), close.tolist(), strict=True):
-        assert torch.equal(key.subset(ids[row : row + 1], rank + 1, num)[0], order[row, : rank + 1].sort().values)
+        assert torch.equal(key.choice(ids[row : row + 1], rank + 1, num)[0], order[row, : rank + 1].sort().values)

@@ -105,8 +105,8 @@ class CodedMasks:
     def first(self, theta: Tensor, setup: Setup, name: str) -> tuple[Tensor, Tensor]:
         """(frozen weights [D], theta_0 [D], 1 where nothing is masked), from the run's seed."""
         part = masked_part(setup.tensors, name)
-        drawn = first_probabilities(self.theta0, theta, setup.key.fold("theta"))
-        weights = self.law.draw(theta, setup.tensors, setup.key.fold("weights"))
+        drawn = first_probabilities(self.theta0, theta, setup.key.fold_in("theta"))
+        weights = self.law.draw(theta, setup.tensors, setup.key.fold_in("weights"))
         return weights, part.put(torch.ones_like(theta), part.take(drawn))
 
     def known(self, name: str, cohort: Cohort, part: Part, prior: Tensor, ctx: Context) -> Common:

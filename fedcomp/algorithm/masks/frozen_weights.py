@@ -49,7 +49,7 @@ class FrozenWeights:
             return own
         row = torch.zeros(1, dtype=torch.int64, device=own.device)
         if self.law == "signed_constant":
-            drawn = key.signs(row, own.shape[0])[0]
+            drawn = key.rademacher(row, own.shape[0])[0]
         elif self.law == "normal":
             drawn = key.normal(row, own.shape[0])[0]
         else:

@@ -132,7 +132,7 @@ def masked_models(
     """
     rows = torch.arange(num_samples, device=theta.device)
     thetas = {
-        "sample": torch.where(key.fold("mask").uniform(rows, theta.shape[0]) < theta, weights, 0.0),
+        "sample": torch.where(key.fold_in("mask").uniform(rows, theta.shape[0]) < theta, weights, 0.0),
         "expected": (weights * theta)[None],
         "threshold": torch.where(theta > 0.5, weights, 0.0)[None],
     }

@@ -52,7 +52,7 @@ class Candidates:
 
 def streams(source: str, key: Key, ids: Tensor) -> Tensor:
     """[S, 2] int64 keys: stream 0 for all senders, or stream 1 + i for sender i; drawn on the device of ids [M]."""
-    return key.words(ids.new_zeros(1) if source == "shared" else ids + 1, 2)
+    return key.bits(ids.new_zeros(1) if source == "shared" else ids + 1, 2)
 
 
 def group_size(bits: int) -> int:

@@ -98,7 +98,7 @@ class MRC:
             prior(common, self.bits),
             self.cut(common.dim, x.device),
             self._candidates(common),
-            coin.words(common.ids, 2),
+            coin.bits(common.ids, 2),
             self.repetitions,
             self.clamp,
             spread,

@@ -124,7 +124,7 @@ def decode(
 
 @triton.jit
 def _seed(words):
-    """The 64-bit key of which `words` points at both halves."""
+    """The 64-bit key of which `bits` points at both halves."""
     return tl.load(words) | (tl.load(words + 1) << 32)
 
 

@@ -38,7 +38,7 @@ class Source:
     def draw(self, distribution: str, num: int, start: int) -> Tensor:
         """[R, num] float32 from draw `start` on: signs, or standard normal draws."""
         if distribution == "rademacher":
-            return self.key.signs(self.numbers, num, start)
+            return self.key.rademacher(self.numbers, num, start)
         return self.key.normal(self.numbers, num, start)
 
 

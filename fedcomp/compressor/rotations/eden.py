@@ -127,7 +127,7 @@ class Eden:
         few = math.floor(self.bits)
         if few == self.bits:
             return [(few, None)]
-        many = key.fold("more bits", piece).subset(ids, self._num_more(size), size)
+        many = key.fold_in("more bits", piece).choice(ids, self._num_more(size), size)
         shares: list[tuple[int, Tensor | None]] = [(few + 1, many)]
         return [*shares, (few, _others(many, size))] if few else shares
 

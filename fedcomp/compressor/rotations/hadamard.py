@@ -19,7 +19,7 @@ def apply(values_MD: Tensor, first: int, size: int, words: Tensor, inverse: bool
     Args:
         values_MD: [M, D] float32.
         size: n, a power of two.
-        words: [M, ceil(n / 32)] int64 words of `Key.words`: s_j is bit j % 32 of word j // 32 (0: -1).
+        words: [M, ceil(n / 32)] int64 words of `Key.bits`: s_j is bit j % 32 of word j // 32 (0: -1).
     """
     piece = values_MD[:, first : first + size]
     bits = (words[:, :, None] >> torch.arange(32, device=words.device)) & 1

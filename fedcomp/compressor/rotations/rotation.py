@@ -47,7 +47,7 @@ class Rotation:
         z = x_MD.clone(memory_format=torch.contiguous_format)
         for turn in range(self.rounds):
             for name, spans in self._steps():
-                _apply(z, spans, key.fold("rotation", turn, name), ids_M, inverse=False)
+                _apply(z, spans, key.fold_in("rotation", turn, name), ids_M, inverse=False)
         return z
 
     def inverse(self, z_MD: Tensor, key: Key, ids_M: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class Rotation:
         x = z_MD.clone(memory_format=torch.contiguous_format)
         for turn in reversed(range(self.rounds)):
             for name, spans in reversed(self._steps()):
-                _apply(x, spans, key.fold("rotation", turn, name), ids_M, inverse=True)
+                _apply(x, spans, key.fold_in("rotation", turn, name), ids_M, inverse=True)
         return x
 
     def _steps(self) -> list[tuple[str, list[tuple[int, int]]]]:
@@ -71,7 +71,7 @@ class Rotation:
 def _apply(values_MD: Tensor, spans: list[tuple[int, int]], key: Key, ids_M: Tensor, inverse: bool) -> None:
     """Transform `spans` of all rows in place, with signs drawn from the first span's first entry on."""
     origin, end = spans[0][0], spans[-1][0] + spans[-1][1]
-    words = key.words(ids_M, -(-(end - origin) // 32))
+    words = key.bits(ids_M, -(-(end - origin) // 32))
     for first, size in spans:
         from_word = (first - origin) // 32
         part = words[:, from_word : from_word - (-size // 32)]

@@ -99,8 +99,8 @@ class Induced:
         key, numbers = shared_source(payload, common)
         k1, k2 = self.parts(common.dim)
         if not self.restricted:
-            return key.fold("places").subset(numbers, k2, common.dim)
-        rank = key.fold("places").subset(numbers, k2, common.dim - k1)
+            return key.fold_in("places").choice(numbers, k2, common.dim)
+        rank = key.fold_in("places").choice(numbers, k2, common.dim - k1)
         # The r-th entry that is not among the largest t_0 < t_1 < ... lies r + #{i: t_i - i <= r} from the start.
         free_before = largest - torch.arange(k1, device=largest.device)
         return rank + torch.searchsorted(free_before, rank, right=True)

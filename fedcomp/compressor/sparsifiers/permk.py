@@ -49,8 +49,8 @@ class PermK:
         """(places [M, ceil(D / n)], how many of them are the sender's [M]); for n > D one each."""
         everybody, dim = common.everybody, common.dim
         num, one = everybody.shape[0], common.ids.new_zeros(1)
-        entries = common.key.fold("entries").words(one, dim)[0].argsort(stable=True)
-        turns = common.key.fold("senders").words(one, num)[0].argsort(stable=True)
+        entries = common.key.fold_in("entries").bits(one, dim)[0].argsort(stable=True)
+        turns = common.key.fold_in("senders").bits(one, num)[0].argsort(stable=True)
         turn = turns[torch.searchsorted(everybody, common.ids)]  # [M] this sender's turn in 0..n-1
         if num > dim:
             return entries[turn % dim][:, None], torch.ones_like(turn)

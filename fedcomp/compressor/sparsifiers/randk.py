@@ -83,7 +83,7 @@ class RandK:
             fields = seed_field(self.seed, common, coin)
             places = self._drawn(Payload(fields), common)
         else:
-            places = coin.fold("places").subset(common.ids, k, common.dim)
+            places = coin.fold_in("places").choice(common.ids, k, common.dim)
             fields = place_field(place_code(self.places, k, common.dim), places, common.dim)
         return Payload(fields | {"values": Field(x.gather(1, places), Float())}, paper_bits=32 * k)
 
@@ -111,4 +111,4 @@ class RandK:
 
     def _drawn(self, payload: Payload, common: Common) -> Tensor:
         key, numbers = shared_source(payload, common)
-        return key.fold("places").subset(numbers, self.num_sent(common.dim), common.dim)
+        return key.fold_in("places").choice(numbers, self.num_sent(common.dim), common.dim)

@@ -87,4 +87,4 @@ class RandomMask:
 
     def _mask(self, payload: Payload, common: Common) -> Tensor:
         key, numbers = shared_source(payload, common)
-        return key.fold("mask").uniform(numbers, common.dim) < self.probability(common.dim)
+        return key.fold_in("mask").uniform(numbers, common.dim) < self.probability(common.dim)

@@ -55,7 +55,7 @@ def plan(ids: Tensor, sizes: np.ndarray, batching: Batching, key: Key) -> Plan:
     batch = int(min(batching.batch_size, sizes.max()))
     per_pass = -(-sizes // batch)
     num_passes = int((-(-steps // per_pass)).max())
-    order = torch.stack([_shuffled(ids, sizes, key.fold("pass", index)) for index in range(num_passes)])  # [E, M, n]
+    order = torch.stack([_shuffled(ids, sizes, key.fold_in("pass", index)) for index in range(num_passes)])  # [E, M, n]
 
     step = np.arange(int(steps.max()))[:, None]
     first = (step % per_pass) * batch  # [S, M] place of the step's first sample in its pass
@@ -85,7 +85,7 @@ def in_order(ids: Tensor, sizes: np.ndarray, batch_size: int) -> Plan:
 def _shuffled(ids: Tensor, sizes: np.ndarray, key: Key) -> Tensor:
     """[M, n] each client's own places in random order, its places first."""
     longest = int(sizes.max())
-    words = key.words(ids, longest)
+    words = key.bits(ids, longest)
     if (sizes != longest).any():
         held = torch.from_numpy(sizes).to(ids.device, non_blocking=True)
         words = words.masked_fill(torch.arange(longest, device=ids.device) >= held[:, None], OUT_OF_RANGE)
@@ -95,6 +95,6 @@ def _shuffled(ids: Tensor, sizes: np.ndarray, key: Key) -> Tensor:
 def _with_replacement(ids: Tensor, sizes: np.ndarray, steps: np.ndarray, batch: int, key: Key) -> Plan:
     total = int(steps.max())
     held = torch.from_numpy(sizes).to(ids.device, non_blocking=True)
-    words = key.fold("replacement").words(ids, total * batch)
+    words = key.fold_in("replacement").bits(ids, total * batch)
     position = ((words * held[:, None]) >> 32).view(len(sizes), total, batch).transpose(0, 1)
     return Plan(position, np.where(np.arange(total)[:, None] < steps, batch, 0))

@@ -87,7 +87,7 @@ class ChunkData:
 
     def plan(self, batching: Batching) -> Plan:
         """The steps that `batches` makes."""
-        return plan(self.ids, self.sizes, batching, self.key.fold("batch"))
+        return plan(self.ids, self.sizes, batching, self.key.fold_in("batch"))
 
     def samples(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """All samples once, in order and as they are."""
@@ -99,7 +99,7 @@ class ChunkData:
 
     def augmentation(self, step: int) -> Key:
         """Names the draws that change a step's samples at random."""
-        return self.key.fold("augment", step)
+        return self.key.fold_in("augment", step)
 
     def numbers(self, places: Tensor) -> Tensor:
         """Sample numbers of places [..., M, B] in the clients' own lists."""

@@ -198,7 +198,7 @@ def _fill(
     if data.dataset.augments:
         _write(inputs.augmentation, halves([data.augmentation(step) for step in steps]))
     if hook is not None:
-        _write(inputs.draws, halves([hook.key.fold(step) for step in steps]))
+        _write(inputs.draws, halves([hook.key.fold_in(step) for step in steps]))
         _write(inputs.step, np.arange(first, first + length))
 
 

@@ -46,7 +46,7 @@ CLOSE = 1e-3
 
 def repetition_key(key: Key, number: int) -> Key:
     """The key of repetition `number`: of the first one the run's own."""
-    return key.fold("repetition", number) if number else key
+    return key.fold_in("repetition", number) if number else key
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Study:
             except Exception:
                 pass
         every = [
-            one.algorithm.deployed(_taken(state, number), one.key.fold("deployed", index))
+            one.algorithm.deployed(_taken(state, number), one.key.fold_in("deployed", index))
             for number, one in enumerate(self.repetitions)
         ]
         return {name: _stacked([models[name] for models in every]) for name in every[0]}

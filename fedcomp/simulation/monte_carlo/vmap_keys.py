@@ -40,30 +40,30 @@ class ClientKey(Key):
         """There is no single one."""
         raise Refused("a draw for all repetitions from one generator")
 
-    def fold(self, *parts: int | str) -> ClientKey:
-        return replace(self, keys=tuple(key.fold(*parts) for key in self.keys))
+    def fold_in(self, *parts: int | str) -> ClientKey:
+        return replace(self, keys=tuple(key.fold_in(*parts) for key in self.keys))
 
-    def words(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+    def bits(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         if ids_M.device.type == "cpu" and num <= SHORT:
             return torch.from_numpy(self._words(ids_M.numpy(), num, start))
-        return self._each("words", ids_M, num, start)
+        return self._each("bits", ids_M, num, start)
 
     def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         if ids_M.device.type == "cpu" and num <= SHORT:
-            return (self.words(ids_M, num, start) >> 8).to(torch.float32) * 2.0**-24
+            return (self.bits(ids_M, num, start) >> 8).to(torch.float32) * 2.0**-24
         return self._each("uniform", ids_M, num, start)
 
-    def signs(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        return self._each("signs", ids_M, num, start)
+    def rademacher(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        return self._each("rademacher", ids_M, num, start)
 
     def normal(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         return self._each("normal", ids_M, num, start)
 
-    def subset(self, ids_M: Tensor, num: int, out_of: int) -> Tensor:
-        return self._each("subset", ids_M, num, out_of)
+    def choice(self, ids_M: Tensor, num: int, out_of: int) -> Tensor:
+        return self._each("choice", ids_M, num, out_of)
 
     def _words(self, ids_M: np.ndarray, num: int, start: int) -> np.ndarray:
-        """[M, n] int64: as `Key.words`, with a Philox key for each row."""
+        """[M, n] int64: as `Key.bits`, with a Philox key for each row."""
         repetition, client = np.divmod(ids_M, self.num_clients)
         seeds = np.array([key.seed for key in self.keys], np.uint64)[repetition][:, None]
         num_counters = -(-num // 4)
@@ -101,23 +101,23 @@ class MappedKey(Key):
         """There is no single one."""
         raise Refused("a draw for all repetitions from one generator")
 
-    def fold(self, *parts: int | str) -> MappedKey:
-        return replace(self, keys=tuple(key.fold(*parts) for key in self.keys))
+    def fold_in(self, *parts: int | str) -> MappedKey:
+        return replace(self, keys=tuple(key.fold_in(*parts) for key in self.keys))
 
-    def words(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        return self._mapped("words", ids_M, num, start)
+    def bits(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        return self._mapped("bits", ids_M, num, start)
 
     def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         return self._mapped("uniform", ids_M, num, start)
 
-    def signs(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        return self._mapped("signs", ids_M, num, start)
+    def rademacher(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
+        return self._mapped("rademacher", ids_M, num, start)
 
     def normal(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         return self._mapped("normal", ids_M, num, start)
 
-    def subset(self, ids_M: Tensor, num: int, out_of: int) -> Tensor:
-        return self._mapped("subset", ids_M, num, out_of)
+    def choice(self, ids_M: Tensor, num: int, out_of: int) -> Tensor:
+        return self._mapped("choice", ids_M, num, out_of)
 
     def _mapped(self, name: str, ids_M: Tensor, *options: int) -> Tensor:
         def draw(_: Tensor, ids_RM: Tensor) -> tuple[Tensor]:

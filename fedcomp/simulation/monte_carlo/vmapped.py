@@ -76,10 +76,10 @@ class Together:
         where = torch.tensor(present, device=rows.ids.device)
         chosen = state if len(present) == len(every) else map_tensors(lambda tensor: tensor[where], state)
         client_key = ClientKey(
-            (), tuple(one.key.fold("round", index, "client") for one in self.repetitions), num_clients
+            (), tuple(one.key.fold_in("round", index, "client") for one in self.repetitions), num_clients
         )
         clients = MappedClients(self.whole.clients(client_key, spent), rows.cohort, rows.places, num_clients)
-        keys = tuple(self.repetitions[number].key.fold("round", index, "message") for number in present)
+        keys = tuple(self.repetitions[number].key.fold_in("round", index, "message") for number in present)
 
         def one(tensors: dict[str, Tensor], ids: Tensor, weight: Tensor, number: Tensor) -> Any:
             cohort = PaddedCohort.of(ids, weight, len(set(sizes)) == 1)
@@ -99,7 +99,7 @@ class Together:
 
     def deployed(self, index: int, state: Any) -> dict[str, Models]:
         """The models of all repetitions, theta [R, K, D]; raises as `round` does."""
-        keys = tuple(one.key.fold("deployed", index) for one in self.repetitions)
+        keys = tuple(one.key.fold_in("deployed", index) for one in self.repetitions)
 
         def one(tensors: dict[str, Tensor], number: Tensor) -> Any:
             models = self.whole.algorithm.deployed(unflatten(state, tensors.values()), MappedKey((), keys, number))

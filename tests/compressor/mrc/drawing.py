@@ -24,7 +24,7 @@ def samples(
     one = torch.zeros(1, dtype=torch.int64)
     candidates = Candidates(streams("shared", key, one), num_candidates, bits)
     posterior = q.to(torch.float32).repeat(num_blocks)[None]
-    indices = encode(posterior, thresholds, blocks, candidates, key.fold("coin").words(one, 2), clamp=CLAMP)
+    indices = encode(posterior, thresholds, blocks, candidates, key.fold_in("coin").bits(one, 2), clamp=CLAMP)
     bits_decoded = decode(indices, thresholds, blocks, candidates).view(num_blocks, size).to(torch.float32)
     return bits_decoded, probability(thresholds[0, :size], bits).double(), indices.flatten().to(torch.int64)
 

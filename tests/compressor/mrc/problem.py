@@ -69,5 +69,5 @@ def problem(
     ids = torch.arange(5, 5 + rows, device=device)
     candidates = Candidates(streams(source, KEY, ids), num, bits)
     return Problem(
-        probability(thresholds, bits) if same else q, thresholds, blocks, candidates, KEY.fold("coin").words(ids, 2)
+        probability(thresholds, bits) if same else q, thresholds, blocks, candidates, KEY.fold_in("coin").bits(ids, 2)
     )

@@ -20,7 +20,7 @@ from fedcomp.wire.packing import layout, pack, unpack
 from tests.simulation.test_no_host_sync import Counter
 
 KEY = Key(("run", 0, "round", 7, "uplink"))
-COIN = KEY.fold("sender")
+COIN = KEY.fold_in("sender")
 
 
 def _known(num: int, dim: int, bits: int = 8, priors: int = 1, key: Key = KEY) -> Common:
@@ -105,7 +105,7 @@ def test_a_receiver_with_another_key_prior_or_sender_decodes_something_else() ->
     assert known.side is not None
     opposite = (256 - known.side.to(torch.int64)).clamp(1, 255).to(torch.uint8)
     others = [
-        codec.counts(payload, replace(known, key=KEY.fold("other"))),
+        codec.counts(payload, replace(known, key=KEY.fold_in("other"))),
         codec.counts(payload, replace(known, ids=known.ids + 1)),
         codec.counts(payload, replace(known, side=opposite)),
         replace(codec, domain=1).counts(payload, known),

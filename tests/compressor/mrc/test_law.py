@@ -103,7 +103,7 @@ def test_posterior_equal_to_the_prior_is_a_draw_from_the_prior() -> None:
 
 def test_noise_is_standard_gumbel() -> None:
     # Kolmogorov's distance of a million draws, whose 0.1 % point is 1.95 / sqrt(n). Fault: one tail used twice.
-    words = Key(("gumbel",)).words(torch.arange(1), 1_000_000)[0]
+    words = Key(("gumbel",)).bits(torch.arange(1), 1_000_000)[0]
     drawn = (gumbel(words, 18).double() * 2.0**-18).sort().values
     chance = (-(-drawn).exp()).exp()
     steps = torch.arange(1, 1_000_001) / 1e6
