@@ -26,7 +26,7 @@ run: $(READY)  ## compare methods on the 8x8 digits: a table and a picture, in a
 test: $(READY)  ## fast tests, on all cores up to 8; in one process: .venv/bin/pytest -n 0
 	$(RUN) -m pytest
 
-slow: $(READY)  ## tests that take minutes or real data (see DATA in README.md)
+slow: $(READY)  ## tests that take minutes or real data (see DATA in docs/testing.md)
 	$(RUN) -m pytest -m slow -n 0
 
 check: $(READY)  ## lint, format and types

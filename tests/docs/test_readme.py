@@ -1,28 +1,24 @@
-"""What the README shows works as written."""
+"""What the README and the pages show works as written."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 from fedcomp.records.metrics_file import read_lines
 from tests.conformance.codec import CHECKS, CodecCase
-
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-
-
-def _block(language: str, containing: str) -> str:
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.S | re.M)
-    (found,) = [text for name, text in blocks if name == language and containing in text]
-    return found
+from tests.docs.pages import PAGES, ROOT, block, prose
 
 
-def test_own_method(fedcomp, tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/extending.md"])
+def test_own_compressor(fedcomp, tmp_path: Path, monkeypatch, page: str) -> None:
     mine = tmp_path / "mine"
     (mine / "compressor").mkdir(parents=True)
-    (mine / "quarter.py").write_text(_block("python", "class Quarter"))
-    (mine / "compressor" / "quarter.yaml").write_text(_block("yaml", "quarter.Quarter"))
-    command = _block("", "compressor=quarter").split()[1:]
+    (mine / "quarter.py").write_text(block(page, "python", "class Quarter"))
+    (mine / "compressor" / "quarter.yaml").write_text(block(page, "yaml", "quarter.Quarter"))
+    command = block(page, "", "compressor=quarter").split()[1:]
     monkeypatch.chdir(tmp_path)
     assert fedcomp(*command, "rounds=3", f"output_root={tmp_path / 'outputs'}") == 0
     (record,) = (tmp_path / "outputs").rglob("metrics.jsonl")
@@ -39,4 +35,22 @@ def test_own_method(fedcomp, tmp_path: Path, monkeypatch) -> None:
 
 def test_parameter_counts_in_the_readme() -> None:
     for name, count in (("lenet5", "61,706"), ("cnn4", "1,933,258"), ("cnn6", "2,262,602")):
-        assert f"`{name}` ({count})" in README
+        assert f"`{name}` ({count})" in PAGES["docs/methods.md"]
+
+
+def test_the_readme_is_short() -> None:
+    assert len(PAGES["README.md"].splitlines()) <= 150
+
+
+@pytest.mark.parametrize("group", ["algorithm", "compressor"])
+@pytest.mark.parametrize("page", ["README.md", "docs/methods.md"])
+def test_every_method_is_named(page: str, group: str) -> None:
+    variants = {"sign_model", "topk_index"} if page == "README.md" else set()
+    for path in (ROOT / "conf" / group).glob("*.yaml"):
+        assert f"`{path.stem}`" in PAGES[page] or path.stem in variants
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", prose(PAGES[page])):
+        assert "://" in target or (ROOT / page).parent.joinpath(target).is_file(), target

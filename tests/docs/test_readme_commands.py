@@ -1,4 +1,4 @@
-"""Every `fedcomp ...` of the README runs, in a shortened form, and its loss falls."""
+"""Every `fedcomp ...` of the README and the pages runs, in a shortened form, and its loss falls."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hydra.core.global_hydra import GlobalHydra
 from fedcomp.config import schema
 from fedcomp.config.defaults import CONF
 from fedcomp.records.metrics_file import read_lines
+from tests.docs.pages import PAGES, blocks, prose
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 DATA = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()
 FILES = {"mnist": "MNIST/raw", "cifar10_jpeg": "cifar10-jpeg", "insurance": "insurance.csv"}
 """What a data set needs under DATA; others come with their packages, or are drawn."""
@@ -28,9 +28,9 @@ LOCAL = ("-m", "launcher=joblib", "launcher=slurm")
 
 def _commands() -> list[list[str]]:
     """The words of each command in a block or between backticks, without its comment and its dots."""
-    blocks = re.findall(r"^```\w*\n(.*?)^```$", README, re.S | re.M)
-    lines = [line.split(" #")[0] for block in blocks for line in block.splitlines()]
-    spans = re.findall(r"`(fedcomp [^`]+)`", re.sub(r"^```.*?^```$", "", README, flags=re.S | re.M))
+    pages = PAGES.values()
+    lines = [line.split(" #")[0] for page in pages for _, block in blocks(page) for line in block.splitlines()]
+    spans = [span for page in pages for span in re.findall(r"`(fedcomp [^`]+)`", prose(page))]
     texts = [text for text in [*lines, *spans] if re.match(r"fedcomp(\s|$)", text)]
     split = [[word.removesuffix(",…") for word in shlex.split(text) if word != "…"][1:] for text in texts]
     return [list(words) for words in dict.fromkeys(map(tuple, split))]
@@ -121,7 +121,7 @@ def test_a_command_on_real_data_learns(fedcomp, tmp_path: Path, words: list[str]
         _check_that_its_loss_falls(fedcomp, one, tmp_path / str(index))
 
 
-def test_the_readmes_commands_are_found() -> None:
+def test_the_commands_are_found() -> None:
     assert [] in TRAINING  # `fedcomp` alone
     assert ["algorithm=fedscalar", "model=mlp_digits_233"] in TRAINING
     assert any("sweeper=optuna" in words for words in TRAINING)

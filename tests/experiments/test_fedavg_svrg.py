@@ -35,7 +35,7 @@ from tests.client.linear_regression import D, dataset
 
 DATA = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()
 needs_insurance = pytest.mark.skipif(
-    not (DATA / "insurance.csv").is_file(), reason=f"DATA: no insurance.csv in {DATA}; see DATA in README.md"
+    not (DATA / "insurance.csv").is_file(), reason=f"DATA: no insurance.csv in {DATA}; see DATA in docs/testing.md"
 )
 METHOD, CASE = "experiment/fedavg_svrg/method@_global_", "experiment/fedavg_svrg/case@_global_"
 N, L = 6, 8

@@ -53,7 +53,7 @@ OPTIONS = [
 ]
 """Methods with their options; but those whose host draws a coin, or looks up who holds what."""
 READERS = ("fedsparsify", "fedsparsify-progressive", "fedpm-counts", "bicompfl_gr-adaptive", "bicompfl_gr-average")
-"""Those whose rounds read back, as README says."""
+"""Those whose rounds read back, as docs/performance.md says."""
 ROUNDS = 2
 SMALL = ["num_clients=60", "chunk_size=40"]
 
