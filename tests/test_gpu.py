@@ -18,7 +18,7 @@ from tests.algorithm import (
     test_conformance_masks,
     test_conformance_tasks,
 )
-from tests.compressor.mrc.problem import SHAPES, problem
+from tests.compressor.mrc.coding_problems import SHAPES, problem
 from tests.conformance import world
 from tests.conformance.algorithm import (
     check_bits,

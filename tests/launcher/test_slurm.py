@@ -1,4 +1,4 @@
-"""What the Slurm launcher asks submitit for, and how a job of packed runs ends; tests/grid/ has a real Slurm."""
+"""What the Slurm launcher asks submitit for, how a job of packed runs ends; a real Slurm: tests/launcher/slurm."""
 
 from __future__ import annotations
 

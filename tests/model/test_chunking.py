@@ -14,7 +14,7 @@ from fedcomp.model.networks.cnn import lenet5
 from fedcomp.model.networks.mlp import mlp
 from fedcomp.random.keys import Key
 from fedcomp.runtime.malloc import keep_freed_memory
-from tests.model.twin import assert_close, batch, rows
+from tests.model.plain_modules import assert_close, batch, rows
 
 CPU = torch.device("cpu")
 KEY = Key(("chunking",))

@@ -18,7 +18,7 @@ from fedcomp.model.networks.cnn_bn import cnn4_bn, cnn8_bn
 from fedcomp.model.networks.linear import linear, logistic
 from fedcomp.model.networks.mlp import mlp
 from fedcomp.random.keys import Key
-from tests.model.twin import assert_close, batch, plain_gradient, plain_outputs, rows
+from tests.model.plain_modules import assert_close, batch, plain_gradient, plain_outputs, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 

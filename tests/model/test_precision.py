@@ -18,7 +18,7 @@ from fedcomp.model.networks.mlp import mlp
 from fedcomp.model.precision import product_type, set_tf32
 from fedcomp.model.tasks.principal_direction import PrincipalDirection
 from fedcomp.random.keys import Key
-from tests.model.twin import batch, rows
+from tests.model.plain_modules import batch, rows
 
 KEY = Key(("precision",))
 LOSS = loss_of("classification")

@@ -17,7 +17,7 @@ from packaging.version import Version
 from fedcomp.compressor.mrc import coder, cpu, reference
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import BITS
-from tests.compressor.mrc.problem import SHAPES, Problem, problem
+from tests.compressor.mrc.coding_problems import SHAPES, Problem, problem
 
 RAGGED = Blocks.of([0, 1, 20, 21, 150, 277, 400], 400)
 NO_INTERPRETER = (
@@ -49,7 +49,7 @@ def test_numba_chooses_as_the_reference(bits, num) -> None:
 def test_triton_chooses_as_the_reference() -> None:
     """Under Triton's interpreter, which must be chosen before triton is imported: a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.compressor.mrc.interpreted"],
+        [sys.executable, "-m", "tests.compressor.mrc.interpreted_kernels"],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
@@ -62,7 +62,9 @@ def test_triton_chooses_as_the_reference() -> None:
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 def test_triton_kernels_compile_for_a_gpu() -> None:
     """For compute capability 9.0, which needs no GPU: the interpreter takes types that the compiler refuses."""
-    done = subprocess.run([sys.executable, "-m", "tests.compressor.mrc.compiled"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.compressor.mrc.compiled_kernels"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["encode", "decode"]
 

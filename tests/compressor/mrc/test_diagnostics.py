@@ -13,7 +13,7 @@ from fedcomp.compressor.mrc.sign_posterior import even_prior
 from fedcomp.compressor.mrc.thresholds import clamped, from_counts, probability, quantised
 from fedcomp.random.keys import Key
 from fedcomp.wire import Common
-from tests.compressor.mrc.drawing import divergence
+from tests.compressor.mrc.block_samples import divergence
 
 
 def test_divergence_of_each_entry_and_block() -> None:

@@ -1,73 +1,82 @@
-"""On a GPU: replayed graphs leave the bits of the same loops run again and again."""
+"""CUDA graphs without a GPU: on which streams their work runs, and what is left of a capture that fails."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import contextlib
 
 import pytest
 import torch
-from torch import nn
 
-from fedcomp.client.sgd import Sgd
-from fedcomp.core.pytree import flatten
-from fedcomp.simulation.chunks.client_data import Shards
-from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, Eager
-from fedcomp.simulation.graphs.graphed_loop import MOST_LOOPS, Recorder
-from tests.conformance import world
-from tests.simulation.graphs.test_graphed_loop import ALIKE, PLAIN, RAGGED
-
-pytestmark = pytest.mark.gpu
+from fedcomp.simulation.graphs.cuda_graphs import WARM_UP, CudaGraphs
+from tests.simulation.clocked_streams import Stream, Streams
 
 
-def _simulation(name: str, module, sizes, recorder):
-    cpu = world.simulation(PLAIN[name], module, sizes=sizes, rounds=3, participation=world.FULL)
-    device = torch.device("cuda")
-    parts = list(torch.arange(sum(sizes)).split(list(sizes)))
-    moved = {"dataset": cpu.dataset.to(device), "shards": Shards.of(parts, device), "device": device}
-    return world.variant(cpu, loop_runner=recorder, **moved)
+class Graph:
+    """Stands in for `torch.cuda.CUDAGraph`."""
+
+    def replay(self) -> None:
+        """Does nothing."""
 
 
-@pytest.mark.parametrize("sizes", [ALIKE, RAGGED], ids=["alike", "ragged"])
-@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
-@pytest.mark.parametrize("name", PLAIN)
-def test_graphs_do_what_their_work_does(name, module, sizes, caplog) -> None:
-    states = [
-        flatten(world.run(_simulation(name, module, sizes, Recorder(capture))))
-        for capture in (CudaGraphs(torch.device("cuda")), Eager())
-    ]
-    assert not [record for record in caplog.records if "cannot be captured" in record.message]
-    for part in states[0]:
-        assert torch.equal(states[0][part], states[1][part]), part
+class Capturing:
+    """Stands in for `torch.cuda.graph`, down to what it leaves undone: the stream stays current if the end fails."""
+
+    def __init__(self, streams: Streams, graph: Graph, pool: object, stream: Stream) -> None:
+        self.streams, self.on = streams, torch.cuda.stream(stream)
+
+    def __enter__(self) -> None:
+        self.streams.log.append("capture")
+        self.on.__enter__()
+
+    def __exit__(self, kind, *rest) -> None:
+        if kind is not None:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+        self.on.__exit__(None, None, None)
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam"])
-def test_recorded_rounds_are_near_those_step_by_step(name) -> None:
-    graphs, plain = (
-        flatten(world.run(_simulation(name, world.mlp, RAGGED, recorder)))
-        for recorder in (Recorder(CudaGraphs(torch.device("cuda"))), None)
-    )
-    for part in (one for one in plain if plain[one].numel()):
-        assert torch.allclose(graphs[part], plain[part], rtol=1e-4, atol=1e-5), part
+@pytest.fixture
+def streams(monkeypatch) -> Streams:
+    found = Streams()
+    found.install(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: found.log.append("clear"), raising=False)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, pool, stream: Capturing(found, graph, pool, stream))
+    return found
 
 
-def _wide():
-    """Layers wide enough for matrix products that need a workspace."""
-    return nn.Sequential(
-        nn.Linear(world.NUM_FEATURES, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 3)
-    )
+class Work:
+    """Adds 1 to a tensor, and notes where; fails the `last` time."""
+
+    def __init__(self, last: int | None = None) -> None:
+        self.total, self.where, self.last = torch.zeros(3), [], last
+
+    def __call__(self) -> None:
+        self.total += 1
+        self.where.append(torch.cuda.current_stream().name)
+        if len(self.where) == self.last:
+            raise RuntimeError("operation not permitted when stream is capturing")
 
 
-def test_graphs_outlive_those_that_are_dropped() -> None:
-    """More loops than are kept, in turn; what is dropped must not be what the others still use."""
-    algorithms = [
-        replace(PLAIN["sgd"], client=Sgd(lr=0.1, batch_size=8, momentum=0.05 * index))
-        for index in range(MOST_LOOPS + 4)
-    ]
-    states: list[list[dict[str, torch.Tensor]]] = []
-    for capture in (CudaGraphs(torch.device("cuda")), Eager()):
-        recorder = Recorder(capture)
-        simulations = [replace(_simulation("sgd", _wide, ALIKE, recorder), algorithm=one) for one in algorithms]
-        shared = [replace(one, model=simulations[0].model, dataset=simulations[0].dataset) for one in simulations]
-        states.append([flatten(world.run(one)) for turn in range(2) for one in (*shared, *shared[4:8])])
-    for graphs, eager in zip(*states, strict=True):
-        assert all(torch.equal(graphs[part], eager[part]) for part in graphs)
+def test_work_is_warmed_up_and_captured_on_one_stream(streams) -> None:
+    graphs, works = CudaGraphs(torch.device("cuda")), [Work(), Work()]
+    with streams:
+        for work in works:
+            assert graphs.record(work, [work.total]) is not work
+    assert [work.where for work in works] == [["side 0"] * (WARM_UP + 1)] * 2
+    assert [work.total.tolist() for work in works] == [[0] * 3] * 2
+    assert streams.log == ["side 0 waits for main", "clear", "capture", "clear", "main waits for side 0"] * 2
+
+
+@pytest.mark.parametrize("last", [1, WARM_UP + 1], ids=["warming up", "captured"])
+def test_a_failure_leads_back_to_the_main_stream_and_is_told_once(streams, caplog, last) -> None:
+    graphs, work, other = CudaGraphs(torch.device("cuda")), Work(last), Work()
+    with streams:
+        assert graphs.record(work, [work.total]) is work
+        assert torch.cuda.current_stream().name == "main"
+        assert graphs.record(other, [other.total]) is other
+    assert work.total.tolist() == [0] * 3
+    assert (other.where, streams.log[-2:]) == ([], ["clear", "main waits for side 0"])
+    (record,) = caplog.records
+    assert "cannot be captured as a CUDA graph" in record.message

@@ -13,7 +13,7 @@ from fedcomp.compressor.rotations.lloyd_max import lloyd_max
 from fedcomp.compressor.rotations.rotation import LARGEST
 from fedcomp.random.keys import Key
 from fedcomp.wire import Common
-from tests.compressor.test_drive import CNNS, decoded, dense, nmse
+from tests.compressor.rotations.test_drive import CNNS, decoded, dense, nmse
 
 # spec/update_compressors.md section 1: positive centroids and distortions of N(0, 1).
 CENTROIDS = {

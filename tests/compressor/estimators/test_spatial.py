@@ -17,7 +17,7 @@ from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.random_mask import RandomMask
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
-from tests.compressor.drawing import known
+from tests.compressor.round_trips import known
 
 
 def _estimates(codec, estimator, x: torch.Tensor, num_draws: int, weight: torch.Tensor | None = None) -> torch.Tensor:

@@ -9,7 +9,7 @@ from fedcomp.compressor.quantisers.qsgd import QSGD
 from fedcomp.random.keys import Key
 from fedcomp.wire import Common
 from fedcomp.wire.coding import Digits, RunLength
-from tests.compressor.repeated import check_mean_and_error, decode_repeated, heavy
+from tests.compressor.mean_and_error import check_mean_and_error, decode_repeated, heavy
 
 U = heavy(60)
 

@@ -11,8 +11,8 @@ from fedcomp.model.batched.functional import Functional
 from fedcomp.model.build import build
 from fedcomp.model.flat import draw
 from fedcomp.model.loss import loss_of
+from tests.model.plain_modules import batch, rows
 from tests.model.test_gradient import COHORTS, KEY, check, mask
-from tests.model.twin import batch, rows
 
 LOSS = loss_of("classification")
 

@@ -1,4 +1,4 @@
-"""The plain twin: what each client's own module computes by autograd, one client after another."""
+"""The plain modules: what each client's own module computes by autograd, one client after another."""
 
 from __future__ import annotations
 

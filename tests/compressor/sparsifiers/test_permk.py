@@ -8,7 +8,7 @@ import torch
 from fedcomp.compressor.sparsifiers.permk import PermK
 from fedcomp.random.keys import Key
 from fedcomp.wire import Common
-from tests.compressor.drawing import joint_draws, known
+from tests.compressor.round_trips import joint_draws, known
 
 CODEC = PermK()
 

@@ -10,7 +10,7 @@ import torch
 
 from fedcomp.compressor.mrc.fixed_point import gumbel
 from fedcomp.random.keys import Key
-from tests.compressor.mrc.drawing import divergence, samples
+from tests.compressor.mrc.block_samples import divergence, samples
 
 
 def _scalar_law(q: float, p: float, n: int) -> float:

@@ -7,7 +7,7 @@ import torch
 
 from fedcomp.compressor.sparsifiers.induced import Induced
 from fedcomp.compressor.sparsifiers.randk import RandK
-from tests.compressor.drawing import draws, known, mean_square
+from tests.compressor.round_trips import draws, known, mean_square
 
 
 def _rows() -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.wangni import Wangni
-from tests.compressor.drawing import draws, known, mean_square
+from tests.compressor.round_trips import draws, known, mean_square
 
 
 def _rows(num: int = 5, dim: int = 12) -> torch.Tensor:

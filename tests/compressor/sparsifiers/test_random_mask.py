@@ -8,7 +8,7 @@ import torch
 from fedcomp.compressor.sparsifiers.compaction import compact, expand
 from fedcomp.compressor.sparsifiers.random_mask import RandomMask
 from fedcomp.random.keys import Key
-from tests.compressor.drawing import draws, known, mean_square
+from tests.compressor.round_trips import draws, known, mean_square
 
 
 def _rows() -> torch.Tensor:

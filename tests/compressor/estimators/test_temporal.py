@@ -14,7 +14,7 @@ from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.random_mask import RandomMask
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
-from tests.compressor.drawing import known
+from tests.compressor.round_trips import known
 
 NUM, DIM, K = 5, 12, 4
 CODEC = RandK(k=K)

@@ -6,7 +6,7 @@ import torch
 
 from fedcomp.compressor.mrc import gpu, reference
 from fedcomp.compressor.mrc.blocks import Blocks
-from tests.compressor.mrc.problem import problem
+from tests.compressor.mrc.coding_problems import problem
 
 RAGGED = Blocks.of([0, 1, 20, 21, 37], 37)
 

@@ -8,7 +8,7 @@ import torch
 from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
 from fedcomp.random.keys import Key
 from fedcomp.wire import Common
-from tests.compressor.repeated import check_mean_and_error, decode_repeated, heavy
+from tests.compressor.mean_and_error import check_mean_and_error, decode_repeated, heavy
 
 U = heavy(60)
 SCALES = {

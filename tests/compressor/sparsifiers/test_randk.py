@@ -7,7 +7,7 @@ import torch
 
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.random.keys import Key
-from tests.compressor.drawing import draws, known, mean_square
+from tests.compressor.round_trips import draws, known, mean_square
 
 DIM, NUM = 12, 5
 
