@@ -7,11 +7,11 @@ FLOOR_PYTHON ?= python3.12
 FLOOR := .venv-floor
 CONFORMANCE := tests/conformance tests/algorithm tests/compressor
 
-.PHONY: help setup run test slow check processors floor bench clean
+.PHONY: help setup run test slow check docs docs-serve processors floor bench clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 setup: $(READY)  ## make .venv with fedcomp and its tools
 
@@ -34,6 +34,14 @@ check: $(READY)  ## lint, format and types
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(READY)  ## the pages of docs/ and the API as a site in site/; a warning is an error
+	$(VENV)/bin/mkdocs build --quiet --strict
+
+docs-serve: export NO_MKDOCS_2_WARNING := 1
+docs-serve: $(READY)  ## the same at http://127.0.0.1:8000, built anew when a page changes
+	$(VENV)/bin/mkdocs serve --watch fedcomp
+
 processors: $(READY)  ## the conformance suites under each set of vector instructions that torch knows
 	ATEN_CPU_CAPABILITY=default $(RUN) -m pytest $(CONFORMANCE)
 	ATEN_CPU_CAPABILITY=avx2 $(RUN) -m pytest $(CONFORMANCE)
@@ -55,5 +63,5 @@ bench: $(READY)  ## speed: rounds against a plain loop over clients, codecs agai
 	$(RUN) scripts/bench_repeats.py
 
 clean:  ## remove .venv, .venv-floor and caches; outputs/ stays
-	rm -rf $(VENV) $(FLOOR) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(FLOOR) build dist site .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

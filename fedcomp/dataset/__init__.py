@@ -1,0 +1,1 @@
+"""Training and test data: one file a data set, each with `load`."""
