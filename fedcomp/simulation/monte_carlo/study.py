@@ -17,9 +17,11 @@ Shape legend: R repetitions, K models of each, D parameters, C running statistic
 
 from __future__ import annotations
 
+import logging
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -32,10 +34,14 @@ from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line
 from fedcomp.simulation.evaluation import evaluate, evaluate_rows
 from fedcomp.simulation.monte_carlo.dispersion import models_line, spread_of, spread_of_models
+from fedcomp.simulation.monte_carlo.vmap_keys import Refused
 from fedcomp.simulation.monte_carlo.vmapped import Together
 from fedcomp.simulation.round_result import Outcome, Recorded
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
+
+log = logging.getLogger("fedcomp")
+Result = TypeVar("Result")
 
 TRIED, LOOKED_AT = 2, 20
 """Rounds with clients, and with cohorts of unequal size, that are run both ways to see whether repetitions can go
@@ -56,10 +62,12 @@ class Study:
     Attributes:
         repetitions: they differ in `key`, and may in `shards` (and the optimum that follows from them).
         joint: how they go together; None: one after another.
+        reasons: why some rounds went one after another, as far as that was logged.
     """
 
     repetitions: tuple[Simulation, ...]
     joint: Together | None = None
+    reasons: set[str] = field(default_factory=set, compare=False)
 
     @classmethod
     def of(cls, repetitions: tuple[Simulation, ...]) -> Study:
@@ -84,11 +92,8 @@ class Study:
 
     def round(self, index: int, state: Any, ledger: Ledger, gives_up: bool = False) -> tuple[Any, Outcome]:
         """Round `index` of every repetition. `gives_up`: nobody needs `state` any more, so it may be changed."""
-        if self.joint is not None:
-            try:
-                return self.joint.round(index, state, ledger)
-            except Exception:  # a round unlike those that were tried, such as a periodic synchronisation
-                pass  # what is wrong in itself is raised again below
+        if (done := self._vmapped(lambda joint: joint.round(index, state, ledger))) is not None:
+            return done
         states, cohorts, metrics = [], [], []
         for number, one in enumerate(self.repetitions):
             new, cohort, own = one.round(index, _taken(state, number), ledger, gives_up)
@@ -100,6 +105,21 @@ class Study:
                 cohorts.append(cohort)
                 metrics.append(own)
         return state if gives_up else _stacked(states), _together(cohorts, metrics)
+
+    def _vmapped(self, call: Callable[[Together], Result]) -> Result | None:
+        """What `call` returns for all repetitions at once; None where they have to go one after another.
+
+        A round may be unlike those that were tried, such as a periodic synchronisation. Each reason is logged once.
+        """
+        if self.joint is None:
+            return None
+        try:
+            return call(self.joint)
+        except Refused as refused:
+            if str(refused) not in self.reasons:
+                self.reasons.add(str(refused))
+                log.info("some rounds or evaluations run one repetition after another: %s", refused)
+            return None
 
     def record(self, index: int, state: Any, outcome: Outcome | None) -> Recorded:
         """Means, variances and spread over repetitions; see `spread.py`."""
@@ -125,11 +145,8 @@ class Study:
 
     def _deployed(self, index: int, state: Any) -> dict[str, Models]:
         """The models of each repetition by name, theta [R, K, D]."""
-        if self.joint is not None:
-            try:
-                return self.joint.deployed(index, state)
-            except Exception:
-                pass
+        if (found := self._vmapped(lambda joint: joint.deployed(index, state))) is not None:
+            return found
         every = [
             one.algorithm.deployed(_taken(state, number), one.key.fold_in("deployed", index))
             for number, one in enumerate(self.repetitions)
@@ -172,16 +189,24 @@ def _tried(repetitions: tuple[Simulation, ...]) -> Together | None:
     sizes = [[one.cohort(index).size for one in repetitions] for index in range(min(LOOKED_AT, repetitions[0].rounds))]
     some = [index for index, own in enumerate(sizes) if any(own)]
     uneven = [index for index in some if len({size for size in sizes[index] if size}) > 1]
+    apart = Study(repetitions)
+    state = other = apart.init()
+    ledger, counted = Ledger(), Ledger()
+    for index in sorted({*some[:TRIED], *uneven[:TRIED]}):
+        other, _ = apart.round(index, other, counted)  # raises what is wrong with the method itself
     try:
-        joint, apart = Together.of(repetitions, pads=bool(uneven)), Study(repetitions)
-        state = other = apart.init()
-        ledger, counted = Ledger(), Ledger()
+        joint = Together.of(repetitions, pads=bool(uneven))
         for index in sorted({*some[:TRIED], *uneven[:TRIED]}):
             state, _ = joint.round(index, state, ledger)
-            other, _ = apart.round(index, other, counted)
-    except Exception:  # whatever is wrong in itself is wrong one after another too
+    except Refused as refused:
+        log.info("repetitions run one after another: %s", refused)
+        return None
+    except Exception as error:  # of a method that takes the empty rows of a padded cohort for clients
+        log.warning("repetitions run one after another: all at once raises %s: %s", type(error).__name__, error)
         return None
     same = ledger.counters() == counted.counters() and _close(state, other)
+    if some and not same:
+        log.info("repetitions run one after another: all at once gives other bits or another state")
     return joint if same and some else None
 
 

@@ -17,6 +17,7 @@ Shape legend: R repetitions in which anybody takes part, N clients of each, M ro
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,7 +62,7 @@ class Together:
         return cls(repetitions, replace(repetitions[0], shards=_joined([one.shards for one in repetitions])), pads)
 
     def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, Outcome]:
-        """Round `index` of all. Raises Refused, or what vmap or the method does: it cannot be run like this."""
+        """Round `index` of all. Raises Refused: it cannot be run like this."""
         every = [one.cohort(index) for one in self.repetitions]
         present = [number for number, cohort in enumerate(every) if cohort.size]
         cohorts, sizes = [every[number] for number in present], [every[number].size for number in present]
@@ -88,7 +89,7 @@ class Together:
             new, metrics = self.whole.algorithm.round(unflatten(state, tensors.values()), cohort, context)
             return flatten(new), dict(metrics)
 
-        tensors, metrics = torch.func.vmap(one)(flatten(chosen), rows.ids, rows.weight, where)
+        tensors, metrics = _vmap(one, flatten(chosen), rows.ids, rows.weight, where)
         new = unflatten(state, tensors.values())
         if len(present) < len(every):
             new = map_tensors(lambda old, part: old.index_copy(0, where, part), state, new)
@@ -98,7 +99,7 @@ class Together:
         return new, Outcome(rows.everybody, each, tuple(sizes), shared)
 
     def deployed(self, index: int, state: Any) -> dict[str, Models]:
-        """The models of all repetitions, theta [R, K, D]; raises as `round` does."""
+        """The models of all repetitions, theta [R, K, D]. Raises Refused: it cannot be run like this."""
         keys = tuple(one.key.fold_in("deployed", index) for one in self.repetitions)
 
         def one(tensors: dict[str, Tensor], number: Tensor) -> Any:
@@ -106,7 +107,21 @@ class Together:
             return {name: (model.theta, model.stats) for name, model in models.items()}
 
         numbers = torch.arange(len(keys), device=self.whole.device)
-        return {name: Models(*pair) for name, pair in torch.func.vmap(one)(flatten(state), numbers).items()}
+        return {name: Models(*pair) for name, pair in _vmap(one, flatten(state), numbers).items()}
+
+
+def _vmap(function: Callable[..., Any], *inputs: Any) -> Any:
+    """`torch.func.vmap(function)(*inputs)`. Raises Refused where vmap cannot: torch says so with a RuntimeError.
+
+    A RuntimeError of the method itself looks the same, and recurs when the repetitions run one after another. Any other
+    exception passes through.
+    """
+    try:
+        return torch.func.vmap(function)(*inputs)
+    except Refused:
+        raise
+    except RuntimeError as error:
+        raise Refused(str(error).strip().split("\n")[0]) from error
 
 
 class _Rows:

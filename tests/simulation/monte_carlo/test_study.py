@@ -215,6 +215,45 @@ def test_a_round_that_cannot_go_together_is_run_one_after_another() -> None:
     assert ledger.counters() == counted.counters()
 
 
+def test_the_reason_of_going_one_after_another_is_logged_once(caplog) -> None:
+    caplog.set_level("INFO", logger="fedcomp")
+    _run(Study.of(_repetitions(Once(SGD, STEP, DENSE, DENSE), {})), 5)
+    (line,) = [record.message for record in caplog.records]
+    assert "one repetition after another: vmap: It looks like you're calling .item()" in line
+    caplog.clear()
+    assert Study.of(_repetitions(FedAvg(SGD, STEP, Compressor(QSGD()), DENSE), {})).joint is None
+    (line,) = [record.message for record in caplog.records]
+    assert line.startswith("repetitions run one after another: Cannot access data pointer of Tensor")
+
+
+@dataclass(frozen=True)
+class Misspelt(FedAvg):
+    """A method that is wrong, from some round on, in a way that has nothing to do with repetitions."""
+
+    first: int = 0
+
+    def round(self, state, cohort, ctx):
+        if ctx.round >= self.first:
+            raise KeyError("trian/loss")
+        return super().round(state, cohort, ctx)
+
+    def deployed(self, state, key):
+        raise KeyError("tset")
+
+
+def test_an_error_of_the_method_itself_is_raised_where_it_happens(monkeypatch) -> None:
+    """Not hidden by running the repetitions one after another, where it would only be met a second time."""
+    with pytest.raises(KeyError, match="trian"):
+        Study.of(_repetitions(Misspelt(SGD, STEP, DENSE, DENSE), {}))
+    study = Study.of(_repetitions(Misspelt(SGD, STEP, DENSE, DENSE, first=3), {}))
+    assert study.joint is not None
+    monkeypatch.setattr("fedcomp.simulation.simulation.Simulation.round", lambda *_: pytest.fail("one after another"))
+    with pytest.raises(KeyError, match="trian"):
+        study.round(3, study.init(), Ledger())
+    with pytest.raises(KeyError, match="tset"):
+        study._deployed(3, study.init())
+
+
 def test_lines_are_means_and_variances_over_repetitions() -> None:
     repetitions = _repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {})
     study = Study.of(repetitions)
