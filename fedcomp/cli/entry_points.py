@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from fedcomp.runtime.exit_on_sigint import at_once
+from fedcomp.runtime.exit_on_sigint import exit_on_sigint
 
 
 def fedcomp() -> None:
     """`fedcomp`, the same as `python -m fedcomp`."""
-    at_once("fedcomp: interrupted before the first round")
+    exit_on_sigint("fedcomp: interrupted before the first round")
     from fedcomp.cli.main import main
 
     main()
@@ -17,7 +17,7 @@ def fedcomp() -> None:
 
 def report() -> None:
     """`fedcomp-report`."""
-    at_once("interrupted")
+    exit_on_sigint("interrupted")
     from fedcomp.report.__main__ import main
 
     sys.exit(main())
@@ -25,7 +25,7 @@ def report() -> None:
 
 def status() -> None:
     """`fedcomp-status`."""
-    at_once("interrupted")
+    exit_on_sigint("interrupted")
     from fedcomp.status.__main__ import main
 
     sys.exit(main())

@@ -33,7 +33,7 @@ from fedcomp.config.explained import Sources, explained
 from fedcomp.config.quoting import readable
 from fedcomp.config.unread_keys import check_part_keys
 from fedcomp.display.console import say
-from fedcomp.distributed.context import say_once, together
+from fedcomp.distributed.context import process_context, say_once
 from fedcomp.launcher.contract import RunFailed
 from fedcomp.sweeper.contract import SweepFailed
 
@@ -49,16 +49,16 @@ def _entry(config: DictConfig) -> float:
     grid = hydra_config.mode == RunMode.MULTIRUN
     if grid and not config.quiet:
         say(f"run {hydra_config.job.num} of the grid: {hydra_config.job.override_dirname or 'defaults'}")
-    with together() as peers:
+    with process_context() as processes:
         try:
             check_part_keys("objective", config.objective)
             objective = build(config.objective)
-            return objective(train(config, peers))
+            return objective(train(config, processes))
         except Interrupted as interruption:
-            peers.say(f"{interruption}; the same command goes on")
+            processes.say(f"{interruption}; the same command goes on")
             raise SystemExit(128 + interruption.signal) from interruption
         except (ValueError, MemoryError) as error:
-            peers.say(f"error: {error}")
+            processes.say(f"error: {error}")
             if not grid:
                 raise SystemExit(1) from error
             raise RunFailed(str(error)) from error

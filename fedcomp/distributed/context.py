@@ -1,7 +1,7 @@
-"""Who makes a run: this process alone, or together with others that `torchrun` started.
+"""The processes of a run: this one alone, or several that `torchrun` started.
 
-A run says through these few calls what all of its processes must agree on. Alone, they cost nothing, and nothing of
-torch.distributed is touched; `fedcomp/distributed/torch_processes.py` has the others.
+A run synchronises its processes by these few calls. In a single process they cost nothing and do not touch
+torch.distributed; `fedcomp/distributed/torch_processes.py` implements them for several processes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fedcomp.display.console import say
-from fedcomp.distributed.torchrun_env import launched
+from fedcomp.distributed.torchrun_env import torchrun_env
 
 if TYPE_CHECKING:  # torch takes seconds to import
     import torch
@@ -20,107 +20,107 @@ if TYPE_CHECKING:  # torch takes seconds to import
     from fedcomp.simulation.simulation import Simulation
 
 
-class Peers(Protocol):
-    """The processes that make a run. Each call is made by all of them, in the same order."""
+class ProcessContext(Protocol):
+    """The processes of a run. Collective: all of them make each call, in the same order."""
 
     @property
-    def leads(self) -> bool:
-        """Whether this is the one that writes: folder, record, checkpoint, pictures, trackers, progress."""
+    def is_main_process(self) -> bool:
+        """Whether this process writes the files: folder, record, checkpoint, pictures, trackers, progress."""
         ...
 
     def say(self, text: str) -> None:
-        """One line for the user why the run ends; of several processes the first that ends says its own."""
+        """Print why the run ends, in one line. Of several processes only the first that ends prints."""
         ...
 
     def device(self, device: torch.device) -> torch.device:
-        """This process's own device of the kind that was picked. Raises ValueError: there is none for it."""
+        """The device of this process, of the kind that was picked. Raises ValueError: there is none for it."""
         ...
 
-    def told(self, value: Any) -> Any:
-        """The leader's `value`, a small Python value; the others' is ignored."""
+    def broadcast_object(self, value: Any) -> Any:
+        """The main process's `value`, a small Python object; the values of the others are ignored."""
         ...
 
-    def by_turns(self) -> contextlib.AbstractContextManager[None]:
-        """A block that one process of each machine goes through first: it may download what the others then find."""
+    def main_process_first(self) -> contextlib.AbstractContextManager[None]:
+        """Context manager: the first process of each machine runs the block before the others, such as a download."""
         ...
 
-    def share(self, simulation: Simulation, chunk_size: int | None, threads: int | None) -> Simulation:
-        """The simulation with its work split. `chunk_size`, `threads`: what the user gave."""
+    def distribute(self, simulation: Simulation, chunk_size: int | None, threads: int | None) -> Simulation:
+        """The simulation with its work split over the processes. `chunk_size`, `threads`: as the user gave them."""
         ...
 
-    def words(self, simulation: Simulation) -> str | None:
-        """One line for the user on how the work is split."""
+    def describe_split(self, simulation: Simulation) -> str | None:
+        """How the work is split, in one line for the user; None: it is not."""
         ...
 
-    def start(self, start: Checkpoint) -> Checkpoint:
-        """Where the leader starts; the others give a first state to fill."""
+    def broadcast_checkpoint(self, start: Checkpoint) -> Checkpoint:
+        """The main process's checkpoint; the other processes pass an initial state of the same shapes."""
         ...
 
-    def agree(self, stop: int | None, due: bool) -> tuple[int | None, bool]:
-        """After a round: the signal that any process heard, and whether the leader's checkpoint is due."""
+    def all_reduce_flags(self, stop: int | None, due: bool) -> tuple[int | None, bool]:
+        """After a round: the signal that any process received, and whether the main process's checkpoint is due."""
         ...
 
-    def compare(self, state: Any) -> None:
+    def check_in_sync(self, state: Any) -> None:
         """Raises ValueError: the processes hold different states."""
         ...
 
 
-class Alone:
-    """Implements `Peers` for a run of one process."""
+class SingleProcess:
+    """Implements `ProcessContext` for a run of one process."""
 
-    leads = True
+    is_main_process = True
 
     def say(self, text: str) -> None:
-        """At once."""
+        """Print the line."""
         say(text)
 
     def device(self, device: torch.device) -> torch.device:
         """The device as it is."""
         return device
 
-    def told(self, value: Any) -> Any:
+    def broadcast_object(self, value: Any) -> Any:
         """The value as it is."""
         return value
 
-    def by_turns(self) -> contextlib.AbstractContextManager[None]:
-        """At once."""
+    def main_process_first(self) -> contextlib.AbstractContextManager[None]:
+        """An empty context."""
         return contextlib.nullcontext()
 
-    def share(self, simulation: Simulation, chunk_size: int | None, threads: int | None) -> Simulation:
+    def distribute(self, simulation: Simulation, chunk_size: int | None, threads: int | None) -> Simulation:
         """The simulation as it is."""
         return simulation
 
-    def words(self, simulation: Simulation) -> str | None:
+    def describe_split(self, simulation: Simulation) -> str | None:
         """Nothing to say."""
         return None
 
-    def start(self, start: Checkpoint) -> Checkpoint:
+    def broadcast_checkpoint(self, start: Checkpoint) -> Checkpoint:
         """The start as it is."""
         return start
 
-    def agree(self, stop: int | None, due: bool) -> tuple[int | None, bool]:
+    def all_reduce_flags(self, stop: int | None, due: bool) -> tuple[int | None, bool]:
         """Both as they are."""
         return stop, due
 
-    def compare(self, state: Any) -> None:
+    def check_in_sync(self, state: Any) -> None:
         """Nothing to compare with."""
 
 
 @contextlib.contextmanager
-def together() -> Iterator[Peers]:
-    """The processes of this run, joined until the end of the block."""
-    place = launched()
+def process_context() -> Iterator[ProcessContext]:
+    """The processes of this run; of several, the process group is closed at the end of the block."""
+    place = torchrun_env()
     if place is None:
-        yield Alone()
+        yield SingleProcess()
         return
-    from fedcomp.distributed.torch_processes import joined
+    from fedcomp.distributed.torch_processes import init_processes
 
-    with joined(place) as ranks:
-        yield ranks
+    with init_processes(place) as processes:
+        yield processes
 
 
 def say_once(text: str) -> None:
-    """One line of what every process finds by itself, before they are joined: from one of them."""
-    place = launched()
+    """Print one line, from rank 0 alone, before the process group exists."""
+    place = torchrun_env()
     if place is None or place.rank == 0:
         say(text)

@@ -27,22 +27,22 @@ from fedcomp.simulation.chunks.batch_schedule import num_steps
 from fedcomp.simulation.chunks.executor import Executor, total
 
 FAILURE = "failure"
-"""Under which key of the store the first process that failed says why."""
+"""Key of the store under which the first process that failed says why."""
 
 
-class Lost(ValueError):
+class PeerLost(ValueError):
     """Another process of the run is gone, so this one cannot go on."""
 
 
 @dataclass(frozen=True)
-class Group:
+class ProcessGroup:
     """The processes of a run, as one of them sees them.
 
     Attributes:
         rank, size: which of how many.
         store: holds what a process that fails has to say; outlives that process under torchrun.
         rows: carries rows on the run's device (NCCL); None: torch's default group does, as it does what the host knows
-            (gloo). That one is nobody's to keep: it closes its connections only when nothing refers to it.
+            (gloo). Do not store the default group here: a reference keeps its connections open.
     """
 
     rank: int
@@ -59,7 +59,7 @@ class Group:
         Returns:
             a tree of tensors [M, ...], the same everywhere.
         Raises:
-            Lost: another process is gone.
+            PeerLost: another process is gone.
         """
         num_rows = sum(map(len, places))
         makers = [rank for rank, where in enumerate(places) if len(where)]
@@ -77,33 +77,33 @@ class Group:
         return map_tensors(whole, mine)
 
     def broadcast(self, tensor: Tensor, source: int) -> Tensor:
-        """`tensor` (contiguous), overwritten by what `source` has in its own."""
+        """`tensor` (contiguous), overwritten by the one of `source`."""
         if tensor.numel():
-            with self.talking():
+            with self.peer_errors():
                 dist.broadcast(tensor.view(-1).view(torch.uint8), source, group=self.rows)
         return tensor
 
-    def largest(self, *values: int) -> list[int]:
+    def all_reduce_max(self, *values: int) -> list[int]:
         """The largest of every process's value, one by one. On the host: no device waits for it."""
         flags = torch.tensor(values)
-        with self.talking():
+        with self.peer_errors():
             dist.all_reduce(flags, dist.ReduceOp.MAX)
         return flags.tolist()
 
-    def told(self, value: Any, source: int = 0) -> Any:
-        """What `source` says, a small Python value."""
+    def broadcast_object(self, value: Any, source: int = 0) -> Any:
+        """The value of rank `source`, a small Python object."""
         box = [value]
-        with self.talking():
+        with self.peer_errors():
             dist.broadcast_object_list(box, source)
         return box[0]
 
     @contextlib.contextmanager
-    def talking(self) -> Iterator[None]:
-        """Turn what torch raises when another process is gone into `Lost`, with that process's own words if any."""
+    def peer_errors(self) -> Iterator[None]:
+        """Convert torch's error about a lost process to `PeerLost`, with the error of that process if it left one."""
         try:
             yield
         except RuntimeError as error:
-            raise Lost(self._why()) from error
+            raise PeerLost(self._why()) from error
 
     def _why(self) -> str:
         with contextlib.suppress(RuntimeError):  # the store is gone with its process
@@ -114,29 +114,29 @@ class Group:
         return f"{lost}; the last checkpoint holds, the same command goes on"
 
     def _built_alike(self, mine: Any, source: int, device: torch.device) -> Any:
-        """`mine`; where it is None, no rows of what `source` has, so that their shapes and dtypes are known."""
+        """`mine`; where it is None, a tree of 0 rows with the shapes and dtypes that `source` has."""
         none = (
             None if mine is None else map_tensors(lambda rows: rows.new_empty(0, *rows.shape[1:], device="cpu"), mine)
         )
-        none = self.told(none, source)
+        none = self.broadcast_object(none, source)
         return mine if mine is not None else map_tensors(lambda rows: rows.to(device), none)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedExecutor(Executor):
-    """Trains the chunks of this process's share, and gathers the others'.
+    """Trains this process's chunks, and gathers the results of all processes.
 
     Attributes:
         group: the processes. batching: what clients do in a round; None: they go through their samples once.
     """
 
-    group: Group
+    group: ProcessGroup
     batching: Batching | None = None
 
     def _run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         sizes = self.shards.sizes[list(cohort.clients)]
         chunks = self.chunks(sizes)
-        owner = shares([self._cost(sizes[chunk]) for chunk in chunks], self.group.size)
+        owner = balance_load([self._cost(sizes[chunk]) for chunk in chunks], self.group.size)
         shared: list[list[np.ndarray]] = [[] for _ in range(self.group.size)]
         for rank, chunk in zip(owner, chunks, strict=True):
             shared[rank].append(chunk)
@@ -170,7 +170,7 @@ def _first_of(count: int | Tensor, num: int, device: torch.device) -> Tensor:
 class SharedWorkers(Workers):
     """Splits pieces over processes and over `num` threads of each; results must be tensors of one shape and dtype."""
 
-    def __init__(self, num: int, group: Group) -> None:
+    def __init__(self, num: int, group: ProcessGroup) -> None:
         super().__init__(num)
         self._group = group
 
@@ -184,8 +184,11 @@ class SharedWorkers(Workers):
         return self._group.gather(torch.stack(mine), places).unbind()
 
 
-def shares(costs: Sequence[int], size: int) -> list[int]:
-    """Who of `size` processes does each piece: the dearest first, each to whoever has least to do so far."""
+def balance_load(costs: Sequence[int], size: int) -> list[int]:
+    """The rank of `size` processes that computes each piece.
+
+    Greedy LPT: assigns each piece, most expensive first, to the least-loaded process.
+    """
     load, owner = [0] * size, [0] * len(costs)
     for piece in sorted(range(len(costs)), key=lambda index: -costs[index]):
         owner[piece] = min(range(size), key=load.__getitem__)

@@ -1,8 +1,8 @@
 """Several processes in one run: `torchrun --nproc_per_node=4 -m fedcomp ...`.
 
 All of them make the same rounds with the same keyed draws and so hold the same state; only the cohort's local work and
-the test batches are split (`distributed/sharding.py`). Process 0 leads: it alone writes. What only one process knows, a
-signal or that a checkpoint is due, is agreed on after every round, on the host.
+the test batches are split (`distributed/sharding.py`). Process 0 is the main process: only it writes files. After every
+round an all-reduce on the host spreads what one process alone knows: a signal, or that a checkpoint is due.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ import torch.distributed as dist
 
 from fedcomp.core.pytree import flatten, restore
 from fedcomp.display.console import say
-from fedcomp.distributed.sharding import FAILURE, Group, SharedExecutor, SharedWorkers
-from fedcomp.distributed.torchrun_env import Launched
+from fedcomp.distributed.sharding import FAILURE, ProcessGroup, SharedExecutor, SharedWorkers
+from fedcomp.distributed.torchrun_env import TorchrunEnv
 from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.runtime.workers import Workers, num_cores
 from fedcomp.simulation.simulation import Simulation
 
 LEFT = "left"
 PATIENCE_SECONDS = 20.0
-"""How long a process that ends waits for process 0 to write its last, since torchrun then ends that one too."""
+"""How long a process that ends waits for process 0 to write its files, since torchrun then ends that one too."""
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """Implements `Peers` for the processes of a group. `place`: which of them this is."""
+class TorchProcesses:
+    """Implements `ProcessContext` for the processes of a group. `place`: which of them this is."""
 
-    place: Launched
-    group: Group
+    place: TorchrunEnv
+    group: ProcessGroup
 
     @property
-    def leads(self) -> bool:
+    def is_main_process(self) -> bool:
         return self.place.rank == 0
 
     def say(self, text: str) -> None:
@@ -48,7 +48,7 @@ class Ranks:
             say(text)
 
     def is_first(self, text: str) -> bool:
-        """Note why this process ends; False if another one failed before, which is then the reason."""
+        """Store why this process ends; False if another process failed before it, which is then the reason."""
         mine = f"{self.place.rank} {text.removeprefix('error: ')}"
         try:
             return self.group.store.compare_set(FAILURE, "", mine).decode() == mine
@@ -69,21 +69,21 @@ class Ranks:
         torch.cuda.set_device(own)
         return own
 
-    def told(self, value: Any) -> Any:
-        return self.group.told(value)
+    def broadcast_object(self, value: Any) -> Any:
+        return self.group.broadcast_object(value)
 
     @contextlib.contextmanager
-    def by_turns(self) -> Iterator[None]:
+    def main_process_first(self) -> Iterator[None]:
         if self.place.local_rank > 0:
-            self.group.largest(0)  # a barrier: here those wait whom the others pass below
+            self.group.all_reduce_max(0)  # a barrier: matched by the call below of the first process
         yield
         if self.place.local_rank == 0:
-            self.group.largest(0)
+            self.group.all_reduce_max(0)
 
-    def share(self, simulation: Simulation, chunk_size: int | None, threads: int | None) -> Simulation:
-        """Chunks as one process has them. A GPU's own choice, which follows its free memory, is cut to even shares."""
+    def distribute(self, simulation: Simulation, chunk_size: int | None, threads: int | None) -> Simulation:
+        """The chunk size stays that of one process. Chosen for a GPU's free memory, it is cut to even parts."""
         on_gpu = simulation.device.type == "cuda"
-        at_once = -self.group.largest(-simulation.chunk_size)[0]
+        at_once = -self.group.all_reduce_max(-simulation.chunk_size)[0]
         if on_gpu and chunk_size is None:
             at_once = min(at_once, math.ceil(_expected(simulation) / self.place.size))
         group = replace(self.group, rows=_nccl()) if on_gpu else self.group
@@ -97,7 +97,7 @@ class Ranks:
             executor=functools.partial(SharedExecutor, group=group, batching=batching),
         )
 
-    def words(self, simulation: Simulation) -> str:
+    def describe_split(self, simulation: Simulation) -> str:
         size, cohort = self.place.size, _expected(simulation)
         chunks = math.ceil(cohort / simulation.chunk_size)
         shared = f"{size} processes share cohorts of {cohort} clients, {simulation.chunk_size} at once"
@@ -106,23 +106,25 @@ class Ranks:
         even = math.ceil(cohort / size)
         return f"{shared}: that is work for {chunks} of them, chunk_size={even} gives more of them some"
 
-    def start(self, start: Checkpoint) -> Checkpoint:
-        done, ledger, seconds = self.group.told((start.round, dict(start.ledger), start.seconds))
+    def broadcast_checkpoint(self, start: Checkpoint) -> Checkpoint:
+        done, ledger, seconds = self.group.broadcast_object((start.round, dict(start.ledger), start.seconds))
         if not done:  # every process makes the first state itself
             return start
         tensors = {
-            name: self.group.broadcast(tensor.contiguous() if self.leads else torch.empty_like(tensor).contiguous(), 0)
+            name: self.group.broadcast(
+                tensor.contiguous() if self.is_main_process else torch.empty_like(tensor).contiguous(), 0
+            )
             for name, tensor in flatten(start.state).items()
         }
         return Checkpoint(done, restore(start.state, tensors), ledger, seconds)
 
-    def agree(self, stop: int | None, due: bool) -> tuple[int | None, bool]:
-        heard, wanted = self.group.largest(stop or 0, int(due and self.leads))
+    def all_reduce_flags(self, stop: int | None, due: bool) -> tuple[int | None, bool]:
+        heard, wanted = self.group.all_reduce_max(stop or 0, int(due and self.is_main_process))
         return heard or None, bool(wanted)
 
-    def compare(self, state: Any) -> None:
-        own = digest(state)
-        largest, negative = self.group.largest(own, -own)
+    def check_in_sync(self, state: Any) -> None:
+        own = checksum(state)
+        largest, negative = self.group.all_reduce_max(own, -own)
         if largest != -negative:
             raise ValueError(
                 "the processes no longer hold the same state, so their devices or libraries round differently: "
@@ -131,26 +133,26 @@ class Ranks:
 
 
 @contextlib.contextmanager
-def joined(place: Launched) -> Iterator[Ranks]:
-    """Join the others, and leave so that one process says why and process 0 writes its last."""
+def init_processes(place: TorchrunEnv) -> Iterator[TorchProcesses]:
+    """The process group, closed at the end so that one process prints the error and process 0 finishes its files."""
     store, _, _ = next(iter(dist.rendezvous("env://")))
     store = dist.PrefixStore(f"fedcomp/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
     dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
-    ranks = Ranks(place, Group(place.rank, place.size, store))
+    processes = TorchProcesses(place, ProcessGroup(place.rank, place.size, store))
     try:
-        yield ranks
+        yield processes
     except SystemExit:
         raise
     except BaseException as error:
-        if not ranks.is_first(str(error).strip().split("\n")[0] or type(error).__name__):
+        if not processes.is_first(str(error).strip().split("\n")[0] or type(error).__name__):
             raise SystemExit(1) from None
         raise
     finally:
         _leave(place, store)
 
 
-def _leave(place: Launched, store: dist.Store) -> None:
-    """Of a run that failed, wake those who wait for this process first, by closing what they wait on."""
+def _leave(place: TorchrunEnv, store: dist.Store) -> None:
+    """Leave the group. After a failure, destroy it first so that blocked peers raise."""
     patience = time.monotonic() + PATIENCE_SECONDS
     with contextlib.suppress(RuntimeError):  # the store is gone if process 0 is
         if store.check([FAILURE]):
@@ -163,7 +165,7 @@ def _leave(place: Launched, store: dist.Store) -> None:
         dist.destroy_process_group()
 
 
-def digest(state: Any) -> int:
+def checksum(state: Any) -> int:
     """A number that changes with (nearly) any bit of a state."""
     total = 0
     for tensor in flatten(state).values():

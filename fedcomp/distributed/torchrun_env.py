@@ -9,7 +9,7 @@ NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", 
 
 
 @dataclass(frozen=True)
-class Launched:
+class TorchrunEnv:
     """Which of several processes this is, as torchrun says by environment variables.
 
     Attributes:
@@ -22,8 +22,8 @@ class Launched:
     local_size: int
 
 
-def launched() -> Launched | None:
+def torchrun_env() -> TorchrunEnv | None:
     """Which process this is of those that torchrun started; None: it is alone."""
     if any(name not in os.environ for name in NAMES) or os.environ["WORLD_SIZE"] == "1":
         return None
-    return Launched(*(int(os.environ[name]) for name in NAMES[:4]))
+    return TorchrunEnv(*(int(os.environ[name]) for name in NAMES[:4]))

@@ -24,7 +24,7 @@ from fedcomp.report.metrics import qualities
 from fedcomp.report.picture import MAX_LINES, Picture, shown_labels, split
 from fedcomp.report.runs import Run, find
 from fedcomp.report.table import ResultTable
-from fedcomp.runtime.exit_on_sigint import by_exception
+from fedcomp.runtime.exit_on_sigint import restore_sigint
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -162,7 +162,7 @@ def draw_all(pictures: Sequence[Picture], out: Path) -> None:
         for job in jobs:
             draw(*job)
         return
-    by_exception()
+    restore_sigint()
     context, ignored = get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
     with ProcessPoolExecutor(min(processes, len(jobs)), context, signal.signal, ignored) as pool:
         try:

@@ -1,4 +1,4 @@
-"""A process of a run that another one leads: it makes the same rounds and writes nothing."""
+"""Every process of a run but the main one: it computes the same rounds and writes nothing."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.status import Status
 from fedcomp.run.session import Session
-from fedcomp.runtime.graceful_stop import Interrupted, StopRequest
+from fedcomp.runtime.graceful_stop import GracefulStop, Interrupted
 from fedcomp.wire import Ledger
 
 
 @dataclass(frozen=True)
 class Follower(Session):
-    """The session of every process but the first."""
+    """The session of every process but the main one."""
 
     def run(self) -> list[Line]:
-        """Run to the end, from wherever the leader stands; returns no lines, which are the leader's.
+        """Run to the end, from the main process's checkpoint; returns no lines, since the main process writes them.
 
         Raises:
-            SystemExit: some process heard a signal; the leader saves the state and says so.
+            SystemExit: some process received a signal; the main process saves the state and reports it.
             Interrupted: this one was told to stop at once. ValueError: the run failed.
         """
-        start = self.peers.start(Checkpoint(0, self.simulation.init(), Ledger().counters(), 0.0))
+        start = self.processes.broadcast_checkpoint(Checkpoint(0, self.simulation.init(), Ledger().counters(), 0.0))
         states, start = [start.state], replace(start, state=None)
         try:
-            with StopRequest() as stop:
-                self._rounds(start, states.pop(), stop, keep=lambda line, each: None)  # the leader keeps the same lines
+            with GracefulStop() as stop:
+                # The main process writes these lines.
+                self._rounds(start, states.pop(), stop, on_evaluation=lambda line, each: None)
         except Interrupted as interruption:
             raise SystemExit(128 + interruption.signal) from interruption
         except KeyboardInterrupt as interruption:
             raise Interrupted(signal.SIGINT, "stopped at once; the last checkpoint holds") from interruption
         return []
 
-    def _tell(self, status: Status) -> None:
-        """The leader does."""
+    def _write_status(self, status: Status) -> None:
+        """The main process does."""
 
-    def _write(self, position: Checkpoint) -> None:
-        """The leader does."""
+    def _write_checkpoint(self, position: Checkpoint) -> None:
+        """The main process does."""

@@ -13,7 +13,7 @@ from typing import Any
 from fedcomp.display.curve_plot import plot_curve
 from fedcomp.display.main_metric import main_metric
 from fedcomp.display.progress import Progress
-from fedcomp.distributed.context import Alone, Peers
+from fedcomp.distributed.context import ProcessContext, SingleProcess
 from fedcomp.records import checkpoint as checkpoints
 from fedcomp.records.atomic_write import sync
 from fedcomp.records.checkpoint import Checkpoint
@@ -26,7 +26,7 @@ from fedcomp.records.status import State, Status, write_status
 from fedcomp.run.error_location import first_line
 from fedcomp.run.evaluation_queue import Each, Pending
 from fedcomp.run.memory_growth import Outgrown
-from fedcomp.runtime.graceful_stop import Interrupted, StopRequest
+from fedcomp.runtime.graceful_stop import GracefulStop, Interrupted
 from fedcomp.simulation.async_metrics import AtOnce, Readings
 from fedcomp.simulation.divergence import Watch
 from fedcomp.simulation.round_result import Rounds
@@ -36,8 +36,8 @@ from fedcomp.wire import Ledger
 CHECKPOINT_SECONDS = 30.0
 STATUS_SECONDS = 1.0
 """Least time between two writings of `status.json` while rounds go on."""
-Keep = Callable[[Line, Each], None]
-"""What becomes of an evaluation's line, and of the repetitions' own values."""
+OnEvaluation = Callable[[Line, Each], None]
+"""Callback of an evaluation: takes its line and the repetitions' own values."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Session:
         progress: for the user.
         eval_every: rounds between evaluations; round 0 and the last round are always evaluated.
         checkpoint_every: rounds between checkpoints; None: one every 30 seconds, and at the end.
-        pictures: whether the curve is drawn. peers: the processes that make the run.
+        pictures: whether the curve is drawn. processes: the processes of the run.
         readings: how an evaluation's values come to the host; late ones let the next round be launched first.
         started: is told the number of rounds that were complete at the start.
     """
@@ -61,7 +61,7 @@ class Session:
     eval_every: int = 1
     checkpoint_every: int | None = None
     pictures: bool = True
-    peers: Peers = field(default_factory=Alone)
+    processes: ProcessContext = field(default_factory=SingleProcess)
     readings: Readings = field(default_factory=AtOnce)
     started: Callable[[int], object] = round
 
@@ -83,13 +83,13 @@ class Session:
         saved: int | None = None
         tracked = False
         try:
-            start, repetitions = self.peers.start(self._resume()), Repetitions(self.folder)
+            start, repetitions = self.processes.broadcast_checkpoint(self._resume()), Repetitions(self.folder)
             for file in (record, repetitions):
                 file.truncate_after(start.round if start.round else -1)
             self.started(start.round)
             self.tracker.start(self.info)
             tracked = True
-            with StopRequest() as stop, self.progress:
+            with GracefulStop() as stop, self.progress:
                 states, start = [start.state], replace(start, state=None)
                 self._rounds(start, states.pop(), stop, functools.partial(self._log, record, repetitions))
             for file in (record, repetitions):
@@ -133,32 +133,32 @@ class Session:
         for path, rounds in found.items():
             check_complete(path, rounds, done, self.simulation.rounds, self.eval_every)
 
-    def _rounds(self, start: Checkpoint, state: Any, stop: StopRequest, keep: Keep) -> None:
+    def _rounds(self, start: Checkpoint, state: Any, stop: GracefulStop, on_evaluation: OnEvaluation) -> None:
         """Make the rounds that are left from `state` on, which nobody else holds, so that its memory can be freed."""
         simulation, ledger = self.simulation, Ledger()
         ledger.restore(start.ledger)
         began = time.perf_counter() - start.seconds
-        saved = told = time.perf_counter()
+        saved = status_written = time.perf_counter()
         watch, outgrown = Watch(self.readings.late), Outgrown()
 
         def write(done: int, values: Line, each: Each) -> None:
-            nonlocal told
-            for text in outgrown.see(done, values) if self.peers.leads else ():
+            nonlocal status_written
+            for text in outgrown.see(done, values) if self.processes.is_main_process else ():
                 self.info.note(text)
-            keep({"round": done} | values | {"seconds": time.perf_counter() - began}, each)
-            if time.perf_counter() - told > STATUS_SECONDS:
-                self._tell(Status("running", done))
-                told = time.perf_counter()
+            on_evaluation({"round": done} | values | {"seconds": time.perf_counter() - began}, each)
+            if time.perf_counter() - status_written > STATUS_SECONDS:
+                self._write_status(Status("running", done))
+                status_written = time.perf_counter()
 
         def save(done: int) -> None:
             pending.settle()
             watch.check()
-            self.peers.compare(state)
-            self._write(Checkpoint(done, state, ledger.counters(), time.perf_counter() - began))
-            self._tell(Status("running", done))
+            self.processes.check_in_sync(state)
+            self._write_checkpoint(Checkpoint(done, state, ledger.counters(), time.perf_counter() - began))
+            self._write_status(Status("running", done))
 
         self.progress.start(start.round, simulation.rounds)
-        self._tell(Status("running", start.round))
+        self._write_status(Status("running", start.round))
         with Pending(simulation, self.readings, watch, write) as pending:
             if not start.round:
                 pending.launch(0, state, None, ledger)
@@ -168,7 +168,7 @@ class Session:
                 watch.see(done, outcome.cohort, outcome.metrics, outcome.sizes)
                 if done % self.eval_every == 0 or done == simulation.rounds:
                     pending.launch(done, state, outcome, ledger)
-                heard, due = self.peers.agree(stop.number, self._due(done, saved))
+                heard, due = self.processes.all_reduce_flags(stop.number, self._due(done, saved))
                 if due:
                     save(done)
                     saved = time.perf_counter()
@@ -190,10 +190,10 @@ class Session:
             return done % self.checkpoint_every == 0
         return time.perf_counter() - saved > CHECKPOINT_SECONDS
 
-    def _tell(self, status: Status) -> None:
+    def _write_status(self, status: Status) -> None:
         write_status(self.folder, status)
 
-    def _write(self, position: Checkpoint) -> None:
+    def _write_checkpoint(self, position: Checkpoint) -> None:
         for name in (RECORD, REPETITIONS):  # a checkpoint needs the lines before it, also after a loss of power
             if (self.folder / name).exists():
                 sync(self.folder / name)

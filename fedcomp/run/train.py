@@ -22,7 +22,7 @@ from fedcomp.config.schema import plain_config
 from fedcomp.dataset.contract import Dataset
 from fedcomp.display.partition_plot import plot_partition
 from fedcomp.display.progress import Progress, describe
-from fedcomp.distributed.context import Alone, Peers, launched
+from fedcomp.distributed.context import ProcessContext, SingleProcess, torchrun_env
 from fedcomp.model.precision import set_tf32
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
 from fedcomp.provenance.check import Begun, Finished, Inputs, begin, inputs
@@ -36,7 +36,7 @@ from fedcomp.run.error_location import first_line, is_in_code, located
 from fedcomp.run.follower import Follower
 from fedcomp.run.session import Session
 from fedcomp.runtime.determinism import set_determinism
-from fedcomp.runtime.exit_on_sigint import by_exception
+from fedcomp.runtime.exit_on_sigint import restore_sigint
 from fedcomp.runtime.malloc import keep_freed_memory
 from fedcomp.simulation.async_metrics import AtOnce, readings_of
 from fedcomp.simulation.autotune.conv_autotune import FILE as PLAN
@@ -48,24 +48,24 @@ from fedcomp.tracking.jsonl import Jsonl
 log = logging.getLogger("fedcomp")
 
 
-def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
+def train(config: DictConfig, processes: ProcessContext | None = None) -> list[Line]:
     """Run what `config` describes, resume it, or return its record at once if it is finished.
 
     Args:
-        peers: the processes that make the run together; None: this one alone. Those that do not lead get no lines.
+        processes: the processes of the run; None: this one alone. All but the main process return no lines.
     Raises:
         ValueError: something in the config cannot be; one line says what, what is allowed and what to do.
         Interrupted: a signal stopped the run; its state is saved.
     """
     schema.check(config)
-    peers = peers or Alone()
-    if config.repeats > 1 and not isinstance(peers, Alone):
+    processes = processes or SingleProcess()
+    if config.repeats > 1 and not isinstance(processes, SingleProcess):
         raise ValueError(f"repeats={config.repeats} runs in one process: leave torchrun out, or give repeats=1")
     device = pick_device(config.device)
     plain = plain_config(config, device)
-    folder, device = run_folder(plain), peers.device(device)
-    if not peers.leads:
-        return _follow(config, plain, device, peers)
+    folder, device = run_folder(plain), processes.device(device)
+    if not processes.is_main_process:
+        return _follow(config, plain, device, processes)
     verbosity = "quiet" if config.quiet else "verbose" if config.verbose else "normal"
     former = adopt_former(folder, plain)
     with owned(folder), Progress(verbosity) as progress:
@@ -77,37 +77,37 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
         done = finished(folder, config.rounds, config.eval_every, config.repeats)
         if done is not None:
             remark = Finished(lambda _: build(config.dataset)).check(folder, plain)
-        if peers.told(done is not None):
+        if processes.broadcast_object(done is not None):
             assert done is not None
-            _rename(folder / CONFIG, plain)
+            update_label(folder / CONFIG, plain)
             if remark is not None:
                 progress.note(remark)
             progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
             progress.note(f"record {'and pictures ' if config.pictures else ''}in {folder}")
             return done
-        _settle(device, config.precision.name, config.deterministic)
+        configure_torch(device, config.precision.name, config.deterministic)
         write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
-        with located(folder / LOG), _log_file(folder), _told(folder):
-            with peers.by_turns():
+        with located(folder / LOG), _log_file(folder), status_during_setup(folder):
+            with processes.main_process_first():
                 simulation, parts = assemble(config, device)
             found = inputs(plain, lambda: simulation.dataset)
-            peers.told(found)
-            simulation = peers.share(simulation, config.chunk_size, config.threads)
+            processes.broadcast_object(found)
+            simulation = processes.distribute(simulation, config.chunk_size, config.threads)
             begun = _begin(folder, plain, found, simulation)
-            simulation, plan = _planned(simulation, config, folder, peers)
+            simulation, plan = _planned(simulation, config, folder, processes)
             rounds = repeated(simulation, config)
             counts = _label_counts(simulation.dataset, parts)
             _draw_partition(simulation.dataset, counts, config, folder)
             tracker = build(config.tracker)
-        by_exception()  # which the session hears, and saves
+        restore_sigint()  # which the session hears, and saves
         facts, note = _facts(simulation, counts), _note(progress)
         info = RunInfo(folder, config.name, folder.parent.name, config.seed, plain, facts, note)
-        often, by_itself = (
+        often, alone = (
             (config.eval_every, config.checkpoint_every),
-            config.repeats == 1 and isinstance(peers, Alone),
+            config.repeats == 1 and isinstance(processes, SingleProcess),
         )
-        readings = readings_of(device) if by_itself else AtOnce()
-        session = Session(rounds, info, tracker, progress, *often, config.pictures, peers, readings, begun.start)
+        readings = readings_of(device) if alone else AtOnce()
+        session = Session(rounds, info, tracker, progress, *often, config.pictures, processes, readings, begun.start)
         with located(folder / LOG), _log_file(folder), begun:
             for line in begun.notes:
                 note(line)
@@ -116,7 +116,7 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
                 log.info(entropy_in_words(counts))
             if simulation.dtype is torch.float64:
                 note("dtype=float64: clients compute in it; messages, and the state between rounds, are float32")
-            shared = peers.words(simulation)
+            shared = processes.describe_split(simulation)
             if shared is not None:
                 note(shared)
             if plan is not None:
@@ -126,24 +126,24 @@ def train(config: DictConfig, peers: Peers | None = None) -> list[Line]:
         return lines
 
 
-def _follow(config: DictConfig, plain: dict[str, Any], device: torch.device, peers: Peers) -> list[Line]:
-    """Make the leader's rounds, and write nothing."""
-    if peers.told(None):  # the leader found that the run is finished
+def _follow(config: DictConfig, plain: dict[str, Any], device: torch.device, processes: ProcessContext) -> list[Line]:
+    """Compute the main process's rounds, and write nothing."""
+    if processes.broadcast_object(None):  # the main process found that the run is finished
         return []
-    _settle(device, config.precision.name, config.deterministic)
-    with peers.by_turns():
+    configure_torch(device, config.precision.name, config.deterministic)
+    with processes.main_process_first():
         simulation, _ = assemble(config, device)
-    _same(inputs(plain, lambda: simulation.dataset), peers.told(None))
-    simulation = peers.share(simulation, config.chunk_size, config.threads)
+    _check_same_inputs(inputs(plain, lambda: simulation.dataset), processes.broadcast_object(None))
+    simulation = processes.distribute(simulation, config.chunk_size, config.threads)
     folder = run_folder(plain)
-    simulation, _ = _planned(simulation, config, folder, peers)
+    simulation, _ = _planned(simulation, config, folder, processes)
     info = RunInfo(folder, config.name, folder.parent.name, config.seed, plain)
     with Progress("quiet") as progress:
         rounds, often = repeated(simulation, config), (config.eval_every, config.checkpoint_every)
-        return Follower(rounds, info, Jsonl(), progress, *often, peers=peers).run()
+        return Follower(rounds, info, Jsonl(), progress, *often, processes=processes).run()
 
 
-def _settle(device: torch.device, precision: str, deterministic: bool) -> None:
+def configure_torch(device: torch.device, precision: str, deterministic: bool) -> None:
     """Torch's own switches, for the whole process."""
     if device.type == "cpu":
         torch.set_num_threads(1)  # threads share chunks of clients instead: runtime/workers.py
@@ -154,28 +154,30 @@ def _settle(device: torch.device, precision: str, deterministic: bool) -> None:
     set_determinism(deterministic, device)
 
 
-def _planned(simulation: Simulation, config: DictConfig, folder: Path, peers: Peers) -> tuple[Simulation, Plan | None]:
-    """The simulation with its plan. Of several processes the leader makes it, for all have to compute alike."""
+def _planned(
+    simulation: Simulation, config: DictConfig, folder: Path, processes: ProcessContext
+) -> tuple[Simulation, Plan | None]:
+    """The simulation with its plan, which the main process makes: all processes must compute alike."""
     plan: Plan | None = None
-    if peers.leads:
+    if processes.is_main_process:
         most = math.ceil(float(simulation.participation.inclusion(config.num_clients).sum()))
         options = config.client.batch_size, most, config.chunk_size is not None, folder / PLAN
         plan = planned(simulation, config.plan, *options)
-    plan = peers.told(plan)
+    plan = processes.broadcast_object(plan)
     return (simulation if plan is None else plan.applied_to(simulation)), plan
 
 
 def _begin(folder: Path, plain: dict[str, Any], found: Inputs, simulation: Simulation) -> Begun:
     """The session's own part of `provenance.json`. Raises ValueError: data or code are not what the run began with."""
-    place = launched()
+    place = torchrun_env()
     counts = {"threads": simulation.workers.num, "processes": place.size if place is not None else 1}
     resumes = any(folder.glob(f"{Path(CHECKPOINT).stem}*"))  # or the one before
     return begin(folder, plain, found, resumes, simulation.device, **counts)
 
 
-def _same(mine: Inputs, leaders: Inputs) -> None:
+def _check_same_inputs(mine: Inputs, main: Inputs) -> None:
     """Raise ValueError unless this process reads what process 0 reads, which may be on another machine."""
-    for what, own, its in (("data", mine.data, leaders.data), ("code", mine.code, leaders.code)):
+    for what, own, its in (("data", mine.data, main.data), ("code", mine.code, main.code)):
         for difference in differences(its, own):
             raise ValueError(
                 f"{what} on {socket.gethostname()} are not those of process 0: {difference}; give all machines the same"
@@ -183,8 +185,8 @@ def _same(mine: Inputs, leaders: Inputs) -> None:
 
 
 @contextlib.contextmanager
-def _told(folder: Path) -> Iterator[None]:
-    """Say in `status.json` that the run has begun, and what went wrong before its first round."""
+def status_during_setup(folder: Path) -> Iterator[None]:
+    """Within the block `status.json` says that the run is starting; if setting it up fails, why."""
     before = read_status(folder)
     done = before.round if before is not None else 0
     write_status(folder, Status("running", done))
@@ -207,8 +209,8 @@ def _told(folder: Path) -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def _rename(path: Path, plain: dict[str, Any]) -> None:
-    """Keep what a finished run is to be called, and drawn with, from now on: reports read it from its config."""
+def update_label(path: Path, plain: dict[str, Any]) -> None:
+    """Write the new `label` and `figures` into the config of a finished run, where reports read them."""
     kept = OmegaConf.load(path)
     assert isinstance(kept, DictConfig)
     new = {key: plain[key] for key in ("label", "figures")}

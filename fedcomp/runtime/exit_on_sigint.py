@@ -1,7 +1,7 @@
-"""Ctrl-C before anything is there to be saved: one line, and status 130.
+"""Ctrl-C before there is anything to save: one line, and exit status 130.
 
-An exception in its place can be raised within an import, where torch and numpy take it for a part that is not
-installed, and go on half imported.
+A KeyboardInterrupt within an import would be caught by torch or numpy, which take it for an optional part that is not
+installed and go on half imported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import FrameType
 STATUS = 128 + signal.SIGINT
 
 
-class Leave:
+class ExitOnSigint:
     """A handler of Ctrl-C that ends the process with `line`; torchrun's further processes say nothing."""
 
     def __init__(self, line: str) -> None:
@@ -25,13 +25,13 @@ class Leave:
         os._exit(STATUS)
 
 
-def at_once(line: str) -> None:
-    """From here on, the first Ctrl-C ends the process with `line`."""
+def exit_on_sigint(line: str) -> None:
+    """Installs the handler: from now on, Ctrl-C ends the process with `line`."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored: a job in the background
-        signal.signal(signal.SIGINT, Leave(line))
+        signal.signal(signal.SIGINT, ExitOnSigint(line))
 
 
-def by_exception() -> None:
-    """From here on, Ctrl-C is a KeyboardInterrupt again: there is something to be closed."""
-    if isinstance(signal.getsignal(signal.SIGINT), Leave):
+def restore_sigint() -> None:
+    """Restores Python's SIGINT handler so that clean-up code runs."""
+    if isinstance(signal.getsignal(signal.SIGINT), ExitOnSigint):
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Being asked to stop: signals become a wish that a run hears between rounds, so that its state is saved first."""
+"""Stops a run at a signal, between two rounds, so that its state is saved first."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Interrupted(Exception):
 
 
 @dataclass
-class StopRequest:
-    """Turns the first of `SIGNALS` into a wish that is heard between rounds; a second Ctrl-C stops at once.
+class GracefulStop:
+    """Records the first of `SIGNALS`; the training loop checks `number` between rounds. A second Ctrl-C stops at once.
 
-    Schedulers send several signals in a row (SIGUSR2, SIGTERM), so any other second one is the same wish again.
+    Schedulers send several signals in a row (SIGUSR2, SIGTERM), so any other second signal is ignored.
     """
 
     number: int | None = None
 
-    def __enter__(self) -> StopRequest:
+    def __enter__(self) -> GracefulStop:
         self._before = {number: signal.signal(number, self._hear) for number in heeded()}
         return self
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcomp.runtime.exit_on_sigint import STATUS, by_exception
+from fedcomp.runtime.exit_on_sigint import STATUS, restore_sigint
 from fedcomp.status.runs import GOING, RunState, look
 from fedcomp.status.table import render
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="again every SECONDS (5), until none runs, waits or is requeued",
     )
     arguments = parser.parse_intermixed_args(_with_seconds(sys.argv[1:] if argv is None else argv))
-    by_exception()
+    restore_sigint()
     try:
         runs = _watch(Path(arguments.path), arguments.watch) if arguments.watch else _show(Path(arguments.path))
     except ValueError as error:

@@ -26,7 +26,7 @@ from fedcomp.launcher.contract import Launcher as RunLauncher
 from fedcomp.records.finished_run import finished
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, read_lines
-from fedcomp.runtime.exit_on_sigint import by_exception
+from fedcomp.runtime.exit_on_sigint import restore_sigint
 
 if TYPE_CHECKING:
     from fedcomp.provenance.check import Finished
@@ -75,7 +75,7 @@ class GridLauncher(Launcher):
         for job in jobs:
             if job.broken is not None:
                 say(f"run {job.run.number} ({job.run.words}) failed: {job.broken}")
-        by_exception()  # a launcher hears it in its own way
+        restore_sigint()  # a launcher hears it in its own way
         configs = {job.run.number: job.config for job in due}
         runs = [job.run for job in due]
         outcomes = self.settings.launch(runs, grid, lambda run: self._here(configs[run.number])) if runs else []

@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 
 from fedcomp.display import units
 from fedcomp.display.console import say
-from fedcomp.distributed.torchrun_env import launched
+from fedcomp.distributed.torchrun_env import torchrun_env
 from fedcomp.objective.contract import Objective
 from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.sweeper.contract import Choices, Interval, Point, Result, SweepFailed
@@ -50,7 +50,7 @@ class GridSweeper(Sweeper):
             SweepFailed: a run of the grid failed, or no trial of a search has a value; it is said already.
             ValueError: a space that cannot be covered, or a run that cannot be; nothing has run then.
         """
-        if launched() is not None:
+        if torchrun_env() is not None:
             raise ValueError("torchrun starts one run in several processes, not a grid: give one run, or no torchrun")
         assert self.launcher is not None
         assert self.config is not None

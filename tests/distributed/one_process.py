@@ -1,4 +1,4 @@
-"""What each of several real processes does for `test_ranks.py`: the same work as one process, split by gloo."""
+"""What each of several real processes does for `test_torch_processes.py`: the work of one process, split by gloo."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten
-from fedcomp.distributed.torch_processes import joined
-from fedcomp.distributed.torchrun_env import Launched
+from fedcomp.distributed.torch_processes import init_processes
+from fedcomp.distributed.torchrun_env import TorchrunEnv
 from fedcomp.random.keys import Key
 from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.server.sgd import Sgd as ServerSgd
@@ -115,18 +115,21 @@ def work(rank: int, size: int, ports: tuple[int, int], folder: Path) -> None:
     torch.set_num_threads(1)
     names = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {name: str(value) for name, value in names.items()} | {"MASTER_PORT": str(ports[0])}
-    with joined(Launched(rank, size, rank, size)) as ranks:
-        found = measured(size, lambda sim: ranks.share(sim, sim.chunk_size, 1))
-        theirs = {"agreed": ranks.agree(15 if rank == 1 else None, due=rank == 0), "quiet": ranks.agree(None, rank > 0)}
-        theirs["told"] = ranks.told(f"by {rank}")
+    with init_processes(TorchrunEnv(rank, size, rank, size)) as processes:
+        found = measured(size, lambda sim: processes.distribute(sim, sim.chunk_size, 1))
+        theirs = {
+            "agreed": processes.all_reduce_flags(15 if rank == 1 else None, due=rank == 0),
+            "quiet": processes.all_reduce_flags(None, rank > 0),
+        }
+        theirs["told"] = processes.broadcast_object(f"by {rank}")
         state = Pair(torch.full((3, 2), float(rank)), torch.tensor([True, rank > 0]))
-        start = ranks.start(Checkpoint(rank + 1, state, {"rounds": rank}, 2.0 * rank))
+        start = processes.broadcast_checkpoint(Checkpoint(rank + 1, state, {"rounds": rank}, 2.0 * rank))
         theirs["start"] = start.round, start.state, start.ledger, start.seconds
-        ranks.compare(start.state)
+        processes.check_in_sync(start.state)
         one = start.state.left.clone()
         one[2, 1] += 2**-149 if rank == 1 else 0  # the least bit there is
         try:
-            ranks.compare(Pair(one, start.state.right))
+            processes.check_in_sync(Pair(one, start.state.right))
         except ValueError as error:
             theirs["differ"] = str(error)
     torch.save({"found": found, "theirs": theirs}, folder / f"{rank}.pt")

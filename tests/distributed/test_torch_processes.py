@@ -18,9 +18,9 @@ import pytest
 import torch
 
 from fedcomp.core.pytree import flatten
-from fedcomp.distributed import torch_processes as ranks
-from fedcomp.distributed.sharding import Group, shares
-from fedcomp.distributed.torchrun_env import Launched, launched
+from fedcomp.distributed import torch_processes as processes
+from fedcomp.distributed.sharding import ProcessGroup, balance_load
+from fedcomp.distributed.torchrun_env import TorchrunEnv, torchrun_env
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import read_status
 from tests.conformance import world
@@ -91,25 +91,25 @@ def test_the_first_process_alone_writes(together, tmp_path: Path, fedcomp) -> No
 
 
 def test_shares_take_the_dearest_first() -> None:
-    assert shares([1, 5, 2, 2], 2) == [1, 0, 1, 1]
-    assert shares([3, 3, 3], 2) == [0, 1, 0]
-    assert shares([7], 3) == [0]
-    assert shares([], 3) == []
+    assert balance_load([1, 5, 2, 2], 2) == [1, 0, 1, 1]
+    assert balance_load([3, 3, 3], 2) == [0, 1, 0]
+    assert balance_load([7], 3) == [0]
+    assert balance_load([], 3) == []
     generator = torch.Generator().manual_seed(0)
     for size in (1, 2, 3, 5):
         costs = torch.randint(1, 100, (40,), generator=generator).tolist()
         load = [0] * size
-        for owner, cost in zip(shares(costs, size), costs):
+        for owner, cost in zip(balance_load(costs, size), costs):
             load[owner] += cost
         assert max(load) - min(load) <= max(costs)
         assert max(load) <= sum(costs) / size + max(costs)
 
 
 @dataclass(frozen=True)
-class _Likewise(Group):
+class _Likewise(ProcessGroup):
     """Others that all have this process's values."""
 
-    def largest(self, *values: int) -> list[int]:
+    def all_reduce_max(self, *values: int) -> list[int]:
         return list(values)
 
 
@@ -117,41 +117,41 @@ def test_each_process_takes_a_gpu_of_its_own(monkeypatch) -> None:
     taken: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", taken.append)
-    monkeypatch.setattr(ranks, "_nccl", lambda: None)
+    monkeypatch.setattr(processes, "_nccl", lambda: None)
     group = _Likewise(5, 8, torch.distributed.HashStore())
-    one = ranks.Ranks(Launched(5, 8, 1, 4), group)
+    one = processes.TorchProcesses(TorchrunEnv(5, 8, 1, 4), group)
     assert one.device(torch.device("cpu")) == torch.device("cpu")
     assert one.device(torch.device("cuda")) == torch.device("cuda", 1)
     assert taken == [torch.device("cuda", 1)]
     with pytest.raises(ValueError, match="device=cuda:0 is one GPU for 8 processes: give device=cuda"):
         one.device(torch.device("cuda", 0))
     with pytest.raises(ValueError, match="4 processes on a machine with 2 GPUs"):
-        ranks.Ranks(Launched(6, 8, 2, 4), group).device(torch.device("cuda"))
+        processes.TorchProcesses(TorchrunEnv(6, 8, 2, 4), group).device(torch.device("cuda"))
 
 
 def test_a_gpus_own_chunk_size_leaves_work_for_all(monkeypatch) -> None:
-    monkeypatch.setattr(ranks, "_nccl", lambda: None)
-    one = ranks.Ranks(Launched(0, 3, 0, 3), _Likewise(0, 3, torch.distributed.HashStore()))
+    monkeypatch.setattr(processes, "_nccl", lambda: None)
+    one = processes.TorchProcesses(TorchrunEnv(0, 3, 0, 3), _Likewise(0, 3, torch.distributed.HashStore()))
     sim = world.simulation(ranked.ALGORITHM, participation=world.FULL)  # 7 clients, 100 at once
     on_gpu = world.variant(sim, device=torch.device("cuda"))
-    assert one.share(on_gpu, None, None).chunk_size == 3
-    assert one.share(on_gpu, 100, None).chunk_size == 100  # the user's own, so that it is the run of one process
-    on_cpu = one.share(sim, None, None)
+    assert one.distribute(on_gpu, None, None).chunk_size == 3
+    assert one.distribute(on_gpu, 100, None).chunk_size == 100  # the user's own, so that it is the run of one process
+    on_cpu = one.distribute(sim, None, None)
     assert on_cpu.chunk_size == 100
-    assert one.words(on_cpu).endswith("that is work for 1 of them, chunk_size=3 gives more of them some")
-    assert one.words(one.share(on_gpu, None, None)) == "3 processes share cohorts of 7 clients, 3 at once"
+    assert one.describe_split(on_cpu).endswith("that is work for 1 of them, chunk_size=3 gives more of them some")
+    assert one.describe_split(one.distribute(on_gpu, None, None)) == "3 processes share cohorts of 7 clients, 3 at once"
 
 
 def test_alone_nothing_is_shared(monkeypatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "1")
-    assert launched() is None  # one process of one
+    assert torchrun_env() is None  # one process of one
     monkeypatch.setenv("WORLD_SIZE", "4")
-    place = launched()
+    place = torchrun_env()
     assert place is not None
     assert (place.rank, place.size, place.local_rank) == (1, 4, 1)
     monkeypatch.delenv("MASTER_PORT")
-    assert launched() is None
+    assert torchrun_env() is None
 
 
 def test_a_run_of_one_process_touches_no_group() -> None:
@@ -220,11 +220,11 @@ def _wait_for_round(process: subprocess.Popen[str], root: Path, wanted: int) -> 
 def _workers(process: subprocess.Popen[str]) -> list[int]:
     """The processes that torchrun started, by rank."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    ranks = {}
+    processes = {}
     for child in children:
         environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-        ranks |= {int(entry[5:]): int(child) for entry in environment if entry.startswith(b"RANK=")}
-    return [ranks[rank] for rank in sorted(ranks)]
+        processes |= {int(entry[5:]): int(child) for entry in environment if entry.startswith(b"RANK=")}
+    return [processes[rank] for rank in sorted(processes)]
 
 
 def _said(stderr: str) -> list[str]:

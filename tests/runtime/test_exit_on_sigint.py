@@ -15,8 +15,8 @@ def _run(code: str) -> tuple[int, str]:
 
 
 def test_the_first_ctrl_c_cannot_be_swallowed() -> None:
-    assert _run("exit_on_sigint.at_once('bye')\n" + SWALLOWED) == (130, "bye\n")
-    assert _run("exit_on_sigint.at_once('bye'); exit_on_sigint.by_exception()\n" + SWALLOWED) == (0, "")
+    assert _run("exit_on_sigint.exit_on_sigint('bye')\n" + SWALLOWED) == (130, "bye\n")
+    assert _run("exit_on_sigint.exit_on_sigint('bye'); exit_on_sigint.restore_sigint()\n" + SWALLOWED) == (0, "")
 
 
 @pytest.mark.parametrize("script", ["fedcomp", "report", "status"])

@@ -10,7 +10,7 @@ import pytest
 
 from fedcomp.launcher.process import Children
 from fedcomp.records.status import read_status
-from fedcomp.runtime.graceful_stop import SIGNALS, StopRequest
+from fedcomp.runtime.graceful_stop import SIGNALS, GracefulStop
 from fedcomp.tracking.jsonl import Jsonl
 
 TINY = ("dataset=diabetes", "model=linear", "num_clients=4", "rounds=4", "pictures=false")
@@ -27,7 +27,7 @@ def ignored() -> Iterator[None]:
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_every_signal_is_heard_and_given_back(number: signal.Signals) -> None:
     before = {one: signal.getsignal(one) for one in SIGNALS}
-    with StopRequest() as stop:
+    with GracefulStop() as stop:
         signal.raise_signal(number)
         assert stop.number == number
     with Children() as children:
@@ -38,7 +38,7 @@ def test_every_signal_is_heard_and_given_back(number: signal.Signals) -> None:
 
 @pytest.mark.usefixtures("ignored")
 def test_what_nohup_ignores_stays_ignored() -> None:
-    with StopRequest() as stop, Children() as children:
+    with GracefulStop() as stop, Children() as children:
         signal.raise_signal(signal.SIGHUP)
         assert stop.number is None
         assert children.heard is None

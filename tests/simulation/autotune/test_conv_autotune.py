@@ -16,7 +16,7 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.distributed.context import Alone
+from fedcomp.distributed.context import SingleProcess
 from fedcomp.model.batched.convolution import FORMS, Convolution
 from fedcomp.model.batched.layers import Pass
 from fedcomp.model.build import build
@@ -157,14 +157,14 @@ def test_one_form_for_all_gives_the_same_rounds(tmp_path, form) -> None:
     assert torch.allclose(got.theta, state.theta, atol=1e-6)
 
 
-class _Peer(Alone):
+class _Peer(SingleProcess):
     """One of two processes; what the leader says is left in `said`."""
 
-    def __init__(self, leads: bool, said: list[Plan | None]) -> None:
-        self.leads, self.said = leads, said
+    def __init__(self, is_main_process: bool, said: list[Plan | None]) -> None:
+        self.is_main_process, self.said = is_main_process, said
 
-    def told(self, value: Plan | None) -> Plan | None:
-        if self.leads:
+    def broadcast_object(self, value: Plan | None) -> Plan | None:
+        if self.is_main_process:
             self.said.append(value)
         return self.said[0]
 
@@ -174,12 +174,12 @@ def test_the_leader_plans_for_all_processes(monkeypatch, tmp_path, mode, chosen)
     asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5})
     options = {"plan": mode, "num_clients": 3, "chunk_size": None, "client": {"batch_size": 2}}
     said: list[Plan | None] = []
-    for leads in (True, False):
+    for is_main_process in (True, False):
         before = len(asked)
-        simulation, _ = train._planned(_simulation(), OmegaConf.create(options), tmp_path, _Peer(leads, said))
+        simulation, _ = train._planned(_simulation(), OmegaConf.create(options), tmp_path, _Peer(is_main_process, said))
         assert tuple(layer.form for layer in simulation.model.convolutions) == chosen
         assert simulation.chunk_size == (2 if mode == "measure" else 1)
-        assert (len(asked) > before) == (leads and mode == "measure")
+        assert (len(asked) > before) == (is_main_process and mode == "measure")
 
 
 @pytest.mark.parametrize("graphs", [False, True])
