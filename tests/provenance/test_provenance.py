@@ -283,9 +283,9 @@ def test_accepting_changes_is_no_setting_of_a_run() -> None:
 def test_processes_on_other_data_are_refused() -> None:
     from fedcomp.provenance.check import Inputs
     from fedcomp.records.provenance import Part
-    from fedcomp.run.train import _same
+    from fedcomp.run.train import _check_same_inputs
 
     mine = Inputs({"mine.csv": Part("aa", 1, 3)}, {})
-    _same(mine, mine)
+    _check_same_inputs(mine, mine)
     with pytest.raises(ValueError, match="are not those of process 0: mine.csv has changed"):
-        _same(mine, replace(mine, data={"mine.csv": Part("bb", 1, 3)}))
+        _check_same_inputs(mine, replace(mine, data={"mine.csv": Part("bb", 1, 3)}))
