@@ -1,0 +1,106 @@
+"""The parts that the README and docs/extending.md write out run as written, from a folder outside the repository."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.records.metrics_file import read_lines
+from fedcomp.server.sgd import Sgd as ServerSgd
+from tests.conformance import algorithm, codec, world
+from tests.docs.pages import PAGES, blocks
+
+WRITTEN = ("README.md", "docs/extending.md")
+"""Pages with files to be written into a folder."""
+
+
+def _files(page: str) -> dict[str, str]:
+    """{path: text} of the blocks that follow a path of a file in `mine`."""
+    return dict(re.findall(r"`(mine/[\w/]+\.\w+)`:\n\n```\w+\n(.*?)^```$", PAGES[page], re.S | re.M))
+
+
+def _commands(page: str) -> list[str]:
+    """The commands that use them."""
+    lines = [line for _, block in blocks(PAGES[page]) for line in block.splitlines()]
+    return [line for line in lines if line.startswith("fedcomp --config-dir mine")]
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder to run in; what is imported from it is forgotten."""
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def _write(page: str, folder: Path) -> None:
+    for name, text in _files(page).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.mark.parametrize(("page", "command"), [(page, command) for page in WRITTEN for command in _commands(page)])
+def test_a_part_of_your_own_learns(fedcomp, outside: Path, page: str, command: str) -> None:
+    _write(page, outside)
+    short = ["rounds=30", "eval_every=30", "quiet=true", "pictures=false"]
+    assert fedcomp(*shlex.split(command)[1:], *short, f"output_root={outside / 'outputs'}") == 0
+    (record,) = (outside / "outputs").rglob("metrics.jsonl")
+    first, *_, last = read_lines(record)
+    assert last["test/loss"] < 0.9 * first["test/loss"]
+    if "compressor=quarter" in command:
+        assert last["bpp/uplink"] == 32 * round(0.25 * 2410) / 2410
+    if "algorithm=fednova" in command and "compressor=" not in command:
+        assert last["bpp/uplink"] == 32 * (2410 + 1) / 2410
+        assert last["bpp/downlink"] == 16
+
+
+def test_every_kind_of_part_is_written_out() -> None:
+    files, commands = _files("docs/extending.md"), _commands("docs/extending.md")
+    for group, name in (
+        ("compressor", "quarter"),
+        ("algorithm", "fednova"),
+        ("model", "residual"),
+        ("dataset", "spirals"),
+    ):
+        assert {f"mine/{name}.py", f"mine/{group}/{name}.yaml"} <= files.keys()
+        assert any(f"{group}={name}" in command for command in commands)
+    assert _files("README.md").items() <= files.items()  # the one compressor, written in both
+
+
+def test_the_compressor_passes_the_suite(outside: Path) -> None:
+    _write("docs/extending.md", outside)
+    sys.path.append(str(outside / "mine"))
+    quarter = importlib.import_module("quarter")
+    case = codec.CodecCase("quarter", quarter.Quarter(), lambda layers: 32 * max(1, round(0.25 * sum(layers))))
+    for check in codec.CHECKS:
+        check(case)
+
+
+def _fednova_bits(dim: int, stats: int, layers: tuple[int, ...], cohort: int) -> dict[str, int]:
+    each = 16 * dim + 32 * stats
+    up = cohort * (32 * dim + 32 + 32 * stats)
+    return {"uplink": up, "downlink": world.NUM_CLIENTS * each, "broadcast": each}
+
+
+@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
+@pytest.mark.parametrize("check", algorithm.CHECKS, ids=lambda check: check.__name__)
+def test_the_algorithm_passes_the_suite(outside: Path, check, module) -> None:
+    _write("docs/extending.md", outside)
+    sys.path.append(str(outside / "mine"))
+    fednova = importlib.import_module("fednova")
+    method = fednova.FedNova(Sgd(lr=0.1, batch_size=4, epochs=2), ServerSgd(), Compressor(Dense()))
+    algorithm.conforms(algorithm.AlgorithmCase("fednova", method, _fednova_bits, module), check, outside)
