@@ -36,7 +36,8 @@ from scripts.lean_loop import lean_rounds
 from scripts.naive_loop import ClientData, naive_round
 
 LR = 0.05
-Round = Callable[[], None]
+Round = Callable[[], list[torch.Tensor]]
+"""Runs rounds; returns the parameters that they end with."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,12 @@ def fedcomp_side(job: Job, device: torch.device, precision: str) -> Round:
         simulation = simulation if plan is None else plan.applied_to(simulation)
     state, ledger, index = simulation.init(), Ledger(), 0
 
-    def run() -> None:
+    def run() -> list[torch.Tensor]:
         nonlocal state, index
         for _ in range(job.rounds):
             state, _, _ = simulation.round(index, state, ledger)
             index += 1
+        return [state.theta]
 
     return run
 
@@ -145,9 +147,10 @@ def naive_side(job: Job, device: torch.device) -> Round:
     clients = _clients(job, device)
     module = job.factory(job.shape, 10).to(device)
 
-    def run() -> None:
+    def run() -> list[torch.Tensor]:
         for _ in range(job.rounds):
             module.load_state_dict(naive_round(module, clients, job.batch, job.steps, LR))
+        return list(module.parameters())
 
     return run
 
@@ -155,11 +158,13 @@ def naive_side(job: Job, device: torch.device) -> Round:
 def lean_side(job: Job, device: torch.device) -> Round:
     """A function that runs rounds of the lean loop, as `naive_side` does of the plain one."""
     clients = _clients(job, device)
-    round_of_lean = lean_rounds(job.factory(job.shape, 10).to(device), clients, job.batch, job.steps, LR)
+    module = job.factory(job.shape, 10).to(device)
+    round_of_lean = lean_rounds(module, clients, job.batch, job.steps, LR)
 
-    def run() -> None:
+    def run() -> list[torch.Tensor]:
         for _ in range(job.rounds):
             round_of_lean()
+        return list(module.parameters())
 
     return run
 

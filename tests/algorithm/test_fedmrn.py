@@ -1,4 +1,4 @@
-"""FedMRN: what the specification says of its training, its steps and its bits."""
+"""FedMRN: its training, its steps and its bits."""
 
 from __future__ import annotations
 

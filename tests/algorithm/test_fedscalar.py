@@ -132,13 +132,6 @@ def test_bits_of_every_link(vector: str, seed: str, num: int, uplink: int, downl
     assert counters["paper/downlink"] == counters["paper/broadcast"] == 0
 
 
-def test_bits_of_the_specification() -> None:
-    # d = 233: 32 d + 96 = 7,552 bits an agent and round against FedAvg's 64 d = 14,912.
-    assert 32 + 32 * 233 + 64 == 7552
-    uplink, downlink = LINKS[0][3:]
-    assert uplink + downlink == 32 * DIM + 96
-
-
 REPLAYS = [  # (vector, seed, L) -> bits down for an agent that replays P messages among N clients, first round's bits
     ("shared", "sent", 1, lambda last: 96, 64),
     ("shared", "derived", 2, lambda last: 64, 0),

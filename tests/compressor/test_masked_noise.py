@@ -1,4 +1,4 @@
-"""Masked random noise: closed forms of the specification, with their standard errors."""
+"""Masked random noise: the closed forms of `masked_noise.py`, with their standard errors."""
 
 from __future__ import annotations
 

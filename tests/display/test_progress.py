@@ -13,7 +13,6 @@ import pytest
 
 from fedcomp.display import progress as module
 from fedcomp.display.progress import Progress
-from fedcomp.tracking.jsonl import Jsonl
 
 RECORD = {"round": 0, "test/accuracy": 0.1, "bits/total": 0}
 
@@ -130,16 +129,15 @@ def test_bar_on_a_terminal_gives_the_cursor_back_on_ctrl_c(monkeypatch: pytest.M
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
 
 
-def test_stop_before_start_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
-    Progress("normal", io.StringIO()).stop()
+def test_stop_before_start_shows_nothing() -> None:
+    stream = io.StringIO()
+    Progress("normal", stream).stop()
+    assert stream.getvalue() == ""
+
+
+def test_verbosity_is_checked() -> None:
     with pytest.raises(ValueError, match="allowed are quiet, normal, verbose"):
         Progress("loud")
-
-
-def test_the_default_tracker_adds_nothing() -> None:
-    tracker = Jsonl()
-    tracker.log(RECORD)
-    tracker.finish("finished", RECORD)
 
 
 @pytest.mark.parametrize("verbosity", ["normal", "verbose"])
@@ -148,13 +146,17 @@ def test_a_screen_that_cannot_be_written_to_is_given_up(verbosity: str, terminal
     """`| tee log` dies of the same Ctrl-C; a full disk."""
 
     class Full(io.StringIO):
+        num_writes = 0
+
         def write(self, text: str) -> int:
+            self.num_writes += 1
             raise OSError(28, "No space left on device")
 
         def isatty(self) -> bool:
             return terminal
 
-    with Progress(verbosity, Full()) as progress:
+    full = Full()
+    with Progress(verbosity, full) as progress:
         progress.note("a note")
         progress.start(0, 20)
         for round in range(1, 21):
@@ -162,6 +164,7 @@ def test_a_screen_that_cannot_be_written_to_is_given_up(verbosity: str, terminal
             progress.advance(round)
             progress.evaluated({**RECORD, "round": round})
         progress.note("another")
+    assert full.num_writes == 1
 
 
 def test_a_process_whose_screen_is_full_ends_well() -> None:

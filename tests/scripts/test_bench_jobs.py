@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
+from torch import Tensor
 
 from fedcomp.simulation.autotune import conv_autotune as plan
-from fedcomp.simulation.graphs.cuda_graphs import Eager
+from fedcomp.simulation.graphs.cuda_graphs import Eager, Work
 from scripts import bench_jobs
 from scripts.bench_jobs import CIFAR, JOBS, fedcomp_side, lean_side, naive_side, simple_cnn
 from scripts.ceilings import least_bytes, measure, operations
@@ -39,26 +41,42 @@ def test_ceilings_are_rates() -> None:
 @pytest.mark.parametrize(
     "side", [partial(fedcomp_side, precision="fp32"), naive_side, lean_side], ids=["ours", "naive", "lean"]
 )
-def test_all_sides_run(side) -> None:
+def test_all_sides_train_the_same_network(side) -> None:
     run = side(replace(JOBS["J1"], clients=2, batch=3, steps=2, rounds=2), device=CPU)
-    run()
-    run()
+    first, second = (torch.cat([part.detach().flatten().clone() for part in run()]) for _ in range(2))
+    assert first.shape == (64 * 32 + 32 + 32 * 10 + 10,)
+    assert first.isfinite().all()
+    assert second.isfinite().all()
+    moved = (second - first).abs()
+    assert 0 < moved.max() < 1
+    assert (moved > 0).float().mean() > 0.5
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_our_side_runs_on_a_gpu_as_far_as_it_can_without_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On fake tensors of a GPU: plan, recorded loops, two rounds."""
+    """On fake tensors of a GPU: convolutions are measured, loops are recorded, and two rounds leave a model there."""
+    measured, recorded = [], []
+
+    class Recording(Eager):
+        def record(self, work: Work, changed: Sequence[Tensor]) -> Work:
+            recorded.append(work)
+            return super().record(work, changed)
+
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 37, 1 << 37))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
-    monkeypatch.setattr(plan, "seconds_of", lambda work, device: work() or 1.0)
+    monkeypatch.setattr(plan, "seconds_of", lambda work, device: measured.append(work) or work() or 1.0)
     monkeypatch.setattr(plan, "remembered", lambda question, measure, anew: measure())
     for module in (bench_jobs, plan):
-        monkeypatch.setattr(module, "CudaGraphs", lambda *_: Eager())
+        monkeypatch.setattr(module, "CudaGraphs", lambda *_: Recording())
     job = replace(JOBS[name].on(GPU), clients=2, batch=3, steps=2, rounds=1)
     with fake_gpu():
         run = fedcomp_side(job, GPU, "fp32")
         run()
-        run()
+        (theta,) = run()
+    assert theta.is_cuda
+    assert theta.shape == (sum(part.numel() for part in job.factory(job.shape, 10).parameters()),)
+    assert bool(measured) is (len(job.shape) == 3)
+    assert recorded
 
 
 def test_jobs_on_a_gpu_have_their_own_steps() -> None:

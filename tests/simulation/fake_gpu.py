@@ -111,7 +111,7 @@ def _grad(
 def _draw(name: str, seed: int | Tensor, ids: Tensor, num: int, start: int) -> Tensor:
     assert ids.is_cuda
     assert isinstance(seed, int) or seed.is_cuda
-    return torch.empty(len(ids), num, dtype=torch.int64 if name == "words" else torch.float32, device=GPU)
+    return torch.empty(len(ids), num, dtype=torch.int64 if name == "bits" else torch.float32, device=GPU)
 
 
 def _encode(

@@ -1,4 +1,4 @@
-"""Rand-k-Spatial: the spec's exact table, unbiasedness, closed-form errors at drawn n, k, d, and what it reduces to."""
+"""Rand-k-Spatial: figure 6 of the paper in exact numbers, no bias, closed forms of the error, what it reduces to."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _paper_vectors(columns: int) -> torch.Tensor:
     return x
 
 
-# spec/rand_k.md section 3: exact errors of figure 6. (k, R2/R1) -> Rand-k, Avg, Max, Opt.
+# D. Jhunjhunwala et al., NeurIPS 2021, figure 6, in exact numbers: (k, R2/R1) -> Rand-k, Avg, Max, Opt.
 FIGURE_6 = {
     (10, -1): (0.9, 1.0382, 1.1561, 0),
     (10, 0): (0.9, 0.9912, 1.0940, 0.9),

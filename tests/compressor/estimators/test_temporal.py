@@ -58,7 +58,8 @@ def test_memory_keeps_what_was_sent() -> None:
     assert sent.sum() == NUM * K
 
 
-def test_static_vectors_are_learnt_at_the_rate_of_the_spec() -> None:
+def test_static_vectors_are_learnt_entry_by_entry() -> None:
+    """After t rounds an entry is still unknown with probability (1 - k/D)^t: the memory's error by this factor."""
     x, misses = _rows(), []
     for repeat in range(150):
         memory = Temporal().init(NUM, x[0])

@@ -1,4 +1,4 @@
-"""Diagnostics against their definitions, and against the specification's figures."""
+"""Diagnostics against their definitions."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def test_share_of_blocks_above_capacity() -> None:
     assert share_above(torch.tensor([[1.0, 5.5, 5.6, 9.0], [0.0, 0.0, 0.0, 6.0]]), 256).tolist() == [0.5, 0.25]
 
 
-@pytest.mark.parametrize(("nats", "specified"), [(0.32, 138), (1.27, 37), (7.76, 4.3), (38.9, 1.7)])
-def test_effective_sample_size_is_how_seldom_two_senders_agree(nats, specified) -> None:
-    """Blocks of 256 entries, q = 1/2 +- delta. The specification's figures are of another q: within a third."""
+@pytest.mark.parametrize(("nats", "expected"), [(0.32, 138), (1.27, 37), (7.76, 4.3), (38.9, 1.7)])
+def test_effective_sample_size_is_how_seldom_two_senders_agree(nats, expected) -> None:
+    """Blocks of 256 entries, q = 1/2 +- delta; expected: of other q of this divergence, so within a third."""
     delta = math.sqrt(nats / 256 / 2) * (1 - nats / 256 / 6)
     q = 0.5 + delta * torch.randn(1, 256 * 30, generator=torch.Generator().manual_seed(1)).sign()
     known = Common(Key(("ess",)), torch.arange(400), (256 * 30,), even_prior(256 * 30, 8))
     size = float(MRC().effective_sample_size(q, known))
-    assert size == pytest.approx(specified, rel=1 / 3)
+    assert size == pytest.approx(expected, rel=1 / 3)
     chosen = MRC().encode(q.expand(400, -1), known, Key(("coin",))).fields["indices"].data
     agree = (chosen[:200] == chosen[200:]).double().mean(1)  # senders in pairs, over the 30 blocks
     assert float(agree.mean()) == pytest.approx(1 / size, abs=4 * float(agree.std()) / 200**0.5)

@@ -26,7 +26,7 @@ def test_rules_for_the_scale() -> None:
     assert torch.allclose(sign_posterior(G, "block_max", BLOCKS), torch.sigmoid(20 * G / scale))
 
 
-def test_divergences_of_the_rules_are_those_of_the_specification() -> None:
+def test_divergence_of_a_block_by_each_rule() -> None:
     half = even_prior(1000, 16)
     nats = {
         rule: BLOCKS.sums(kl_divergence(sign_posterior(G, rule, BLOCKS), half, 16, 2.0**-11))[:, :3].mean(1)

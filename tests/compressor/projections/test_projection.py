@@ -1,6 +1,6 @@
 """Random projection: means and covariances, exactly over all sign vectors or by draws; degenerate cases; blocks.
 
-Notation of the specification: delta (here x), y the decoded estimate, Cov_G and Cov_R its covariance for one Gaussian
+Notation: x the change, y the decoded estimate, Cov_G and Cov_R its covariance for one Gaussian
 or Rademacher vector shared by all agents:
     Cov_G = ||x||^2 I + x x^T,    Cov_R = Cov_G - 2 diag(x_i^2),    with x the mean of the agents' changes.
 """

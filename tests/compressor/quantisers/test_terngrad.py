@@ -43,8 +43,8 @@ def test_equal_entries_have_no_outliers() -> None:
     assert torch.equal(decode_repeated(TernGrad(2.5), u, (1, 1, 10), 50), u.expand(50, 12))
 
 
-def test_bits_of_the_specification() -> None:
-    # spec/update_compressors.md section 2: 8 ceil(d / 5) + 32 L, 1.6002 bits per parameter; the paper log2(3) = 1.585.
+def test_bits() -> None:
+    # Five trits in a byte and a scale a tensor; the paper (W. Wen et al. 2017, section 3) counts log2(3) = 1.585.
     dim, layers = 1_181_536, (1_181_528, 1, 1, 1, 1, 1, 1, 1, 1)
     payload = TernGrad().encode(torch.ones(1, dim), Common(Key(), torch.arange(1), layers), Key())
     assert payload.bits.tolist() == [8 * 236_308 + 32 * 9]
