@@ -30,7 +30,7 @@ from fedcomp.model.build import build
 from fedcomp.model.networks.cnn import cnn4
 from fedcomp.random.keys import Key
 from fedcomp.runtime.malloc import keep_freed_memory
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 from fedcomp.wire.packing import layout, pack, unpack
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -53,18 +53,18 @@ def row(name: str, layers: tuple[int, ...], num_clients: int, repeats: int) -> s
     schema.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         codec = build_compressor(compose("train", overrides=[f"compressor={name}"]).compressor).codec
-    common = Common(Key(("bench", name)), torch.arange(num_clients), layers)
+    common = SharedKnowledge(Key(("bench", name)), torch.arange(num_clients), layers)
     x = torch.randn(num_clients, common.dim, generator=torch.Generator().manual_seed(0))
-    copy, coin = torch.empty_like(x), common.key.fold_in("coin")
+    copy, private_key = torch.empty_like(x), common.key.fold_in("coin")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    payload = codec.encode(x, common, coin)
+    payload = codec.encode(x, common, private_key)
     codec.decode(payload, common)
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     times: list[tuple[float, float, float]] = []
     for _ in range(repeats):
         times.append(
             (
-                _seconds(lambda: codec.encode(x, common, coin)),
+                _seconds(lambda: codec.encode(x, common, private_key)),
                 _seconds(lambda: codec.decode(payload, common)),
                 _seconds(lambda: copy.copy_(x)),
             )

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.thresholds import from_counts, probability
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 
 CASES = (
     ("one client", MRC(), 1, 120),
@@ -45,13 +45,13 @@ CHUNK = 64
 NEVER = float("inf")
 
 
-def problem(codec: MRC, num_clients: int, dim: int, device: torch.device) -> tuple[Tensor, Common]:
+def problem(codec: MRC, num_clients: int, dim: int, device: torch.device) -> tuple[Tensor, SharedKnowledge]:
     """Posteriors a step away from a prior of counts of ten, and what both ends know."""
     generator = torch.Generator().manual_seed(0)
     counts = torch.randint(0, 11, (1, dim), generator=generator)
     side = from_counts(counts, 10, codec.bits, codec.clamp)
     q = probability(side, codec.bits) + 0.1 * torch.randn(num_clients, dim, generator=generator)
-    common = Common(Key(("bench",)), torch.arange(num_clients, device=device), (dim,), side.to(device))
+    common = SharedKnowledge(Key(("bench",)), torch.arange(num_clients, device=device), (dim,), side.to(device))
     return q.clamp_(0.01, 0.99).to(device), common
 
 
@@ -75,12 +75,12 @@ def row(name: str, codec: MRC, num_clients: int, goal: int | str, options: argpa
     """One line of the table."""
     device = torch.device(options.device)
     q, common = problem(codec, num_clients, options.dim, device)
-    prior, coin = probability(common.side, codec.bits)[0], Key(("coin",))
-    payload = codec.encode(q, common, coin)
+    prior, private_key = probability(common.side_information, codec.bits)[0], Key(("coin",))
+    payload = codec.encode(q, common, private_key)
     times: list[tuple[float, ...]] = []
     for turn in range(options.repeats):
         calls: list[Callable[[], Any]] = [
-            lambda: codec.encode(q, common, coin),
+            lambda: codec.encode(q, common, private_key),
             lambda: codec.counts(payload, common),
             lambda: codec.total(payload, common),
         ]

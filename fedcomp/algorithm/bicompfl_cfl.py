@@ -36,7 +36,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 
 RELAYS = ("plain", "xor")
 
@@ -104,9 +104,9 @@ class BiCompFLCFL:
         stats = send_stats(state.stats, cohort.size, ctx)
         rows = state.theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
         local = train_locally(self.client, *rows, cohort, ctx)
-        common, coin = ctx.common("update", cohort), ctx.coin("update")
+        common, private_key = ctx.common("update", cohort), ctx.private_key("update")
         update, base = local.theta - state.base if self.ef21 else local.theta, state.base
-        payload, uplink = self.uplink.encode(update, state.uplink, cohort, common, coin)
+        payload, uplink = self.uplink.encode(update, state.uplink, cohort, common, private_key)
         everywhere = ctx.link.relay(ctx.link.up(payload), self.relay == "xor")
         metrics = {**training_metrics(local), **clients_memory(uplink, cohort)}
         if self.ef21:
@@ -119,7 +119,7 @@ class BiCompFLCFL:
         step, optimizer = self.server.step(mean, state.optimizer)
         return BiCompFLCFLState(state.theta + step, stats, base, uplink, optimizer), metrics
 
-    def deployed(self, state: BiCompFLCFLState, key: Key) -> dict[str, Models]:
+    def evaluation_models(self, state: BiCompFLCFLState, key: Key) -> dict[str, Models]:
         """The common model."""
         return {"test": Models(state.theta[None], state.stats[None])}
 
@@ -133,7 +133,7 @@ class BiCompFLCFL:
         if self.relay != "xor" or theta.is_meta:  # where only sizes are asked for nothing can be encoded
             return
         codec, x = self.uplink.codec, theta.new_zeros(1, self.uplink.num_coded(theta.shape[0]))
-        known = Common(Key(), torch.zeros(1, dtype=torch.int64, device=x.device), (x.shape[1],))
+        known = SharedKnowledge(Key(), torch.zeros(1, dtype=torch.int64, device=x.device), (x.shape[1],))
         if not isinstance(codec.encode(x, known, Key()).total_bits, int):
             raise ValueError(
                 f"algorithm.relay=xor needs messages of one length, but those of {type(codec).__name__} as configured "

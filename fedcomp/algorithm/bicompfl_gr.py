@@ -34,7 +34,7 @@ from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import DOWNLINK, SOURCES
 from fedcomp.compressor.mrc.diagnostics import kl_divergence, polarisation
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import Part
+from fedcomp.core.parameter_layout import ParameterSubset
 from fedcomp.random.keys import Key
 
 ALLOCATIONS = ("fixed", "adaptive", "adaptive_avg")
@@ -131,7 +131,7 @@ class BiCompFLGR(CodedMasks):
         blocks, wanted, marks = self._blocks(state, q, prior, part, ctx)
         codec = replace(self.codec, candidates=self.candidates).within(blocks)
         common = self.known("update", cohort, part, prior, ctx)
-        payload = ctx.link.up(codec.encode(q, common, ctx.coin("update"), ctx.clients.spread))
+        payload = ctx.link.up(codec.encode(q, common, ctx.private_key("update"), ctx.clients.spread))
         metrics = {"train/loss": local.loss, **self.diagnosed("up", q, common, codec, ctx)}
 
         if self.reconstruct:
@@ -152,7 +152,7 @@ class BiCompFLGR(CodedMasks):
         )
         return after, metrics
 
-    def deployed(self, state: BiCompFLGRState, key: Key) -> dict[str, Models]:
+    def evaluation_models(self, state: BiCompFLGRState, key: Key) -> dict[str, Models]:
         """The server's masks; with `reconstruct` also the clients' (`clients`)."""
         models = masked_models(state.weights, state.theta, state.stats, key, self.test, self.test_samples)
         if self.reconstruct:
@@ -161,7 +161,7 @@ class BiCompFLGR(CodedMasks):
         return models
 
     def _blocks(
-        self, state: BiCompFLGRState, q: Tensor, prior: Tensor, part: Part, ctx: Context
+        self, state: BiCompFLGRState, q: Tensor, prior: Tensor, part: ParameterSubset, ctx: Context
     ) -> tuple[Blocks, Tensor, Tensor]:
         """The round's blocks, whether others are wanted next time, and where these begin; all that is sent about it."""
         strategy = self.strategy
@@ -178,13 +178,13 @@ class BiCompFLGR(CodedMasks):
         return blocks, decided(again), marks
 
     def _send_down(
-        self, theta: Tensor, prior: Tensor, codec: MRC, cohort: Cohort, part: Part, ctx: Context
+        self, theta: Tensor, prior: Tensor, codec: MRC, cohort: Cohort, part: ParameterSubset, ctx: Context
     ) -> tuple[Tensor, Metrics]:
         """Counts [d] of the samples of theta that all clients decode."""
         down = replace(codec, repetitions=self.samples_down(cohort.size), candidates="shared", domain=DOWNLINK)
         common = self.known("mean", ctx.server(theta), part, prior, ctx)
         payload = ctx.link.broadcast(
-            down.encode(theta[None], common, ctx.coin("mean"), ctx.clients.spread), cohort.size
+            down.encode(theta[None], common, ctx.private_key("mean"), ctx.clients.spread), cohort.size
         )
         return down.counts(payload, common, ctx.clients.spread)[0], self.diagnosed(
             "down", theta[None], common, down, ctx

@@ -35,7 +35,7 @@ from fedcomp.compressor.mrc.diagnostics import polarisation
 from fedcomp.compressor.mrc.mixing import STEPS, Mixture, message, received
 from fedcomp.compressor.mrc.split import SplitMRC, groups, rotated
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import Part
+from fedcomp.core.parameter_layout import ParameterSubset
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.random.keys import Key
 
@@ -127,7 +127,7 @@ class BiCompFLPR(CodedMasks):
         codec, spread = replace(self.codec, candidates="per_client"), ctx.clients.spread
         mixed, extra = self._mixed(q, codes, prior, state, cohort, part, ctx)
         common = self.known("update", cohort, part, mixed, ctx)
-        payload = ctx.link.up(codec.encode(q, common, ctx.coin("update"), spread))
+        payload = ctx.link.up(codec.encode(q, common, ctx.private_key("update"), spread))
         counts = codec.counts(payload, common, spread)
         theta = self.mean(counts.sum(0), cohort.size)
         metrics = {"train/loss": local.loss, **extra, **self.diagnosed("up", q, common, codec, ctx)}
@@ -147,14 +147,21 @@ class BiCompFLPR(CodedMasks):
         full = part.put(state.theta, theta)
         return BiCompFLPRState(state.weights, state.theta0, stats, after, before, heard, full, mean), metrics
 
-    def deployed(self, state: BiCompFLPRState, key: Key) -> dict[str, Models]:
+    def evaluation_models(self, state: BiCompFLPRState, key: Key) -> dict[str, Models]:
         """The server's masks, and those of the clients' mean estimate (`clients`)."""
         models = masked_models(state.weights, state.theta, state.stats, key, self.test, self.test_samples)
         theirs = masked_models(state.weights, state.mean, state.stats, key, self.test, self.test_samples)
         return models | {"clients": theirs["test"]}
 
     def _mixed(
-        self, q: Tensor, codes: Tensor, prior: Tensor, state: BiCompFLPRState, cohort: Cohort, part: Part, ctx: Context
+        self,
+        q: Tensor,
+        codes: Tensor,
+        prior: Tensor,
+        state: BiCompFLPRState,
+        cohort: Cohort,
+        part: ParameterSubset,
+        ctx: Context,
     ) -> tuple[Tensor, Metrics]:
         """The uplink's priors [M, d] at both ends, after the clients have said which; `mrc/lambda` [M]."""
         if not self.optimise_prior:
@@ -175,22 +182,22 @@ class BiCompFLPR(CodedMasks):
         prior: Tensor,
         codec: MRC,
         cohort: Cohort,
-        part: Part,
+        part: ParameterSubset,
         ctx: Context,
     ) -> tuple[Tensor, Metrics]:
         """The clients' new codes [M, d] for theta [d], given their decoded posteriors and old codes [M, d]."""
         num, spread = ctx.clients.num_clients, ctx.clients.spread
         down = replace(codec, repetitions=self.samples_down(num), domain=DOWNLINK)
         common = self.known("mean", cohort, part, prior, ctx)
-        rows, coin = theta.expand(cohort.size, -1), ctx.coin("mean")
+        rows, private_key = theta.expand(cohort.size, -1), ctx.private_key("mean")
         if not self.split_downlink:
-            payload = ctx.link.unicast(down.encode(rows, common, coin, spread))
+            payload = ctx.link.unicast(down.encode(rows, common, private_key, spread))
             new = down.counts(payload, common, spread).to(codes.dtype)
         else:
             num_blocks = down.cut(part.size, theta.device).num
             every = groups(num_blocks, num)
             split = SplitMRC(down, tuple(every[group] for group in rotated(cohort.clients, ctx.round, num)))
-            got, inside = split.counts(ctx.link.unicast(split.encode(rows, common, coin)), common)
+            got, inside = split.counts(ctx.link.unicast(split.encode(rows, common, private_key)), common)
             rest = codes if self.rest == "keep" else (counts * (self.samples_down(num) // self.n_ul)).to(codes.dtype)
             new = torch.where(inside, got.to(codes.dtype), rest)
         return new, self.diagnosed("down", rows, common, down, ctx)

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedcomp.core.cohort import Cohort, server
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Link
+from fedcomp.wire import Link, SharedKnowledge
 
 Rows = TypeVar("Rows")
 Metrics = Mapping[str, Tensor]
@@ -102,11 +102,11 @@ class Context:
         """(round, num_rounds), as schedules take it."""
         return self.round, self.num_rounds
 
-    def common(self, name: str, cohort: Cohort, side: Tensor | None = None) -> Common:
+    def common(self, name: str, cohort: Cohort, side_information: Tensor | None = None) -> SharedKnowledge:
         """What both ends know about the message called `name`."""
-        return Common(self.key.fold_in(name), cohort.ids, self.clients.layers, side)
+        return SharedKnowledge(self.key.fold_in(name), cohort.ids, self.clients.layers, side_information)
 
-    def coin(self, name: str) -> Key:
+    def private_key(self, name: str) -> Key:
         """Randomness for the message called `name` that only its sender knows."""
         return self.key.fold_in(name, "sender")
 
@@ -120,7 +120,7 @@ class Algorithm(Protocol):
 
     Attributes:
         weights: how much a client counts in `cohort.weight`: "samples" or "uniform".
-        learns: (left out by methods that train networks) the `kind` of `Measured` model that it is made for.
+        learns: (left out by methods that train networks) the `kind` of `TaskModel` model that it is made for.
         full_participation: (left out, or False, by methods that can do with fewer) whether every client must take part
             in every round.
         remembers: (left out, or True, by others) False if the compressors' memories begin anew in every round.
@@ -141,6 +141,6 @@ class Algorithm(Protocol):
         """One round with a cohort of at least one client; must give `train/loss` [M] if it trains."""
         ...
 
-    def deployed(self, state: Any, key: Key) -> Mapping[str, Models]:
+    def evaluation_models(self, state: Any, key: Key) -> Mapping[str, Models]:
         """The models that the state stands for, by the name under which they are logged; "test" is the main one."""
         ...

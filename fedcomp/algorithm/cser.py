@@ -99,7 +99,7 @@ class CSER:
         metrics = {**training_metrics(local), "memory/norm": lengths(error), **servers_memory(downlink, mean)}
         return CSERState(state.theta + step, error, stats, downlink), metrics
 
-    def deployed(self, state: CSERState, key: Key) -> dict[str, Models]:
+    def evaluation_models(self, state: CSERState, key: Key) -> dict[str, Models]:
         """The average model, which no client holds; bringing it together for the test is not charged."""
         return {"test": Models(state.theta.mean(0, keepdim=True), state.stats[None])}
 

@@ -5,7 +5,7 @@ algorithm 1. With compressors: A. Reisizadeh et al., "FedPAQ", AISTATS 2020 (upl
 ICML 2019 (both directions with error feedback).
 
 Three ways down:
-    model   the round begins with the model, sent to those who take part (codecs that are `faithful`, such as dense)
+    model   the round begins with the model, sent to those who take part (`near_lossless` codecs, such as dense)
     update  the round ends with the server's step, sent to all N clients, idle ones too, so that everybody keeps the
             same model; the server takes the step that it sent. The first model follows from the run's seed, which
             both ends know, and costs nothing.
@@ -75,14 +75,14 @@ class FedAvg:
             raise ValueError(f"algorithm.weights={self.weights} must be samples or uniform")
         if self.sends not in ("auto", "model", "update", "mean"):
             raise ValueError(f"algorithm.sends={self.sends} must be auto, model, update or mean")
-        if self.sends == "model" and not self.downlink.codec.faithful:
+        if self.sends == "model" and not self.downlink.codec.near_lossless:
             name = type(self.downlink.codec).__name__
             raise ValueError(f"algorithm.sends=model needs a dense downlink, not {name}: use auto, update or mean")
 
     @property
     def sends_model(self) -> bool:
         """Whether the downlink carries the model itself."""
-        return self.downlink.codec.faithful if self.sends == "auto" else self.sends == "model"
+        return self.downlink.codec.near_lossless if self.sends == "auto" else self.sends == "model"
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedAvgState:
         """The first model and empty memories."""
@@ -102,11 +102,11 @@ class FedAvg:
 
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
         local = train_locally(self.client, *rows, cohort, ctx)
-        common, coin = ctx.common("update", cohort), ctx.coin("update")
+        common, private_key = ctx.common("update", cohort), ctx.private_key("update")
         metrics = training_metrics(local)
         if self.uplink.uses_correlation:
             metrics = {**metrics, "vectors/correlation": correlation(self.uplink.coded(local.theta), cohort.weight)}
-        mean, uplink = self.uplink.send_up(local.theta, state.uplink, cohort, ctx.link, common, coin)
+        mean, uplink = self.uplink.send_up(local.theta, state.uplink, cohort, ctx.link, common, private_key)
         stats = gather_stats(local.stats, cohort, ctx)
 
         metrics = {**metrics, **clients_memory(uplink, cohort)}
@@ -123,6 +123,6 @@ class FedAvg:
         metrics = {**metrics, **servers_memory(downlink, sent)}
         return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer), metrics
 
-    def deployed(self, state: FedAvgState, key: Key) -> dict[str, Models]:
+    def evaluation_models(self, state: FedAvgState, key: Key) -> dict[str, Models]:
         """The server's model."""
         return {"test": Models(state.theta[None], state.stats[None])}

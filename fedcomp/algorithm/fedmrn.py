@@ -35,7 +35,7 @@ from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalS
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.masked_noise import MaskedNoise
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import ParameterTensor, Part, is_normalisation
+from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
@@ -117,14 +117,14 @@ class FedMRN:
 
     def round(self, state: FedMRNState, cohort: Cohort, ctx: Context) -> tuple[FedMRNState, Metrics]:
         """One round of algorithm 1; `mask/saturated` [M] is the share of entries with |u| >= |n|, which are clipped."""
-        sends_model = self.downlink.codec.faithful
+        sends_model = self.downlink.codec.near_lossless
         start, downlink = at_start(self.downlink, state.theta, state.downlink, cohort, ctx)
         stats = send_stats(state.stats, cohort.size, ctx) if sends_model else state.stats
 
         part = self._masked(ctx.clients.tensors)
-        common, coin = replace(ctx.common("update", cohort), layers=part.layers), ctx.coin("update")
+        common, private_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.private_key("update")
         local, saturated = self._train(start, stats, part, cohort, ctx)
-        payload = ctx.link.up(self.codec.encode(part.take(local.theta), common, coin))
+        payload = ctx.link.up(self.codec.encode(part.take(local.theta), common, private_key))
         mean = self.codec.weighted_sum(payload, common, cohort.weight)
         rest, first = part.rest, part.rest.take(start)
         dense = gather("normalisation", first + rest.take(local.theta), cohort, ctx, paper_bits=0)
@@ -138,7 +138,7 @@ class FedMRN:
         metrics = {**training_metrics(local), "mask/saturated": saturated, **servers_memory(downlink, step)}
         return FedMRNState(theta, stats, downlink, optimizer), metrics
 
-    def deployed(self, state: FedMRNState, key: Key) -> dict[str, Models]:
+    def evaluation_models(self, state: FedMRNState, key: Key) -> dict[str, Models]:
         """The server's model."""
         return {"test": Models(state.theta[None], state.stats[None])}
 
@@ -165,19 +165,19 @@ class FedMRN:
             value = value.mul_(masked).add_(clipped.mul_(1.0 - masked))
         return value.mul_(noise)
 
-    def _masked(self, tensors: tuple[ParameterTensor, ...]) -> Part:
-        return Part.of(tensors, lambda tensor: self.mask_batchnorm or not is_normalisation(tensor))
+    def _masked(self, tensors: tuple[ParameterTensor, ...]) -> ParameterSubset:
+        return ParameterSubset.of(tensors, lambda tensor: self.mask_batchnorm or not is_normalisation(tensor))
 
     def _train(
-        self, start: Tensor, stats: Tensor, part: Part, cohort: Cohort, ctx: Context
+        self, start: Tensor, stats: Tensor, part: ParameterSubset, cohort: Cohort, ctx: Context
     ) -> tuple[LocalResult, Tensor]:
         """The clients' u [M, D] as `theta`, and the share of masked entries [M] that the noise clips."""
-        common, coin = replace(ctx.common("update", cohort), layers=part.layers), ctx.coin("update")
-        key, numbers = self.codec.source(common, coin)
+        common, private_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.private_key("update")
+        key, numbers = self.codec.source(common, private_key)
 
         def train(data: LocalData, zero: Tensor, stats: Tensor, numbers: Tensor) -> tuple[LocalResult, Tensor]:
             noise = self.codec.draw(key, numbers, part.size)
-            hook = self._hook(data, start, noise, part, coin.fold_in("training"))
+            hook = self._hook(data, start, noise, part, private_key.fold_in("training"))
             local = self.client.run(data, zero, stats, ctx.progress, hook)
             return local, (part.take(local.theta).abs() >= noise.abs()).to(torch.float32).mean(1)
 
@@ -185,7 +185,7 @@ class FedMRN:
         trained: tuple[LocalResult, Tensor] = ctx.clients.run(train, cohort, zero, rows, numbers)
         return trained
 
-    def _hook(self, data: LocalData, start: Tensor, noise: Tensor, part: Part, key: Key) -> Hook:
+    def _hook(self, data: LocalData, start: Tensor, noise: Tensor, part: ParameterSubset, key: Key) -> Hook:
         def gradient(u: Tensor, batch: Batch, reads: Reads) -> Gradient:
             (ids, num_steps, noise), (start,) = reads.rows, reads.shared
             rows = batch.num_rows

@@ -32,7 +32,7 @@ from fedcomp.client import LocalSolver
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.compressor.check import check_choice, check_count
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import Part
+from fedcomp.core.parameter_layout import ParameterSubset
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
@@ -157,7 +157,7 @@ class FedPM:
         memory = tuple(take_rows(rows, cohort) for rows in state.optimizer)
         local = self.training.run(weights, theta[None], stats, part, cohort, ctx, memory)
         optimizer = tuple(put_rows(rows, cohort, new) for rows, new in zip(state.optimizer, local.memory, strict=True))
-        mask = ctx.coin("mask").uniform(cohort.ids, part.size) < part.take(local.theta)
+        mask = ctx.private_key("mask").uniform(cohort.ids, part.size) < part.take(local.theta)
         payload = Payload({"mask": Field(mask.to(torch.uint8), self._coding(part.take(theta)))}, paper_bits=part.size)
         (received,) = ctx.link.up(payload).expect(mask=part.size)
         if self.normalisation == "trained":
@@ -181,7 +181,7 @@ class FedPM:
         }
         return after, metrics
 
-    def deployed(self, state: FedPMState, key: Key) -> dict[str, Models]:
+    def evaluation_models(self, state: FedPMState, key: Key) -> dict[str, Models]:
         """Drawn masks, and w * theta and w * [theta > 1/2] beside them."""
         return masked_models(state.weights, state.theta, state.stats, key, self.test, self.test_samples)
 
@@ -192,7 +192,7 @@ class FedPM:
             return mode.clamp(self.clamp, 1 - self.clamp)
         return self.clamp + (1 - 2 * self.clamp) * mode
 
-    def _send_down(self, state: FedPMState, part: Part, cohort: Cohort, ctx: Context) -> Tensor:
+    def _send_down(self, state: FedPMState, part: ParameterSubset, cohort: Cohort, ctx: Context) -> Tensor:
         """theta [D] as the cohort receives it."""
         if self.downlink == "theta":
             return part.put(state.theta, send("theta", part.take(state.theta), cohort.size, ctx))

@@ -33,7 +33,7 @@ from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.seed import seed_field, seed_number
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class FedScalar:
         stats = send_stats(state.stats, cohort.size, ctx)
 
         local = train_locally(self.client, start, stats.expand(cohort.size, -1), cohort, ctx)
-        received = ctx.link.up(codec.encode(local.theta, common, ctx.coin("update")))
+        received = ctx.link.up(codec.encode(local.theta, common, ctx.private_key("update")))
         stats = gather_stats(local.stats, cohort, ctx)
         message = _finite(codec.weighted(received, weight))
         step = codec.weighted_sum(message, common, weight.new_ones(message.num_rows))
@@ -119,11 +119,11 @@ class FedScalar:
         metrics = {"train/loss": local.loss, "message/scalar": received.fields["scalars"].data.abs().amax(1)}
         return FedScalarState(state.theta + step, stats, replay), metrics | _noise(step, weight @ local.theta)
 
-    def deployed(self, state: FedScalarState, key: Key) -> dict[str, Models]:
+    def evaluation_models(self, state: FedScalarState, key: Key) -> dict[str, Models]:
         """The server's model."""
         return {"test": Models(state.theta[None], state.stats[None])}
 
-    def _common(self, cohort: Cohort, ctx: Context) -> Common:
+    def _common(self, cohort: Cohort, ctx: Context) -> SharedKnowledge:
         """What both ends know of the messages up: the seeds, unless they go up with them."""
         common = ctx.common("update", cohort)
         if self.vector == "per_agent":
@@ -132,7 +132,7 @@ class FedScalar:
             return replace(common, seed=seed_number(common.key.fold_in("seed").bits(cohort.ids, 2)))
         server = ctx.common("direction", ctx.server(cohort.weight))
         if self.seed == "sent":
-            payload = Payload(seed_field("sent", server, ctx.coin("direction")), paper_bits=0)
+            payload = Payload(seed_field("sent", server, ctx.private_key("direction")), paper_bits=0)
             words = ctx.link.broadcast(payload, cohort.size).fields["seed"].data
         else:
             words = server.key.fold_in("seed").bits(server.ids, 2)

@@ -31,7 +31,7 @@ from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS
 from fedcomp.compressor.sparsifiers.stable_topk import largest
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor, Part
+from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
 from fedcomp.random.keys import Key
 
 SCHEDULES = ("constant", "progressive")
@@ -104,7 +104,7 @@ class FedSparsify:
         local = self._train(start, stats, part, kept, cohort, ctx)
         common = replace(ctx.common("weights", cohort), layers=part.layers)
         codec = self._codec(kept)
-        payload = ctx.link.up(codec.encode(part.take(local.theta), common, ctx.coin("weights")))
+        payload = ctx.link.up(codec.encode(part.take(local.theta), common, ctx.private_key("weights")))
         sparse = codec.decode(payload, common)
         weight = cohort.weight / cohort.weight.sum()
         merged = torch.mv(sparse.t(), weight)
@@ -121,7 +121,7 @@ class FedSparsify:
         }
         return FedSparsifyState(theta, stats), metrics
 
-    def deployed(self, state: FedSparsifyState, key: Key) -> dict[str, Models]:
+    def evaluation_models(self, state: FedSparsifyState, key: Key) -> dict[str, Models]:
         """The server's model, the union of the clients' last ones."""
         return {"test": Models(state.theta[None], state.stats[None])}
 
@@ -142,7 +142,9 @@ class FedSparsify:
     def _codec(self, kept: int) -> TopK:
         return TopK(k=kept, positions=self.positions)
 
-    def _train(self, start: Tensor, stats: Tensor, part: Part, kept: int, cohort: Cohort, ctx: Context) -> LocalResult:
+    def _train(
+        self, start: Tensor, stats: Tensor, part: ParameterSubset, kept: int, cohort: Cohort, ctx: Context
+    ) -> LocalResult:
         def train(data: LocalData, theta: Tensor, stats: Tensor) -> LocalResult:
             mask = torch.ones(theta.shape[0], part.size, dtype=torch.bool, device=theta.device)
             local = self.client.run(data, theta, stats, ctx.progress, self._hook(data, part, kept, mask))
@@ -153,7 +155,7 @@ class FedSparsify:
         local: LocalResult = ctx.clients.run(train, cohort, *rows)
         return local
 
-    def _hook(self, data: LocalData, part: Part, kept: int, mask: Tensor) -> GradFn:
+    def _hook(self, data: LocalData, part: ParameterSubset, kept: int, mask: Tensor) -> GradFn:
         """Prunes at the end of every epoch, and holds zero what is pruned; `mask` [M, d] is what is left, in place."""
         batching = self.client.batching
         per_epoch = [max(1, -(-num // batching.batch_size)) for num in data.num_samples.tolist()]
@@ -177,5 +179,5 @@ def _largest(weights: Tensor, kept: int) -> Tensor:
     return torch.zeros_like(weights, dtype=torch.bool).scatter_(1, largest(weights.abs(), kept), True)
 
 
-def _matrices(tensors: tuple[ParameterTensor, ...]) -> Part:
-    return Part.of(tensors, lambda tensor: tensor.kind == WEIGHT)
+def _matrices(tensors: tuple[ParameterTensor, ...]) -> ParameterSubset:
+    return ParameterSubset.of(tensors, lambda tensor: tensor.kind == WEIGHT)

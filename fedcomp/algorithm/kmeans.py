@@ -107,8 +107,8 @@ class KMeans:
         totals = _exchange(local.counts, cohort, ctx)
         shares = local.sums.view(cohort.size, num_clusters, -1) / totals.clamp(min=1)[:, None]
         x = (shares / cohort.weight[:, None, None]).flatten(1)
-        common, coin = ctx.common("centres", cohort), ctx.coin("centres")
-        mean, uplink = self.uplink.send_up(x, state.uplink, cohort, ctx.link, common, coin)
+        common, private_key = ctx.common("centres", cohort), ctx.private_key("centres")
+        mean, uplink = self.uplink.send_up(x, state.uplink, cohort, ctx.link, common, private_key)
 
         new = torch.where(totals[:, None] > 0, mean.view(num_clusters, -1), old.view(num_clusters, -1)).flatten()
         theta, downlink = at_end(self.downlink, old, new, downlink, ctx)
@@ -120,7 +120,7 @@ class KMeans:
         }
         return KMeansState(theta, torch.ones_like(state.started), uplink, downlink), metrics
 
-    def deployed(self, state: KMeansState, key: Key) -> dict[str, Models]:
+    def evaluation_models(self, state: KMeansState, key: Key) -> dict[str, Models]:
         """The server's centres."""
         return {"test": Models(state.theta[None], state.theta.new_zeros(1, 0))}
 
@@ -141,7 +141,7 @@ class KMeans:
         points = ctx.clients.run(pick, chosen, turn)
         received = ctx.link.up(Payload({"points": _sent_if(first, points)}))
         centres = received.fields["points"].data.flatten()
-        if self.downlink.codec.faithful:
+        if self.downlink.codec.near_lossless:
             return centres
         told = Payload({"centres": _sent_if(first, centres[None])})
         return ctx.link.broadcast(told, ctx.clients.num_clients).fields["centres"].data[0]

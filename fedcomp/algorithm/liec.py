@@ -94,7 +94,7 @@ class LIEC:
         stats = send_stats(gather_stats(local.stats, cohort, ctx), ctx.clients.num_clients, ctx)
         return LIECState(theta, stats, downlink), {**training_metrics(local), **servers_memory(downlink, mean)}
 
-    def deployed(self, state: LIECState, key: Key) -> dict[str, Models]:
+    def evaluation_models(self, state: LIECState, key: Key) -> dict[str, Models]:
         """The average model; between averagings no client holds it, and the test's transfers are not charged."""
         return {"test": Models(state.theta.mean(0, keepdim=True), state.stats[None])}
 

@@ -164,7 +164,7 @@ class M3:
         step, optimizer = self.server.step(update, state.optimizer)
         return M3State(state.theta + step, stats, step, update, models, points, base, optimizer), metrics
 
-    def deployed(self, state: M3State, key: Key) -> dict[str, Models]:
+    def evaluation_models(self, state: M3State, key: Key) -> dict[str, Models]:
         """The server's model, which is the mean of what PermK leaves the clients with."""
         return {"test": Models(state.theta[None], state.stats[None])}
 
@@ -180,24 +180,24 @@ class M3:
         """[N, D] w_i: the model, broadcast, or each client's own part of the last step on top of what it has."""
         if _full(self.p_down, "down", cohort, ctx):
             sender = ctx.server(state.theta)
-            common, coin = ctx.common("model", sender), ctx.coin("model")
-            received = ctx.link.broadcast(FULL.encode(state.theta[None], common, coin), cohort.size)
+            common, private_key = ctx.common("model", sender), ctx.private_key("model")
+            received = ctx.link.broadcast(FULL.encode(state.theta[None], common, private_key), cohort.size)
             return FULL.decode(received, common).expand(cohort.size, -1).clone()
         common, nothing = ctx.common("step", cohort), self.downlink.init(cohort.size, state.step)
         rows = state.step.expand(cohort.size, -1)
-        payload, _ = self.downlink.encode(rows, nothing, cohort, common, ctx.coin("step"))
+        payload, _ = self.downlink.encode(rows, nothing, cohort, common, ctx.private_key("step"))
         received = ctx.link.unicast(replace(payload, paper_bits=None))
         return state.models + self.downlink.decode(received, common)
 
     def _send_up(self, updates: Tensor, state: M3State, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
         """([D] G, [N, D] h_i) from the clients' updates g_i [N, D]."""
-        common, coin = ctx.common("update", cohort), ctx.coin("update")
+        common, private_key = ctx.common("update", cohort), ctx.private_key("update")
         if _full(self.p_up, "up", cohort, ctx):
-            received = ctx.link.up(FULL.encode(updates, common, coin))
+            received = ctx.link.up(FULL.encode(updates, common, private_key))
             return cohort.weight @ FULL.decode(received, common), updates
         uplink = self._up(updates.shape[1], cohort.size)
         nothing = uplink.init(cohort.size, state.update)
-        payload, _ = uplink.encode(updates - state.base, nothing, cohort, common, coin)
+        payload, _ = uplink.encode(updates - state.base, nothing, cohort, common, private_key)
         paper_bits = _study_bits(uplink.codec, uplink.num_coded(updates.shape[1]))
         changes = uplink.decode(ctx.link.up(replace(payload, paper_bits=paper_bits)), common)
         base = updates if self.differences == "marina" else state.base + changes
@@ -215,8 +215,8 @@ def _study_bits(codec: Codec, dim: int) -> int | None:
 def _full(probability: float | None, link: str, cohort: Cohort, ctx: Context) -> bool:
     """Whether this round's message on a link is the whole vector: a coin that both ends toss from the round's key."""
     share = 1 / cohort.size if probability is None else probability
-    coin = ctx.key.fold_in("full", link).uniform(torch.zeros(1, dtype=torch.int64), 1)  # on the host, which must know
-    return ctx.round == 0 or float(coin) < share
+    draw = ctx.key.fold_in("full", link).uniform(torch.zeros(1, dtype=torch.int64), 1)  # on the host, which must know
+    return ctx.round == 0 or float(draw) < share
 
 
 def _check_probability(name: str, value: float | None) -> None:

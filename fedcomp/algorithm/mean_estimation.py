@@ -80,8 +80,8 @@ class MeanEstimation:
         states one by `expected_error(codec, x [M, D])`; `vectors/correlation`, R2/R1.
         """
         x = ctx.clients.run(_mean_sample, cohort)
-        common, coin = ctx.common("vector", cohort), ctx.coin("vector")
-        estimate, uplink = self.uplink.send_up(x, state.uplink, cohort, ctx.link, common, coin)
+        common, private_key = ctx.common("vector", cohort), ctx.private_key("vector")
+        estimate, uplink = self.uplink.send_up(x, state.uplink, cohort, ctx.link, common, private_key)
         error = (estimate - cohort.weight @ x).square().sum(dtype=torch.float64)
         errors = state.errors + torch.stack((torch.ones_like(error), error, error.square()))
 
@@ -94,7 +94,7 @@ class MeanEstimation:
         metrics |= clients_memory(uplink, cohort, x)
         return MeanEstimationState(estimate, kept, errors), metrics
 
-    def deployed(self, state: MeanEstimationState, key: Key) -> dict[str, Models]:
+    def evaluation_models(self, state: MeanEstimationState, key: Key) -> dict[str, Models]:
         """The last estimate."""
         return {"test": Models(state.theta[None], state.theta.new_zeros(1, 0))}
 

@@ -27,7 +27,7 @@ class Neolithic(DoubleSqueeze):
     """DoubleSqueeze with R messages a vector in either direction; R = 1 is DoubleSqueeze.
 
     Attributes:
-        repeats: R. A faithful compressor, such as dense, leaves nothing to send again and is used once.
+        repeats: R. A near-lossless compressor, such as dense, leaves nothing to send again and is used once.
     """
 
     repeats: int = 2
@@ -39,6 +39,6 @@ class Neolithic(DoubleSqueeze):
         object.__setattr__(self, "downlink", self._repeated(self.downlink))
 
     def _repeated(self, compressor: Compressor) -> Compressor:
-        if compressor.codec.faithful:
+        if compressor.codec.near_lossless:
             return compressor
         return replace(compressor, codec=Repeated(compressor.codec, self.repeats))

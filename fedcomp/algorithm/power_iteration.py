@@ -75,8 +75,8 @@ class PowerIteration:
         w, downlink = at_start(self.downlink, state.theta, state.downlink, cohort, ctx)
         rows = w.expand(cohort.size, -1), state.stats.expand(cohort.size, -1)
         products = ctx.clients.run(self._multiply, cohort, *rows)
-        common, coin = ctx.common("product", cohort), ctx.coin("product")
-        mean, uplink = self.uplink.send_up(products, state.uplink, cohort, ctx.link, common, coin)
+        common, private_key = ctx.common("product", cohort), ctx.private_key("product")
+        mean, uplink = self.uplink.send_up(products, state.uplink, cohort, ctx.link, common, private_key)
         unit = _unit(mean, state.theta)
         new, downlink = at_end(self.downlink, state.theta, unit, downlink, ctx)
         metrics = {
@@ -86,7 +86,7 @@ class PowerIteration:
         }
         return PowerIterationState(_unit(new, state.theta), state.stats, uplink, downlink), metrics
 
-    def deployed(self, state: PowerIterationState, key: Key) -> dict[str, Models]:
+    def evaluation_models(self, state: PowerIterationState, key: Key) -> dict[str, Models]:
         """The server's vector."""
         return {"test": Models(state.theta[None], state.stats[None])}
 

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from fedcomp.compressor.compose import Compressor, Memory
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import ParameterTensor, Part, is_normalisation
+from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
 
@@ -28,26 +28,30 @@ class Beside(Compressor):
         part: the columns that the codec sees.
     """
 
-    part: Part
+    part: ParameterSubset
 
     def init(self, num_senders: int, like: Tensor) -> Memory:
         """Empty memories for vectors like `like` [D]."""
         return super().init(num_senders, self.part.take(like))
 
-    def encode(self, x: Tensor, memory: Memory, cohort: Cohort, common: Common, coin: Key) -> tuple[Payload, Memory]:
+    def encode(
+        self, x: Tensor, memory: Memory, cohort: Cohort, common: SharedKnowledge, private_key: Key
+    ) -> tuple[Payload, Memory]:
         """The codec's fields, and `beside`, the other columns, which papers leave out of their counts."""
-        payload, memory = super().encode(self.part.take(x), memory, cohort, self._known(common), coin)
+        payload, memory = super().encode(self.part.take(x), memory, cohort, self._known(common), private_key)
         assert "beside" not in payload.fields, "a codec has a field called beside"
         fields = {**payload.fields, "beside": Field(self.part.rest.take(x).contiguous(), Float(), on_paper=False)}
         return replace(payload, fields=fields), memory
 
-    def estimate(self, payload: Payload, memory: Memory, cohort: Cohort, common: Common) -> tuple[Tensor, Memory]:
+    def estimate(
+        self, payload: Payload, memory: Memory, cohort: Cohort, common: SharedKnowledge
+    ) -> tuple[Tensor, Memory]:
         """The codec's estimate of its columns, and the weighted sum of the others."""
         inner, beside = self._received(payload)
         estimate, memory = super().estimate(inner, memory, cohort, self._known(common))
         return self._whole(estimate, cohort.weight @ beside), memory
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] the codec's columns, and the others as they were."""
         inner, beside = self._received(payload)
         return self._whole(super().decode(inner, self._known(common)), beside)
@@ -77,14 +81,14 @@ class Beside(Compressor):
         self.part.rest.put_(whole, rest)
         return self.part.put_(whole, part)
 
-    def _known(self, common: Common) -> Common:
-        side = None if common.side is None else self.part.take(common.side)
-        return replace(common, layers=self.part.layers, side=side)
+    def _known(self, common: SharedKnowledge) -> SharedKnowledge:
+        side = None if common.side_information is None else self.part.take(common.side_information)
+        return replace(common, layers=self.part.layers, side_information=side)
 
 
 def spare_normalisation(compressor: Compressor, tensors: tuple[ParameterTensor, ...]) -> Compressor:
     """The compressor, leaving normalisation layers' parameters alone; itself where there are none, or nothing else."""
-    part = Part.of(tensors, lambda tensor: not is_normalisation(tensor))
-    if compressor.codec.faithful or not part.size or not part.rest.size:
+    part = ParameterSubset.of(tensors, lambda tensor: not is_normalisation(tensor))
+    if compressor.codec.near_lossless or not part.size or not part.rest.size:
         return compressor
     return Beside(compressor.codec, compressor.feedback, compressor.estimator, part=part)

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec, Estimator, Feedback, Recursive, Rememberable, Sized
+from fedcomp.compressor.contract import ChecksDim, ChecksErrorFeedback, Codec, Estimator, Feedback, Recursive
 from fedcomp.compressor.estimators.estimator import WeightedSum
 from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Link, Payload
+from fedcomp.wire import Link, Payload, SharedKnowledge
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ class Compressor:
 
     def init(self, num_senders: int, like: Tensor) -> Memory:
         """Empty memories for `num_senders` senders of vectors like `like` [D]. Raises ValueError: not of this size."""
-        if isinstance(self.codec, Sized):
+        if isinstance(self.codec, ChecksDim):
             self.codec.check_dim(like.shape[0])
-        if isinstance(self.codec, Rememberable) and not isinstance(self.feedback, NoFeedback):
-            self.codec.check_memory(like.shape[0])
+        if isinstance(self.codec, ChecksErrorFeedback) and not isinstance(self.feedback, NoFeedback):
+            self.codec.check_error_feedback(like.shape[0])
         return Memory(self.feedback.init(num_senders, like), self.estimator.init(num_senders, like))
 
     def check_weights(self, dim: int, squares: float) -> None:
@@ -67,20 +67,24 @@ class Compressor:
         if isinstance(self.estimator, Recursive):
             self.estimator.check_weights(self.codec, self.num_coded(dim), squares)
 
-    def encode(self, x: Tensor, memory: Memory, cohort: Cohort, common: Common, coin: Key) -> tuple[Payload, Memory]:
+    def encode(
+        self, x: Tensor, memory: Memory, cohort: Cohort, common: SharedKnowledge, private_key: Key
+    ) -> tuple[Payload, Memory]:
         """Messages for x [M, D] from the cohort's senders; the memory rows of all others stay as they are."""
-        payload, rows = self.feedback.encode(self.codec, x, take_rows(memory.sender, cohort), common, coin)
+        payload, rows = self.feedback.encode(self.codec, x, take_rows(memory.sender, cohort), common, private_key)
         if not isinstance(payload, Payload):
             name, got = type(self.codec).__name__, type(payload).__name__
             raise ValueError(f"{name}.encode returned {got}, but must return a fedcomp.wire.Payload")
         return payload, replace(memory, sender=put_rows(memory.sender, cohort, rows))
 
-    def estimate(self, payload: Payload, memory: Memory, cohort: Cohort, common: Common) -> tuple[Tensor, Memory]:
+    def estimate(
+        self, payload: Payload, memory: Memory, cohort: Cohort, common: SharedKnowledge
+    ) -> tuple[Tensor, Memory]:
         """The receiver's estimate [D] of `cohort.weight @ x`."""
         estimate, receiver = self.estimator.estimate(self.codec, payload, memory.receiver, cohort, common)
         return estimate, replace(memory, receiver=receiver)
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] what each sender's message stands for, whatever the others sent."""
         return self.codec.decode(payload, common)
 
@@ -97,15 +101,22 @@ class Compressor:
         return memory.sender
 
     def send_up(
-        self, x: Tensor, memory: Memory, cohort: Cohort, link: Link, common: Common, coin: Key
+        self, x: Tensor, memory: Memory, cohort: Cohort, link: Link, common: SharedKnowledge, private_key: Key
     ) -> tuple[Tensor, Memory]:
         """Clients send x [M, D] to the server; returns the server's estimate [D] of the weighted sum."""
-        payload, memory = self.encode(x, memory, cohort, common, coin)
+        payload, memory = self.encode(x, memory, cohort, common, private_key)
         return self.estimate(link.up(payload), memory, cohort, common)
 
     def send_down(
-        self, x: Tensor, memory: Memory, sender: Cohort, num_receivers: int, link: Link, common: Common, coin: Key
+        self,
+        x: Tensor,
+        memory: Memory,
+        sender: Cohort,
+        num_receivers: int,
+        link: Link,
+        common: SharedKnowledge,
+        private_key: Key,
     ) -> tuple[Tensor, Memory]:
         """The server broadcasts x [D] to `num_receivers` clients; returns the vector [D] that each decodes."""
-        payload, memory = self.encode(x[None], memory, sender, common, coin)
+        payload, memory = self.encode(x[None], memory, sender, common, private_key)
         return self.estimate(link.broadcast(payload, num_receivers), memory, sender, common)

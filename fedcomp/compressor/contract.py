@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Payload
+from fedcomp.wire import Payload, SharedKnowledge
 
 
 class Codec(Protocol):
@@ -17,7 +17,7 @@ class Codec(Protocol):
     Attributes:
         unbiased: E[decode(encode(x))] = x over the shared and the sender's randomness.
         contractive: E||decode(encode(x)) - x||^2 < ||x||^2 for every x != 0.
-        faithful: decodes to within float rounding of x, so a model itself can be sent; others carry only updates.
+        near_lossless: decodes to within float rounding of x, so a model itself can be sent; others carry only updates.
     """
 
     @property
@@ -25,19 +25,19 @@ class Codec(Protocol):
     @property
     def contractive(self) -> bool: ...
     @property
-    def faithful(self) -> bool: ...
+    def near_lossless(self) -> bool: ...
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
-        """Messages for rows x [M, D] float32; `coin` names randomness that only the sender knows."""
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+        """Messages for rows x [M, D] float32; `private_key` names randomness that only the sender knows."""
         ...
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] float32, from the messages and what both ends know, and nothing else."""
         ...
 
 
 @runtime_checkable
-class Sized(Protocol):
+class ChecksDim(Protocol):
     """A codec that cannot send vectors of every size."""
 
     def check_dim(self, dim: int) -> None:
@@ -46,25 +46,25 @@ class Sized(Protocol):
 
 
 @runtime_checkable
-class Rememberable(Protocol):
+class ChecksErrorFeedback(Protocol):
     """A codec that is neither unbiased nor always contractive, so that its size or options decide about a memory."""
 
-    def check_memory(self, dim: int) -> None:
+    def check_error_feedback(self, dim: int) -> None:
         """Raise ValueError, before the first round, if a memory of errors of `dim` entries would grow without end."""
         ...
 
 
 @runtime_checkable
-class Summing(Protocol):
+class SumsMessages(Protocol):
     """A codec that sums up messages without decoding each: for sparse messages, or those that one seed decodes."""
 
-    def weighted_sum(self, payload: Payload, common: Common, weight: Tensor) -> Tensor:
+    def weighted_sum(self, payload: Payload, common: SharedKnowledge, weight: Tensor) -> Tensor:
         """[D] float32 `weight @ decode(payload, common)`, with weight [M]."""
         ...
 
 
 @runtime_checkable
-class Measured(Protocol):
+class HasClosedFormError(Protocol):
     """A codec whose error has a closed form; senders' errors are independent."""
 
     def expected_error(self, x: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class Sampling(Protocol):
         """p for a vector of `dim` entries."""
         ...
 
-    def sampled(self, payload: Payload, common: Common) -> tuple[Tensor, Tensor]:
+    def sampled(self, payload: Payload, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
         """(values [M, n] float32, unscaled; their places [M, n] int64, ascending, and D beyond what a row sent)."""
         ...
 
@@ -113,7 +113,9 @@ class Feedback(Protocol):
         """First memory, one row a sender ([N, D], or [N, 0] for none), on the device of `like` [D]."""
         ...
 
-    def encode(self, codec: Codec, x: Tensor, memory: Tensor, common: Common, coin: Key) -> tuple[Payload, Tensor]:
+    def encode(
+        self, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, private_key: Key
+    ) -> tuple[Payload, Tensor]:
         """Messages for x [M, D], given and returning the memory rows [M, ...] of these senders."""
         ...
 
@@ -135,7 +137,7 @@ class Estimator(Protocol):
         ...
 
     def estimate(
-        self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: Common
+        self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: SharedKnowledge
     ) -> tuple[Tensor, Tensor]:
         """The estimate [D] of `cohort.weight @ x`, and the receiver's memory afterwards."""
         ...

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedcomp.compressor.check import check_choice
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -29,7 +29,7 @@ class Dense:
 
     precision: str = "float32"
     contractive: bool = True
-    faithful: bool = True
+    near_lossless: bool = True
 
     def __post_init__(self) -> None:
         check_choice("compressor.precision", self.precision, tuple(PRECISIONS))
@@ -39,7 +39,7 @@ class Dense:
         """Rounding to nearest is a bias, if a small one."""
         return self.precision == "float32"
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """D floats a row."""
         dtype = PRECISIONS[self.precision]
         if dtype != torch.float32:
@@ -47,7 +47,7 @@ class Dense:
             x = x.clamp(-largest, largest)
         return Payload({"values": Field(x.to(dtype), Float(dtype))})
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """The floats as float32."""
         (values,) = payload.expect(values=common.dim)
         return values.to(torch.float32)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Payload
+from fedcomp.wire import Payload, SharedKnowledge
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,10 @@ class NoFeedback:
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         return like.new_zeros(num_senders, 0)
 
-    def encode(self, codec: Codec, x: Tensor, memory: Tensor, common: Common, coin: Key) -> tuple[Payload, Tensor]:
-        return codec.encode(x, common, coin), memory
+    def encode(
+        self, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, private_key: Key
+    ) -> tuple[Payload, Tensor]:
+        return codec.encode(x, common, private_key), memory
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,11 @@ class ErrorFeedback:
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         return like.new_zeros(num_senders, like.shape[0])
 
-    def encode(self, codec: Codec, x: Tensor, memory: Tensor, common: Common, coin: Key) -> tuple[Payload, Tensor]:
+    def encode(
+        self, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, private_key: Key
+    ) -> tuple[Payload, Tensor]:
         meant = x + self.decay * memory
-        payload = codec.encode(meant, common, coin)
+        payload = codec.encode(meant, common, private_key)
         return payload, meant - codec.decode(payload, common)
 
 

@@ -30,7 +30,7 @@ from torch import Tensor
 from fedcomp.compressor.check import check_choice, check_positive
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Unsigned
 
 MASKS = ("binary", "signed")
@@ -60,7 +60,7 @@ class MaskedNoise:
     seed: str = "sent"
     unbiased: bool = False
     contractive: bool = False
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_choice("compressor.mask", self.mask, MASKS)
@@ -85,21 +85,21 @@ class MaskedNoise:
         """What a mask's smaller value multiplies the noise by."""
         return 0.0 if self.mask == "binary" else -1.0
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The seed, and the mask (1 for its larger value)."""
-        fields = seed_field(self.seed, common, coin)
+        fields = seed_field(self.seed, common, private_key)
         noise = self.noise_of(Payload(fields), common)
         ratio = x.to(torch.float32) / noise
-        draws = coin.fold_in("mask").uniform(common.ids, common.dim) if self.stochastic else None
+        draws = private_key.fold_in("mask").uniform(common.ids, common.dim) if self.stochastic else None
         bits = ratio > 0 if draws is None else draws < self.share(ratio)
         return Payload(fields | {"mask": Field(bits.to(torch.uint8), Unsigned(1))}, paper_bits=common.dim)
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """m n."""
         mask = self._read(payload, common)
         return self.value(mask).mul_(self.noise_of(payload, common))
 
-    def weighted_sum(self, payload: Payload, common: Common, weight: Tensor) -> Tensor:
+    def weighted_sum(self, payload: Payload, common: SharedKnowledge, weight: Tensor) -> Tensor:
         """[D]: one sender's noise after another, so that no more than one row of it exists at a time."""
         key, numbers = shared_source(payload, common)
         mask, total = self._read(payload, common), None
@@ -109,11 +109,11 @@ class MaskedNoise:
             total = term if total is None else total.add_(term)
         return mask.new_zeros(common.dim, dtype=torch.float32) if total is None else total
 
-    def source(self, common: Common, coin: Key) -> tuple[Key, Tensor]:
+    def source(self, common: SharedKnowledge, private_key: Key) -> tuple[Key, Tensor]:
         """(key, [M] numbers) of the noise that `encode` will draw: for senders that train with it."""
-        return shared_source(Payload(seed_field(self.seed, common, coin)), common)
+        return shared_source(Payload(seed_field(self.seed, common, private_key)), common)
 
-    def noise_of(self, payload: Payload, common: Common) -> Tensor:
+    def noise_of(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] float32 noise that both ends draw; `payload` needs no more than its seed."""
         key, numbers = shared_source(payload, common)
         return self.draw(key, numbers, common.dim)
@@ -137,5 +137,5 @@ class MaskedNoise:
         value = mask.to(torch.float32)
         return value if self.mask == "binary" else value.mul_(2.0).sub_(1.0)
 
-    def _read(self, payload: Payload, common: Common) -> Tensor:
+    def _read(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         return payload.expect(**seed_layout(self.seed), mask=common.dim)[-1]

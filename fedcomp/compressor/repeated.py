@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from fedcomp.compressor.check import check_count
-from fedcomp.compressor.contract import Codec, Rememberable, Sized, Summing
+from fedcomp.compressor.contract import ChecksDim, ChecksErrorFeedback, Codec, SumsMessages
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload, WireError
+from fedcomp.wire import Field, Payload, SharedKnowledge, WireError
 
 
 @dataclass(frozen=True)
 class Repeated:
-    """Sends `repeats` messages of `codec` as one; unbiased, contractive or faithful as the codec is.
+    """Sends `repeats` messages of `codec` as one; unbiased, contractive and near-lossless if the codec is.
 
     Attributes:
         codec: C. repeats: R, 1 or more. Each message has shared and sender's randomness of its own.
@@ -48,27 +48,27 @@ class Repeated:
         return self.codec.contractive
 
     @property
-    def faithful(self) -> bool:
+    def near_lossless(self) -> bool:
         """More messages bring it no further from x."""
-        return self.codec.faithful
+        return self.codec.near_lossless
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if the codec cannot send vectors of `dim` entries."""
-        if isinstance(self.codec, Sized):
+        if isinstance(self.codec, ChecksDim):
             self.codec.check_dim(dim)
 
-    def check_memory(self, dim: int) -> None:
+    def check_error_feedback(self, dim: int) -> None:
         """Raise ValueError if a memory of what one message leaves out would grow without end."""
-        if isinstance(self.codec, Rememberable):
-            self.codec.check_memory(dim)
+        if isinstance(self.codec, ChecksErrorFeedback):
+            self.codec.check_error_feedback(dim)
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The R messages, the fields of message r called `<r>/<name>`."""
         fields: dict[str, Field] = {}
         paper: list[int | None] = []
         for turn in range(self.repeats):
             known = _known(common, turn)
-            message = self.codec.encode(x, known, _turn(coin, turn))
+            message = self.codec.encode(x, known, _turn(private_key, turn))
             fields |= {f"{turn}/{name}": field for name, field in message.fields.items()}
             paper.append(message.paper_bits)
             if turn + 1 < self.repeats:
@@ -76,22 +76,22 @@ class Repeated:
         counted = [bits for bits in paper if bits is not None]
         return Payload(fields, sum(counted) if len(counted) == self.repeats else None)
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] the sum of all R."""
         first, *rest = [self.codec.decode(message, known) for message, known in self._messages(payload, common)]
         return sum(rest, start=first)
 
-    def weighted_sum(self, payload: Payload, common: Common, weight: Tensor) -> Tensor:
+    def weighted_sum(self, payload: Payload, common: SharedKnowledge, weight: Tensor) -> Tensor:
         """[D] `weight @ decode`, without decoding each sender where the codec can sum them up itself."""
         first, *rest = [self._sum(message, known, weight) for message, known in self._messages(payload, common)]
         return sum(rest, start=first)
 
-    def _sum(self, message: Payload, common: Common, weight: Tensor) -> Tensor:
-        if isinstance(self.codec, Summing):
+    def _sum(self, message: Payload, common: SharedKnowledge, weight: Tensor) -> Tensor:
+        if isinstance(self.codec, SumsMessages):
             return self.codec.weighted_sum(message, common, weight)
         return weight @ self.codec.decode(message, common)
 
-    def _messages(self, payload: Payload, common: Common) -> Iterator[tuple[Payload, Common]]:
+    def _messages(self, payload: Payload, common: SharedKnowledge) -> Iterator[tuple[Payload, SharedKnowledge]]:
         """The R messages, each with what both ends know about it."""
         parts: list[dict[str, Field]] = [{} for _ in range(self.repeats)]
         for name, field in payload.fields.items():
@@ -111,5 +111,5 @@ def _turn(key: Key, turn: int) -> Key:
     return key.fold_in("repeat", turn) if turn else key
 
 
-def _known(common: Common, turn: int) -> Common:
+def _known(common: SharedKnowledge, turn: int) -> SharedKnowledge:
     return replace(common, key=_turn(common.key, turn))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedcomp.random.keys import Key
 from fedcomp.random.philox import MASK
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Unsigned
 
 SEEDS = ("sent", "derived")
@@ -15,9 +15,9 @@ SEEDS = ("sent", "derived")
 which both ends know, and so for nothing."""
 
 
-def seed_field(choice: str, common: Common, coin: Key) -> dict[str, Field]:
+def seed_field(choice: str, common: SharedKnowledge, private_key: Key) -> dict[str, Field]:
     """The field that carries the seed, to stand in front of a message's others; none if it is derived."""
-    return {"seed": Field(coin.fold_in("seed").bits(common.ids, 2), Unsigned(32))} if choice == "sent" else {}
+    return {"seed": Field(private_key.fold_in("seed").bits(common.ids, 2), Unsigned(32))} if choice == "sent" else {}
 
 
 def seed_layout(choice: str) -> dict[str, int]:
@@ -25,7 +25,7 @@ def seed_layout(choice: str) -> dict[str, int]:
     return {"seed": 2} if choice == "sent" else {}
 
 
-def shared_source(payload: Payload, common: Common) -> tuple[Key, Tensor]:
+def shared_source(payload: Payload, common: SharedKnowledge) -> tuple[Key, Tensor]:
     """(key, [M] numbers) for `key.bits(numbers, n)` and the like: what names the draws that both ends make."""
     if "seed" in payload.fields:
         return Key(("seed",)), seed_number(payload.fields["seed"].data)

@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.contract import Learnt
+from fedcomp.model.contract import AnyModel
 
 NETWORK = "network"
 """What models are that say nothing else by `kind`: they have gradients and outputs."""
@@ -29,7 +29,7 @@ def check_needs(algorithm: Any, config: DictConfig) -> None:
             )
 
 
-def check_learns(algorithm: Any, model: Learnt, config: DictConfig) -> None:
+def check_learns(algorithm: Any, model: AnyModel, config: DictConfig) -> None:
     """An algorithm may say by `learns` which kind of model it is made for; without it, it trains networks.
 
     Raises:

@@ -29,7 +29,7 @@ from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
-from fedcomp.model.contract import Measured, tensors_of
+from fedcomp.model.contract import TaskModel, tensors_of
 from fedcomp.partition.contract import check_enough, check_parts
 from fedcomp.random.keys import Key
 from fedcomp.records.run_folder import VERSION
@@ -94,7 +94,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     expected = int(participation.inclusion(config.num_clients).sum().ceil())
     if config.dtype is schema.Dtype.float64 and config.precision is not schema.Precision.fp32:
         raise ValueError(f"dtype=float64 contradicts precision={config.precision.name}: take precision=fp32")
-    if config.dtype is schema.Dtype.float64 and isinstance(model, Measured):
+    if config.dtype is schema.Dtype.float64 and isinstance(model, TaskModel):
         raise ValueError(f"dtype=float64 is for networks, not for model={file_name(config.model)}: take dtype=float32")
     most_samples = getattr(getattr(algorithm, "client", None), "most_samples", config.client.batch_size)
     batch_size = getattr(algorithm, "batch_size", most_samples)
@@ -193,7 +193,7 @@ def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
     estimator = _named("estimator", options.pop("estimator", "weighted_sum"), ESTIMATORS, group)
     try:
         codec = build(OmegaConf.create({group: options})[group])  # which knows its options' full names
-        if codec.faithful and codec.unbiased and not isinstance(feedback, NoFeedback):
+        if codec.near_lossless and codec.unbiased and not isinstance(feedback, NoFeedback):
             name = type(codec).__name__
             raise ValueError(f"compressor.feedback has nothing to add: {name} leaves nothing out; take feedback=none")
         return Compressor(codec, feedback, estimator)

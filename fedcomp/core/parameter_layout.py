@@ -31,7 +31,7 @@ class ParameterTensor:
 
 
 @dataclass(frozen=True)
-class Part:
+class ParameterSubset:
     """Some of the columns of rows [M, D]: those of whole parameter tensors.
 
     Attributes:
@@ -45,7 +45,7 @@ class Part:
     layers: tuple[int, ...]
 
     @classmethod
-    def of(cls, tensors: Sequence[ParameterTensor], belongs: Callable[[ParameterTensor], bool]) -> Part:
+    def of(cls, tensors: Sequence[ParameterTensor], belongs: Callable[[ParameterTensor], bool]) -> ParameterSubset:
         """The tensors for which `belongs` says so."""
         runs: list[tuple[int, int]] = []
         layers, first = [], 0
@@ -64,11 +64,11 @@ class Part:
         return sum(self.layers)
 
     @property
-    def rest(self) -> Part:
+    def rest(self) -> ParameterSubset:
         """The other columns; their tensors are no longer told apart."""
         ends = (0, *(column for run in self.runs for column in run), self.dim)
         runs = tuple((first, end) for first, end in zip(ends[::2], ends[1::2], strict=True) if end > first)
-        return Part(self.dim, runs, tuple(end - first for first, end in runs))
+        return ParameterSubset(self.dim, runs, tuple(end - first for first, end in runs))
 
     def take(self, rows: Tensor) -> Tensor:
         """The part's columns [..., d] of rows [..., D]; the rows themselves if it has all."""

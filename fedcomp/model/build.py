@@ -16,13 +16,13 @@ from fedcomp.model.batched.functional import Functional, refuse_dropout
 from fedcomp.model.batched.mlp_backward import Perceptron, dense_layers
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.batched.translate import translate
-from fedcomp.model.contract import Learnt, Measured
+from fedcomp.model.contract import AnyModel, TaskModel
 from fedcomp.model.flat import Flat, Make, draw, reset
 from fedcomp.model.loss import loss_of
 from fedcomp.random.keys import Key
 
 Factory = Callable[..., Any]
-"""Makes a torch.nn.Module, or a `Measured` model."""
+"""Makes a torch.nn.Module, or a `TaskModel` model."""
 
 
 def build(
@@ -33,14 +33,14 @@ def build(
     task: str,
     train: Iterable[Tensor] = (),
     precision: str = "fp32",
-) -> Learnt:
+) -> AnyModel:
     """The model of a run.
 
     Args:
         factory: makes the module (a function, a class, a partial of one), given those of `input_shape`, `num_outputs`,
             `task` and `train` that its signature names and that are not bound already; or a ready module, whose weights
             are drawn anew by its parts' `reset_parameters()`. To keep pretrained weights, give a function that loads
-            them. What it makes may also be a `Measured` model, which is taken as it is.
+            them. What it makes may also be a `TaskModel` model, which is taken as it is.
         key: draws the first weights of `model.module`; `model.init(key)` draws the same.
         input_shape: of one sample, (F,) or (C, H, W).
         num_outputs: classes or regression targets.
@@ -48,7 +48,7 @@ def build(
         train: batches [B, ...] of the training inputs, for models that are compared with what all data gives.
         precision: of the products in training, see `precision.py`.
     Returns:
-        the factory's own `Measured` model; else `Perceptron` for Flatten, Linear and ReLU, `Stacked` for other chains
+        the factory's own `TaskModel` model; else `Perceptron` for Flatten, Linear and ReLU, `Stacked` for other chains
         of known layers, `Functional` for the rest.
     Raises:
         ValueError: the module does not take such inputs or give such outputs, draws random numbers in training, or
@@ -66,7 +66,7 @@ def build(
         if "train" not in make.keywords:  # what is made of the training data cannot be made without it
             _check_size(make, name)
     module = draw(make, key)
-    if isinstance(module, Measured):
+    if isinstance(module, TaskModel):
         if precision == "bf16":
             raise ValueError(f"precision=bf16 is for networks, and model {name} is none: take precision=fp32 or tf32")
         return module

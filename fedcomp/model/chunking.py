@@ -16,7 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedcomp.model.contract import Learnt
+from fedcomp.model.contract import AnyModel
 
 CACHE_BYTES = 8 << 20
 # Of the free memory of a GPU; the rest is for the server, the algorithm's rows and what other programs take.
@@ -27,7 +27,7 @@ ROWS_OF_PARAMETERS = 6
 COPIES_OF_ACTIVATIONS = 3
 
 
-def chunk_size(model: Learnt, device: torch.device, input_shape: tuple[int, ...], batch_size: int) -> int:
+def chunk_size(model: AnyModel, device: torch.device, input_shape: tuple[int, ...], batch_size: int) -> int:
     """Clients to train at once, at least 1: on a CPU one client of a convolutional network or as many others as fit
     the cache; on a GPU as many as fit half of its free memory."""
     if device.type == "cpu":
@@ -38,13 +38,13 @@ def chunk_size(model: Learnt, device: torch.device, input_shape: tuple[int, ...]
     return max(1, int(GPU_SHARE * free) // client_bytes(model, input_shape, batch_size))
 
 
-def client_bytes(model: Learnt, input_shape: tuple[int, ...], batch_size: int) -> int:
+def client_bytes(model: AnyModel, input_shape: tuple[int, ...], batch_size: int) -> int:
     """Bytes of float32 that one client needs while it trains: an upper estimate, activations and rows together."""
     activations = COPIES_OF_ACTIVATIONS * batch_size * num_activations(model, input_shape)
     return 4 * (ROWS_OF_PARAMETERS * model.dim + activations)
 
 
-def num_activations(model: Learnt, input_shape: tuple[int, ...]) -> int:
+def num_activations(model: AnyModel, input_shape: tuple[int, ...]) -> int:
     """Values that one sample leaves behind: the input and the output of every innermost part of the module."""
     sizes = [torch.Size(input_shape).numel()]
 

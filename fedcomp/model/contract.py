@@ -76,7 +76,7 @@ class RowModel(Protocol):
 
 
 @runtime_checkable
-class Measured(Protocol):
+class TaskModel(Protocol):
     """What is learnt where it is no network, such as a direction or cluster centres: it brings its own metrics.
 
     Attributes:
@@ -104,12 +104,12 @@ class Measured(Protocol):
         ...
 
 
-Learnt = Model | Measured
+AnyModel = Model | TaskModel
 """Whatever a run learns."""
 
 
-def tensors_of(model: Learnt) -> tuple[ParameterTensor, ...]:
+def tensors_of(model: AnyModel) -> tuple[ParameterTensor, ...]:
     """What a model's parameter tensors are; those of a model that is no network are of no kind in particular."""
-    if isinstance(model, Measured):
+    if isinstance(model, TaskModel):
         return tuple(ParameterTensor(size) for size in model.layers)
     return model.tensors

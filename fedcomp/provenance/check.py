@@ -14,7 +14,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.provenance.code import code_files, code_parts
 from fedcomp.provenance.data import data_parts
 from fedcomp.provenance.machine import commits, host, job, now, processor, versions
-from fedcomp.records.provenance import Parts, Provenance, Worked, differences, read_provenance, write_provenance
+from fedcomp.records.provenance import Fingerprints, Provenance, Worked, differences, read_provenance, write_provenance
 from fedcomp.records.status import read_status
 
 SWITCH = "accept_changes"
@@ -26,8 +26,8 @@ UNKNOWN = "an earlier fedcomp began this run and noted nothing of its data and c
 class Inputs:
     """What a run reads beside its config: fingerprints of its data, and of the user's own code."""
 
-    data: Parts
-    code: Parts
+    data: Fingerprints
+    code: Fingerprints
 
     def changed(self, since: Provenance) -> list[str]:
         """What differs from what the run's last session read, a few words each; code first, which may make the data."""

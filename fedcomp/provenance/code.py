@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcomp.provenance.files import digest
-from fedcomp.records.provenance import Part
+from fedcomp.records.provenance import Fingerprint
 from fedcomp.records.run_folder import WITHOUT_EFFECT
 
 
@@ -38,7 +38,7 @@ def code_files(config: Mapping[str, Any]) -> dict[str, Path]:
     return found
 
 
-def code_parts(config: Mapping[str, Any]) -> dict[str, Part]:
+def code_parts(config: Mapping[str, Any]) -> dict[str, Fingerprint]:
     """Fingerprints of `code_files`: of each as it was when this process first looked, which is what it runs.
 
     Raises:
@@ -47,7 +47,7 @@ def code_parts(config: Mapping[str, Any]) -> dict[str, Part]:
     out = {}
     for module, path in sorted(code_files(config).items()):
         content = source(path)
-        out[_file_name(module, path)] = Part(digest(content), 1, len(content))
+        out[_file_name(module, path)] = Fingerprint(digest(content), 1, len(content))
     return out
 
 

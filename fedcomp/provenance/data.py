@@ -16,10 +16,10 @@ from torch import Tensor
 
 from fedcomp.dataset.contract import Dataset
 from fedcomp.provenance.files import digest, fingerprints
-from fedcomp.records.provenance import Part
+from fedcomp.records.provenance import Fingerprint
 
 
-def data_parts(options: Mapping[str, Any], load: Callable[[], Dataset]) -> dict[str, Part]:
+def data_parts(options: Mapping[str, Any], load: Callable[[], Dataset]) -> dict[str, Fingerprint]:
     """What the dataset of this config is made of.
 
     Args:
@@ -50,14 +50,14 @@ def _module(target: str) -> ModuleType | None:
     return None
 
 
-def _samples(dataset: Dataset) -> dict[str, Part]:
+def _samples(dataset: Dataset) -> dict[str, Fingerprint]:
     splits = (("train", dataset.train), ("test", dataset.test))
     tensors = [(f"{name}.{kind}", getattr(split, kind)) for name, split in splits for kind in ("x", "y")]
     return dict(_parts([*tensors, ("mean", dataset.mean), ("std", dataset.std)]))
 
 
-def _parts(tensors: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Part]]:
+def _parts(tensors: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Fingerprint]]:
     for name, tensor in tensors:
         array = tensor.detach().cpu().contiguous().numpy()
         form = f"{array.dtype} {array.shape}".encode()
-        yield name, Part(digest(form, array.reshape(-1).view("uint8").data), 1, array.nbytes)
+        yield name, Fingerprint(digest(form, array.reshape(-1).view("uint8").data), 1, array.nbytes)

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fedcomp.records.atomic_write import write_atomically
-from fedcomp.records.provenance import Part
+from fedcomp.records.provenance import Fingerprint
 
 MOST_NAMED = 64
 """Of more files than these, each folder has one fingerprint."""
@@ -22,7 +22,7 @@ SETTLED_SECONDS = 2.0
 """A file system's clock may be so coarse: what was written later may be written again under the same time."""
 
 
-def fingerprints(files: Sequence[Path]) -> dict[str, Part]:
+def fingerprints(files: Sequence[Path]) -> dict[str, Fingerprint]:
     """Of each file that is there, named below the folder that holds all; of many files, of each folder.
 
     Raises:
@@ -59,23 +59,23 @@ def digest(*pieces: bytes | memoryview) -> str:
     return out.hexdigest()
 
 
-def _read(files: Sequence[Path], names: Sequence[str]) -> dict[str, Part]:
+def _read(files: Sequence[Path], names: Sequence[str]) -> dict[str, Fingerprint]:
     each = {}
     for path, name in zip(files, names):
         with path.open("rb") as file:
             content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-            each[name] = Part(content, 1, file.tell())
+            each[name] = Fingerprint(content, 1, file.tell())
     if len(each) <= MOST_NAMED:
         return each
-    folders: dict[str, dict[str, Part]] = {}
+    folders: dict[str, dict[str, Fingerprint]] = {}
     for name, part in each.items():
         folders.setdefault(os.path.dirname(name) or ".", {})[os.path.basename(name)] = part
     return {name: _together(inside) for name, inside in folders.items()}
 
 
-def _together(parts: Mapping[str, Part]) -> Part:
+def _together(parts: Mapping[str, Fingerprint]) -> Fingerprint:
     words = "".join(f"{name}\0{part.digest}\n" for name, part in sorted(parts.items()))
-    return Part(digest(words.encode()), len(parts), sum(part.bytes for part in parts.values()))
+    return Fingerprint(digest(words.encode()), len(parts), sum(part.bytes for part in parts.values()))
 
 
 def _listing(names: Sequence[str], stats: Sequence[os.stat_result]) -> str:
@@ -92,20 +92,20 @@ def _store(base: str, names: Sequence[str]) -> Path | None:
     return Path(root, "fedcomp", "fingerprints", f"{digest(base.encode(), names[0].encode())}.json")
 
 
-def _remembered(base: str, names: Sequence[str], listing: str) -> dict[str, Part] | None:
+def _remembered(base: str, names: Sequence[str], listing: str) -> dict[str, Fingerprint] | None:
     store = _store(base, names)
     if store is None:
         return None
     try:
         content = json.loads(store.read_bytes())
         if content["listing"] == listing:
-            return {name: Part(**part) for name, part in content["parts"].items()}
+            return {name: Fingerprint(**part) for name, part in content["parts"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         pass  # none yet, or not ours: read again
     return None
 
 
-def _remember(base: str, names: Sequence[str], listing: str, parts: Mapping[str, Part]) -> None:
+def _remember(base: str, names: Sequence[str], listing: str, parts: Mapping[str, Fingerprint]) -> None:
     store = _store(base, names)
     if store is None:
         return

@@ -14,7 +14,7 @@ FILE = "provenance.json"
 
 
 @dataclass(frozen=True)
-class Part:
+class Fingerprint:
     """A file, the files of a folder, or a tensor.
 
     Attributes:
@@ -26,7 +26,7 @@ class Part:
     bytes: int
 
 
-Parts = Mapping[str, Part]
+Fingerprints = Mapping[str, Fingerprint]
 """Fingerprints by name: what a run's data, or the user's own code, consists of."""
 
 
@@ -81,8 +81,8 @@ class Provenance:
         since: the round from which all this is known; not 0 if an earlier fedcomp began the run.
     """
 
-    data: Parts
-    code: Parts
+    data: Fingerprints
+    code: Fingerprints
     sessions: tuple[Worked, ...] = field(default_factory=tuple)
     since: int = 0
 
@@ -105,7 +105,7 @@ def read_provenance(folder: Path) -> Provenance | None:
         raise ValueError(f"{path} is damaged: remove it to go on without, or run anew (overwrite=true)") from error
 
 
-def differences(before: Parts, now: Parts) -> Iterator[str]:
+def differences(before: Fingerprints, now: Fingerprints) -> Iterator[str]:
     """What changed, was added or is gone, a few words each."""
     for name in sorted({*before, *now}):
         one, other = before.get(name), now.get(name)
@@ -124,5 +124,5 @@ def _session(content: dict[str, Any]) -> Worked:
     return Worked(**{**content, "commits": commits, "accepted": tuple(content["accepted"])})
 
 
-def _parts(content: Mapping[str, Any]) -> dict[str, Part]:
-    return {name: Part(**part) for name, part in content.items()}
+def _parts(content: Mapping[str, Any]) -> dict[str, Fingerprint]:
+    return {name: Fingerprint(**part) for name, part in content.items()}

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from fedcomp.records.provenance import Parts, Provenance, Worked, read_provenance
+from fedcomp.records.provenance import Fingerprints, Provenance, Worked, read_provenance
 from fedcomp.report.group import Group
 from fedcomp.report.runs import Run
 
@@ -74,7 +74,7 @@ def _time(iso: str) -> str:
 
 def _data(runs: Sequence[Run], known: dict[Path, Provenance]) -> Iterator[str]:
     """One line for each dataset, louder where runs of the same one read other content."""
-    of: dict[str, list[tuple[Run, Parts]]] = {}
+    of: dict[str, list[tuple[Run, Fingerprints]]] = {}
     for run in runs:
         if run.folder in known:
             options = run.config.get("dataset") or {}
@@ -104,7 +104,7 @@ def _code(known: Sequence[Provenance]) -> Iterator[str]:
         yield "own code: " + ", ".join(f"{name} {' or '.join(sorted(seen))}" for name, seen in sorted(of.items()))
 
 
-def _words(parts: Parts) -> str:
+def _words(parts: Fingerprints) -> str:
     if not parts:
         return "made by its settings"
     if len(parts) == 1:

@@ -51,7 +51,7 @@ class Pending:
 
         def evaluate() -> Parts:
             recorded = simulation.record(done, state, outcome)
-            return recorded.line, recorded.each, seen.sums(), spent.unread
+            return recorded.line, recorded.each, seen.sums(), spent.device_counts
 
         values = self._readings.read(evaluate)
 
@@ -59,7 +59,7 @@ class Pending:
             line, each, sums, counts = values()
             seen.check(sums)
             check_finite(done, line)
-            spent.take_in(counts)
+            spent.resolve(counts)
             self._write(done, line | simulation.spent(spent), each)
 
         self._finish = finish

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Models
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.contract import Learnt, Measured, Model, RowModel
+from fedcomp.model.contract import AnyModel, Model, RowModel, TaskModel
 from fedcomp.model.loss import loss_of
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.async_metrics import numbers
@@ -18,33 +18,33 @@ BATCH = 1024
 
 
 def evaluate(
-    deployed: Mapping[str, Models],
-    model: Learnt,
+    evaluation_models: Mapping[str, Models],
+    model: AnyModel,
     dataset: Dataset,
     workers: Workers | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, float]:
     """Metrics `<name>/...` of every deployed name, means over its K models, as `metrics_of` has them."""
-    (found,) = numbers(metrics_of(deployed, model, dataset, workers, dtype))
+    (found,) = numbers(metrics_of(evaluation_models, model, dataset, workers, dtype))
     return found
 
 
 def metrics_of(
-    deployed: Mapping[str, Models],
-    model: Learnt,
+    evaluation_models: Mapping[str, Models],
+    model: AnyModel,
     dataset: Dataset,
     workers: Workers | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Tensor]:
     """Metrics `<name>/...` of every deployed name, means over its K models; scalars that nobody has waited for.
 
-    Networks: `loss` and, for classification, `accuracy` on the test set, computed in `dtype`. `Measured` models: their
+    Networks: `loss` and, for classification, `accuracy` on the test set, computed in `dtype`. `TaskModel` models: their
     own metrics.
     """
     workers = workers or Workers()
     record: dict[str, Tensor] = {}
-    for name, models in deployed.items():
-        if isinstance(model, Measured):
+    for name, models in evaluation_models.items():
+        if isinstance(model, TaskModel):
             record |= _own_metrics(name, models, model, dataset)
             continue
         thetas = models.theta if dtype == torch.float32 else models.theta.to(dtype)
@@ -73,7 +73,7 @@ def evaluate_rows(
     return record | ({"accuracy": correct / len(test)} if dataset.task == "classification" else {})
 
 
-def _own_metrics(name: str, models: Models, model: Measured, dataset: Dataset) -> dict[str, Tensor]:
+def _own_metrics(name: str, models: Models, model: TaskModel, dataset: Dataset) -> dict[str, Tensor]:
     each = [
         model.metrics(theta, stats, dataset.inputs(dataset.test, BATCH))
         for theta, stats in zip(models.theta, models.stats)

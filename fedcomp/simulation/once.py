@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from fedcomp.model.contract import Learnt
+from fedcomp.model.contract import AnyModel
 from fedcomp.records.metrics_file import Line
 from fedcomp.simulation.round_result import Outcome, Recorded
 from fedcomp.simulation.simulation import Simulation
@@ -24,7 +24,7 @@ class Once:
         return self.simulation.rounds
 
     @property
-    def model(self) -> Learnt:
+    def model(self) -> AnyModel:
         """What is learnt."""
         return self.simulation.model
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.model.contract import Learnt
+from fedcomp.model.contract import AnyModel
 from fedcomp.simulation.chunks.client_data import Shards
 
 MOST_INPUTS = 2048
@@ -54,7 +54,7 @@ class LeastSquares:
         return (away * (self.hessian.to(theta.device, non_blocking=True) @ away)).sum((1, 2)) / num_outputs
 
 
-def least_squares(model: Learnt, dataset: Dataset, shards: Shards, importance: Tensor) -> LeastSquares | None:
+def least_squares(model: AnyModel, dataset: Dataset, shards: Shards, importance: Tensor) -> LeastSquares | None:
     """The optimum of the clients' objective, by least squares in float64; None unless the model is one linear layer.
 
     Args:

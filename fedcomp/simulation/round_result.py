@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Metrics
 from fedcomp.core.cohort import Cohort
-from fedcomp.model.contract import Learnt
+from fedcomp.model.contract import AnyModel
 from fedcomp.records.metrics_file import Line
 from fedcomp.simulation.async_metrics import Values
 from fedcomp.wire import Ledger
@@ -66,7 +66,7 @@ class Rounds(Protocol):
     @property
     def rounds(self) -> int: ...
     @property
-    def model(self) -> Learnt: ...
+    def model(self) -> AnyModel: ...
 
     def init(self) -> object:
         """The first state."""

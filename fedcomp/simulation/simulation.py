@@ -16,7 +16,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, unflatten
 from fedcomp.core.row_update import written
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.contract import Learnt, tensors_of
+from fedcomp.model.contract import AnyModel, tensors_of
 from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
@@ -51,7 +51,7 @@ class Simulation:
     algorithm: Algorithm
     dataset: Dataset
     shards: Shards
-    model: Learnt
+    model: AnyModel
     participation: Participation
     key: Key
     rounds: int
@@ -122,15 +122,15 @@ class Simulation:
 
     def metrics(self, index: int, state: Any) -> dict[str, Tensor]:
         """The same as scalars that nobody has waited for."""
-        deployed = self.algorithm.deployed(state, self.key.fold_in("deployed", index))
-        found = metrics_of(deployed, self.model, self.dataset, self.testers or self.workers, self.dtype)
-        return found | self._excess(deployed)
+        evaluation_models = self.algorithm.evaluation_models(state, self.key.fold_in("deployed", index))
+        found = metrics_of(evaluation_models, self.model, self.dataset, self.testers or self.workers, self.dtype)
+        return found | self._excess(evaluation_models)
 
-    def _excess(self, deployed: Mapping[str, Models]) -> dict[str, Tensor]:
+    def _excess(self, evaluation_models: Mapping[str, Models]) -> dict[str, Tensor]:
         """`<name>/excess`: f - f* of the clients' objective f on their training data, where f* is known."""
         if self.optimum is None:
             return {}
-        return {f"{name}/excess": self.optimum.excess(one.theta).mean() for name, one in deployed.items()}
+        return {f"{name}/excess": self.optimum.excess(one.theta).mean() for name, one in evaluation_models.items()}
 
     @functools.cached_property
     def importance(self) -> Tensor:

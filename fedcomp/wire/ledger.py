@@ -74,19 +74,19 @@ class Ledger:
         return other
 
     @property
-    def unread(self) -> Mapping[str, Tensor]:
+    def device_counts(self) -> Mapping[str, Tensor]:
         """Counts that lie on their device, which `counters` would wait for."""
         return dict(self._varying)
 
-    def take_in(self, read: Mapping[str, int]) -> None:
-        """Count what was read of `unread` instead of it."""
+    def resolve(self, read: Mapping[str, int]) -> None:
+        """Count what was read of `device_counts` instead of it."""
         for name, amount in read.items():
             self._fixed[name] += amount
             del self._varying[name]
 
     def counters(self) -> dict[str, int]:
         """Everything counted so far, as integers; the form that is checkpointed."""
-        self.take_in({name: int(amount) for name, amount in self._varying.items()})
+        self.resolve({name: int(amount) for name, amount in self._varying.items()})
         rounds = {"client_rounds": self.client_rounds}
         if self.receiver_rounds is not None:
             rounds["receiver_rounds"] = self.receiver_rounds

@@ -67,7 +67,7 @@ def test_a_reconstructed_mean_is_equal_for_all_but_not_the_servers() -> None:
     assert not torch.equal(state.estimate, state.theta)
     assert set((state.estimate * 4).unique().tolist()) <= {0.0, 1.0, 2.0, 3.0, 4.0}
     assert "mrc/kl_down" in metrics
-    assert set(sim.algorithm.deployed(state, sim.key)) == {"test", "expected", "threshold", "clients"}
+    assert set(sim.algorithm.evaluation_models(state, sim.key)) == {"test", "expected", "threshold", "clients"}
 
 
 @pytest.mark.parametrize("candidates", ["shared", "per_client"])

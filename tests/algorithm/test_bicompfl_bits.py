@@ -23,7 +23,7 @@ from fedcomp.compressor.sparsifiers.permk import PermK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
 from fedcomp.report.published import Printed, load
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 
 DIMS = {"LeNet5": 61_706, "4CNN": 1_933_258, "6CNN": 2_262_602}
 NUM, PERIOD, REPETITIONS = 10, 50, 2
@@ -203,11 +203,11 @@ TERMS: list[tuple[Callable[[int], int], Callable[[int], Codec]]] = [
 @pytest.mark.parametrize(("bits", "codec"), TERMS, ids=["dense", "sign", "topk"])
 def test_terms_are_the_codecs_messages(bits, codec, dim: int) -> None:
     x = torch.randn(1, dim, generator=torch.Generator().manual_seed(0))
-    known = Common(Key(), torch.zeros(1, dtype=torch.int64), (dim - 10, 10))
+    known = SharedKnowledge(Key(), torch.zeros(1, dtype=torch.int64), (dim - 10, 10))
     assert codec(dim).encode(x, known, Key()).total_bits == bits(dim)
 
 
 def test_all_parts_of_a_model_are_one_model() -> None:
     dim = DIMS["LeNet5"]
-    known = Common(Key(), torch.arange(NUM), (dim,))
+    known = SharedKnowledge(Key(), torch.arange(NUM), (dim,))
     assert int(PermK().encode(torch.ones(NUM, dim), known, Key()).total_bits) == _dense(dim)

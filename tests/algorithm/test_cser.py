@@ -120,7 +120,7 @@ def test_without_gradients_nothing_moves() -> None:
 def test_the_average_model_is_deployed() -> None:
     algorithm = CSER(STEP, ServerSgd(ETA), SIGN, DENSE)
     state = quadratic.last(algorithm, CLIENTS, 3)
-    assert torch.equal(algorithm.deployed(state, None)["test"].theta[0], state.theta.mean(0))  # type: ignore[arg-type]
+    assert torch.equal(algorithm.evaluation_models(state, None)["test"].theta[0], state.theta.mean(0))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("algorithm", "rows"), [(CSER, 2), (LIEC, 1)])

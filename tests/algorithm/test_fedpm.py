@@ -20,7 +20,7 @@ from fedcomp.client.adam import Adam
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.svrg import Svrg
-from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor, Part
+from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterSubset, ParameterTensor
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, WireLink
@@ -217,7 +217,7 @@ def test_masks_train_in_the_runs_dtype(algorithm: Algorithm, monkeypatch: pytest
 @pytest.mark.parametrize("ste", ["identity", "p_weighted"])
 def test_the_gradient_goes_straight_through_the_draw(ste: str) -> None:
     tensors = (ParameterTensor(6, WEIGHT, 2), ParameterTensor(2, NORMALISATION), ParameterTensor(3, BIAS, 2))
-    part, generator = Part.of(tensors, lambda tensor: tensor.kind != NORMALISATION), Key(("g",)).generator()
+    part, generator = ParameterSubset.of(tensors, lambda tensor: tensor.kind != NORMALISATION), Key(("g",)).generator()
     weights, slope = torch.randn(11, generator=generator), torch.randn(11, generator=generator)
     scores = torch.randn(2, 11, generator=generator)
     batch = Batch(torch.zeros(2, 1), torch.zeros(2, 1), None, torch.zeros(2, 0))

@@ -14,7 +14,7 @@ from fedcomp.client import Batch, Gradient
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor, Part
+from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from tests.conformance import world
@@ -54,7 +54,7 @@ class Watched:
 
 
 def test_weights_are_pruned_at_the_end_of_each_clients_own_epochs() -> None:
-    part = Part.of((ParameterTensor(10, WEIGHT),), lambda tensor: True)
+    part = ParameterSubset.of((ParameterTensor(10, WEIGHT),), lambda tensor: True)
     data, theta = Watched(torch.tensor([12, 8]), []), torch.arange(1.0, 21).view(2, 10)
     mask = torch.ones(2, 10, dtype=torch.bool)
     hook = FedSparsify(Sgd(lr=0.1, batch_size=4))._hook(data, part, 3, mask)  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ def test_weights_are_pruned_at_the_end_of_each_clients_own_epochs() -> None:
 
 def test_what_is_pruned_stays_so_until_the_rounds_end() -> None:
     """Momenta go on moving a pruned weight; it is not chosen again for what they made of it."""
-    part = Part.of((ParameterTensor(10, WEIGHT),), lambda tensor: True)
+    part = ParameterSubset.of((ParameterTensor(10, WEIGHT),), lambda tensor: True)
     data, theta, mask = Watched(torch.tensor([4]), []), torch.arange(1.0, 11)[None], torch.ones(1, 10, dtype=torch.bool)
     hook = FedSparsify(Sgd(lr=0.1, batch_size=4))._hook(data, part, 3, mask)  # type: ignore[arg-type]
     for step in range(3):

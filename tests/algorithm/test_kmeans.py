@@ -87,7 +87,7 @@ def test_bits_of_every_exchange(downlink) -> None:
         m, first = cohort.size, bool(cohort.size) and not started
         sizes.append(m)
         started = started or m > 0
-        lossy = not downlink.faithful
+        lossy = not downlink.near_lossless
         up = m * (32 * K + 32 * K * F) + first * 32 * K * F
         once = (32 * K + (K * F + 32 * K if lossy else 32 * K * F) + first * lossy * 32 * K * F) * (m > 0)
         down = m * 32 * K + (m > 0) * (

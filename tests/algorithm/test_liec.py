@@ -94,7 +94,7 @@ def test_without_gradients_nothing_moves() -> None:
 def test_the_average_model_is_deployed() -> None:
     algorithm = LIEC(STEP, ServerSgd(ETA), SIGN, SIGN)
     state = quadratic.last(algorithm, CLIENTS, 3)
-    assert torch.equal(algorithm.deployed(state, None)["test"].theta[0], state.theta.mean(0))  # type: ignore[arg-type]
+    assert torch.equal(algorithm.evaluation_models(state, None)["test"].theta[0], state.theta.mean(0))  # type: ignore[arg-type]
 
 
 WRONG = [

@@ -20,7 +20,7 @@ from fedcomp.model.tasks.mean_vector import MeanVector
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import Shards
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.wire import Common, Field, Ledger, Payload
+from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 from tests.conformance import world
 
@@ -31,12 +31,12 @@ N, D = 10, 100
 class Noisy:
     """Adds independent standard normal noise: the mean's squared error is chi-squared, with mean d/n."""
 
-    unbiased, contractive, faithful = True, False, False
+    unbiased, contractive, near_lossless = True, False, False
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
-        return Payload({"values": Field(x + coin.normal(common.ids, common.dim), Float())})
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+        return Payload({"values": Field(x + private_key.normal(common.ids, common.dim), Float())})
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         return payload.fields["values"].data
 
 

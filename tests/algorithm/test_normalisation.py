@@ -14,13 +14,13 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.sparsifiers.permk import PermK
 from fedcomp.compressor.sparsifiers.topk import TopK
-from fedcomp.core.parameter_layout import Part, is_normalisation
+from fedcomp.core.parameter_layout import ParameterSubset, is_normalisation
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from tests.conformance import world
 
 SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
-PART = Part.of(world.BATCH_NORM_TENSORS, is_normalisation)
+PART = ParameterSubset.of(world.BATCH_NORM_TENSORS, is_normalisation)
 SIGN, SPARED = Compressor(Sign(granularity="model")), world.spared(Compressor(Sign(granularity="model")))
 TOPK, PERMK = Compressor(TopK()), Compressor(PermK())
 

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from fedcomp.compressor import Codec
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 
 
 def decode_repeated(codec: Codec, u: Tensor, layers: tuple[int, ...], num: int = 4000) -> Tensor:
     """[num, D] what `num` senders' messages of u [D] are decoded to."""
-    known = Common(Key(("repeated",)), torch.arange(num), layers)
+    known = SharedKnowledge(Key(("repeated",)), torch.arange(num), layers)
     return codec.decode(codec.encode(u.expand(num, -1), known, Key(("coin",))), known)
 
 

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from fedcomp.compressor import Codec
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 
 
-def known(num: int, dim: int, *path: int | str) -> Common:
+def known(num: int, dim: int, *path: int | str) -> SharedKnowledge:
     """What both ends know about a message of senders 2, 3, ... of vectors with one layer."""
-    return Common(Key(("drawing", *path)), torch.arange(2, 2 + num), (dim,))
+    return SharedKnowledge(Key(("drawing", *path)), torch.arange(2, 2 + num), (dim,))
 
 
 def draws(codec: Codec, x: Tensor, num_draws: int) -> Tensor:

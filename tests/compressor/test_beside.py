@@ -14,9 +14,9 @@ from fedcomp.compressor.quantisers.qsgd import QSGD
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor, Part
+from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterSubset, ParameterTensor
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Ledger, Link, WireLink
+from fedcomp.wire import Ledger, Link, SharedKnowledge, WireLink
 
 TENSORS = (ParameterTensor(30, WEIGHT), ParameterTensor(3, NORMALISATION), ParameterTensor(3, BIAS))
 SIZES = tuple(tensor.size for tensor in TENSORS)
@@ -26,7 +26,7 @@ X = torch.randn(2, 36, generator=Key(("x",)).generator())
 
 def sent(compressor: Compressor, link: type[Link] = Link) -> tuple[torch.Tensor, Ledger]:
     """What the receiver estimates of two senders' rows X, and the ledger."""
-    ledger, common = Ledger(), Common(Key(("k",)), COHORT.ids, SIZES)
+    ledger, common = Ledger(), SharedKnowledge(Key(("k",)), COHORT.ids, SIZES)
     ledger.add_round(2)
     memory = compressor.init(5, X[0])
     estimate, _ = compressor.send_up(X, memory, COHORT, link(ledger), common, Key(("coin",)))
@@ -49,7 +49,7 @@ def test_papers_count_what_is_compressed_alone(codec: Codec, link: type[Link]) -
     """Whether a codec's paper counts its message in its own way or as it is."""
     _, ledger = sent(spare_normalisation(Compressor(codec), TENSORS), link)
     columns = [*range(30), *range(33, 36)]
-    common = Common(Key(("k",)), COHORT.ids, (30, 3))
+    common = SharedKnowledge(Key(("k",)), COHORT.ids, (30, 3))
     alone = codec.encode(X[:, columns], common, Key(("coin",)))
     assert ledger.counters()["paper/uplink"] == int(alone.total_paper_bits)
     assert ledger.counters()["uplink"] == int(alone.total_bits) + 2 * 3 * 32
@@ -71,23 +71,23 @@ def test_memory_is_of_the_compressed_columns() -> None:
 class Against(Dense):
     """Sends differences to what both ends know."""
 
-    def encode(self, x, common, coin):
-        return super().encode(x - common.side, common, coin)
+    def encode(self, x, common, private_key):
+        return super().encode(x - common.side_information, common, private_key)
 
     def decode(self, payload, common):
-        return super().decode(payload, common) + common.side
+        return super().decode(payload, common) + common.side_information
 
 
 def test_side_information_is_that_of_the_compressed_columns() -> None:
-    spared = Beside(Against(), part=Part.of(TENSORS, lambda tensor: tensor.kind != NORMALISATION))
-    common = Common(Key(("k",)), COHORT.ids, SIZES, side=torch.arange(36.0).expand(2, -1))
+    spared = Beside(Against(), part=ParameterSubset.of(TENSORS, lambda tensor: tensor.kind != NORMALISATION))
+    common = SharedKnowledge(Key(("k",)), COHORT.ids, SIZES, side_information=torch.arange(36.0).expand(2, -1))
     estimate, _ = spared.send_up(X, spared.init(5, X[0]), COHORT, Link(Ledger()), common, Key(("coin",)))
     assert torch.allclose(estimate, COHORT.weight @ X, atol=1e-5)
 
 
 def test_a_message_by_itself_is_decoded_whole() -> None:
     sign = Compressor(Sign(granularity="model"), ErrorFeedback())
-    spared, common = spare_normalisation(sign, TENSORS), Common(Key(("k",)), COHORT.ids, SIZES)
+    spared, common = spare_normalisation(sign, TENSORS), SharedKnowledge(Key(("k",)), COHORT.ids, SIZES)
     payload, memory = spared.encode(X, spared.init(5, X[0]), COHORT, common, Key(("coin",)))
     rows, owed = spared.decode(payload, common), spared.remembered(memory)
     assert torch.equal(rows[:, 30:33], X[:, 30:33])
@@ -102,4 +102,4 @@ def test_nothing_to_spare_is_the_compressor_itself() -> None:
     assert spare_normalisation(dense, TENSORS) is dense
     assert spare_normalisation(sign, (TENSORS[1],)) is sign
     assert isinstance(spare_normalisation(sign, TENSORS), Beside)
-    assert Part.of(TENSORS, lambda tensor: tensor.kind == NORMALISATION).size == 3
+    assert ParameterSubset.of(TENSORS, lambda tensor: tensor.kind == NORMALISATION).size == 3

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcomp.wire import Common, Payload, WireError
+from fedcomp.wire import Payload, SharedKnowledge, WireError
 from fedcomp.wire.packing import layout, pack, unpack
 from tests.compressor.test_conformance import CASES
 from tests.conformance.codec import CodecCase, common, encode, rows
@@ -16,7 +16,7 @@ LAYERS = (33, 4, 10)
 MINE = [pytest.param(case, id=case.name) for case in CASES]
 
 
-def _sent(case: CodecCase, layers: tuple[int, ...] = LAYERS, seed: int = 0) -> tuple[Payload, Common]:
+def _sent(case: CodecCase, layers: tuple[int, ...] = LAYERS, seed: int = 0) -> tuple[Payload, SharedKnowledge]:
     known = common(1, layers)
     return encode(case, rows(1, layers, seed), known), known
 

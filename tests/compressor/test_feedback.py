@@ -15,7 +15,7 @@ from fedcomp.compressor.repeated import Repeated
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 
 DIM = 40
 
@@ -26,7 +26,7 @@ def test_nothing_is_lost(codec, decay) -> None:
     compressor = Compressor(codec, ErrorFeedback(decay))
     memory = compressor.init(5, torch.zeros(DIM))
     cohort = Cohort.of([0, 3], torch.ones(2))
-    known = Common(Key(), cohort.ids, (DIM,))
+    known = SharedKnowledge(Key(), cohort.ids, (DIM,))
     for step in range(4):
         x = torch.randn(2, DIM, generator=torch.Generator().manual_seed(step))
         before = memory.sender
@@ -40,7 +40,7 @@ def test_small_entries_get_through_in_the_end() -> None:
     compressor = Compressor(TopK(1 / DIM), ErrorFeedback())
     memory = compressor.init(1, torch.zeros(DIM))
     cohort = Cohort.of([0], torch.ones(1))
-    known = Common(Key(), cohort.ids, (DIM,))
+    known = SharedKnowledge(Key(), cohort.ids, (DIM,))
     x, received = torch.linspace(1, 2, DIM)[None], torch.zeros(DIM)
     for _ in range(400):
         payload, memory = compressor.encode(x, memory, cohort, known, Key())
@@ -53,7 +53,7 @@ def test_lossless_codec_remembers_nothing() -> None:
     compressor = Compressor(Dense(), ErrorFeedback())
     memory = compressor.init(2, torch.zeros(DIM))
     cohort = Cohort.of([0, 1], torch.ones(2))
-    known = Common(Key(), cohort.ids, (DIM,))
+    known = SharedKnowledge(Key(), cohort.ids, (DIM,))
     _, memory = compressor.encode(torch.randn(2, DIM), memory, cohort, known, Key())
     assert not memory.sender.any()
 
@@ -82,7 +82,7 @@ def test_codecs_whose_memory_would_grow_are_refused_before_the_first_round(wrap)
 
 def test_refused_codecs_leave_out_more_than_they_were_given() -> None:
     x = torch.randn(1, 2000, generator=torch.Generator().manual_seed(0))
-    known = Common(Key(), torch.arange(1), (2000,))
+    known = SharedKnowledge(Key(), torch.arange(1), (2000,))
     left = {}
     for codec in (MEAN_ABS, MRCQuantiser(levels=20), MRCQuantiser(levels=64)):
         error = x - codec.decode(codec.encode(x, known, Key(("coin",))), known)

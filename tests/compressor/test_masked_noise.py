@@ -11,14 +11,14 @@ from torch import Tensor
 from fedcomp.compressor.masked_noise import SMALLEST, MaskedNoise
 from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 
 NUM = 400_000
 
 
 def decoded(codec: MaskedNoise, u: float, num: int = NUM) -> Tensor:
     """[n] float64 what `num` entries u are decoded to, each with noise and mask of its own."""
-    common = Common(Key(("noise",)), torch.arange(1), (num,))
+    common = SharedKnowledge(Key(("noise",)), torch.arange(1), (num,))
     payload = codec.encode(torch.full((1, num), u), common, Key(("coin",)))
     return codec.decode(payload, common)[0].double()
 
@@ -55,7 +55,7 @@ def test_uniform_noise_is_biased_as_the_closed_form_says(mask: str, t: float) ->
 
 def test_magnitudes_are_the_papers_and_zero_without_draws_is_the_smaller_value() -> None:
     assert [MaskedNoise(mask).magnitude for mask in ("binary", "signed")] == [0.01, 0.005]
-    common = Common(Key(("noise",)), torch.arange(2), (50,))
+    common = SharedKnowledge(Key(("noise",)), torch.arange(2), (50,))
     for mask in ("binary", "signed"):
         payload = MaskedNoise(mask, stochastic=False).encode(torch.zeros(2, 50), common, Key(("coin",)))
         assert not payload.fields["mask"].data.any()
@@ -76,7 +76,7 @@ def test_bernoulli_noise_with_signed_masks_is_stochastic_sign(t: float) -> None:
     out = decoded(MaskedNoise("signed", "bernoulli", alpha), t * alpha)
     assert set(out.abs().tolist()) == {alpha}
     assert near(out, t * alpha)
-    common = Common(Key(("sign",)), torch.arange(1), (NUM,))
+    common = SharedKnowledge(Key(("sign",)), torch.arange(1), (NUM,))
     sign = StochasticSign("fixed", alpha)
     other = sign.decode(sign.encode(torch.full((1, NUM), t * alpha), common, Key(("c",))), common)[0].double()
     error = math.sqrt((float(out.var()) + float(other.var())) / NUM)
@@ -87,11 +87,11 @@ def test_bernoulli_noise_with_signed_masks_is_stochastic_sign(t: float) -> None:
 def test_moments_given_the_noise(mask: str) -> None:
     """Mean c = clip(u / n) n, variance c (n - c) or n^2 - c^2: many masks over one noise, which the seed names."""
     codec, num = MaskedNoise(mask, "uniform", 1.0, seed="derived"), 20_000
-    common = Common(Key(("fixed",)), torch.zeros(num, dtype=torch.int64), (7,))
+    common = SharedKnowledge(Key(("fixed",)), torch.zeros(num, dtype=torch.int64), (7,))
     u = torch.linspace(-0.6, 0.9, 7).expand(num, -1)
     noise = codec.source(common, Key())
     n = codec.draw(*noise, 7)[0].double()
-    rows = Common(Key(("fixed",)), torch.arange(num), (7,))
+    rows = SharedKnowledge(Key(("fixed",)), torch.arange(num), (7,))
     bits = Key(("coin",)).fold_in("mask").uniform(rows.ids, 7) < codec.share(u / n.float())
     out = codec.value(bits).double() * n
     c = (u[0].double() / n).clamp(codec.low, 1) * n
@@ -103,13 +103,16 @@ def test_moments_given_the_noise(mask: str) -> None:
 
 def test_masks_are_one_where_the_noise_is_the_update() -> None:
     codec = MaskedNoise("signed", "gaussian", 0.1, seed="derived")
-    common = Common(Key(("x",)), torch.arange(3), (50,))
+    common = SharedKnowledge(Key(("x",)), torch.arange(3), (50,))
     u = codec.draw(*codec.source(common, Key()), 50)
     assert torch.equal(codec.decode(codec.encode(u, common, Key(("c",))), common), u)
 
 
 def test_deterministic_masks_point_the_same_way() -> None:
-    common, u = Common(Key(("x",)), torch.arange(3), (50,)), torch.randn(3, 50, generator=Key(("u",)).generator())
+    common, u = (
+        SharedKnowledge(Key(("x",)), torch.arange(3), (50,)),
+        torch.randn(3, 50, generator=Key(("u",)).generator()),
+    )
     for codec in (MaskedNoise("binary", stochastic=False), MaskedNoise("signed", stochastic=False)):
         out = codec.decode(codec.encode(u, common, Key(("c",))), common)
         assert (out * u >= 0).all()

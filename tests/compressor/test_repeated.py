@@ -11,12 +11,12 @@ from fedcomp.compressor.repeated import Repeated
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload, WireError
+from fedcomp.wire import Field, Payload, SharedKnowledge, WireError
 from fedcomp.wire.coding import Float
 
 M, D = 3, 47
 X = torch.randn(M, D, generator=torch.Generator().manual_seed(1))
-KNOWN, COIN = Common(Key(("test",)), torch.arange(M), (40, 7)), Key(("coin",))
+KNOWN, COIN = SharedKnowledge(Key(("test",)), torch.arange(M), (40, 7)), Key(("coin",))
 
 
 def test_messages_are_of_what_was_left() -> None:
@@ -59,8 +59,8 @@ def test_the_sum_over_senders_is_that_of_the_rows(codec) -> None:
 def test_what_both_ends_declare_is_the_codecs() -> None:
     for codec in (Sign(), RandK(0.2), Dense()):
         repeated = Repeated(codec, 2)
-        flags = repeated.unbiased, repeated.contractive, repeated.faithful
-        assert flags == (codec.unbiased, codec.contractive, codec.faithful)
+        flags = repeated.unbiased, repeated.contractive, repeated.near_lossless
+        assert flags == (codec.unbiased, codec.contractive, codec.near_lossless)
     assert Repeated(Sign(), 3).encode(X, KNOWN, COIN).paper_bits == 3 * D
     assert Repeated(Dense(), 3).encode(X, KNOWN, COIN).paper_bits is None
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor import Codec, Summing
+from fedcomp.compressor import Codec, SumsMessages
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Ledger, Link, Payload, WireLink
+from fedcomp.wire import Ledger, Link, Payload, SharedKnowledge, WireLink
 from fedcomp.wire.packing import layout
 
 LAYERS = ((33, 4, 10), (7,), (1,), (64, 64), (5, 3, 1, 1))
@@ -54,12 +54,12 @@ def rows(num: int, layers: tuple[int, ...], seed: int = 0) -> Tensor:
     return torch.randn(num, dim, generator=generator) * torch.rand(num, dim, generator=generator).mul(3).exp()
 
 
-def common(num: int, layers: tuple[int, ...], *path: int | str) -> Common:
+def common(num: int, layers: tuple[int, ...], *path: int | str) -> SharedKnowledge:
     """What both ends know about a message of senders 3, 4, ..., whose numbers are not their places."""
-    return Common(Key(("test", *path)), torch.arange(3, 3 + num), layers)
+    return SharedKnowledge(Key(("test", *path)), torch.arange(3, 3 + num), layers)
 
 
-def encode(case: CodecCase, x: Tensor, known: Common) -> Payload:
+def encode(case: CodecCase, x: Tensor, known: SharedKnowledge) -> Payload:
     return case.codec.encode(x, known, known.key.fold_in("sender"))
 
 
@@ -100,7 +100,7 @@ def check_chunks(case: CodecCase) -> None:
         known, x = common(4, layers), rows(4, layers)
         whole = encode(case, x, known)
         for first in (0, 1, 3):
-            part = Common(known.key, known.ids[first : first + 1], layers, senders=known.ids)
+            part = SharedKnowledge(known.key, known.ids[first : first + 1], layers, senders=known.ids)
             alone = encode(case, x[first : first + 1], part)
             for name, field in alone.fields.items():
                 assert torch.equal(field.data[0], whole.fields[name].data[first])
@@ -169,7 +169,7 @@ def check_unbiased(case: CodecCase) -> None:
 
 def check_sum(case: CodecCase) -> None:
     """What a codec sums up itself is the weighted sum of what it decodes, of several senders, one and none."""
-    if not isinstance(case.codec, Summing):
+    if not isinstance(case.codec, SumsMessages):
         return
     for layers in LAYERS:
         for num in (3, 1, 0):
@@ -202,7 +202,7 @@ def _draws(case: CodecCase, x: Tensor, layers: tuple[int, ...], num: int) -> Ten
     return torch.cat([_decoded(case, x[None], common(1, layers, "draw", draw)) for draw in range(num)])
 
 
-def _decoded(case: CodecCase, x: Tensor, known: Common) -> Tensor:
+def _decoded(case: CodecCase, x: Tensor, known: SharedKnowledge) -> Tensor:
     return case.codec.decode(encode(case, x, known), known)
 
 

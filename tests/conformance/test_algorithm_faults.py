@@ -67,7 +67,7 @@ class ChunkPlaces(FedAvg):
     """Draws for the first, second, ... client of a chunk, whoever they are."""
 
     def round(self, state, cohort, ctx):
-        key = ctx.coin("noise")
+        key = ctx.private_key("noise")
 
         def work(data, theta):
             return theta + 0.1 * key.uniform(torch.arange(len(theta)), theta.shape[1])
@@ -121,8 +121,8 @@ class Cheats(Sign):
 
     kept: dict = field(default_factory=dict)
 
-    def encode(self, x, common, coin):
-        payload = super().encode(x, common, coin)
+    def encode(self, x, common, private_key):
+        payload = super().encode(x, common, private_key)
         self.kept[id(payload)] = x
         return payload
 

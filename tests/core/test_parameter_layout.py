@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor, Part, is_normalisation
+from fedcomp.core.parameter_layout import (
+    BIAS,
+    NORMALISATION,
+    WEIGHT,
+    ParameterSubset,
+    ParameterTensor,
+    is_normalisation,
+)
 from fedcomp.model.build import build
 from fedcomp.model.networks.cnn_bn import cnn4_bn
 from fedcomp.random.keys import Key
@@ -21,7 +28,10 @@ TENSORS = (
 
 
 def test_take_and_put_are_inverse() -> None:
-    part, rows = Part.of(TENSORS, lambda tensor: not is_normalisation(tensor)), torch.arange(32.0).view(2, 16)
+    part, rows = (
+        ParameterSubset.of(TENSORS, lambda tensor: not is_normalisation(tensor)),
+        torch.arange(32.0).view(2, 16),
+    )
     assert part.runs == ((0, 8), (12, 16))
     assert part.layers == (6, 2, 4)
     assert part.rest.runs == ((8, 12),)
@@ -35,7 +45,7 @@ def test_take_and_put_are_inverse() -> None:
 
 @pytest.mark.parametrize("everything", [True, False])
 def test_all_and_nothing(everything: bool) -> None:
-    part, row = Part.of(TENSORS, lambda tensor: everything), torch.arange(16.0)
+    part, row = ParameterSubset.of(TENSORS, lambda tensor: everything), torch.arange(16.0)
     whole, empty = (part, part.rest) if everything else (part.rest, part)
     assert whole.take(row) is row
     assert (whole.size, empty.size) == (16, 0)

@@ -109,7 +109,7 @@ class Swap:
         now = put_rows(state.now, cohort, take_rows(state.now, cohort) + 1)
         return SwapState(state.theta + 1, now, state.now), {}
 
-    def deployed(self, state: SwapState, key: object) -> dict[str, Models]:
+    def evaluation_models(self, state: SwapState, key: object) -> dict[str, Models]:
         return {}
 
 

@@ -35,13 +35,13 @@ class Averaging(FedAvg):
 @dataclass(frozen=True)
 class Codec:
     when: str = "never"
-    unbiased, contractive, faithful = True, True, True
+    unbiased, contractive, near_lossless = True, True, True
     def __post_init__(self):
         if self.when == "refusal":
             raise ValueError("compressor.when=refusal must be something else")
         if self.when == "init":
             self.missing
-    def encode(self, x, common, coin):
+    def encode(self, x, common, private_key):
         if self.when == "encode":
             return x @ torch.zeros(3, 3)
         if self.when == "word":

@@ -111,7 +111,7 @@ def test_a_divergence_names_its_round_whatever_comes_next(tmp_path, how, next_fa
 
 @pytest.mark.parametrize("late", BOTH, ids=str)
 def test_no_checkpoint_and_no_interruption_hides_a_divergence(tmp_path, late) -> None:
-    """Rounds that nobody evaluates: what is unread is looked at before the state is saved."""
+    """Rounds that nobody evaluates: what is still on the device is read before the state is saved."""
     with pytest.raises(Diverged, match="round 4"):
         session_in(tmp_path / "due", late, every=(7, 5), after=_spoilt(4)).run()
 

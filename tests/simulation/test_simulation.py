@@ -21,7 +21,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.divergence import Diverged, Watch
 from fedcomp.simulation.evaluation import evaluate
 from fedcomp.simulation.memory.check import check_memory, state_bytes
-from fedcomp.wire import Common, Ledger, Payload, WireLink
+from fedcomp.wire import Ledger, Payload, SharedKnowledge, WireLink
 from tests.conformance import world
 
 DENSE = Compressor(Dense())
@@ -155,7 +155,7 @@ def test_a_codec_that_fails_does_not_hide_what_diverged(codec: Codec) -> None:
 @pytest.mark.parametrize(("lr", "line"), [(0.1, "^no message today$"), (1e38, "^round 1: the update/norm of client")])
 def test_a_round_that_fails_of_something_else_says_so(lr: float, line: str) -> None:
     class Broken(Dense):
-        def encode(self, x: torch.Tensor, common: Common, coin: Key) -> Payload:
+        def encode(self, x: torch.Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
             raise ValueError("no message today")
 
     sim = world.simulation(FedAvg(Sgd(lr=lr, steps=1), ServerSgd(), Compressor(Broken()), DENSE))

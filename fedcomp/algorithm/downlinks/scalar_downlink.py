@@ -22,7 +22,7 @@ from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.seed import seed_number, seed_words
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned, bits_for
 
 
@@ -82,7 +82,7 @@ class Replay:
             who = torch.from_numpy(np.flatnonzero(last == last.max())).to(self.theta.device, non_blocking=True)
             received = ctx.link.broadcast(self._messages(who, codec), num_receivers)
             number = self._numbers(received)
-        common = Common(common.key, common.ids, common.layers, seed=number)
+        common = SharedKnowledge(common.key, common.ids, common.layers, seed=number)
         message = Payload({"scalars": received.fields["scalars"]})  # their seeds are in `common` by now
         return self.theta + codec.weighted_sum(message, common, self.theta.new_ones(message.num_rows))
 

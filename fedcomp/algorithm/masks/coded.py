@@ -24,8 +24,8 @@ from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.diagnostics import kl_divergence, share_above
 from fedcomp.compressor.mrc.thresholds import FORMS, clamped
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import ParameterTensor, Part
-from fedcomp.wire import Common
+from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor
+from fedcomp.wire import SharedKnowledge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,19 +109,19 @@ class CodedMasks:
         weights = self.law.draw(theta, setup.tensors, setup.key.fold_in("weights"))
         return weights, part.put(torch.ones_like(theta), part.take(drawn))
 
-    def known(self, name: str, cohort: Cohort, part: Part, prior: Tensor, ctx: Context) -> Common:
+    def known(self, name: str, cohort: Cohort, part: ParameterSubset, prior: Tensor, ctx: Context) -> SharedKnowledge:
         """What both ends know about the message called `name`, given the priors [1 or M, d] as thresholds."""
-        return replace(ctx.common(name, cohort), layers=part.layers, side=prior)
+        return replace(ctx.common(name, cohort), layers=part.layers, side_information=prior)
 
-    def diagnosed(self, link: str, q: Tensor, common: Common, codec: MRC, ctx: Context) -> Metrics:
+    def diagnosed(self, link: str, q: Tensor, common: SharedKnowledge, codec: MRC, ctx: Context) -> Metrics:
         """How far posteriors q [M, d] are from what the code can carry.
 
         `mrc/kl_<link>` [M] mean divergence of a block in nats; `mrc/above_<link>` [M] share of blocks above the
         capacity ln n_IS; every `ess_every` rounds `mrc/ess_<link>` [M], how many candidates really count.
         """
-        assert common.side is not None
+        assert common.side_information is not None
         blocks = codec.cut(common.dim, q.device)
-        kl = blocks.sums(kl_divergence(q, common.side, codec.bits, codec.clamp))
+        kl = blocks.sums(kl_divergence(q, common.side_information, codec.bits, codec.clamp))
         metrics = {
             f"mrc/kl_{link}": kl.mean(1).to(torch.float32),
             f"mrc/above_{link}": share_above(kl, codec.num_candidates),
@@ -131,7 +131,7 @@ class CodedMasks:
         return metrics
 
 
-def part_of(tensors: tuple[ParameterTensor, ...]) -> Part:
+def part_of(tensors: tuple[ParameterTensor, ...]) -> ParameterSubset:
     """The columns that are masked; `init` has checked that there are some."""
     return masked_part(tensors, "bicompfl")
 

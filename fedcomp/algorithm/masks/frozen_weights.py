@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.check import check_choice
-from fedcomp.core.parameter_layout import ParameterTensor, Part, is_normalisation
+from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
 from fedcomp.random.keys import Key
 
 LAWS = ("signed_constant", "uniform", "normal", "model")
@@ -56,7 +56,7 @@ class FrozenWeights:
             drawn = (key.uniform(row, own.shape[0])[0] * 2 - 1) * math.sqrt(3)
         gain = GAINS[self.gain] if isinstance(self.gain, str) else float(self.gain)
         scales = [torch.full((one.size,), gain / math.sqrt(one.fan_in), device=own.device) for one in tensors]
-        kept = Part.of(tensors, is_normalisation)
+        kept = ParameterSubset.of(tensors, is_normalisation)
         return kept.put(drawn * torch.cat(scales), kept.take(own))
 
 

@@ -28,7 +28,7 @@ from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalS
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.compressor.check import check_choice
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import ParameterTensor, Part, is_normalisation
+from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
 from fedcomp.random.keys import Key
 
 STES = ("identity", "p_weighted")
@@ -65,7 +65,7 @@ class MaskTraining:
         weights: Tensor,
         theta: Tensor,
         stats: Tensor,
-        part: Part,
+        part: ParameterSubset,
         cohort: Cohort,
         ctx: Context,
         memory: tuple[Tensor, ...] = (),
@@ -84,7 +84,7 @@ class MaskTraining:
         def train(data: LocalData, theta: Tensor, stats: Tensor, *memory: Tensor) -> LocalResult:
             rest = weights.to(theta.dtype).expand(theta.shape)  # in what the clients compute in
             scores = part.put(rest, torch.logit(part.take(theta).clamp(self.clamp, 1 - self.clamp)))
-            key = ctx.coin("masks")
+            key = ctx.private_key("masks")
             hook = self._hook(data, weights, part, key)
             if memory:
                 assert isinstance(self.client, MinibatchSolver)
@@ -97,7 +97,7 @@ class MaskTraining:
         local: LocalResult = ctx.clients.run(train, cohort, *rows)
         return local
 
-    def _hook(self, data: LocalData, weights: Tensor, part: Part, key: Key) -> Hook:
+    def _hook(self, data: LocalData, weights: Tensor, part: ParameterSubset, key: Key) -> Hook:
         trains_rest = self.normalisation == "trained"
 
         def gradient(variables: Tensor, batch: Batch, reads: Reads) -> Gradient:
@@ -115,9 +115,9 @@ class MaskTraining:
         return Hook(gradient, (self, part), (data.ids,), (part.take(weights),), key)
 
 
-def masked_part(tensors: tuple[ParameterTensor, ...], name: str) -> Part:
+def masked_part(tensors: tuple[ParameterTensor, ...], name: str) -> ParameterSubset:
     """The columns that are masked: all but those of normalisation layers. Raises ValueError: there are none."""
-    part = Part.of(tensors, lambda tensor: not is_normalisation(tensor))
+    part = ParameterSubset.of(tensors, lambda tensor: not is_normalisation(tensor))
     if not part.size:
         raise ValueError(f"algorithm={name} masks weights and biases, and this model has none: choose another model")
     return part

@@ -31,7 +31,7 @@ def send(name: str, vector: Tensor, num_receivers: int, ctx: Context, paper_bits
     if not vector.shape[0]:
         return vector
     codec, common = Dense(), replace(ctx.common(name, ctx.server(vector)), layers=(vector.shape[0],))
-    payload = replace(codec.encode(vector[None], common, ctx.coin(name)), paper_bits=paper_bits)
+    payload = replace(codec.encode(vector[None], common, ctx.private_key(name)), paper_bits=paper_bits)
     return codec.decode(ctx.link.broadcast(payload, num_receivers), common)[0]
 
 
@@ -45,6 +45,6 @@ def gather(name: str, rows: Tensor, cohort: Cohort, ctx: Context, paper_bits: in
     if not rows.shape[1]:
         return rows.new_zeros(0)
     codec, common = Dense(), replace(ctx.common(name, cohort), layers=(rows.shape[1],))
-    payload = replace(codec.encode(rows, common, ctx.coin(name)), paper_bits=paper_bits)
+    payload = replace(codec.encode(rows, common, ctx.private_key(name)), paper_bits=paper_bits)
     received = codec.decode(ctx.link.up(payload), common)
     return torch.mv(received.t(), cohort.weight / cohort.weight.sum())

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec, Estimator, Measured, Summing
+from fedcomp.compressor.contract import Codec, Estimator, HasClosedFormError, SumsMessages
 from fedcomp.compressor.estimators.spatial import Spatial
 from fedcomp.compressor.estimators.temporal import Temporal
 from fedcomp.core.cohort import Cohort
-from fedcomp.wire import Common, Payload
+from fedcomp.wire import Payload, SharedKnowledge
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class WeightedSum:
         return like.new_zeros(num_senders, 0)
 
     def estimate(
-        self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: Common
+        self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: SharedKnowledge
     ) -> tuple[Tensor, Tensor]:
-        if isinstance(codec, Summing):
+        if isinstance(codec, SumsMessages):
             return codec.weighted_sum(payload, common, cohort.weight), memory
         return cohort.weight @ codec.decode(payload, common), memory
 
@@ -35,7 +35,7 @@ class WeightedSum:
 
         Errors of unbiased codecs are independent over senders: (1/n^2) sum_i E||C(x_i) - x_i||^2.
         """
-        if not (codec.unbiased and isinstance(codec, Measured)):
+        if not (codec.unbiased and isinstance(codec, HasClosedFormError)):
             return None
         return codec.expected_error(x).sum() / x.shape[0] ** 2
 

@@ -35,7 +35,7 @@ from torch import Tensor
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.contract import Codec, Sampling
 from fedcomp.core.cohort import Cohort
-from fedcomp.wire import Common, Payload
+from fedcomp.wire import Payload, SharedKnowledge
 
 TRANSFORMS = ("max", "avg", "opt", "online")
 ALL_OPPOSED = 1e-12
@@ -108,7 +108,7 @@ class Spatial:
         return like.new_zeros(1, 3) if self.transform == "online" else like.new_zeros(1, 0)
 
     def estimate(
-        self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: Common
+        self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: SharedKnowledge
     ) -> tuple[Tensor, Tensor]:
         assert isinstance(codec, Sampling)
         num, dim, p = cohort.size, common.dim, codec.probability(common.dim)

@@ -34,7 +34,7 @@ from fedcomp.compressor.contract import Codec, Sampling
 from fedcomp.compressor.estimators.spatial import check_sampling
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.wire import Common, Payload
+from fedcomp.wire import Payload, SharedKnowledge
 
 MEMORIES = ("client", "shared")
 ROUNDING = 1e-6
@@ -90,7 +90,7 @@ class Temporal:
         return like.new_zeros(num_senders if self.memory == "client" else 1, like.shape[0])
 
     def estimate(
-        self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: Common
+        self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: SharedKnowledge
     ) -> tuple[Tensor, Tensor]:
         assert isinstance(codec, Sampling)
         known = take_rows(memory, cohort) if self.memory == "client" else memory.expand(cohort.size, -1)

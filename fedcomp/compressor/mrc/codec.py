@@ -1,7 +1,8 @@
 """Minimal random coding as a codec: posteriors in, indices on the wire, counts of ones out.
 
-BiCompFL, arXiv:2502.00206, and `coder.py`. A row is a vector of probabilities q; `Common.side` is the prior that both
-ends hold, as thresholds (`thresholds.py`). Cost: n_s B ceil(log2 n_IS) bits a message, exact to the last block.
+BiCompFL, arXiv:2502.00206, and `coder.py`. A row is a vector of probabilities q; `SharedKnowledge.side_information` is
+the prior that both ends hold, as thresholds (`thresholds.py`). Cost: n_s B ceil(log2 n_IS) bits a message, exact to the
+last block.
 
 Shape legend: M senders, D entries, B blocks, R = n_s repetitions.
 """
@@ -21,7 +22,7 @@ from fedcomp.compressor.mrc.coder import Map, decode, encode
 from fedcomp.compressor.mrc.diagnostics import effective_sample_size
 from fedcomp.compressor.mrc.thresholds import TYPES, check_clamp
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Coding, Digits, Unsigned, bits_for
 
 MOST_CANDIDATES = 1 << 16
@@ -57,7 +58,7 @@ class MRC:
     blocks: Blocks | None = None
     unbiased: bool = False
     contractive: bool = False
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_count("num_candidates", self.num_candidates)
@@ -86,8 +87,8 @@ class MRC:
         """The same codec with the blocks of this round."""
         return replace(self, blocks=blocks)
 
-    def encode(self, x: Tensor, common: Common, coin: Key, spread: Map = map) -> Payload:
-        """Indices of posteriors x [M, D], repetition by repetition; `coin` names the encoder's own choices.
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key, spread: Map = map) -> Payload:
+        """Indices of posteriors x [M, D], repetition by repetition; `private_key` names the encoder's own choices.
 
         Raises:
             ValueError: x is no matrix of probabilities (looked at on a CPU only: a GPU would have to be asked).
@@ -98,26 +99,26 @@ class MRC:
             prior(common, self.bits),
             self.cut(common.dim, x.device),
             self._candidates(common),
-            coin.bits(common.ids, 2),
+            private_key.bits(common.ids, 2),
             self.repetitions,
             self.clamp,
             spread,
         )
         return Payload({"indices": Field(chosen.flatten(1), self.coding)})
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] float32 the mean of the R samples."""
         return self.counts(payload, common).to(torch.float32).div_(self.repetitions)
 
-    def counts(self, payload: Payload, common: Common, spread: Map = map) -> Tensor:
+    def counts(self, payload: Payload, common: SharedKnowledge, spread: Map = map) -> Tensor:
         """[M, D] int32 how many of the R samples have a one: what the mean is made of, exactly."""
         return self._decoded(payload, common, False, spread)
 
-    def total(self, payload: Payload, common: Common, spread: Map = map) -> Tensor:
+    def total(self, payload: Payload, common: SharedKnowledge, spread: Map = map) -> Tensor:
         """[D] int32 the counts summed over senders, without a row for each."""
         return self._decoded(payload, common, True, spread)[0]
 
-    def effective_sample_size(self, x: Tensor, common: Common) -> Tensor:
+    def effective_sample_size(self, x: Tensor, common: SharedKnowledge) -> Tensor:
         """[M] how many candidates really count, for posteriors x [M, D]: a diagnostic (`diagnostics.py`)."""
         blocks = self.cut(common.dim, x.device)
         return effective_sample_size(x, prior(common, self.bits), blocks, self._candidates(common), self.clamp)
@@ -127,21 +128,21 @@ class MRC:
         num = -(-dim // self.block) if self.blocks is None else self.blocks.num
         return {"indices": self.repetitions * num}
 
-    def _decoded(self, payload: Payload, common: Common, total: bool, spread: Map) -> Tensor:
+    def _decoded(self, payload: Payload, common: SharedKnowledge, total: bool, spread: Map) -> Tensor:
         (indices,) = payload.expect(**self.layout(common.dim))
         blocks = self.cut(common.dim, indices.device)
         sent = indices.view(len(indices), self.repetitions, blocks.num)
         return decode(sent, prior(common, self.bits), blocks, self._candidates(common), total, spread)
 
-    def _candidates(self, common: Common) -> Candidates:
+    def _candidates(self, common: SharedKnowledge) -> Candidates:
         keys = streams(self.candidates, common.key, common.ids)
         return Candidates(keys, self.num_candidates, self.bits, self.domain)
 
 
-def prior(common: Common, bits: int) -> Tensor:
+def prior(common: SharedKnowledge, bits: int) -> Tensor:
     """[P, D] the thresholds that both ends hold."""
-    side = common.side
-    assert side is not None, "`common.side` is the prior, as thresholds"
+    side = common.side_information
+    assert side is not None, "`common.side_information` is the prior, as thresholds"
     assert side.dtype == TYPES[bits], f"thresholds of {bits} bits are {TYPES[bits]}, not {side.dtype}"
     assert side.shape in ((1, common.dim), (len(common.ids), common.dim)), side.shape
     return side

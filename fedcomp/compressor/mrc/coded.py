@@ -24,7 +24,7 @@ class Coded:
     bits: int = 8
     unbiased: bool = False
     contractive: bool = False
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         try:

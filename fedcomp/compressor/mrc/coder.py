@@ -38,7 +38,7 @@ def encode(
     thresholds: Tensor,
     blocks: Blocks,
     candidates: Candidates,
-    coins: Tensor,
+    noise_keys: Tensor,
     repetitions: int = 1,
     clamp: float = 0.01,
     spread: Map = map,
@@ -50,7 +50,7 @@ def encode(
         thresholds: [P, D] integer priors, T / 2^b.
         blocks: of these D coordinates.
         candidates: to choose among; with one stream and one prior, all senders are scored in one pass over them.
-        coins: [M, 2] int64 words, the key of each encoder's private noise.
+        noise_keys: [M, 2] int64 words, the key of each encoder's private noise.
         repetitions: R independent choices a block. clamp: c. spread: runs the pieces.
     Returns:
         [M, R, B] candidate numbers.
@@ -63,7 +63,7 @@ def encode(
         here = slice(some.begin - blocks.begin, some.end - blocks.begin)
         prior = thresholds[:, here]
         steps = log_odds(q[:, here], prior, candidates.bits, clamp, fraction)
-        chosen[:, :, at] = _encode(q.device)(steps, prior, some, candidates, coins, repetitions, fraction)
+        chosen[:, :, at] = _encode(q.device)(steps, prior, some, candidates, noise_keys, repetitions, fraction)
 
     if candidates.num > 1 and chosen.numel():
         for _ in spread(work, list(_pieces(blocks, q.device))):

@@ -20,7 +20,7 @@ def encode(
     thresholds: Tensor,
     blocks: Blocks,
     candidates: Candidates,
-    coins: Tensor,
+    noise_keys: Tensor,
     repetitions: int,
     fraction: int,
 ) -> Tensor:
@@ -32,7 +32,7 @@ def encode(
         blocks.offsets.numpy(),
         blocks.first,
         _words(candidates.keys),
-        _words(coins),
+        _words(noise_keys),
         gumbel_table(log_odds.device).numpy(),
         np.array((candidates.num, candidates.bits, candidates.domain, NOISE, FINEST - fraction)),
         chosen.numpy(),

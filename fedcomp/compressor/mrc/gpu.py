@@ -25,7 +25,7 @@ def encode(
     thresholds: Tensor,
     blocks: Blocks,
     candidates: Candidates,
-    coins: Tensor,
+    noise_keys: Tensor,
     repetitions: int,
     fraction: int,
 ) -> Tensor:
@@ -34,13 +34,13 @@ def encode(
     chosen = torch.empty(num_rows, repetitions, blocks.num, dtype=torch.int32, device=log_odds.device)
     alike = len(candidates.keys) == 1 and len(thresholds) == 1
     columns = min(MOST_COLUMNS, triton.next_power_of_2(num_rows)) if alike else 1
-    thresholds, coins = thresholds.contiguous(), coins.contiguous()
+    thresholds, noise_keys = thresholds.contiguous(), noise_keys.contiguous()
     triton_kernels.encode[(blocks.num, repetitions, triton.cdiv(num_rows, columns))](
         thresholds,
         log_odds.contiguous(),
         blocks.offsets,
         candidates.keys.contiguous(),
-        coins,
+        noise_keys,
         gumbel_table(log_odds.device),
         chosen,
         num_rows,

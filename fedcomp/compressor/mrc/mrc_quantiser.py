@@ -23,7 +23,7 @@ from fedcomp.compressor.mrc.coded import Coded
 from fedcomp.compressor.mrc.quantiser import Quantised, check_levels
 from fedcomp.compressor.mrc.thresholds import TYPES, quantised
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Unsigned, bits_for
 
 PRIORS = ("half", "mean")
@@ -46,7 +46,7 @@ class MRCQuantiser(Coded):
         check_choice("compressor.prior", self.prior, PRIORS)
         super().__post_init__()
 
-    def check_memory(self, dim: int) -> None:
+    def check_error_feedback(self, dim: int) -> None:
         """Raise ValueError unless s >= sqrt(2 d): then the error is at most d / (2 s^2) <= 1/4 of ||x||^2."""
         if self.levels**2 < 2 * dim:
             raise ValueError(
@@ -61,18 +61,18 @@ class MRCQuantiser(Coded):
         """The code of the last bits; priors of their own have no candidates in common."""
         return replace(super().codec, candidates="per_client") if self.prior == "mean" else super().codec
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Norm, signs and levels, the prior, and the indices of the last bits."""
         parts, posterior = Quantised.of(x, self.levels)
         fields = parts.fields
         if self.prior == "mean":
             mean = quantised(posterior.mean(1, keepdim=True), self.bits, self.codec.clamp)
             fields["prior"] = Field(mean.to(torch.int64), Unsigned(self.bits))
-        coded = self.codec.encode(posterior, self._known(fields, common), coin)
+        coded = self.codec.encode(posterior, self._known(fields, common), private_key)
         indices = self.codec.layout(common.dim)["indices"]
         return Payload({**fields, **coded.fields}, paper_bits=indices * bits_for(self.num_candidates))
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """||x|| sign (tau + bit) / s, with the mean of the decoded bits."""
         layout = {"norm": 1, "signs": common.dim, "tau": common.dim}
         if self.prior == "mean":
@@ -82,9 +82,9 @@ class MRCQuantiser(Coded):
         coded = Payload({"indices": payload.fields["indices"]})
         return parts.values(self.codec.decode(coded, self._known(payload.fields, common)))
 
-    def _known(self, fields: Mapping[str, Field], common: Common) -> Common:
+    def _known(self, fields: Mapping[str, Field], common: SharedKnowledge) -> SharedKnowledge:
         if self.prior == "half":
             side = torch.full((1, common.dim), 1 << (self.bits - 1), device=common.ids.device)
         else:
             side = fields["prior"].data.expand(-1, common.dim)
-        return replace(common, side=side.to(TYPES[self.bits]))
+        return replace(common, side_information=side.to(TYPES[self.bits]))

@@ -22,7 +22,7 @@ from fedcomp.compressor.check import check_choice, check_positive
 from fedcomp.compressor.mrc.coded import Coded
 from fedcomp.compressor.mrc.sign_posterior import check_rule, even_prior, sign_posterior, signs
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
 SCALES = ("fixed", "mean_abs")
@@ -49,7 +49,7 @@ class MRCSign(Coded):
         check_positive("compressor.value", self.value, "what a sign is decoded to, in units of an update's entries")
         super().__post_init__()
 
-    def check_memory(self, dim: int) -> None:
+    def check_error_feedback(self, dim: int) -> None:
         """Raise ValueError for signs as long as the memory itself."""
         if self.scale == "mean_abs":
             raise ValueError(
@@ -59,16 +59,16 @@ class MRCSign(Coded):
                 "feedback=error with scale=fixed grows without end too where updates are larger than compressor.value"
             )
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Indices of the samples, and the scale."""
         q = sign_posterior(x, self.K, self.codec.cut(common.dim, x.device), self.num_candidates)
-        payload = self.codec.encode(q, self._known(common, x), coin)
+        payload = self.codec.encode(q, self._known(common, x), private_key)
         if self.scale == "fixed":
             return payload
         scale = Field(x.abs().mean(1, keepdim=True), Float())
         return replace(payload, fields={**payload.fields, "scale": scale})
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """The mean of the decoded signs, scaled."""
         fields = dict(payload.fields)
         scale = None
@@ -79,5 +79,5 @@ class MRCSign(Coded):
         mean = signs(counts, self.repetitions)
         return mean.mul_(self.value if scale is None else scale)
 
-    def _known(self, common: Common, like: Tensor) -> Common:
-        return replace(common, side=even_prior(common.dim, self.bits, like.device))
+    def _known(self, common: SharedKnowledge, like: Tensor) -> SharedKnowledge:
+        return replace(common, side_information=even_prior(common.dim, self.bits, like.device))

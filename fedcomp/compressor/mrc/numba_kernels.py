@@ -31,7 +31,7 @@ def encode(
     offsets: np.ndarray,
     first: int,
     keys: np.ndarray,
-    coins: np.ndarray,
+    noise_keys: np.ndarray,
     gumbel: np.ndarray,
     layout: np.ndarray,
     out: np.ndarray,
@@ -39,7 +39,7 @@ def encode(
     """out [M, R, B]: the chosen candidates of blocks `first`, ..., whose ends are `offsets` [B + 1] int64.
 
     Coordinates offsets[0], ..., offsets[B] - 1 are at hand: `thresholds` [P, n] uint32 and `log_odds` [M, n] int32.
-    `keys` [S, 2] and `coins` [M, 2] are uint32; `layout` int64 is (K, bits of a uniform, domain, domain of the noise,
+    `keys` [S, 2] and `noise_keys` [M, 2] are uint32; `layout` is (K, bits of a uniform, domain, domain of the noise,
     shift of the noise).
     """
     num, bits, domain, noise_domain, shift = layout[0], layout[1], layout[2], layout[3], layout[4]
@@ -63,7 +63,7 @@ def encode(
                 for column in range(columns):
                     at = first + block
                     if block == 0 or at % 4 == 0:
-                        _words(at // 4, repetition, noise_domain, coins[row + column], noise[column])
+                        _words(at // 4, repetition, noise_domain, noise_keys[row + column], noise[column])
                     chosen = _choose(scores[column], noise[column, at % 4], gumbel, shift, totals)
                     out[row + column, repetition, block] = chosen
 

@@ -41,10 +41,12 @@ def scores(
     return torch.cat(found, 2)
 
 
-def noise(coins: Tensor, candidates: Candidates, repetition: int, blocks: Blocks, fraction: int) -> Tensor:
-    """[M, K, B] int64 G_i 2^F: word b mod 4 of Philox(coin; b >> 2, i, l, NOISE) for block b, by the coins [M, 2]."""
+def noise(noise_keys: Tensor, candidates: Candidates, repetition: int, blocks: Blocks, fraction: int) -> Tensor:
+    """[M, K, B] int64 G_i 2^F: word b mod 4 of Philox(key; b >> 2, i, l, NOISE) for block b; noise_keys [M, 2]."""
     private = replace(candidates, bits=32, domain=NOISE)
-    words = [stretch(coin, private, repetition, blocks.first, blocks.first + blocks.num) for coin in coins]
+    words = [
+        stretch(noise_key, private, repetition, blocks.first, blocks.first + blocks.num) for noise_key in noise_keys
+    ]
     return gumbel(torch.stack(words), fraction)
 
 
@@ -53,7 +55,7 @@ def encode(
     thresholds: Tensor,
     blocks: Blocks,
     candidates: Candidates,
-    coins: Tensor,
+    noise_keys: Tensor,
     repetitions: int,
     fraction: int,
 ) -> Tensor:
@@ -66,7 +68,7 @@ def encode(
         for row in range(0, len(log_odds), step):
             prior = thresholds[row % len(thresholds)]
             total = scores(log_odds[row : row + step], prior, blocks, candidates, row, repetition)
-            total += noise(coins[row : row + step], candidates, repetition, blocks, fraction)
+            total += noise(noise_keys[row : row + step], candidates, repetition, blocks, fraction)
             ranked = (total << 16) | first_of_equal  # the larger of two equal scores is that of the smaller number
             chosen[row : row + step, repetition] = candidates.num - 1 - (ranked.amax(1) & 0xFFFF).to(torch.int32)
     return chosen

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.codec import MRC
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 
 
 def groups(num_blocks: int, num_groups: int) -> list[tuple[int, int]]:
@@ -44,15 +44,15 @@ class SplitMRC:
     codec: MRC
     parts: tuple[tuple[int, int], ...]
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Indices [M, R B'] of the rows' parts, B' the largest; how many are sent both ends know."""
         rows = []
         for row, (own, codec, part) in enumerate(self._rows(common)):
-            alone = codec.encode(x[row : row + 1, part.begin : part.end], own, coin)
+            alone = codec.encode(x[row : row + 1, part.begin : part.end], own, private_key)
             rows.append(alone.fields["indices"].data[0])
         return Payload({"indices": Field(self._padded(rows, x), self.codec.coding, self._counts(x), count_known=True)})
 
-    def counts(self, payload: Payload, common: Common) -> tuple[Tensor, Tensor]:
+    def counts(self, payload: Payload, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
         """(how many samples have a one [M, D] int32, zero outside each row's part; which entries that is [M, D])."""
         (indices,) = payload.expect(indices=self.codec.repetitions * self._largest)
         counts = torch.zeros(len(indices), common.dim, dtype=torch.int32, device=indices.device)
@@ -81,14 +81,14 @@ class SplitMRC:
             whole[row, : len(indices)] = indices
         return whole
 
-    def _rows(self, common: Common) -> Iterator[tuple[Common, MRC, Blocks]]:
+    def _rows(self, common: SharedKnowledge) -> Iterator[tuple[SharedKnowledge, MRC, Blocks]]:
         """For each row: what both ends know of its part, the codec of its part, and the part."""
         blocks = self.codec.cut(common.dim, common.ids.device)
-        side = common.side
+        side = common.side_information
         assert side is not None
         assert len(self.parts) == len(common.ids), "one part a row"
         for row, (low, high) in enumerate(self.parts):
             part = blocks.part(low, high)
             here = side[row % len(side), None, part.begin : part.end]
-            own = replace(common, ids=common.ids[row : row + 1], layers=(part.dim,), side=here)
+            own = replace(common, ids=common.ids[row : row + 1], layers=(part.dim,), side_information=here)
             yield own, self.codec.within(part), part

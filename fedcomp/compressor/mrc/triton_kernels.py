@@ -20,7 +20,7 @@ def encode(
     log_odds,
     offsets,
     keys,
-    coins,
+    noise_keys,
     gumbel,
     out,
     num_rows,
@@ -49,7 +49,7 @@ def encode(
     live = rows < num_rows
     begin, end = tl.load(offsets + block), tl.load(offsets + block + 1)
     seed = _seed(keys + leader * key_stride)
-    coin = _seed(coins + 2 * tl.minimum(rows, num_rows - 1))
+    noise_key = _seed(noise_keys + 2 * tl.minimum(rows, num_rows - 1))
     prior = thresholds + leader.to(tl.int64) * prior_stride - base
     steps = log_odds + rows * dim - base
     best = tl.full([COLUMNS], -(2**31), tl.int32)
@@ -69,7 +69,7 @@ def encode(
                 score += tl.where(ones[None, :], step[:, None], 0)
         number = lane[None, :] + tl.zeros([COLUMNS, LANES], tl.int32)
         counter = first + block
-        w0, w1, w2, w3 = _philox(coin[:, None], counter // 4, number, repetition, noise_domain)
+        w0, w1, w2, w3 = _philox(noise_key[:, None], counter // 4, number, repetition, noise_domain)
         which = counter % 4
         word = tl.where(which == 0, w0, tl.where(which == 1, w1, tl.where(which == 2, w2, w3)))
         total = score + (_gumbel(word, gumbel, OCTAVE, ENTRIES) >> shift)

@@ -21,7 +21,7 @@ from fedcomp.compressor.projections.directions import DISTRIBUTIONS, Directions,
 from fedcomp.compressor.projections.subspace import Orthonormal
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
 VECTORS = ("per_agent", "shared")
@@ -38,7 +38,7 @@ class Projection:
         num_projections: L, at least 1.
         directions: independent; orthonormal, L <= D of them: a uniformly random subspace, whatever `distribution`.
         seed: of per_agent vectors: sent, 64 bits in every message, or derived. A shared seed is nobody's to send up:
-            it is `Common.seed` or follows from the message's name.
+            it is `SharedKnowledge.seed` or follows from the message's name.
     """
 
     vector: str = "per_agent"
@@ -48,7 +48,7 @@ class Projection:
     seed: str = "sent"
     unbiased: bool = True
     contractive: bool = False
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_choice("compressor.vector", self.vector, VECTORS)
@@ -66,14 +66,14 @@ class Projection:
                 "orthonormal directions; ask for fewer, or take directions=independent"
             )
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The seed, if it is sent, and the scalars; the paper counts the scalars alone."""
         self.check_dim(common.dim)
-        seed = seed_field(self.seed, common, coin) if self._sends_seed(common) else {}
+        seed = seed_field(self.seed, common, private_key) if self._sends_seed(common) else {}
         scalars = self._directions.project(x, self._source(Payload(seed), common)).to(torch.float32)
         return Payload({**seed, "scalars": Field(scalars, Float())}, paper_bits=32 * self.num_projections)
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """(1/L) sum_l r_l v_l, or (D/L) Q^T r for orthonormal directions."""
         scalars = self._scalars(payload, common)
         out = scalars.new_empty(scalars.shape[0], common.dim)
@@ -93,7 +93,7 @@ class Projection:
             scaled = weight[:, None] * scalars
         return Payload({**payload.fields, "scalars": Field(scaled, Float())}, payload.paper_bits)
 
-    def weighted_sum(self, payload: Payload, common: Common, weight: Tensor) -> Tensor:
+    def weighted_sum(self, payload: Payload, common: SharedKnowledge, weight: Tensor) -> Tensor:
         """The sum of `weighted` messages, block by block: the decoded rows never exist side by side."""
         scalars = self._scalars(self.weighted(payload, weight), common)
         out = scalars.new_zeros(common.dim)
@@ -101,10 +101,10 @@ class Projection:
             out[part] = entries.sum(0)
         return out
 
-    def _sends_seed(self, common: Common) -> bool:
+    def _sends_seed(self, common: SharedKnowledge) -> bool:
         return self.seed == "sent" and self.vector == "per_agent" and common.seed is None
 
-    def _scalars(self, payload: Payload, common: Common) -> Tensor:
+    def _scalars(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, L] what was received."""
         layout = seed_layout("sent") if self._sends_seed(common) else {}
         return payload.expect(**layout, scalars=self.num_projections)[-1]
@@ -115,10 +115,10 @@ class Projection:
             return Orthonormal(self.num_projections)
         return Independent(self.distribution, self.num_projections)
 
-    def _blocks(self, scalars: Tensor, payload: Payload, common: Common) -> Iterator[tuple[slice, Tensor]]:
+    def _blocks(self, scalars: Tensor, payload: Payload, common: SharedKnowledge) -> Iterator[tuple[slice, Tensor]]:
         return self._directions.blocks(scalars.to(torch.float64), self._source(payload, common), common.dim)
 
-    def _source(self, payload: Payload, common: Common) -> Source:
+    def _source(self, payload: Payload, common: SharedKnowledge) -> Source:
         key, numbers = shared_source(payload, common)
         if self.vector == "shared" and common.seed is None:
             numbers = numbers.new_zeros(1)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 
 GRANULARITIES = ("layer", "model")
 """layer: one block for each parameter tensor; model: one for the whole vector."""
 
 
-def block_sizes(granularity: str, common: Common) -> list[int]:
+def block_sizes(granularity: str, common: SharedKnowledge) -> list[int]:
     """Entries of each of the L blocks."""
     return list(common.layers) if granularity == "layer" else [common.dim]
 

@@ -24,7 +24,7 @@ from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.quantisers.granularity import GRANULARITIES, block_norms, block_sizes
 from fedcomp.compressor.quantisers.levels import MOST_LEVELS, from_levels, to_levels
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Coding, Digits, Float, RunLength, Shortest, Unsigned, bits_for
 
 CODINGS = ("auto", "fixed", "packed", "elias")
@@ -45,7 +45,7 @@ class QSGD:
     coding: str = "auto"
     unbiased: bool = True
     contractive: bool = False
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         whole = isinstance(self.levels, int) and not isinstance(self.levels, bool)
@@ -65,14 +65,14 @@ class QSGD:
         codings: dict[str, Coding] = {"fixed": fixed, "packed": packed, "elias": elias}
         return Shortest((dense, elias)) if self.coding == "auto" else codings[self.coding]
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """level + s of each entry, and the norms."""
         sizes = block_sizes(self.granularity, common)
         norms = block_norms(x, sizes, 2)
-        levels = to_levels(x, norms, sizes, self.levels, coin.uniform(common.ids, common.dim))
+        levels = to_levels(x, norms, sizes, self.levels, private_key.uniform(common.ids, common.dim))
         return Payload({"levels": Field(levels, self.level_coding(common.dim)), "norms": Field(norms, Float())})
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """||u|| level / s."""
         sizes = block_sizes(self.granularity, common)
         levels, norms = payload.expect(levels=common.dim, norms=len(sizes))

@@ -19,7 +19,7 @@ from torch import Tensor
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.quantisers.granularity import GRANULARITIES, block_sizes, multiply_
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
 
 SCALES = ("mean_abs", "fixed")
@@ -39,7 +39,7 @@ class Sign:
     value: float = 1.0
     granularity: str = "layer"
     unbiased: bool = False
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_choice("compressor.scale", self.scale, SCALES)
@@ -52,7 +52,7 @@ class Sign:
         """A fixed scale can overshoot a small vector."""
         return self.scale == "mean_abs"
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """One bit an entry (1 for x >= 0), and the scales."""
         fields = {"signs": Field((x >= 0).to(torch.uint8), Unsigned(1))}
         if self.scale == "mean_abs":
@@ -60,7 +60,7 @@ class Sign:
             fields["scales"] = Field(torch.stack(means, 1), Float())
         return Payload(fields, paper_bits=common.dim)
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """a * sign, the scale of each tensor repeated over its entries."""
         if self.scale == "fixed":
             (signs,) = payload.expect(signs=common.dim)

@@ -20,7 +20,7 @@ from torch import Tensor
 from fedcomp.compressor.check import check_choice, check_positive
 from fedcomp.compressor.quantisers.granularity import GRANULARITIES, block_norms, block_sizes, multiply_
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
 
 SCALES = ("max", "l2", "fixed", "mean_abs")
@@ -43,7 +43,7 @@ class StochasticSign:
     factor: float = 1.0
     granularity: str = "layer"
     contractive: bool = False
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_choice("compressor.scale", self.scale, SCALES)
@@ -56,9 +56,9 @@ class StochasticSign:
         """The other scales clip what is larger."""
         return self.scale in ("max", "l2")
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """One bit an entry (1 for +), and the scales: with U uniform, (U - 1/2) 2 a < u has the bit's probability."""
-        threshold = coin.uniform(common.ids, common.dim).sub_(0.5)
+        threshold = private_key.uniform(common.ids, common.dim).sub_(0.5)
         if self.scale == "fixed":
             signs = (threshold.mul_(2.0 * self.value) < x).to(torch.uint8)
             return Payload({"signs": Field(signs, Unsigned(1))}, paper_bits=common.dim)
@@ -68,7 +68,7 @@ class StochasticSign:
         fields = {"signs": Field(signs, Unsigned(1)), "scales": Field(scales, Float())}
         return Payload(fields, paper_bits=common.dim)
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """+-a, the scale of each block repeated over its entries."""
         if self.scale == "fixed":
             (signs,) = payload.expect(signs=common.dim)

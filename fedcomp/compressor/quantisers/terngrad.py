@@ -21,7 +21,7 @@ from fedcomp.compressor.check import check_choice, check_positive
 from fedcomp.compressor.quantisers.granularity import GRANULARITIES, block_norms, block_sizes
 from fedcomp.compressor.quantisers.levels import from_levels, to_levels
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Digits, Float
 
 
@@ -37,7 +37,7 @@ class TernGrad:
     clip: float | None = None
     granularity: str = "layer"
     contractive: bool = False
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_choice("compressor.granularity", self.granularity, GRANULARITIES)
@@ -48,7 +48,7 @@ class TernGrad:
     def unbiased(self) -> bool:
         return self.clip is None
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """t + 1 of each entry, and the scales."""
         sizes = block_sizes(self.granularity, common)
         if self.clip is not None:
@@ -58,11 +58,11 @@ class TernGrad:
                 torch.clamp(part, -bound, bound, out=out)
             x = clipped
         scales = block_norms(x, sizes, float("inf"))
-        trits = to_levels(x, scales, sizes, 1, coin.uniform(common.ids, common.dim))
+        trits = to_levels(x, scales, sizes, 1, private_key.uniform(common.ids, common.dim))
         fields = {"trits": Field(trits, Digits(3)), "scales": Field(scales, Float())}
         return Payload(fields, paper_bits=math.ceil(common.dim * math.log2(3)))
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """s t."""
         sizes = block_sizes(self.granularity, common)
         trits, scales = payload.expect(trits=common.dim, scales=len(sizes))

@@ -25,7 +25,7 @@ from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.rotations.scale import SCALES, fit_scale
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
 
 
@@ -42,7 +42,7 @@ class Drive:
     scale: str = "min_mse"
     rotations: int = 1
     seed: str = "sent"
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_choice("compressor.scale", self.scale, SCALES)
@@ -59,9 +59,9 @@ class Drive:
         """The unbiased scale makes an error of 0.57 ||x||^2 on dense vectors only."""
         return self.scale == "min_mse"
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """One bit an entry (1 for z >= 0), and the scales [M, P]."""
-        seed = seed_field(self.seed, common, coin)
+        seed = seed_field(self.seed, common, private_key)
         rotation = Rotation(common.dim, self.rotations)
         z = rotation.forward(x, *shared_source(Payload(seed), common))
         signs = (z >= 0).to(torch.uint8)
@@ -72,7 +72,7 @@ class Drive:
         fields = {"signs": Field(signs, Unsigned(1)), "scales": Field(torch.stack(scales, 1), Float())}
         return Payload(seed | fields, paper_bits=common.dim)
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """R^T (a sign(z))."""
         rotation = Rotation(common.dim, self.rotations)
         layout = seed_layout(self.seed) | {"signs": common.dim, "scales": len(rotation.pieces)}

@@ -31,7 +31,7 @@ from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.rotations.scale import SCALES, fit_scale
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
 
 MOST_BITS = 8
@@ -52,7 +52,7 @@ class Eden:
     scale: str = "unbiased"
     rotations: int = 1
     seed: str = "sent"
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         number = isinstance(self.bits, (int, float)) and not isinstance(self.bits, bool)
@@ -72,9 +72,9 @@ class Eden:
         """The unbiased scale lengthens the vector."""
         return self.scale == "min_mse"
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Codes by their width, and the scales [M, P]."""
-        seed = seed_field(self.seed, common, coin)
+        seed = seed_field(self.seed, common, private_key)
         key, ids = shared_source(Payload(seed), common)
         rotation = Rotation(common.dim, self.rotations)
         codes: dict[int, list[Tensor]] = {}
@@ -92,7 +92,7 @@ class Eden:
         fields["scales"] = Field(torch.stack(scales, 1), Float())
         return Payload(seed | fields, paper_bits=round(self.bits * common.dim))
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """R^T (a Q)."""
         rotation = Rotation(common.dim, self.rotations)
         *_, scales = payload.expect(**self._layout(rotation))

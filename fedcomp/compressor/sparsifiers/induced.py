@@ -21,7 +21,7 @@ from fedcomp.compressor.sparsifiers.num_kept import FRACTION, amount, check_amou
 from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS, place_code, place_field, place_layout, read_places
 from fedcomp.compressor.sparsifiers.stable_topk import largest
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
 
@@ -45,7 +45,7 @@ class Induced:
     seed: str = "sent"
     unbiased: bool = True
     contractive: bool = False
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_amount(self.fraction, self.k)
@@ -63,18 +63,18 @@ class Induced:
         half = max(2, amount(self.fraction, self.k, dim)) // 2
         return (half, half) if dim > 1 else (0, 1)
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Values and places of the largest, then the seed and the values of the random ones."""
         k1, k2 = self.parts(common.dim)
         top = largest(x.abs(), k1)
         fields = {"largest": Field(x.gather(1, top), Float())}
         fields |= place_field(self._code(common.dim), top, common.dim)
-        fields |= seed_field(self.seed, common, coin)
+        fields |= seed_field(self.seed, common, private_key)
         drawn = self._drawn(Payload(fields), top, common)
         rest = x.scatter(1, top, 0.0)
         return Payload(fields | {"drawn": Field(rest.gather(1, drawn), Float())}, paper_bits=32 * (k1 + k2))
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """Both parts, the random one scaled up."""
         k1, k2 = self.parts(common.dim)
         code = self._code(common.dim)
@@ -94,7 +94,7 @@ class Induced:
         rest = squares.sum(1) - squares.topk(k1, dim=1).values.sum(1)
         return rest.clamp(min=0) * ((dim - (k1 if self.restricted else 0)) / k2 - 1)
 
-    def _drawn(self, payload: Payload, largest: Tensor, common: Common) -> Tensor:
+    def _drawn(self, payload: Payload, largest: Tensor, common: SharedKnowledge) -> Tensor:
         """[M, k2] places of the random part."""
         key, numbers = shared_source(payload, common)
         k1, k2 = self.parts(common.dim)

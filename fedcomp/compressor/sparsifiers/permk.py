@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
 
@@ -28,16 +28,16 @@ class PermK:
 
     unbiased: bool = True
     contractive: bool = False
-    faithful: bool = False
+    near_lossless: bool = False
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The entries of the sender's part, in the order of the permutation."""
         places, count = self._part(common)
         inside = torch.arange(places.shape[1], device=x.device) < count[:, None]
         values = x.gather(1, places).masked_fill_(~inside, 0.0)
         return Payload({"values": Field(values, Float(), count, count_known=True)}, paper_bits=32 * places.shape[1])
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """The values at their places, scaled, zero elsewhere."""
         places, count = self._part(common)
         values = payload.expect(values=places.shape[1])[0] * float(min(common.everybody.shape[0], common.dim))
@@ -45,7 +45,7 @@ class PermK:
         out = values.new_zeros(values.shape[0], common.dim + 1)
         return out.scatter_(1, places.masked_fill(beyond, common.dim), values)[:, : common.dim]
 
-    def _part(self, common: Common) -> tuple[Tensor, Tensor]:
+    def _part(self, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
         """(places [M, ceil(D / n)], how many of them are the sender's [M]); for n > D one each."""
         everybody, dim = common.everybody, common.dim
         num, one = everybody.shape[0], common.ids.new_zeros(1)

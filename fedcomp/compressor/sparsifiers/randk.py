@@ -21,7 +21,7 @@ from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_sourc
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, amount, check_amount, check_amount_fits
 from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS, place_code, place_field, place_layout, read_places
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
 SCALES = ("unbiased", "none")
@@ -46,7 +46,7 @@ class RandK:
     scale: str = "unbiased"
     places: str = "seed"
     seed: str = "sent"
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_amount(self.fraction, self.k)
@@ -76,18 +76,18 @@ class RandK:
         """p = k / D."""
         return self.num_sent(dim) / dim
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The seed or the places, and the values in the order of their places."""
         k = self.num_sent(common.dim)
         if self.places == "seed":
-            fields = seed_field(self.seed, common, coin)
+            fields = seed_field(self.seed, common, private_key)
             places = self._drawn(Payload(fields), common)
         else:
-            places = coin.fold_in("places").choice(common.ids, k, common.dim)
+            places = private_key.fold_in("places").choice(common.ids, k, common.dim)
             fields = place_field(place_code(self.places, k, common.dim), places, common.dim)
         return Payload(fields | {"values": Field(x.gather(1, places), Float())}, paper_bits=32 * k)
 
-    def sampled(self, payload: Payload, common: Common) -> tuple[Tensor, Tensor]:
+    def sampled(self, payload: Payload, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
         """(values [M, k] as they are, places [M, k])."""
         k = self.num_sent(common.dim)
         if self.places == "seed":
@@ -97,7 +97,7 @@ class RandK:
         sent, values = payload.expect(**place_layout(code, k, common.dim), values=k)
         return values, read_places(code, sent, k)
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """The values at their places, scaled, zero elsewhere."""
         values, places = self.sampled(payload, common)
         if self.scale == "unbiased":
@@ -109,6 +109,6 @@ class RandK:
         p = self.probability(x.shape[1])
         return x.double().square().sum(1) * (1 / p - 1 if self.scale == "unbiased" else 1 - p)
 
-    def _drawn(self, payload: Payload, common: Common) -> Tensor:
+    def _drawn(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         key, numbers = shared_source(payload, common)
         return key.fold_in("places").choice(numbers, self.num_sent(common.dim), common.dim)

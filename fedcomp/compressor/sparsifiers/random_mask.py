@@ -19,7 +19,7 @@ from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_sourc
 from fedcomp.compressor.sparsifiers.compaction import compact, expand
 from fedcomp.compressor.sparsifiers.randk import SCALES
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
 
@@ -36,7 +36,7 @@ class RandomMask:
     fraction: float = 0.03
     scale: str = "unbiased"
     seed: str = "sent"
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_fraction("compressor.fraction", self.fraction)
@@ -57,21 +57,21 @@ class RandomMask:
         """p, rounded to the 24 bits of a uniform draw."""
         return max(1, round(self.fraction * 2**24)) * 2.0**-24
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The seed, and the masked entries one after another."""
-        fields = seed_field(self.seed, common, coin)
+        fields = seed_field(self.seed, common, private_key)
         mask = self._mask(Payload(fields), common)
         fields["values"] = Field(compact(x, mask), Float(), mask.sum(1), count_known=True)
         return Payload(fields, paper_bits=round(32 * self.fraction * common.dim))
 
-    def sampled(self, payload: Payload, common: Common) -> tuple[Tensor, Tensor]:
+    def sampled(self, payload: Payload, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
         """(values [M, D], places [M, D]), of which each row uses as many as its mask has ones."""
         values, mask = self._read(payload, common)
         every = torch.arange(common.dim, device=mask.device).expand(mask.shape)
         sent = every < mask.sum(1, keepdim=True)
         return values, compact(every, mask).masked_fill(~sent, common.dim)
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """The values under the mask, scaled, zero elsewhere."""
         values = expand(*self._read(payload, common))
         return values.div_(self.probability(common.dim)) if self.scale == "unbiased" else values
@@ -81,10 +81,10 @@ class RandomMask:
         p = self.probability(x.shape[1])
         return x.double().square().sum(1) * (1 / p - 1 if self.scale == "unbiased" else 1 - p)
 
-    def _read(self, payload: Payload, common: Common) -> tuple[Tensor, Tensor]:
+    def _read(self, payload: Payload, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
         """(values, the mask that they were sent under), both [M, D]."""
         return payload.expect(**seed_layout(self.seed), values=common.dim)[-1], self._mask(payload, common)
 
-    def _mask(self, payload: Payload, common: Common) -> Tensor:
+    def _mask(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         key, numbers = shared_source(payload, common)
         return key.fold_in("mask").uniform(numbers, common.dim) < self.probability(common.dim)

@@ -25,7 +25,7 @@ from fedcomp.compressor.sparsifiers.sparse_indices import (
 )
 from fedcomp.compressor.sparsifiers.stable_topk import largest
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
 
@@ -48,7 +48,7 @@ class TopK:
     match_bits: float | None = None
     unbiased: bool = False
     contractive: bool = True
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_amount(self.fraction, self.k, self.match_bits)
@@ -79,14 +79,14 @@ class TopK:
         """The code of the places for this k and D."""
         return place_code(self.positions, self.num_sent(dim), dim)
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The k values in the order of their places, then the places."""
         k = self.num_sent(common.dim)
         places = largest(x.abs(), k)
         fields = {"values": Field(x.gather(1, places), Float())}
         return Payload(fields | place_field(self.position_code(common.dim), places, common.dim), paper_bits=32 * k)
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """The values at their places, zero elsewhere."""
         k, code = self.num_sent(common.dim), self.position_code(common.dim)
         values, sent = payload.expect(values=k, **place_layout(code, k, common.dim))

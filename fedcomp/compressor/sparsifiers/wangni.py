@@ -20,7 +20,7 @@ from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.sparsifiers.compaction import compact
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, amount, check_amount, check_amount_fits
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Payload
+from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Ascending, Float, Unsigned
 
 VALUES = ("float", "sign")
@@ -42,7 +42,7 @@ class Wangni:
     values: str = "float"
     unbiased: bool = True
     contractive: bool = False
-    faithful: bool = False
+    near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_amount(self.fraction, self.k)
@@ -52,12 +52,12 @@ class Wangni:
         """Raise ValueError if k > D."""
         check_amount_fits(self.k, dim)
 
-    def encode(self, x: Tensor, common: Common, coin: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Places and values of the entries that the coin chose; with values=sign in two groups and 1 / lambda."""
         step = self._step(x)[:, None]
         saturated = x.abs() >= step  # p = 1, of zeros only where every entry is sent
         probability = (x.abs() / step).masked_fill(saturated, 1.0)
-        sent = (coin.uniform(common.ids, common.dim) < probability) & (x != 0)
+        sent = (private_key.uniform(common.ids, common.dim) < probability) & (x != 0)
         paper = 32 * amount(self.fraction, self.k, common.dim)
         if self.values == "float":
             value = torch.where(saturated, x, torch.copysign(step, x))
@@ -68,7 +68,7 @@ class Wangni:
         fields |= _group("signed", many, (x > 0).to(torch.uint8), Unsigned(1))
         return Payload(fields, paper_bits=paper)
 
-    def decode(self, payload: Payload, common: Common) -> Tensor:
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """The values at their places, zero elsewhere."""
         dim = common.dim
         if self.values == "float":

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedcomp.client.contract import Batch, Batching, LoopRunner
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.contract import Gradient, Learnt, Model
+from fedcomp.model.contract import AnyModel, Gradient, Model
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.batch_schedule import Plan, in_order, num_steps, plan
 from fedcomp.simulation.chunks.gather import gather
@@ -61,7 +61,7 @@ class ChunkData:
     key: Key
     dataset: Dataset
     shards: Shards
-    model: Learnt
+    model: AnyModel
     loop_runner: LoopRunner | None = None
     computed: list[int | Tensor] = field(default_factory=list)
 

@@ -18,7 +18,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.pytree import map_tensors
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.contract import Learnt, tensors_of
+from fedcomp.model.contract import AnyModel, tensors_of
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ChunkData, Shards
@@ -39,7 +39,7 @@ class Executor:
 
     dataset: Dataset
     shards: Shards
-    model: Learnt
+    model: AnyModel
     key: Key
     chunk_size: int
     workers: Workers = field(default_factory=Workers)

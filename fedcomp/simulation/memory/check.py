@@ -15,7 +15,7 @@ from fedcomp.core.free_memory import free_bytes
 from fedcomp.core.pytree import flatten
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.chunking import client_bytes
-from fedcomp.model.contract import Learnt, tensors_of
+from fedcomp.model.contract import AnyModel, tensors_of
 from fedcomp.random.keys import Key
 from fedcomp.simulation.memory.probe import probe
 from fedcomp.simulation.simulation import Simulation
@@ -45,7 +45,7 @@ class Need:
         return self.state + self.rest
 
 
-def state_bytes(algorithm: Algorithm, model: Learnt, num_clients: int) -> dict[str, int]:
+def state_bytes(algorithm: Algorithm, model: AnyModel, num_clients: int) -> dict[str, int]:
     """Bytes of every part of the algorithm's state, without allocating it."""
     theta, stats = torch.empty(model.dim, device="meta"), torch.empty(model.num_stats, device="meta")
     setup = Setup(num_clients, tensors_of(model), Key())

@@ -29,7 +29,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Metrics, Models
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, map_tensors
-from fedcomp.model.contract import Learnt, RowModel
+from fedcomp.model.contract import AnyModel, RowModel
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line
 from fedcomp.simulation.evaluation import evaluate, evaluate_rows
@@ -82,7 +82,7 @@ class Study:
         return self.repetitions[0].rounds
 
     @property
-    def model(self) -> Learnt:
+    def model(self) -> AnyModel:
         """What each repetition learns."""
         return self.repetitions[0].model
 
@@ -123,15 +123,15 @@ class Study:
 
     def record(self, index: int, state: Any, outcome: Outcome | None) -> Recorded:
         """Means, variances and spread over repetitions; see `spread.py`."""
-        deployed = self._deployed(index, state)
-        each = self._test(deployed)
+        evaluation_models = self._deployed(index, state)
+        each = self._test(evaluation_models)
         optimum = self.repetitions[0].optimum
         line: Line = {}
         for name, values in (each | (outcome.means() if outcome is not None else {})).items():
             line |= spread_of(name, values)
         curves = {name: values.tolist() for name, values in each.items()}
-        if "test" in deployed:
-            theta = deployed["test"].theta.mean(1)
+        if "test" in evaluation_models:
+            theta = evaluation_models["test"].theta.mean(1)
             line |= spread_of_models(theta, each)
             curves |= models_line(theta, optimum)
         if outcome is not None:
@@ -145,19 +145,19 @@ class Study:
 
     def _deployed(self, index: int, state: Any) -> dict[str, Models]:
         """The models of each repetition by name, theta [R, K, D]."""
-        if (found := self._vmapped(lambda joint: joint.deployed(index, state))) is not None:
+        if (found := self._vmapped(lambda joint: joint.evaluation_models(index, state))) is not None:
             return found
         every = [
-            one.algorithm.deployed(_taken(state, number), one.key.fold_in("deployed", index))
+            one.algorithm.evaluation_models(_taken(state, number), one.key.fold_in("deployed", index))
             for number, one in enumerate(self.repetitions)
         ]
         return {name: _stacked([models[name] for models in every]) for name in every[0]}
 
-    def _test(self, deployed: dict[str, Models]) -> dict[str, Tensor]:
+    def _test(self, evaluation_models: dict[str, Models]) -> dict[str, Tensor]:
         """Float64 [R] of every test metric."""
         first = self.repetitions[0]
         found: dict[str, Tensor] = {}
-        for name, models in deployed.items():
+        for name, models in evaluation_models.items():
             num_repetitions, num_models = models.theta.shape[:2]
             if isinstance(first.model, RowModel) and models.stats.shape[2] == 0:
                 flat = Models(models.theta.flatten(0, 1), models.stats.flatten(0, 1))

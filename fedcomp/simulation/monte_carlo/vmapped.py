@@ -98,12 +98,14 @@ class Together:
         shared = {name: value for name, value in metrics.items() if value.dim() == 1}
         return new, Outcome(rows.everybody, each, tuple(sizes), shared)
 
-    def deployed(self, index: int, state: Any) -> dict[str, Models]:
+    def evaluation_models(self, index: int, state: Any) -> dict[str, Models]:
         """The models of all repetitions, theta [R, K, D]. Raises Refused: it cannot be run like this."""
         keys = tuple(one.key.fold_in("deployed", index) for one in self.repetitions)
 
         def one(tensors: dict[str, Tensor], number: Tensor) -> Any:
-            models = self.whole.algorithm.deployed(unflatten(state, tensors.values()), MappedKey((), keys, number))
+            models = self.whole.algorithm.evaluation_models(
+                unflatten(state, tensors.values()), MappedKey((), keys, number)
+            )
             return {name: (model.theta, model.stats) for name, model in models.items()}
 
         numbers = torch.arange(len(keys), device=self.whole.device)

@@ -35,9 +35,9 @@ class Heard(RandK):
 
     vectors: list[torch.Tensor] = field(default_factory=list)
 
-    def encode(self, x, common, coin):
+    def encode(self, x, common, private_key):
         self.vectors.append(x.clone())
-        return super().encode(x, common, coin)
+        return super().encode(x, common, private_key)
 
 
 def _metrics(uplink: Compressor, **options):

@@ -27,13 +27,13 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class Problem:
-    """Posteriors q [M, D] against thresholds [P, D] in blocks, among candidates, with coins [M, 2]."""
+    """Posteriors q [M, D] against thresholds [P, D] in blocks, among candidates, with noise_keys [M, 2]."""
 
     q: Tensor
     thresholds: Tensor
     blocks: Blocks
     candidates: Candidates
-    coins: Tensor
+    noise_keys: Tensor
 
     @property
     def fraction(self) -> int:
@@ -46,17 +46,17 @@ class Problem:
     @property
     def plain(self) -> tuple:
         """Arguments of `coder.encode`."""
-        return self.q, self.thresholds, self.blocks, self.candidates, self.coins
+        return self.q, self.thresholds, self.blocks, self.candidates, self.noise_keys
 
     @property
     def encoding(self) -> tuple:
         """Arguments of an implementation's `encode`, for two repetitions."""
-        return self.log_odds, self.thresholds, self.blocks, self.candidates, self.coins, 2, self.fraction
+        return self.log_odds, self.thresholds, self.blocks, self.candidates, self.noise_keys, 2, self.fraction
 
     def row(self, row: int) -> Problem:
         """One sender that shares candidates and prior with the others."""
         at = slice(row, row + 1)
-        return Problem(self.q[at], self.thresholds, self.blocks, self.candidates, self.coins[at])
+        return Problem(self.q[at], self.thresholds, self.blocks, self.candidates, self.noise_keys[at])
 
 
 def problem(

@@ -11,8 +11,15 @@ from triton.compiler import ASTSource
 from fedcomp.compressor.mrc import triton_kernels
 from fedcomp.compressor.mrc.fixed_point import ENTRIES, OCTAVE
 
-POINTERS = {"thresholds": "*u8", "offsets": "*i64", "keys": "*i64", "coins": "*i64", "owner": "*i64", "indices": "*u8"}
-POINTERS |= {"log_odds": "*i32", "gumbel": "*i32", "out": "*i32"}
+POINTERS = {
+    "thresholds": "*u8",
+    "offsets": "*i64",
+    "keys": "*i64",
+    "noise_keys": "*i64",
+    "owner": "*i64",
+    "indices": "*u8",
+}
+POINTERS |= {"indices": "*u8", "log_odds": "*i32", "gumbel": "*i32", "out": "*i32"}
 CONSTANTS = {"NUM": 256, "BITS": 8, "COLUMNS": 16, "LANES": 256, "OCTAVE": OCTAVE, "ENTRIES": ENTRIES}
 
 

@@ -14,7 +14,7 @@ from fedcomp.compressor.mrc import MRC, Blocks, SplitMRC
 from fedcomp.compressor.mrc.split import groups, rotated
 from fedcomp.compressor.mrc.thresholds import from_counts, probability, quantised
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Ledger, Payload, WireError, WireLink
+from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge, WireError, WireLink
 from fedcomp.wire.coding import Digits, Unsigned
 from fedcomp.wire.packing import layout, pack, unpack
 from tests.simulation.test_no_host_sync import Counter
@@ -23,9 +23,9 @@ KEY = Key(("run", 0, "round", 7, "uplink"))
 COIN = KEY.fold_in("sender")
 
 
-def _known(num: int, dim: int, bits: int = 8, priors: int = 1, key: Key = KEY) -> Common:
+def _known(num: int, dim: int, bits: int = 8, priors: int = 1, key: Key = KEY) -> SharedKnowledge:
     counts = torch.randint(0, 11, (priors, dim), generator=torch.Generator().manual_seed(dim))
-    return Common(key, torch.arange(2, 2 + num), (dim,), from_counts(counts, 10, bits, 0.01))
+    return SharedKnowledge(key, torch.arange(2, 2 + num), (dim,), from_counts(counts, 10, bits, 0.01))
 
 
 def _posteriors(num: int, dim: int) -> torch.Tensor:
@@ -69,12 +69,12 @@ import json, sys, torch
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.thresholds import from_counts
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 from fedcomp.wire.coding import Unsigned
 from fedcomp.wire.packing import FieldLayout, unpack
 told = json.load(sys.stdin)
 side = from_counts(torch.tensor(told["counts"]), 10, 8, 0.01)
-known = Common(Key(tuple(told["key"])), torch.tensor(told["ids"]), (len(told["counts"][0]),), side)
+known = SharedKnowledge(Key(tuple(told["key"])), torch.tensor(told["ids"]), (len(told["counts"][0]),), side)
 codec = MRC(block=64, repetitions=2, candidates="per_client")
 field = FieldLayout(codec.layout(known.dim)["indices"], Unsigned(8, 256), torch.uint8)
 received = unpack([bytes.fromhex(message) for message in told["messages"]], {"indices": field}, torch.device("cpu"))
@@ -84,7 +84,7 @@ print(json.dumps(codec.counts(received, known).tolist()))
 
 def test_a_fresh_process_decodes_from_bytes_prior_and_seed_alone() -> None:
     counts = torch.randint(0, 11, (1, 300), generator=torch.Generator().manual_seed(1))
-    known = Common(KEY, torch.tensor([4, 9]), (300,), from_counts(counts, 10, 8, 0.01))
+    known = SharedKnowledge(KEY, torch.tensor([4, 9]), (300,), from_counts(counts, 10, 8, 0.01))
     codec = MRC(block=64, repetitions=2, candidates="per_client")
     payload = codec.encode(_posteriors(2, 300), known, COIN)
     told = {
@@ -102,12 +102,12 @@ def test_a_receiver_with_another_key_prior_or_sender_decodes_something_else() ->
     codec, known = MRC(block=64, candidates="per_client"), _known(2, 1000)
     payload = codec.encode(_posteriors(2, 1000), known, COIN)
     mine = codec.counts(payload, known)
-    assert known.side is not None
-    opposite = (256 - known.side.to(torch.int64)).clamp(1, 255).to(torch.uint8)
+    assert known.side_information is not None
+    opposite = (256 - known.side_information.to(torch.int64)).clamp(1, 255).to(torch.uint8)
     others = [
         codec.counts(payload, replace(known, key=KEY.fold_in("other"))),
         codec.counts(payload, replace(known, ids=known.ids + 1)),
-        codec.counts(payload, replace(known, side=opposite)),
+        codec.counts(payload, replace(known, side_information=opposite)),
         replace(codec, domain=1).counts(payload, known),
     ]
     for other in others:
@@ -116,7 +116,7 @@ def test_a_receiver_with_another_key_prior_or_sender_decodes_something_else() ->
 
 def test_one_candidate_sends_nothing_and_draws_from_the_prior() -> None:
     codec = MRC(1, repetitions=4)
-    known = Common(KEY, torch.arange(1), (40_000,), quantised(torch.full((1, 40_000), 0.25), 8, 0.01))
+    known = SharedKnowledge(KEY, torch.arange(1), (40_000,), quantised(torch.full((1, 40_000), 0.25), 8, 0.01))
     payload = codec.encode(torch.ones(1, 40_000), known, COIN)
     assert payload.bits.tolist() == [0]
     assert not payload.fields["indices"].data.any()
@@ -125,8 +125,8 @@ def test_one_candidate_sends_nothing_and_draws_from_the_prior() -> None:
 
 def test_posteriors_and_priors_at_0_and_1_are_clamped() -> None:
     counts = torch.tensor([[0, 10] * 500])
-    known = Common(KEY, torch.arange(1), (1000,), from_counts(counts, 10, 8, 0.01))
-    assert probability(known.side, 8)[0, :2].tolist() == [3 / 256, 253 / 256]
+    known = SharedKnowledge(KEY, torch.arange(1), (1000,), from_counts(counts, 10, 8, 0.01))
+    assert probability(known.side_information, 8)[0, :2].tolist() == [3 / 256, 253 / 256]
     codec = MRC(block=4)
     decoded = codec.decode(codec.encode(counts.float() / 10, known, COIN), known)
     assert float((decoded == counts / 10).float().mean()) > 0.97

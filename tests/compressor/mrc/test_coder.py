@@ -121,7 +121,7 @@ def test_a_part_s_blocks_are_coded_as_in_the_whole() -> None:
     whole = coder.encode(*given.plain)
     part = RAGGED.part(1, 5)
     here = slice(part.begin, part.end)
-    some = Problem(given.q[:, here], given.thresholds[:, here], part, given.candidates, given.coins)
+    some = Problem(given.q[:, here], given.thresholds[:, here], part, given.candidates, given.noise_keys)
     assert torch.equal(coder.encode(*some.plain), whole[:, :, 1:5])
 
 
@@ -143,7 +143,9 @@ def test_long_blocks_do_not_overflow() -> None:
     """All log odds at their bound: the score of a block of 65,536 entries is below 2^31 and not negative."""
     blocks = Blocks.fixed(1 << 16, 1 << 16)
     given = problem(1, "shared", 1, 2, 8, blocks)
-    far = Problem(torch.ones_like(given.q), torch.full_like(given.thresholds, 1), blocks, given.candidates, given.coins)
+    far = Problem(
+        torch.ones_like(given.q), torch.full_like(given.thresholds, 1), blocks, given.candidates, given.noise_keys
+    )
     steps = far.log_odds
     assert float(steps[0, 0]) * 2.0**-far.fraction == pytest.approx(10.1, abs=0.2)
     assert steps.sum(dtype=torch.int64) < 2**30

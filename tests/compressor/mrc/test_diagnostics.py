@@ -12,7 +12,7 @@ from fedcomp.compressor.mrc.diagnostics import kl_divergence, polarisation, satu
 from fedcomp.compressor.mrc.sign_posterior import even_prior
 from fedcomp.compressor.mrc.thresholds import clamped, from_counts, probability, quantised
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 from tests.compressor.mrc.block_samples import divergence
 
 
@@ -39,7 +39,7 @@ def test_effective_sample_size_is_how_seldom_two_senders_agree(nats, expected) -
     """Blocks of 256 entries, q = 1/2 +- delta; expected: of other q of this divergence, so within a third."""
     delta = math.sqrt(nats / 256 / 2) * (1 - nats / 256 / 6)
     q = 0.5 + delta * torch.randn(1, 256 * 30, generator=torch.Generator().manual_seed(1)).sign()
-    known = Common(Key(("ess",)), torch.arange(400), (256 * 30,), even_prior(256 * 30, 8))
+    known = SharedKnowledge(Key(("ess",)), torch.arange(400), (256 * 30,), even_prior(256 * 30, 8))
     size = float(MRC().effective_sample_size(q, known))
     assert size == pytest.approx(expected, rel=1 / 3)
     chosen = MRC().encode(q.expand(400, -1), known, Key(("coin",))).fields["indices"].data
@@ -48,7 +48,7 @@ def test_effective_sample_size_is_how_seldom_two_senders_agree(nats, expected) -
 
 
 def test_without_divergence_every_candidate_counts() -> None:
-    known = Common(Key(("ess",)), torch.arange(2), (1000,), even_prior(1000, 8))
+    known = SharedKnowledge(Key(("ess",)), torch.arange(2), (1000,), even_prior(1000, 8))
     assert MRC().effective_sample_size(torch.full((2, 1000), 0.5), known).tolist() == [256.0, 256.0]
 
 

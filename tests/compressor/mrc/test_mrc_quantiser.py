@@ -8,12 +8,15 @@ import torch
 from fedcomp.compressor.mrc.mrc_quantiser import MRCQuantiser
 from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 
 
 def test_senders_with_priors_of_their_own_choose_among_candidates_of_their_own() -> None:
     """Equal vectors make equal messages where everything is shared; only the sender's own choice is left to differ."""
-    x, common = torch.linspace(-1, 1, 64).expand(2, -1).contiguous(), Common(Key(("k",)), torch.arange(2), (64,))
+    x, common = (
+        torch.linspace(-1, 1, 64).expand(2, -1).contiguous(),
+        SharedKnowledge(Key(("k",)), torch.arange(2), (64,)),
+    )
     for prior, alike in (("half", True), ("mean", False)):
         codec = MRCQuantiser(prior=prior, levels=2, num_candidates=1, block=64)
         bits = codec.decode(codec.encode(x, common, Key(("coin",))), common)

@@ -7,10 +7,10 @@ import torch
 
 from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 
 U = torch.randn(1, 20_000, generator=torch.Generator().manual_seed(0))
-KNOWN = Common(Key(("signs",)), torch.arange(1), (5000, 15_000))
+KNOWN = SharedKnowledge(Key(("signs",)), torch.arange(1), (5000, 15_000))
 
 
 def test_decoded_signs_have_the_value_and_lean_to_the_update() -> None:

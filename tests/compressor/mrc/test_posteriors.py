@@ -12,7 +12,7 @@ from fedcomp.compressor.mrc.diagnostics import kl_divergence
 from fedcomp.compressor.mrc.quantiser import Quantised, check_levels
 from fedcomp.compressor.mrc.sign_posterior import check_rule, even_prior, sign_posterior, signs
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Field, Ledger, Payload, WireError, WireLink
+from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge, WireError, WireLink
 
 G = torch.randn(3, 1000, generator=torch.Generator().manual_seed(0)) * torch.tensor([[1e-4], [1.0], [50.0]])
 BLOCKS = Blocks.fixed(1000, 256)
@@ -47,7 +47,7 @@ def test_signs_are_means_of_plus_and_minus_one() -> None:
 
 
 def test_coded_signs_follow_the_update() -> None:
-    known = Common(Key(("signs",)), torch.arange(3), (1000,), even_prior(1000, 8))
+    known = SharedKnowledge(Key(("signs",)), torch.arange(3), (1000,), even_prior(1000, 8))
     codec = MRC()
     counts = codec.counts(codec.encode(sign_posterior(G, "capacity", BLOCKS), known, Key(("coin",))), known)
     agreement = (signs(counts, 1) * G.sign()).mean(1)
@@ -73,7 +73,7 @@ def test_quantiser_leaves_one_bit_that_decides_between_neighbours(levels) -> Non
 
 
 def test_quantiser_s_side_information_is_charged_and_travels_with_the_bits() -> None:
-    levels, known = 64, Common(Key(("q",)), torch.arange(3), (1000,), even_prior(1000, 8))
+    levels, known = 64, SharedKnowledge(Key(("q",)), torch.arange(3), (1000,), even_prior(1000, 8))
     parts, q = Quantised.of(G, levels)
     codec = MRC()
     payload = Payload({**parts.fields, **codec.encode(q, known, Key(("coin",))).fields})

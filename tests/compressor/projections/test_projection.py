@@ -12,12 +12,12 @@ import itertools
 import pytest
 import torch
 
-from fedcomp.compressor import Compressor, Summing
+from fedcomp.compressor import Compressor, SumsMessages
 from fedcomp.compressor.projections import directions
 from fedcomp.compressor.projections.directions import tree_sum, width
 from fedcomp.compressor.projections.projection import Projection
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common, Ledger, WireLink
+from fedcomp.wire import Ledger, SharedKnowledge, WireLink
 
 D = 6
 SIGNS = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=D)))
@@ -29,8 +29,8 @@ AGENTS = torch.tensor(
 NUM_DRAWS = 20_000
 
 
-def _common(num: int, dim: int, **options) -> Common:
-    return Common(Key(("projection",)), torch.arange(num), (dim,), **options)
+def _common(num: int, dim: int, **options) -> SharedKnowledge:
+    return SharedKnowledge(Key(("projection",)), torch.arange(num), (dim,), **options)
 
 
 def _decoded(codec: Projection, x: torch.Tensor) -> torch.Tensor:
@@ -204,11 +204,11 @@ def test_values_follow_from_the_seed_alone(vector: str, how: str, monkeypatch) -
     codec, known = Projection(vector, "gaussian", 3, how), _common(5, 1000)
     payload = codec.encode(x, known, Key())
     for row in range(5):
-        alone = codec.encode(x[row : row + 1], Common(known.key, known.ids[row : row + 1], (1000,)), Key())
+        alone = codec.encode(x[row : row + 1], SharedKnowledge(known.key, known.ids[row : row + 1], (1000,)), Key())
         assert all(torch.equal(field.data[0], payload.fields[name].data[row]) for name, field in alone.fields.items())
     weight = torch.tensor([0.1, 0.3, 0.2, 0.25, 0.15])
     decoded = codec.decode(payload, known)
-    assert isinstance(codec, Summing)
+    assert isinstance(codec, SumsMessages)
     assert torch.allclose(codec.weighted_sum(payload, known, weight), weight @ decoded, atol=1e-3)
     received = WireLink(Ledger()).up(payload)
     assert torch.equal(codec.decode(received, known), decoded)

@@ -7,7 +7,7 @@ import torch
 
 from fedcomp.compressor.quantisers.qsgd import QSGD
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 from fedcomp.wire.coding import Digits, RunLength
 from tests.compressor.mean_and_error import check_mean_and_error, decode_repeated, heavy
 
@@ -59,7 +59,7 @@ def test_tiny_vectors_make_no_nan() -> None:
 
 
 def test_codings_send_the_same_levels() -> None:
-    known = Common(Key(), torch.arange(2), (20, 40))
+    known = SharedKnowledge(Key(), torch.arange(2), (20, 40))
     payloads = {coding: QSGD(7, coding=coding).encode(U.expand(2, -1), known, Key()) for coding in CODINGS}
     levels = payloads["auto"].fields["levels"].data
     assert all(torch.equal(payload.fields["levels"].data, levels) for payload in payloads.values())
@@ -71,12 +71,12 @@ CODINGS = ("auto", "fixed", "packed", "elias")
 
 
 def test_auto_takes_the_paper_s_code_for_sparse_levels_and_digits_for_dense_ones() -> None:
-    known = Common(Key(), torch.arange(1), (10_000,))
+    known = SharedKnowledge(Key(), torch.arange(1), (10_000,))
     sparse = QSGD(1).encode(torch.randn(1, 10_000, generator=torch.Generator().manual_seed(0)), known, Key())
     levels = sparse.fields["levels"].data
     assert 0 < int((levels != 1).sum()) < 300  # about ||u||_1 / ||u|| = 80
     assert sparse.bits.tolist() == [int(RunLength(1).bits(levels)) + 1 + 32]
-    dense = QSGD(127).encode(torch.ones(1, 100), Common(Key(), torch.arange(1), (100,)), Key())
+    dense = QSGD(127).encode(torch.ones(1, 100), SharedKnowledge(Key(), torch.arange(1), (100,)), Key())
     assert dense.bits.tolist() == [Digits(255).fixed_bits(100) + 1 + 32] == [833]
 
 

@@ -7,11 +7,11 @@ import torch
 
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 
 
 def _round_trip(codec: Sign, x: torch.Tensor, layers: tuple[int, ...]) -> torch.Tensor:
-    known = Common(Key(), torch.arange(x.shape[0]), layers)
+    known = SharedKnowledge(Key(), torch.arange(x.shape[0]), layers)
     return codec.decode(codec.encode(x, known, Key()), known)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 from tests.compressor.mean_and_error import check_mean_and_error, decode_repeated, heavy
 
 U = heavy(60)
@@ -45,7 +45,7 @@ def test_entries_at_the_scale_are_certain() -> None:
 
 
 def test_a_fixed_scale_is_not_sent() -> None:
-    known = Common(Key(), torch.arange(1), (20, 40))
+    known = SharedKnowledge(Key(), torch.arange(1), (20, 40))
     assert StochasticSign("fixed").encode(U[None], known, Key()).bits.tolist() == [60]
     assert StochasticSign("max").encode(U[None], known, Key()).bits.tolist() == [124]
     assert StochasticSign("max").encode(U[None], known, Key()).paper_bits == 60

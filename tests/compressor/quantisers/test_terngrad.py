@@ -7,7 +7,7 @@ import torch
 
 from fedcomp.compressor.quantisers.terngrad import TernGrad
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 from tests.compressor.mean_and_error import check_mean_and_error, decode_repeated, heavy
 
 U = heavy(60)
@@ -46,7 +46,7 @@ def test_equal_entries_have_no_outliers() -> None:
 def test_bits() -> None:
     # Five trits in a byte and a scale a tensor; the paper (W. Wen et al. 2017, section 3) counts log2(3) = 1.585.
     dim, layers = 1_181_536, (1_181_528, 1, 1, 1, 1, 1, 1, 1, 1)
-    payload = TernGrad().encode(torch.ones(1, dim), Common(Key(), torch.arange(1), layers), Key())
+    payload = TernGrad().encode(torch.ones(1, dim), SharedKnowledge(Key(), torch.arange(1), layers), Key())
     assert payload.bits.tolist() == [8 * 236_308 + 32 * 9]
     assert payload.total_bits / dim == pytest.approx(1.6002, abs=1e-4)
     assert payload.paper_bits / dim == pytest.approx(1.585, abs=1e-4)

@@ -11,14 +11,14 @@ from torch import Tensor
 from fedcomp.compressor.rotations.drive import Drive
 from fedcomp.compressor.rotations.eden import Eden
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 
 CNNS = (1_933_258, 2_262_602, 390_880, 1_181_536)
 LEAST, UNBIASED = 1 - 2 / math.pi, math.pi / 2 - 1
 
 
 def decoded(codec: Drive | Eden, x: Tensor, *name: int) -> Tensor:
-    known = Common(Key(("drive test", *name)), torch.arange(len(x)), (x.shape[1],))
+    known = SharedKnowledge(Key(("drive test", *name)), torch.arange(len(x)), (x.shape[1],))
     return codec.decode(codec.encode(x, known, known.key.fold_in("coin")), known)
 
 
@@ -91,7 +91,7 @@ def test_zero_and_tiny_vectors() -> None:
 @pytest.mark.parametrize("dim", CNNS)
 @pytest.mark.parametrize("seed", ["sent", "derived"])
 def test_bits_of_the_networks_stay_within_a_thousandth(dim: int, seed: str) -> None:
-    known = Common(Key(), torch.arange(1), (dim,))
+    known = SharedKnowledge(Key(), torch.arange(1), (dim,))
     payload = Drive(seed=seed).encode(torch.ones(1, dim), known, Key())
     assert dim < int(payload.bits) < 1.001 * dim
     assert payload.paper_bits == dim

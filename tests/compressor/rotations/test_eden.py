@@ -12,7 +12,7 @@ from fedcomp.compressor.rotations.eden import Eden, _others
 from fedcomp.compressor.rotations.lloyd_max import lloyd_max
 from fedcomp.compressor.rotations.rotation import LARGEST
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 from tests.compressor.rotations.test_drive import CNNS, decoded, dense, nmse
 
 # J. Max, "Quantizing for minimum distortion", IRE Trans. Inf. Theory 1960, table I: positive centroids and distortions
@@ -111,7 +111,7 @@ def test_others_are_what_is_left() -> None:
 @pytest.mark.parametrize("dim", CNNS)
 @pytest.mark.parametrize("bits", [1, 1.5, 0.5])
 def test_bits_of_the_networks_stay_within_a_thousandth(dim: int, bits: float) -> None:
-    known = Common(Key(), torch.arange(1), (dim,))
+    known = SharedKnowledge(Key(), torch.arange(1), (dim,))
     payload = Eden(bits).encode(torch.ones(1, dim), known, Key())
     assert int(payload.bits) == pytest.approx(bits * dim, rel=1e-3)
     assert payload.paper_bits == round(bits * dim)

@@ -7,7 +7,7 @@ import torch
 
 from fedcomp.compressor.sparsifiers.permk import PermK
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 from tests.compressor.round_trips import joint_draws, known
 
 CODEC = PermK()
@@ -49,5 +49,5 @@ def test_part_of_one_sender_alone() -> None:
     x, shared = torch.randn(4, 11, generator=torch.Generator().manual_seed(0)), known(4, 11)
     whole = CODEC.decode(CODEC.encode(x, shared, Key()), shared)
     for row in range(4):
-        part = Common(shared.key, shared.ids[row : row + 1], shared.layers, senders=shared.ids)
+        part = SharedKnowledge(shared.key, shared.ids[row : row + 1], shared.layers, senders=shared.ids)
         assert torch.equal(CODEC.decode(CODEC.encode(x[row : row + 1], part, Key()), part)[0], whole[row])

@@ -7,13 +7,13 @@ import torch
 
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
-from fedcomp.wire import Common
+from fedcomp.wire import SharedKnowledge
 
 CNN8 = 1_181_536
 
 
 def _round_trip(codec: TopK, x: torch.Tensor) -> torch.Tensor:
-    known = Common(Key(), torch.arange(x.shape[0]), (x.shape[1],))
+    known = SharedKnowledge(Key(), torch.arange(x.shape[0]), (x.shape[1],))
     return codec.decode(codec.encode(x, known, Key()), known)
 
 
@@ -51,7 +51,7 @@ def test_bits_per_parameter_of_each_code() -> None:
     # 3 % of the network of docs/methods.md: FedMRN's paper counts 0.96 bits per parameter, which leaves out the places.
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(1, CNN8, generator=generator)
-    known = Common(Key(), torch.arange(1), (CNN8,))
+    known = SharedKnowledge(Key(), torch.arange(1), (CNN8,))
     bits = {code: int(TopK(0.03, code).encode(x, known, Key()).bits) for code in ("index", "bitmap", "rice")}
     assert bits["index"] == 35_446 * (32 + 21)
     assert bits["bitmap"] == 35_446 * 32 + CNN8
@@ -64,7 +64,7 @@ def test_bits_per_parameter_of_each_code() -> None:
 def test_rice_bits_are_those_of_the_gaps() -> None:
     x = torch.zeros(1, 64)
     x[0, [5, 6, 40]] = 1.0
-    payload = TopK(3 / 64, "rice").encode(x, Common(Key(), torch.arange(1), (64,)), Key())
+    payload = TopK(3 / 64, "rice").encode(x, SharedKnowledge(Key(), torch.arange(1), (64,)), Key())
     r = payload.fields["gaps"].coding.parameter
     assert payload.fields["gaps"].data.tolist() == [[5, 0, 33]]
     assert payload.bits.tolist() == [96 + sum((gap >> r) + 1 + r for gap in (5, 0, 33))]
@@ -86,7 +86,7 @@ def test_bit_budget() -> None:
     codec = TopK(match_bits=1.0, positions="index")
     assert codec.num_sent(CNN8) == CNN8 // 53 == 22_293
     x = torch.randn(1, 3000, generator=torch.Generator().manual_seed(0))
-    known = Common(Key(), torch.arange(1), (3000,))
+    known = SharedKnowledge(Key(), torch.arange(1), (3000,))
     for positions in ("auto", "index", "bitmap", "rice"):
         codec = TopK(match_bits=1.5, positions=positions)
         assert 0.9 * 1.5 * 3000 < int(codec.encode(x, known, Key()).bits) <= 1.5 * 3000

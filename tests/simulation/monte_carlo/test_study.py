@@ -237,7 +237,7 @@ class Misspelt(FedAvg):
             raise KeyError("trian/loss")
         return super().round(state, cohort, ctx)
 
-    def deployed(self, state, key):
+    def evaluation_models(self, state, key):
         raise KeyError("tset")
 
 

@@ -10,14 +10,14 @@ from fedcomp.random.keys import Key
 
 
 @dataclass(frozen=True)
-class Common:
+class SharedKnowledge:
     """Knowledge shared by both ends of a link.
 
     Attributes:
         key: names the shared randomness of this message; fold client numbers in through `key.bits(ids, n)`.
         ids: [M] int64 senders of the rows at hand.
         layers: sizes of the parameter tensors that the vector is made of, in order; they sum to D.
-        side: [M, D] side information, such as a prior; None where there is none.
+        side_information: [M, D] side information, such as a prior; None where there is none.
         senders: [n] int64 everybody who sends this message in this round, ascending, for codecs in which one
             sender's part depends on the others; None: `ids` are all.
         seed: [M] or [1] int64, a seed a row or one for all that both ends hold from an earlier message, to draw from
@@ -27,7 +27,7 @@ class Common:
     key: Key
     ids: Tensor
     layers: tuple[int, ...]
-    side: Tensor | None = None
+    side_information: Tensor | None = None
     senders: Tensor | None = None
     seed: Tensor | None = None
 
