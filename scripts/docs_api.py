@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -20,6 +21,17 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """They exist only in the built site."""
     for room in ROOMS:
-        text = f"# fedcomp.{room}\n\n::: fedcomp.{room}\n"
+        text = "\n".join([f"# {room}\n", *map(_module, sorted((PACKAGE / room).rglob("*.py")))])
         files.append(File.generated(config, f"api/{room}.md", content=text))
     return files
+
+
+def _module(path: Path) -> str:
+    """A module with all it defines; of a package its docstring alone, since what it re-exports stands elsewhere."""
+    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    if path.name != "__init__.py":
+        return f"::: {name}\n"
+    package = name.removesuffix(".__init__")
+    return (
+        f"::: {package}\n    options:\n      members: false\n" if ast.get_docstring(ast.parse(path.read_text())) else ""
+    )
