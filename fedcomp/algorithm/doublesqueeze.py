@@ -14,25 +14,24 @@ keeps that momentum too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.updates.error_feedback import remembering
+from fedcomp.client import LocalSolver
+from fedcomp.compressor import Compressor
+from fedcomp.server import ServerOptimizer
 
 
-@dataclass(frozen=True)
-class DoubleSqueeze(FedAvg):
-    """FedAvg with error memory at both ends.
+def DoubleSqueeze(
+    client: LocalSolver,
+    server: ServerOptimizer,
+    uplink: Compressor,
+    downlink: Compressor,
+    weights: str = "uniform",
+    sends: str = "mean",
+) -> FedAvg:
+    """FedAvg with error memory at both ends; the arguments are FedAvg's, `weights` "uniform" as in the paper.
 
-    Attributes:
-        client, server, uplink, downlink: as FedAvg's; both compressors are given an error memory.
-        weights: "uniform" as in the paper, or "samples". sends: as FedAvg's.
+    Raises ValueError: a compressor that cannot have an error memory.
     """
-
-    weights: str = "uniform"
-    sends: str = "mean"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "uplink", remembering(self.uplink, "compressor"))
-        object.__setattr__(self, "downlink", remembering(self.downlink, "downlink"))
+    up, down = remembering(uplink, "compressor"), remembering(downlink, "downlink")
+    return FedAvg(client, server, up, down, weights, sends)

@@ -18,6 +18,7 @@ Shape legend: N clients, all take part, D parameters, C running statistics.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 import torch
@@ -61,7 +62,7 @@ class LIEC:
 
     Attributes:
         client: trains locally. server: its learning rate is eta, the step of every client.
-        uplink: C, carries u_i. downlink: carries the server's vector; it is given an error memory.
+        uplink: C, carries u_i. downlink: carries the server's vector, with an error memory.
         period: H, rounds from one averaging of the models to the next.
         fused_average: averaging rounds send x_i + eta u_i instead of both.
     """
@@ -79,12 +80,12 @@ class LIEC:
     def __post_init__(self) -> None:
         check_count("algorithm.period", self.period)
         check_parts(self.server, self.uplink, self.downlink)
-        object.__setattr__(self, "downlink", remembering(self.downlink, "downlink"))
+        _ = self._remembering
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> LIECState:
         """The first model everywhere, and an empty memory."""
         self.uplink.init(setup.num_clients, theta)
-        return LIECState(theta.repeat(setup.num_clients, 1), stats, self.downlink.init(1, theta))
+        return LIECState(theta.repeat(setup.num_clients, 1), stats, self._remembering.init(1, theta))
 
     def round(self, state: LIECState, cohort: Cohort, ctx: Context) -> tuple[LIECState, Metrics]:
         """One round; the last of each period averages the models. `memory/norm_down` is ||E||."""
@@ -98,18 +99,23 @@ class LIEC:
         """The average model; between averagings no client holds it, and the test's transfers are not charged."""
         return {"test": Models(state.theta.mean(0, keepdim=True), state.stats[None])}
 
+    @functools.cached_property
+    def _remembering(self) -> Compressor:
+        """The downlink with an error memory. Raises ValueError: it is none that can have it."""
+        return remembering(self.downlink, "downlink")
+
     def _compensate(
         self, state: LIECState, update: Tensor, cohort: Cohort, ctx: Context
     ) -> tuple[Tensor, Memory, Tensor]:
         """The clients' models [N, D], the server's memory and what it had to send [D], from local changes [N, D]."""
         mean, residual = send_up("update", self.uplink, update, cohort, ctx)
-        received, downlink = send_down("update", self.downlink, mean, state.downlink, ctx)
+        received, downlink = send_down("update", self._remembering, mean, state.downlink, ctx)
         step, _ = self.server.step(received + residual, ())
         return state.theta + step, downlink, mean
 
     def _average(self, state: LIECState, update: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory, Tensor]:
         """As `_compensate`, in float32, with the models."""
-        error = self.downlink.remembered(state.downlink)[0]
+        error = self._remembering.remembered(state.downlink)[0]
         if self.fused_average:
             step, _ = self.server.step(update, ())
             late, _ = self.server.step(error, ())

@@ -13,23 +13,23 @@ the last model is evaluated, not an average of models.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.updates.error_feedback import remembering
+from fedcomp.client import LocalSolver
+from fedcomp.compressor import Compressor
+from fedcomp.server import ServerOptimizer
 
 
-@dataclass(frozen=True)
-class MemSGD(FedAvg):
-    """FedAvg with error memory on the uplink.
+def MemSGD(
+    client: LocalSolver,
+    server: ServerOptimizer,
+    uplink: Compressor,
+    downlink: Compressor,
+    weights: str = "uniform",
+    sends: str = "auto",
+) -> FedAvg:
+    """FedAvg with error memory on the uplink; the arguments are FedAvg's, `weights` "uniform" as in the paper.
 
-    Attributes:
-        client, server, uplink, downlink: as FedAvg's; the uplink is given an error memory.
-        weights: "uniform" as in the paper, or "samples". sends: as FedAvg's.
+    Raises ValueError: the uplink is none that can have an error memory.
     """
-
-    weights: str = "uniform"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "uplink", remembering(self.uplink, "compressor"))
+    return FedAvg(client, server, remembering(uplink, "compressor"), downlink, weights, sends)

@@ -14,31 +14,38 @@ here, as in the experiments of BiCompFL that take it as baseline with R = 2, one
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fedcomp.algorithm.doublesqueeze import DoubleSqueeze
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.check import check_count
 from fedcomp.compressor.repeated import Repeated
+from fedcomp.server import ServerOptimizer
 
 
-@dataclass(frozen=True)
-class Neolithic(DoubleSqueeze):
-    """DoubleSqueeze with R messages a vector in either direction; R = 1 is DoubleSqueeze.
+def Neolithic(
+    client: LocalSolver,
+    server: ServerOptimizer,
+    uplink: Compressor,
+    downlink: Compressor,
+    weights: str = "uniform",
+    sends: str = "mean",
+    repeats: int = 2,
+) -> FedAvg:
+    """DoubleSqueeze with R messages a vector in either direction; the other arguments are DoubleSqueeze's.
 
-    Attributes:
-        repeats: R. A near-lossless compressor, such as dense, leaves nothing to send again and is used once.
+    Args:
+        repeats: R; 1 is DoubleSqueeze. A near-lossless compressor, such as dense, leaves nothing to send again and is
+            used once.
     """
+    check_count("algorithm.repeats", repeats)
+    once = DoubleSqueeze(client, server, uplink, downlink, weights, sends)
+    return replace(once, uplink=_repeated(once.uplink, repeats), downlink=_repeated(once.downlink, repeats))
 
-    repeats: int = 2
 
-    def __post_init__(self) -> None:
-        check_count("algorithm.repeats", self.repeats)
-        super().__post_init__()
-        object.__setattr__(self, "uplink", self._repeated(self.uplink))
-        object.__setattr__(self, "downlink", self._repeated(self.downlink))
-
-    def _repeated(self, compressor: Compressor) -> Compressor:
-        if compressor.codec.near_lossless:
-            return compressor
-        return replace(compressor, codec=Repeated(compressor.codec, self.repeats))
+def _repeated(compressor: Compressor, repeats: int) -> Compressor:
+    if compressor.codec.near_lossless:
+        return compressor
+    return replace(compressor, codec=Repeated(compressor.codec, repeats))

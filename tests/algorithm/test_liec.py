@@ -109,3 +109,9 @@ WRONG = [
 def test_errors(options, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LIEC(**{"client": STEP, "server": ServerSgd(), "uplink": SIGN, "downlink": SIGN} | options)
+
+
+def test_its_parts_stay_as_they_were_given() -> None:
+    algorithm = LIEC(STEP, ServerSgd(), SIGN, SIGN)
+    assert algorithm.downlink is SIGN
+    assert quadratic.last(algorithm, CLIENTS, 2).downlink.sender.any()

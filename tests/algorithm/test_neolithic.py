@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -11,6 +13,7 @@ from fedcomp.algorithm.neolithic import Neolithic
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.repeated import Repeated
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
@@ -76,3 +79,11 @@ def test_errors() -> None:
         Neolithic(STEP, ServerSgd(), SIGN, SIGN, repeats=0)
     with pytest.raises(ValueError, match="^downlink: the algorithm remembers what RandK leaves out"):
         Neolithic(STEP, ServerSgd(), SIGN, Compressor(RandK(0.1)))
+
+
+def test_a_copy_with_another_option_repeats_its_messages_as_often() -> None:
+    algorithm = Neolithic(STEP, ServerSgd(), SIGN, SIGN, repeats=3)
+    copy = replace(algorithm, weights="samples")
+    assert (copy.uplink, copy.downlink) == (algorithm.uplink, algorithm.downlink)
+    assert isinstance(copy.uplink.codec, Repeated)
+    assert copy.uplink.codec.codec == SIGN.codec
