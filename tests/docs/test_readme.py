@@ -5,13 +5,22 @@ from __future__ import annotations
 import re
 
 import pytest
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
 from tests.docs.pages import PAGES, ROOT, prose
 
+SHAPES = {"mlp_digits_233": (64,), "lenet5": (1, 28, 28), "cnn4": (1, 28, 28), "cnn6": (3, 32, 32)}
+"""Of one sample of the data sets that these networks are for."""
 
-def test_parameter_counts_in_the_readme() -> None:
-    for name, count in (("lenet5", "61,706"), ("cnn4", "1,933,258"), ("cnn6", "2,262,602")):
-        assert f"`{name}` ({count})" in PAGES["docs/methods.md"]
+
+def test_parameter_counts() -> None:
+    counts = {
+        name: int(count.replace(",", "")) for name, count in re.findall(r"`(\w+)` \(([\d,]+)", PAGES["docs/methods.md"])
+    }
+    for name, shape in SHAPES.items():
+        factory = instantiate(OmegaConf.load(ROOT / "conf" / "model" / f"{name}.yaml"))
+        assert counts[name] == sum(part.numel() for part in factory(shape, 10).parameters()), name
 
 
 def test_the_readme_is_short() -> None:
