@@ -28,7 +28,7 @@ from fedcomp.config.defaults import CONF
 from fedcomp.config.factory import assemble, repeated
 from fedcomp.run.train import train
 from fedcomp.runtime.malloc import keep_freed_memory
-from fedcomp.simulation.monte_carlo.study import Study
+from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 from fedcomp.wire import Ledger
 
 SVRG = ["algorithm=fedavg_svrg"]
@@ -52,7 +52,7 @@ SETTING = [
 GOAL = 8
 
 
-def measured(study: Study, rounds: int) -> Callable[[], float]:
+def measured(study: MonteCarloStudy, rounds: int) -> Callable[[], float]:
     """A function that runs as many rounds, evaluates after each, and gives its seconds a round."""
     state, ledger, index = study.init(), Ledger(), 0
 
@@ -101,11 +101,11 @@ def main() -> None:
         for name, own in METHODS.items():
             config = compose("train", overrides=[*SETTING, *own, f"repeats={options.repeats}"])
             study = repeated(assemble(config, torch.device("cpu"))[0], config)
-            assert isinstance(study, Study)
-            if study.joint is None:
+            assert isinstance(study, MonteCarloStudy)
+            if study.vmapped is None:
                 print(f"{name:24s} one after another")
                 continue
-            sides = measured(replace(study, joint=None), options.rounds), measured(study, options.rounds)
+            sides = measured(replace(study, vmapped=None), options.rounds), measured(study, options.rounds)
             apart, together = (min(side) for side in zip(*[[run() for run in sides] for _ in range(options.turns)]))
             run = whole_run([*SETTING, *own], options.repeats)
             times = f"{1e3 * apart:8.2f} {1e3 * together:8.2f} {apart / together:7.1f} {run:6.1f}"

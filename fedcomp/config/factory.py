@@ -38,10 +38,10 @@ from fedcomp.simulation.chunks.client_data import Shards
 from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, can_capture
 from fedcomp.simulation.graphs.graphed_loop import Recorder
 from fedcomp.simulation.memory.check import check_memory
-from fedcomp.simulation.monte_carlo.study import Study, repetition_key
+from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.simulation.once import Once
 from fedcomp.simulation.optimum import least_squares
-from fedcomp.simulation.round_result import Rounds
+from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Link, WireLink
 
@@ -124,7 +124,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     return _with_optimum(simulation), parts
 
 
-def repeated(simulation: Simulation, config: DictConfig) -> Rounds:
+def repeated(simulation: Simulation, config: DictConfig) -> RoundRunner:
     """What a session runs: the simulation itself, or `config.repeats` independent repetitions of it."""
     if config.repeats == 1:
         return Once(simulation)
@@ -135,7 +135,7 @@ def repeated(simulation: Simulation, config: DictConfig) -> Rounds:
             own = _with_optimum(replace(own, shards=Shards.of(_split(config, simulation.dataset, number), own.device)))
             check_growth(own)
         repetitions.append(own)
-    return Study.of(tuple(repetitions))
+    return MonteCarloStudy.of(tuple(repetitions))
 
 
 def _with_optimum(simulation: Simulation) -> Simulation:

@@ -16,13 +16,13 @@ class Cohort:
         ids: [M] int64 client numbers in [0, N), ascending, on the run's device.
         weight: [M] float32; the aggregate of rows x is `weight @ x`, any 1/(N p_i) already inside.
         clients: the same numbers as `ids`, known to the host without a device read.
-        gives_up_state: whether nobody needs the state before the round, so that its rows may be changed in place.
+        state_donated: whether the caller gives up the state before the round, so that its rows may be changed in place.
     """
 
     ids: Tensor
     weight: Tensor
     clients: tuple[int, ...]
-    gives_up_state: bool = False
+    state_donated: bool = False
 
     @classmethod
     def of(cls, clients: list[int] | tuple[int, ...], weight: Tensor) -> Cohort:

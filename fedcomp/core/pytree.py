@@ -106,6 +106,6 @@ def put_rows(rows: Tensor, cohort: Cohort, new: Tensor) -> Tensor:
         return rows
     if cohort.is_all_of(rows.shape[0]):
         return new
-    if cohort.gives_up_state and not isinstance(rows, RowUpdate):
+    if cohort.state_donated and not isinstance(rows, RowUpdate):
         return RowUpdate(rows, cohort.ids, new)
     return rows.index_copy(0, cohort.ids, new)

@@ -19,7 +19,7 @@ from fedcomp.records.metrics_file import doubled
 
 FILE = "repetitions.jsonl"
 
-Each = dict[str, list[float]]
+PerRepetition = dict[str, list[float]]
 
 
 class Repetitions:
@@ -48,7 +48,7 @@ class Repetitions:
         self._file.check()
 
 
-def read_repetitions(folder: Path) -> dict[int, Each]:
+def read_repetitions(folder: Path) -> dict[int, PerRepetition]:
     """{round: {metric: one value a repetition}}; {} for a run without repetitions.
 
     Raises:
@@ -57,7 +57,7 @@ def read_repetitions(folder: Path) -> dict[int, Each]:
     path = folder / FILE
     if not path.exists():
         return {}
-    found: dict[int, Each] = {}
+    found: dict[int, PerRepetition] = {}
     before = -1
     for number, raw in enumerate(_whole_lines(path), start=1):
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcomp.records.repetitions import Each, read_repetitions
+from fedcomp.records.repetitions import PerRepetition, read_repetitions
 from fedcomp.report.group import Group
 from fedcomp.report.metrics import Metric
 from fedcomp.report.picture import Series
@@ -63,7 +63,7 @@ def optimum(groups: Sequence[Group], x: str, y: str) -> tuple[tuple[str, float, 
     return ()
 
 
-def _last(folder: Path, *keys: str) -> Each | None:
+def _last(folder: Path, *keys: str) -> PerRepetition | None:
     """The last evaluation of a run's repetitions, if it has these metrics."""
     found = read_repetitions(folder)
     last = found[max(found)] if found else {}

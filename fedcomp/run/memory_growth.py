@@ -1,23 +1,23 @@
-"""Says, while a run lasts, that a memory of errors has outgrown what is to be sent."""
+"""Warns during a run if an error-feedback memory grows far beyond the updates that it corrects."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 FACTOR = 10.0
-"""A memory this many times as long as an update is said."""
+"""A memory whose norm is this many times that of an update is reported."""
 MEMORIES = {"memory/norm": ("update/norm", "clients"), "memory/norm_down": ("update/norm_down", "server")}
 """Length of a memory -> what to compare it with, and whose memory it is (algorithm/updates/memory_norm.py)."""
 
 
-class Outgrown:
-    """Looks at every evaluation's line; says at most one line for each memory."""
+class MemoryGrowthMonitor:
+    """Checks every evaluation's line; warns at most once for each memory."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
 
-    def see(self, round_index: int, line: Mapping[str, float]) -> list[str]:
-        """What there is to say after `round_index` rounds; [] if nothing, or if it has been said."""
+    def check(self, round_index: int, line: Mapping[str, float]) -> list[str]:
+        """New warnings after `round_index` rounds."""
         found = []
         for name, (reference, owner) in MEMORIES.items():
             memory, update = line.get(name), line.get(reference)

@@ -20,23 +20,23 @@ from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, Record, check_complete, read_lines
 from fedcomp.records.repetitions import FILE as REPETITIONS
-from fedcomp.records.repetitions import Repetitions, read_repetitions
+from fedcomp.records.repetitions import PerRepetition, Repetitions, read_repetitions
 from fedcomp.records.run_folder import CHECKPOINT, CURVE
 from fedcomp.records.status import State, Status, write_status
 from fedcomp.run.error_location import first_line
-from fedcomp.run.evaluation_queue import Each, Pending
-from fedcomp.run.memory_growth import Outgrown
+from fedcomp.run.evaluation_queue import EvaluationQueue
+from fedcomp.run.memory_growth import MemoryGrowthMonitor
 from fedcomp.runtime.graceful_stop import GracefulStop, Interrupted
-from fedcomp.simulation.async_metrics import AtOnce, Readings
-from fedcomp.simulation.divergence import Watch
-from fedcomp.simulation.round_result import Rounds
+from fedcomp.simulation.async_metrics import MetricsReader, SyncReader
+from fedcomp.simulation.divergence import DivergenceMonitor
+from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.tracking.contract import RunInfo, Tracker
 from fedcomp.wire import Ledger
 
 CHECKPOINT_SECONDS = 30.0
 STATUS_SECONDS = 1.0
 """Least time between two writings of `status.json` while rounds go on."""
-OnEvaluation = Callable[[Line, Each], None]
+OnEvaluation = Callable[[Line, PerRepetition], None]
 """Callback of an evaluation: takes its line and the repetitions' own values."""
 
 
@@ -50,11 +50,11 @@ class Session:
         eval_every: rounds between evaluations; round 0 and the last round are always evaluated.
         checkpoint_every: rounds between checkpoints; None: one every 30 seconds, and at the end.
         pictures: whether the curve is drawn. processes: the processes of the run.
-        readings: how an evaluation's values come to the host; late ones let the next round be launched first.
-        started: is told the number of rounds that were complete at the start.
+        reader: copies an evaluation's values to the host; asynchronous ones let the next round be launched first.
+        started: callback that receives the number of rounds complete at the start.
     """
 
-    simulation: Rounds
+    simulation: RoundRunner
     info: RunInfo
     tracker: Tracker
     progress: Progress
@@ -62,7 +62,7 @@ class Session:
     checkpoint_every: int | None = None
     pictures: bool = True
     processes: ProcessContext = field(default_factory=SingleProcess)
-    readings: Readings = field(default_factory=AtOnce)
+    reader: MetricsReader = field(default_factory=SyncReader)
     started: Callable[[int], object] = round
 
     @property
@@ -134,16 +134,16 @@ class Session:
             check_complete(path, rounds, done, self.simulation.rounds, self.eval_every)
 
     def _rounds(self, start: Checkpoint, state: Any, stop: GracefulStop, on_evaluation: OnEvaluation) -> None:
-        """Make the rounds that are left from `state` on, which nobody else holds, so that its memory can be freed."""
+        """Run the remaining rounds from `state` on, to which the caller keeps no reference: its memory can be freed."""
         simulation, ledger = self.simulation, Ledger()
         ledger.restore(start.ledger)
         began = time.perf_counter() - start.seconds
         saved = status_written = time.perf_counter()
-        watch, outgrown = Watch(self.readings.late), Outgrown()
+        monitor, growth = DivergenceMonitor(self.reader.asynchronous), MemoryGrowthMonitor()
 
-        def write(done: int, values: Line, each: Each) -> None:
+        def write(done: int, values: Line, each: PerRepetition) -> None:
             nonlocal status_written
-            for text in outgrown.see(done, values) if self.processes.is_main_process else ():
+            for text in growth.check(done, values) if self.processes.is_main_process else ():
                 self.info.note(text)
             on_evaluation({"round": done} | values | {"seconds": time.perf_counter() - began}, each)
             if time.perf_counter() - status_written > STATUS_SECONDS:
@@ -151,23 +151,23 @@ class Session:
                 status_written = time.perf_counter()
 
         def save(done: int) -> None:
-            pending.settle()
-            watch.check()
+            queue.flush()
+            monitor.check()
             self.processes.check_in_sync(state)
             self._write_checkpoint(Checkpoint(done, state, ledger.counters(), time.perf_counter() - began))
             self._write_status(Status("running", done))
 
         self.progress.start(start.round, simulation.rounds)
         self._write_status(Status("running", start.round))
-        with Pending(simulation, self.readings, watch, write) as pending:
+        with EvaluationQueue(simulation, self.reader, monitor, write) as queue:
             if not start.round:
-                pending.launch(0, state, None, ledger)
+                queue.submit(0, state, None, ledger)
             for done in range(start.round + 1, simulation.rounds + 1):
-                state, outcome = simulation.round(done - 1, state, ledger, gives_up=not pending.reads)
-                pending.settle()  # an earlier round's line, whose evaluation has run beside this round
-                watch.see(done, outcome.cohort, outcome.metrics, outcome.sizes)
+                state, result = simulation.round(done - 1, state, ledger, donate_state=not queue.in_flight)
+                queue.flush()  # an earlier round's line, whose evaluation has run beside this round
+                monitor.add(done, result.cohort, result.metrics, result.sizes)
                 if done % self.eval_every == 0 or done == simulation.rounds:
-                    pending.launch(done, state, outcome, ledger)
+                    queue.submit(done, state, result, ledger)
                 heard, due = self.processes.all_reduce_flags(stop.number, self._due(done, saved))
                 if due:
                     save(done)
@@ -199,7 +199,7 @@ class Session:
                 sync(self.folder / name)
         checkpoints.save(self.folder / CHECKPOINT, position, self.info.config_hash)
 
-    def _log(self, record: Record, repetitions: Repetitions, line: Line, each: Each) -> None:
+    def _log(self, record: Record, repetitions: Repetitions, line: Line, each: PerRepetition) -> None:
         repetitions.append(int(line["round"]), each)
         record.append(line)
         self.tracker.log(line)

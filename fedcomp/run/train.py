@@ -38,7 +38,7 @@ from fedcomp.run.session import Session
 from fedcomp.runtime.determinism import set_determinism
 from fedcomp.runtime.exit_on_sigint import restore_sigint
 from fedcomp.runtime.malloc import keep_freed_memory
-from fedcomp.simulation.async_metrics import AtOnce, readings_of
+from fedcomp.simulation.async_metrics import SyncReader, reader_for
 from fedcomp.simulation.autotune.conv_autotune import FILE as PLAN
 from fedcomp.simulation.autotune.conv_autotune import Plan, planned
 from fedcomp.simulation.simulation import Simulation
@@ -106,8 +106,8 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
             (config.eval_every, config.checkpoint_every),
             config.repeats == 1 and isinstance(processes, SingleProcess),
         )
-        readings = readings_of(device) if alone else AtOnce()
-        session = Session(rounds, info, tracker, progress, *often, config.pictures, processes, readings, begun.start)
+        reader = reader_for(device) if alone else SyncReader()
+        session = Session(rounds, info, tracker, progress, *often, config.pictures, processes, reader, begun.start)
         with located(folder / LOG), _log_file(folder), begun:
             for line in begun.notes:
                 note(line)

@@ -1,7 +1,7 @@
-"""How values come from the device to the host: all of an evaluation at once, and on a GPU beside the next round.
+"""Copies metrics from the device to the host: one transfer an evaluation, on a GPU asynchronously to the next round.
 
-A GPU works through what it was given while the host goes on. Whoever asks for a value waits until it is there, and
-until then nothing new is launched; so a round asks for nothing, and an evaluation for all its values in one transfer.
+A GPU executes its queue of kernels while the host goes on. Reading a value makes the host wait, and nothing new is
+launched meanwhile; so a round reads nothing, and an evaluation reads all its values in one transfer.
 """
 
 from __future__ import annotations
@@ -13,60 +13,60 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-Values = Mapping[str, Any]
-"""Named scalars: tensors, which lie on their device until they are read; anything else is what it is."""
-Parts = tuple[Values, ...]
-Numbers = tuple[dict[str, Any], ...]
-"""The same parts, with numbers for tensors."""
+Scalars = Mapping[str, Any]
+"""Named scalars: tensors, which stay on their device until they are read, or plain values."""
+ScalarGroups = tuple[Scalars, ...]
+HostScalars = tuple[dict[str, Any], ...]
+"""The same groups, with Python numbers in place of tensors."""
 
 
-class Readings(Protocol):
-    """A way to read an evaluation's values.
+class MetricsReader(Protocol):
+    """Strategy for reading an evaluation's values.
 
     Attributes:
-        late: whether the next round is to be launched before the values are asked for.
+        asynchronous: whether the next round should be launched before the values are read.
     """
 
     @property
-    def late(self) -> bool: ...
+    def asynchronous(self) -> bool: ...
 
-    def read(self, launch: Callable[[], Parts]) -> Callable[[], Numbers]:
-        """Launch an evaluation; what it returns waits for the values, once.
+    def read(self, launch: Callable[[], ScalarGroups]) -> Callable[[], HostScalars]:
+        """Launch an evaluation. Returns a function that waits for the values; it may be called once.
 
         Args:
-            launch: computes the values from tensors that it refers to itself, which nobody changes afterwards; reads
-                nothing back to the host.
+            launch: computes the values without reading anything back to the host. The closure must keep its input
+                tensors alive; they must not be modified.
         """
         ...
 
 
-class AtOnce:
-    """Reads where it stands: on a CPU, where there is nothing to wait for, and wherever rounds go hand in hand."""
+class SyncReader:
+    """Copies metrics to the host synchronously; used on CPUs, in studies and with several processes."""
 
-    late = False
+    asynchronous = False
 
-    def read(self, launch: Callable[[], Parts]) -> Callable[[], Numbers]:
-        """Read now."""
-        found = numbers(*launch())
+    def read(self, launch: Callable[[], ScalarGroups]) -> Callable[[], HostScalars]:
+        """Read immediately."""
+        found = to_host(*launch())
         return lambda: found
 
 
-class Aside:
-    """Evaluates on a stream of its own, from where one transfer brings the values into pinned memory.
+class SideStreamReader:
+    """Evaluates on a side stream, and copies the values to pinned memory in one transfer.
 
-    What it computes is the same bit for bit. With several streams at work cuBLAS promises that only if each has a
+    The values are the same bit for bit. With several streams at work cuBLAS promises that only if each has a
     workspace of its own (its manual, "Results reproducibility"), which torch gives to every pair of handle and stream.
     The caching allocator keeps the memory of the two streams apart, so this takes what one evaluation needs on top.
     """
 
-    late = True
+    asynchronous = True
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._side: Any = torch.cuda.Stream(device)
 
-    def read(self, launch: Callable[[], Parts]) -> Callable[[], Numbers]:
-        """Launch behind what the current stream has been given so far, beside what it is given next."""
+    def read(self, launch: Callable[[], ScalarGroups]) -> Callable[[], HostScalars]:
+        """Launch after the work queued on the current stream so far, concurrently with what is queued next."""
         self._side.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._side):
             parts = launch()
@@ -75,40 +75,40 @@ class Aside:
             host.copy_(bits, non_blocking=True)
             there = torch.cuda.Event()
             there.record(self._side)
-        return Underway(there, host, parts, launch)
+        return AsyncResult(there, host, parts, launch)
 
 
 @dataclass(frozen=True)
-class Underway:
-    """An evaluation on its stream; to be kept until it has been called.
+class AsyncResult:
+    """A running evaluation; keep it until it has been called.
 
     Its tensors were allocated on the main stream, and the allocator knows of no other: freed while they are still read
     on the side, their memory would at once be the next round's, which the main stream writes without waiting
     (`Tensor.record_stream` in torch's documentation, whose own advice is to hold on to tensors where one can).
 
     Attributes:
-        there: happens when all values are in `host`. host: [n] int64, as `pack` gives them. parts: what they are.
-        launch: refers to everything that the evaluation reads.
+        there: event recorded once all values are in `host`. host: [n] int64, of `pack`. parts: what they are.
+        launch: keeps the tensors alive that the evaluation reads.
     """
 
     there: Any
     host: Tensor
-    parts: Parts
-    launch: Callable[[], Parts]
+    parts: ScalarGroups
+    launch: Callable[[], ScalarGroups]
 
-    def __call__(self) -> Numbers:
-        """The values, waited for."""
+    def __call__(self) -> HostScalars:
+        """Waits for the values and returns them."""
         self.there.synchronize()
         return unpack(self.parts, self.host)
 
 
-def readings_of(device: torch.device) -> Readings:
-    """The readings of a run by itself on `device`."""
-    return Aside(device) if device.type == "cuda" else AtOnce()
+def reader_for(device: torch.device) -> MetricsReader:
+    """The reader for a run in one process on `device`."""
+    return SideStreamReader(device) if device.type == "cuda" else SyncReader()
 
 
-def numbers(*parts: Values) -> Numbers:
-    """The values of `parts`, waited for; those on a GPU in one transfer."""
+def to_host(*parts: Scalars) -> HostScalars:
+    """The values of `parts` as Python numbers; waits for those on a GPU, which come in one transfer."""
     if all(tensor.device.type == "cpu" for tensor in _tensors(parts)):
         return tuple(
             {name: value.item() if isinstance(value, Tensor) else value for name, value in part.items()}
@@ -117,7 +117,7 @@ def numbers(*parts: Values) -> Numbers:
     return unpack(parts, pack(parts).cpu())
 
 
-def pack(parts: Parts) -> Tensor:
+def pack(parts: ScalarGroups) -> Tensor:
     """[n] int64 of all tensors in their order: whole numbers, and the bits of others as float64. All stay exact."""
     tensors = _tensors(parts)
     device = next((one.device for one in tensors if one.device.type != "cpu"), torch.device("cpu"))
@@ -132,7 +132,7 @@ def pack(parts: Parts) -> Tensor:
     return torch.stack(every)
 
 
-def unpack(parts: Parts, bits: Tensor) -> Numbers:
+def unpack(parts: ScalarGroups, bits: Tensor) -> HostScalars:
     """`parts` with numbers for tensors, from what `pack` made of them, on the host."""
     whole, real = iter(bits.tolist()), iter(bits.view(torch.float64).tolist())
 
@@ -145,10 +145,10 @@ def unpack(parts: Parts, bits: Tensor) -> Numbers:
     return tuple({name: number(value) for name, value in part.items()} for part in parts)
 
 
-def _tensors(parts: Parts) -> list[Tensor]:
+def _tensors(parts: ScalarGroups) -> list[Tensor]:
     return [value for part in parts for value in part.values() if isinstance(value, Tensor)]
 
 
 def _pinned(shape: torch.Size) -> Tensor:
-    """Memory that the GPU copies to by itself. Its allocator gives it to others only after the copy."""
+    """Pinned memory, for asynchronous copies. Its allocator reuses it only after the copy."""
     return torch.empty(shape, dtype=torch.int64, pin_memory=True)

@@ -1,4 +1,4 @@
-"""Notices a value of a client that is no longer finite, without making a GPU wait for it every round."""
+"""Detects client metrics that are not finite, without synchronising a GPU in every round."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedcomp.algorithm.contract import Clients, Metrics, Rows
 from fedcomp.client import LocalResult
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor
-from fedcomp.simulation.async_metrics import numbers
+from fedcomp.simulation.async_metrics import to_host
 
 REMEDY = "lower client.lr or server.lr, or set client.clip_norm"
 
@@ -26,7 +26,7 @@ class Diverged(ValueError):
 
 
 @dataclass(frozen=True)
-class Noted:
+class ClientMetric:
     """A metric with one value a client.
 
     Attributes:
@@ -41,8 +41,8 @@ class Noted:
     name: str
     values: Tensor
 
-    def complaint(self) -> str | None:
-        """What is not finite: the round, the first such repetition, its clients; None: everything is."""
+    def error_message(self) -> str | None:
+        """Names the round, the first repetition and the clients whose value is not finite; None: all are finite."""
         bad = (~torch.isfinite(self.values)).nonzero().flatten().tolist()
         if not bad:
             return None
@@ -59,13 +59,13 @@ class Noted:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Metrics that were noted and not looked at yet."""
+class PendingMetrics:
+    """Metrics that were added and not checked yet."""
 
-    noted: tuple[Noted, ...]
+    noted: tuple[ClientMetric, ...]
 
     def sums(self) -> dict[str, Tensor]:
-        """What is to be read for `check`: the sum of each, which is finite only if its values are."""
+        """The sum of each metric, to be read for `check`: it is finite only if all its values are."""
         return {str(place): one.values.sum() for place, one in enumerate(self.noted)}
 
     def check(self, sums: Mapping[str, float]) -> None:
@@ -73,12 +73,12 @@ class Seen:
         for place, one in enumerate(self.noted):
             if math.isfinite(sums[str(place)]):
                 continue
-            if (complaint := one.complaint()) is not None:
-                raise Diverged(complaint)
+            if (error_message := one.error_message()) is not None:
+                raise Diverged(error_message)
 
 
-class Trained:
-    """The clients of one round, remembering what local training left: a round that fails says whose it was.
+class TrackedClients:
+    """Wraps the clients of one round and keeps their results, so that the error of a failed round can name a client.
 
     Args:
         clients: who does the work.
@@ -116,42 +116,42 @@ class Trained:
 
     def check(self, round_index: int) -> None:
         """Raises Diverged: a loss or an update of round `round_index` (1 is the first) is not finite. Reads them."""
-        watch = Watch(late=True)
+        monitor = DivergenceMonitor(asynchronous=True)
         for cohort, result in self._results:
             norm = torch.linalg.vector_norm(result.theta, dim=1)
-            watch.see(round_index, cohort, {"train/loss": result.loss, "update/norm": norm})
-        watch.check()
+            monitor.add(round_index, cohort, {"train/loss": result.loss, "update/norm": norm})
+        monitor.check()
 
 
-class Watch:
-    """Looks at every metric with one value a client, such as training losses: on a CPU at once, on a GPU when asked.
+class DivergenceMonitor:
+    """Checks metrics with one value a client, such as training losses: on a CPU at once, on a GPU in `check`.
 
     Args:
-        late: only when asked on a CPU too.
+        asynchronous: check on a CPU too only in `check`.
     """
 
-    def __init__(self, late: bool = False) -> None:
-        self._late = late
-        self._noted: list[Noted] = []
+    def __init__(self, asynchronous: bool = False) -> None:
+        self._asynchronous = asynchronous
+        self._noted: list[ClientMetric] = []
 
-    def see(self, round_index: int, cohort: Cohort, metrics: Metrics, sizes: tuple[int, ...] = ()) -> None:
-        """Note the metrics [M] of round `round_index` (1 is the first); `sizes` as in `Outcome`.
+    def add(self, round_index: int, cohort: Cohort, metrics: Metrics, sizes: tuple[int, ...] = ()) -> None:
+        """Add the metrics [M] of round `round_index` (1 is the first); `sizes` as in `RoundResult`.
 
         Raises Diverged (on a CPU at once).
         """
         for name, values in metrics.items():
             if values.dim():
-                self._noted.append(Noted(round_index, cohort.clients, sizes, name, values))
-                if values.device.type == "cpu" and not self._late:
+                self._noted.append(ClientMetric(round_index, cohort.clients, sizes, name, values))
+                if values.device.type == "cpu" and not self._asynchronous:
                     self.check()
 
-    def take(self) -> Seen:
-        """What was noted since it was last asked for."""
+    def take(self) -> PendingMetrics:
+        """Returns the metrics added since the last call, and forgets them."""
         noted, self._noted = tuple(self._noted), []
-        return Seen(noted)
+        return PendingMetrics(noted)
 
     def check(self) -> None:
-        """Look at what was noted, now. Raises Diverged."""
+        """Check all metrics added so far. Raises Diverged."""
         seen = self.take()
-        (sums,) = numbers(seen.sums())
+        (sums,) = to_host(seen.sums())
         seen.check(sums)

@@ -12,7 +12,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, Model, RowModel, TaskModel
 from fedcomp.model.loss import loss_of
 from fedcomp.runtime.workers import Workers
-from fedcomp.simulation.async_metrics import numbers
+from fedcomp.simulation.async_metrics import to_host
 
 BATCH = 1024
 
@@ -25,7 +25,7 @@ def evaluate(
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, float]:
     """Metrics `<name>/...` of every deployed name, means over its K models, as `metrics_of` has them."""
-    (found,) = numbers(metrics_of(evaluation_models, model, dataset, workers, dtype))
+    (found,) = to_host(metrics_of(evaluation_models, model, dataset, workers, dtype))
     return found
 
 
@@ -36,7 +36,7 @@ def metrics_of(
     workers: Workers | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Tensor]:
-    """Metrics `<name>/...` of every deployed name, means over its K models; scalars that nobody has waited for.
+    """Metrics `<name>/...` of every deployed name, means over its K models, as unsynchronised device scalars.
 
     Networks: `loss` and, for classification, `accuracy` on the test set, computed in `dtype`. `TaskModel` models: their
     own metrics.

@@ -7,14 +7,14 @@ from typing import Any
 
 from fedcomp.model.contract import AnyModel
 from fedcomp.records.metrics_file import Line
-from fedcomp.simulation.round_result import Outcome, Recorded
+from fedcomp.simulation.round_result import EvaluationRecord, RoundResult
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 
 
 @dataclass(frozen=True)
 class Once:
-    """Implements `Rounds` for `simulation`."""
+    """Implements `RoundRunner` for `simulation`."""
 
     simulation: Simulation
 
@@ -32,19 +32,19 @@ class Once:
         """The first state."""
         return self.simulation.init()
 
-    def round(self, index: int, state: Any, ledger: Ledger, gives_up: bool = False) -> tuple[Any, Outcome]:
+    def round(self, index: int, state: Any, ledger: Ledger, donate_state: bool = False) -> tuple[Any, RoundResult]:
         """As `Simulation.round`."""
-        state, cohort, metrics = self.simulation.round(index, state, ledger, gives_up)
-        return state, Outcome(cohort, metrics)
+        state, cohort, metrics = self.simulation.round(index, state, ledger, donate_state)
+        return state, RoundResult(cohort, metrics)
 
-    def record(self, index: int, state: Any, outcome: Outcome | None) -> Recorded:
+    def record(self, index: int, state: Any, result: RoundResult | None) -> EvaluationRecord:
         """Test metrics, and the round's own ones as means over clients; none of a round without clients. Unread."""
         line: dict[str, Any] = self.simulation.metrics(index, state)
-        if outcome is not None:
-            line |= {name: value.mean() for name, value in outcome.metrics.items()}
+        if result is not None:
+            line |= {name: value.mean() for name, value in result.metrics.items()}
             line |= self.simulation.participation_metrics(index - 1)
-        return Recorded(line)
+        return EvaluationRecord(line)
 
-    def spent(self, ledger: Ledger) -> Line:
+    def bits_metrics(self, ledger: Ledger) -> Line:
         """The ledger's line."""
         return ledger.record(self.model.dim)

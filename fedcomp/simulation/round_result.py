@@ -1,4 +1,4 @@
-"""What a round leaves beside the state, of one simulation or of several repetitions side by side.
+"""What a round returns beside the state, of one simulation or of several repetitions.
 
 Shape legend: R repetitions, M clients that took part in a repetition.
 """
@@ -15,12 +15,12 @@ from fedcomp.algorithm.contract import Metrics
 from fedcomp.core.cohort import Cohort
 from fedcomp.model.contract import AnyModel
 from fedcomp.records.metrics_file import Line
-from fedcomp.simulation.async_metrics import Values
+from fedcomp.simulation.async_metrics import Scalars
 from fedcomp.wire import Ledger
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RoundResult:
     """Who took part in a round, and its own metrics.
 
     Attributes:
@@ -48,19 +48,19 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class EvaluationRecord:
     """One evaluation.
 
     Attributes:
-        line: of `metrics.jsonl`, without round, bits and seconds; tensors among its values are still to be read.
+        line: of `metrics.jsonl`, without round, bits and seconds; tensors among its values are not read yet.
         each: of `repetitions.jsonl`, one list with a value a repetition for each metric; {} of a single run.
     """
 
-    line: Values
+    line: Scalars
     each: dict[str, list[float]] = field(default_factory=dict)
 
 
-class Rounds(Protocol):
+class RoundRunner(Protocol):
     """What a session runs: one simulation, or repetitions of it."""
 
     @property
@@ -71,11 +71,13 @@ class Rounds(Protocol):
     def init(self) -> object:
         """The first state."""
 
-    def round(self, index: int, state: object, ledger: Ledger, gives_up: bool = False) -> tuple[object, Outcome]:
-        """Round `index` (0 is the first). `gives_up`: nobody needs `state` any more, so it may be changed in place."""
+    def round(
+        self, index: int, state: object, ledger: Ledger, donate_state: bool = False
+    ) -> tuple[object, RoundResult]:
+        """Round `index` (0 is the first). `donate_state`: the caller gives up `state`; it may be changed in place."""
 
-    def record(self, index: int, state: object, outcome: Outcome | None) -> Recorded:
-        """What is to be said after `index` rounds; `outcome` of the last one, None before the first."""
+    def record(self, index: int, state: object, result: RoundResult | None) -> EvaluationRecord:
+        """The evaluation after `index` rounds; `result` of the last one, None before the first."""
 
-    def spent(self, ledger: Ledger) -> Line:
+    def bits_metrics(self, ledger: Ledger) -> Line:
         """The ledger's part of a line."""

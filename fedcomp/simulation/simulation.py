@@ -20,10 +20,10 @@ from fedcomp.model.contract import AnyModel, tensors_of
 from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
-from fedcomp.simulation.async_metrics import numbers
+from fedcomp.simulation.async_metrics import to_host
 from fedcomp.simulation.chunks.client_data import Shards
 from fedcomp.simulation.chunks.executor import Executor
-from fedcomp.simulation.divergence import Diverged, Trained
+from fedcomp.simulation.divergence import Diverged, TrackedClients
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.optimum import LeastSquares
 from fedcomp.wire import Ledger, Link
@@ -71,11 +71,11 @@ class Simulation:
         setup = Setup(len(self.shards.sizes), tensors_of(self.model), self.key.fold_in("init"))
         return self.algorithm.init(theta.to(self.device), stats.to(self.device), setup)
 
-    def round(self, index: int, state: Any, ledger: Ledger, gives_up: bool = False) -> tuple[Any, Cohort, Metrics]:
+    def round(self, index: int, state: Any, ledger: Ledger, donate_state: bool = False) -> tuple[Any, Cohort, Metrics]:
         """Round `index` (0 is the first). One in which nobody takes part is counted, costs nothing, changes nothing.
 
         Args:
-            gives_up: nobody needs `state` any more, so its rows may be changed in place.
+            donate_state: the caller gives up `state`, so its rows may be changed in place (as donated buffers in JAX).
 
         Raises Diverged: it failed, and what a client trained is not finite.
         """
@@ -83,17 +83,17 @@ class Simulation:
         ledger.add_round(cohort.size)
         if not cohort.size:
             return state, cohort, {}
-        clients = Trained(self.clients(key.fold_in("client"), ledger))
+        clients = TrackedClients(self.clients(key.fold_in("client"), ledger))
         context = Context(index, self.rounds, key.fold_in("message"), self.link(ledger), clients)
         try:
-            new, metrics = self.algorithm.round(state, replace(cohort, gives_up_state=gives_up), context)
+            new, metrics = self.algorithm.round(state, replace(cohort, state_donated=donate_state), context)
         except Exception as error:  # a codec that is given no numbers fails before anybody looks at the losses
             try:
                 clients.check(index + 1)
             except Diverged as cause:
                 raise cause from error
             raise
-        if gives_up:
+        if donate_state:
             new = unflatten(new, written(flatten(state), flatten(new), metrics.values()).values())
         return new, cohort, metrics
 
@@ -117,11 +117,11 @@ class Simulation:
 
     def evaluate(self, index: int, state: Any) -> dict[str, float]:
         """Test metrics of the deployed models after `index` rounds."""
-        (found,) = numbers(self.metrics(index, state))
+        (found,) = to_host(self.metrics(index, state))
         return found
 
     def metrics(self, index: int, state: Any) -> dict[str, Tensor]:
-        """The same as scalars that nobody has waited for."""
+        """As `evaluate`, but returns unsynchronised device scalars."""
         evaluation_models = self.algorithm.evaluation_models(state, self.key.fold_in("deployed", index))
         found = metrics_of(evaluation_models, self.model, self.dataset, self.testers or self.workers, self.dtype)
         return found | self._excess(evaluation_models)

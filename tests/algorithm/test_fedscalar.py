@@ -17,7 +17,7 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.uniform import Uniform
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.divergence import Diverged, Watch
+from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.conformance import world
 
@@ -217,7 +217,7 @@ def test_a_scalar_that_is_not_finite_enters_no_model_and_stops_the_run(vector: s
     assert torch.isfinite(state.theta).all()
     assert torch.isfinite(state.replay.scalars).all()
     with pytest.raises(Diverged, match=r"round 1: the message/scalar of client 4 is (nan|inf); lower client.lr"):
-        Watch().see(1, cohort, metrics)
+        DivergenceMonitor().add(1, cohort, metrics)
 
 
 WRONG = [

@@ -141,12 +141,12 @@ def check_pure(case: AlgorithmCase) -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in flatten(state).items())
 
 
-def check_gives_up(case: AlgorithmCase) -> None:
+def check_donate_state(case: AlgorithmCase) -> None:
     """Rounds that may change the state before them in place end in the same state bit for bit."""
     sim = case.simulation()
     state, ledger = sim.init(), Ledger()
     for index in range(sim.rounds):
-        state, _, _ = sim.round(index, state, ledger, gives_up=True)
+        state, _, _ = sim.round(index, state, ledger, donate_state=True)
     assert all(type(tensor) is torch.Tensor for tensor in flatten(state).values())
     assert equal(state, world.run(case.simulation()))
 
@@ -184,7 +184,7 @@ CHECKS = (
     check_bits,
     check_idle_rows,
     check_pure,
-    check_gives_up,
+    check_donate_state,
     check_empty,
     check_one_client,
     check_zeros,

@@ -19,11 +19,11 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, put_rows, take_rows
 from fedcomp.core.row_update import RowUpdate, written
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.monte_carlo.study import Study, repetition_key
+from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.wire import Ledger
 from tests.conformance import world
 
-SOME = replace(Cohort.of([1, 3], torch.ones(2)), gives_up_state=True)
+SOME = replace(Cohort.of([1, 3], torch.ones(2)), state_donated=True)
 NEW = torch.full((2, 2), -1.0)
 
 
@@ -84,7 +84,7 @@ def test_a_round_of_some_clients_leaves_a_memory_where_it_was() -> None:
     state = sim.init()
     place = state.uplink.sender.data_ptr()
     for index in range(3):
-        state, _, _ = sim.round(index, state, Ledger(), gives_up=True)
+        state, _, _ = sim.round(index, state, Ledger(), donate_state=True)
         assert state.uplink.sender.data_ptr() == place
     assert torch.equal(state.uplink.sender, world.run(sim, last=3).uplink.sender)
 
@@ -116,11 +116,11 @@ class Swap:
 @pytest.mark.parametrize("algorithm", [_feedback(), Swap()], ids=["feedback", "swap"])
 def test_repetitions_one_after_another_write_over_the_state_that_is_given_up(algorithm) -> None:
     first = world.simulation(algorithm)
-    study = Study(tuple(replace(first, key=repetition_key(first.key, number)) for number in range(3)))
+    study = MonteCarloStudy(tuple(replace(first, key=repetition_key(first.key, number)) for number in range(3)))
     kept, given = study.init(), study.init()
     places = [tensor.data_ptr() for tensor in flatten(given).values()]
     for index in range(4):
         kept, _ = study.round(index, kept, Ledger())
-        given, _ = study.round(index, given, Ledger(), gives_up=True)
+        given, _ = study.round(index, given, Ledger(), donate_state=True)
     assert all(torch.equal(tensor, flatten(kept)[name]) for name, tensor in flatten(given).items())
     assert [tensor.data_ptr() for tensor in flatten(given).values()] == places

@@ -22,9 +22,9 @@ from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import Status, read_status
 from fedcomp.run.session import Session
 from fedcomp.server.adam import Adam
-from fedcomp.simulation.async_metrics import numbers
+from fedcomp.simulation.async_metrics import to_host
 from fedcomp.simulation.once import Once
-from fedcomp.simulation.round_result import Outcome
+from fedcomp.simulation.round_result import RoundResult
 from fedcomp.tracking.contract import RunInfo
 from fedcomp.tracking.jsonl import Jsonl
 from fedcomp.wire import Ledger
@@ -49,11 +49,11 @@ class Late:
     """Reads when asked. `soon`: computes at once; else as late as a side stream could, when asked too."""
 
     soon: bool
-    late: bool = True
+    asynchronous: bool = True
 
     def read(self, launch):
         parts = launch() if self.soon else None
-        return lambda: numbers(*(parts if parts is not None else launch()))
+        return lambda: to_host(*(parts if parts is not None else launch()))
 
 
 BOTH = [Late(soon=True), Late(soon=False)]
@@ -70,18 +70,18 @@ class Told(Jsonl):
 
 
 @dataclass(frozen=True)
-class Rounds(Once):
+class RoundRunner(Once):
     """Notes rounds in `events`, and does `before` and `after` to them."""
 
     events: list[str] = field(default_factory=list)
     before: Any = None
     after: Any = None
 
-    def round(self, index: int, state: Any, ledger: Ledger, gives_up: bool = False) -> tuple[Any, Outcome]:
+    def round(self, index: int, state: Any, ledger: Ledger, donate_state: bool = False) -> tuple[Any, RoundResult]:
         self.events.append(f"round {index + 1}")
         if self.before is not None:
             self.before(index + 1)
-        state, outcome = super().round(index, state, ledger, gives_up)
+        state, outcome = super().round(index, state, ledger, donate_state)
         return state, outcome if self.after is None else self.after(index + 1, outcome)
 
 
@@ -89,8 +89,8 @@ class Rounds(Once):
 class Noting(Session):
     """Notes checkpoints in the tracker's `events`."""
 
-    def _write(self, position) -> None:
-        super()._write(position)
+    def _write_checkpoint(self, position) -> None:
+        super()._write_checkpoint(position)
         self.tracker.events.append(f"checkpoint {position.round}")
 
 
@@ -98,8 +98,8 @@ def session_in(folder: Path, how, sim=None, every=(1, 3), before=None, after=Non
     events: list[str] = []
     sim = sim if sim is not None else world.simulation(fedavg(), world.with_batch_norm, rounds=7)
     info = RunInfo(folder, "toy", "hash", 0, {})
-    rounds = Rounds(sim, events, before, after)
-    return Noting(rounds, info, Told(events), Progress("quiet"), *every, pictures=False, readings=how)
+    rounds = RoundRunner(sim, events, before, after)
+    return Noting(rounds, info, Told(events), Progress("quiet"), *every, pictures=False, reader=how)
 
 
 def left(folder: Path) -> tuple[list[dict], Status | None, dict, dict]:

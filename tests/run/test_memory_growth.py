@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedcomp.records.metrics_file import read_lines
-from fedcomp.run.memory_growth import Outgrown
+from fedcomp.run.memory_growth import MemoryGrowthMonitor
 
 CASE = (
     "algorithm=bicompfl_cfl",
@@ -29,18 +29,18 @@ def _line(memory: float, update: float, suffix: str = "") -> dict[str, float]:
 
 
 def test_each_memory_is_named_once() -> None:
-    outgrown = Outgrown()
-    assert outgrown.see(0, {"test/loss": 1.0}) == []
-    assert outgrown.see(1, _line(9.9, 1.0)) == outgrown.see(2, _line(0.0, 0.0)) == []
-    (said,) = outgrown.see(3, _line(21.0, 2.0))
+    growth = MemoryGrowthMonitor()
+    assert growth.check(0, {"test/loss": 1.0}) == []
+    assert growth.check(1, _line(9.9, 1.0)) == growth.check(2, _line(0.0, 0.0)) == []
+    (said,) = growth.check(3, _line(21.0, 2.0))
     assert said.startswith("round 3: the memory of errors of the clients is 10.5 times as long as an update")
     assert "(memory/norm 21, update/norm 2)" in said
     assert said.endswith("or take EF21, which stays bounded (algorithm=bicompfl_cfl algorithm.ef21=true)")
     assert "\n" not in said
-    assert outgrown.see(4, _line(100.0, 1.0)) == []
-    (other,) = outgrown.see(5, _line(100.0, 1.0) | _line(3.0, 0.2, "_down"))
+    assert growth.check(4, _line(100.0, 1.0)) == []
+    (other,) = growth.check(5, _line(100.0, 1.0) | _line(3.0, 0.2, "_down"))
     assert "memory of errors of the server is 15 times as long" in other
-    assert outgrown.see(6, _line(100.0, 1.0) | _line(3.0, 0.2, "_down")) == []
+    assert growth.check(6, _line(100.0, 1.0) | _line(3.0, 0.2, "_down")) == []
 
 
 def _run(fedcomp: Callable[..., int], folder: Path, *more: str) -> tuple[list[dict[str, float]], str]:

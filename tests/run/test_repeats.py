@@ -9,7 +9,7 @@ import pytest
 
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.repetitions import Repetitions, read_repetitions
-from fedcomp.simulation.monte_carlo.study import Study
+from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 
 REGRESSION = ("algorithm=fedavg_svrg", "dataset=diabetes", "model=linear", "client.lr=0.02", "quiet=true")
 SHORT = (*REGRESSION, "rounds=6", "pictures=false", "checkpoint_every=2")
@@ -46,19 +46,19 @@ def test_repetition_0_is_the_run_without_repeats(fedcomp, tmp_path: Path, option
 def test_a_study_that_was_stopped_ends_as_an_unbroken_one(fedcomp, tmp_path: Path, monkeypatch, at: int) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert fedcomp(*SHORT, "repeats=3", f"output_root={whole}") == 0
-    round = Study.round
+    round = MonteCarloStudy.round
 
-    def stopping(self, index, state, ledger, gives_up=False):
+    def stopping(self, index, state, ledger, donate_state=False):
         if index == at:
             raise KeyboardInterrupt
-        return round(self, index, state, ledger, gives_up)
+        return round(self, index, state, ledger, donate_state)
 
     with monkeypatch.context() as patch:
-        patch.setattr("fedcomp.simulation.monte_carlo.study._tried", lambda repetitions: None)
-        patch.setattr(Study, "round", stopping)
+        patch.setattr("fedcomp.simulation.monte_carlo.study._verified_vmap", lambda repetitions: None)
+        patch.setattr(MonteCarloStudy, "round", stopping)
         assert fedcomp(*SHORT, "repeats=3", f"output_root={broken}") == 130
     with monkeypatch.context() as patch:
-        patch.setattr("fedcomp.simulation.monte_carlo.study._tried", lambda repetitions: None)
+        patch.setattr("fedcomp.simulation.monte_carlo.study._verified_vmap", lambda repetitions: None)
         assert fedcomp(*SHORT, "repeats=3", f"output_root={broken}") == 0
         apart = tmp_path / "apart"
         assert fedcomp(*SHORT, "repeats=3", f"output_root={apart}") == 0

@@ -11,9 +11,9 @@ import torch
 
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.runtime.graceful_stop import Interrupted
-from fedcomp.simulation.async_metrics import AtOnce, numbers, pack, unpack
+from fedcomp.simulation.async_metrics import SyncReader, pack, to_host, unpack
 from fedcomp.simulation.divergence import Diverged
-from fedcomp.simulation.round_result import Outcome
+from fedcomp.simulation.round_result import RoundResult
 from tests.conformance import world
 from tests.run.sessions import BOTH, METHODS, Late, assert_same, left, session_in
 
@@ -23,11 +23,11 @@ from tests.run.sessions import BOTH, METHODS, Late, assert_same, left, session_i
 @pytest.mark.parametrize("name", METHODS)
 def test_late_readings_leave_the_same_files(tmp_path, name, every, late) -> None:
     algorithm, module = METHODS[name]
-    for how in (AtOnce(), late):
+    for how in (SyncReader(), late):
         sim = world.simulation(algorithm(), module, rounds=7)
         lines = session_in(tmp_path / type(how).__name__, how, sim, every).run()
         assert [line["round"] for line in lines] == ([0, 3, 6, 7] if every[0] == 3 else [*range(8)])
-    assert_same(tmp_path / "AtOnce", tmp_path / "Late")
+    assert_same(tmp_path / "SyncReader", tmp_path / "Late")
 
 
 def test_the_next_round_is_launched_before_the_line_and_a_checkpoint_comes_after_it(tmp_path) -> None:
@@ -40,7 +40,7 @@ def test_the_next_round_is_launched_before_the_line_and_a_checkpoint_comes_after
         "round 1, line 0, round 2, line 1, round 3, line 2, line 3, checkpoint 3, round 4, round 5, line 4, "
         "round 6, line 5, line 6, checkpoint 6, round 7, line 7, checkpoint 7"
     )
-    assert order(AtOnce(), (2, 3)) == (
+    assert order(SyncReader(), (2, 3)) == (
         "line 0, round 1, round 2, line 2, round 3, checkpoint 3, round 4, line 4, round 5, round 6, line 6, "
         "checkpoint 6, round 7, line 7, checkpoint 7"
     )
@@ -48,7 +48,7 @@ def test_the_next_round_is_launched_before_the_line_and_a_checkpoint_comes_after
 
 @pytest.mark.parametrize("late", BOTH, ids=str)
 def test_an_interruption_writes_what_is_on_its_way_and_resumes(tmp_path, late) -> None:
-    session_in(tmp_path / "unbroken", AtOnce()).run()
+    session_in(tmp_path / "unbroken", SyncReader()).run()
 
     def before(done: int) -> None:
         if done == 5:
@@ -62,7 +62,7 @@ def test_an_interruption_writes_what_is_on_its_way_and_resumes(tmp_path, late) -
     assert_same(tmp_path / "unbroken", tmp_path / "late")
 
 
-@pytest.mark.parametrize("how", [AtOnce(), *BOTH], ids=["at once", "soon", "late"])
+@pytest.mark.parametrize("how", [SyncReader(), *BOTH], ids=["at once", "soon", "late"])
 @pytest.mark.parametrize("error", [ValueError, RuntimeError, KeyboardInterrupt])
 def test_a_round_that_fails_leaves_the_line_before_it(tmp_path, how, error) -> None:
     def before(done: int) -> None:
@@ -83,7 +83,7 @@ def test_a_round_that_fails_leaves_the_line_before_it(tmp_path, how, error) -> N
 def _spoilt(round_index: int):
     """Loss of the second client is infinite in that round."""
 
-    def after(done: int, outcome: Outcome) -> Outcome:
+    def after(done: int, outcome: RoundResult) -> RoundResult:
         if done != round_index:
             return outcome
         loss = outcome.metrics["train/loss"].clone()
@@ -93,7 +93,7 @@ def _spoilt(round_index: int):
     return after
 
 
-@pytest.mark.parametrize("how", [AtOnce(), *BOTH], ids=["at once", "soon", "late"])
+@pytest.mark.parametrize("how", [SyncReader(), *BOTH], ids=["at once", "soon", "late"])
 @pytest.mark.parametrize("next_fails", [False, True])
 def test_a_divergence_names_its_round_whatever_comes_next(tmp_path, how, next_fails) -> None:
     def before(done: int) -> None:
@@ -156,7 +156,7 @@ def test_every_bit_survives_the_packing() -> None:
     }
     parts = (kept, {}, {"nan": torch.tensor(math.nan), "largest": torch.tensor(2**63 - 1)})
     first, none, last = unpack(parts, pack(parts))
-    assert first == numbers(kept)[0]
+    assert first == to_host(kept)[0]
     assert first["whole"] == 2**53 + 1
     assert first["single"] == float(torch.tensor(0.1))
     assert (first["double"], first["small"], first["flag"], first["inf"]) == (0.1, 7, 1, -math.inf)

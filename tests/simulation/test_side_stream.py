@@ -13,7 +13,7 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.simulation import async_metrics as readings
-from fedcomp.simulation.async_metrics import Aside, AtOnce
+from fedcomp.simulation.async_metrics import SideStreamReader, SyncReader
 from fedcomp.simulation.chunks.client_data import Shards
 from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs
 from fedcomp.simulation.graphs.graphed_loop import Recorder
@@ -39,9 +39,9 @@ def _short(folder: Path, how) -> Noting:
 
 def test_a_session_with_a_side_stream_orders_all_that_it_must(tmp_path, streams) -> None:
     """Every operation of a run is held to the waits between the two streams, memory that is given again included."""
-    _short(tmp_path / "at once", AtOnce()).run()
+    _short(tmp_path / "at once", SyncReader()).run()
     with streams:
-        _short(tmp_path / "aside", Aside(torch.device("cpu"))).run()
+        _short(tmp_path / "aside", SideStreamReader(torch.device("cpu"))).run()
     assert_same(tmp_path / "at once", tmp_path / "aside")
     assert streams.ran["side 0"] > 100
     # Each evaluation waits for its round, the host once for each evaluation, and the rounds for none.
@@ -50,7 +50,7 @@ def test_a_session_with_a_side_stream_orders_all_that_it_must(tmp_path, streams)
 
 @pytest.mark.parametrize("fault", ["no wait", "no host wait"])
 def test_the_clock_finds_what_is_not_ordered(tmp_path, streams, monkeypatch, fault) -> None:
-    one = _short(tmp_path, Aside(torch.device("cpu")))
+    one = _short(tmp_path, SideStreamReader(torch.device("cpu")))
     if fault == "no wait":
         monkeypatch.setattr(clocked_streams.Stream, "wait_stream", lambda self, other: None)
     else:
@@ -83,7 +83,7 @@ def test_what_an_evaluation_reads_is_kept_until_its_values_are_there(streams) ->
     tensor = torch.ones(1000)
     kept = weakref.ref(tensor)
     with streams:
-        values = Aside(torch.device("cpu")).read(partial(lambda one: ({"sum": one.sum()},), tensor))
+        values = SideStreamReader(torch.device("cpu")).read(partial(lambda one: ({"sum": one.sum()},), tensor))
         del tensor
         assert kept() is not None
         assert values() == ({"sum": 1000},)
@@ -103,7 +103,9 @@ def test_an_evaluation_is_read_back_in_one_transfer(tmp_path, streams, monkeypat
     transfers = []
     pinned = readings._pinned
     monkeypatch.setattr(readings, "_pinned", lambda shape: transfers.append(shape) or pinned(shape))
-    one = session_in(tmp_path, Aside(torch.device("cpu")), _everybody(world.simulation(algorithm, module)), (1, 9))
+    one = session_in(
+        tmp_path, SideStreamReader(torch.device("cpu")), _everybody(world.simulation(algorithm, module)), (1, 9)
+    )
     with Counter() as counter:
         one.run()
     assert len(transfers) == 5
@@ -118,10 +120,10 @@ def test_an_evaluation_is_read_back_in_one_transfer(tmp_path, streams, monkeypat
 def test_on_a_gpu_the_side_stream_changes_no_bit(tmp_path, name, graphs) -> None:
     algorithm, module = METHODS[name]
     device = torch.device("cuda")
-    for how in (AtOnce(), Aside(device)):
+    for how in (SyncReader(), SideStreamReader(device)):
         sim = world.simulation(algorithm(), module, rounds=7)
         parts = list(torch.arange(sum(world.SIZES)).split(list(world.SIZES)))
         recorder = Recorder(CudaGraphs(device)) if graphs else None
         moved = {"dataset": sim.dataset.to(device), "shards": Shards.of(parts, device), "device": device}
         session_in(tmp_path / type(how).__name__, how, world.variant(sim, loop_runner=recorder, **moved)).run()
-    assert_same(tmp_path / "AtOnce", tmp_path / "Aside")
+    assert_same(tmp_path / "SyncReader", tmp_path / "SideStreamReader")

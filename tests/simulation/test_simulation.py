@@ -18,7 +18,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.divergence import Diverged, Watch
+from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
 from fedcomp.simulation.evaluation import evaluate
 from fedcomp.simulation.memory.check import check_memory, state_bytes
 from fedcomp.wire import Ledger, Payload, SharedKnowledge, WireLink
@@ -113,14 +113,16 @@ def test_evaluation_averages_over_models() -> None:
 
 
 def test_watch_names_round_client_and_remedy() -> None:
-    watch = Watch()
+    monitor = DivergenceMonitor()
     cohort = Cohort.of([2, 5, 7], torch.ones(3))
-    watch.see(3, cohort, {"train/loss": torch.tensor([1.0, 1e38, 3e38]), "estimate/excess": torch.tensor(float("nan"))})
+    monitor.add(
+        3, cohort, {"train/loss": torch.tensor([1.0, 1e38, 3e38]), "estimate/excess": torch.tensor(float("nan"))}
+    )
     bad = torch.tensor([1.0, float("nan"), float("inf")])
     with pytest.raises(Diverged, match="round 4: the loss of client 5 and 1 more is nan; lower client.lr"):
-        watch.see(4, cohort, {"train/loss": bad})
+        monitor.add(4, cohort, {"train/loss": bad})
     with pytest.raises(Diverged, match="round 5: the message/scalar of client 7 is inf; lower client.lr"):
-        watch.see(
+        monitor.add(
             5, cohort, {"train/loss": bad[:1].expand(3), "message/scalar": torch.tensor([0.0, 1.0, float("inf")])}
         )
 
@@ -130,9 +132,9 @@ def test_watch_names_the_repetition_and_counts_its_clients_alone() -> None:
     with pytest.raises(
         Diverged, match="round 1, repetition 1 of 2 with clients: the loss of client 2 and 1 more is nan;"
     ):
-        Watch().see(1, cohort, {"train/loss": torch.tensor([1.0, 1.0, 1.0, nan, nan])}, (2, 3))
+        DivergenceMonitor().add(1, cohort, {"train/loss": torch.tensor([1.0, 1.0, 1.0, nan, nan])}, (2, 3))
     with pytest.raises(Diverged, match="round 1, repetition 0 of 3 with clients: the loss of client 5 is nan;"):
-        Watch().see(1, cohort, {"train/loss": torch.tensor([1.0, nan, nan, nan, nan])}, (2, 1, 2))
+        DivergenceMonitor().add(1, cohort, {"train/loss": torch.tensor([1.0, nan, nan, nan, nan])}, (2, 1, 2))
 
 
 def test_update_that_is_not_finite_is_named_though_its_loss_is() -> None:
@@ -140,7 +142,7 @@ def test_update_that_is_not_finite_is_named_though_its_loss_is() -> None:
     _, cohort, metrics = sim.round(0, sim.init(), Ledger())
     assert torch.isfinite(metrics["train/loss"]).all()
     with pytest.raises(Diverged, match=rf"round 1: the update/norm of client {cohort.clients[0]} and 2 more is inf"):
-        Watch().see(1, cohort, metrics)
+        DivergenceMonitor().add(1, cohort, metrics)
 
 
 @pytest.mark.parametrize("codec", [MRCSign(), QSGD(levels=100_000)])
@@ -167,7 +169,7 @@ def test_sparse_updates_that_are_not_finite_are_named() -> None:
     sim = world.simulation(FedSparsify(Sgd(lr=1e38, steps=1)))
     _, cohort, metrics = sim.round(0, sim.init(), Ledger())
     with pytest.raises(Diverged, match=rf"round 1: the update/norm of client {cohort.clients[0]} and 2 more is inf"):
-        Watch().see(1, cohort, metrics)
+        DivergenceMonitor().add(1, cohort, metrics)
 
 
 def test_state_bytes_are_counted_without_allocating() -> None:

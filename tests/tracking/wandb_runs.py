@@ -15,7 +15,7 @@ def before_round(wanted: int, happens: Callable[[], object]) -> Iterator[None]:
     """Do something right before round `wanted` of the run inside."""
     whole = Simulation.round
 
-    def round(self, index, state, ledger, gives_up=False):
+    def round(self, index, state, ledger, donate_state=False):
         if index + 1 == wanted:
             happens()
         return whole(self, index, state, ledger)

@@ -30,7 +30,7 @@ FAR = 4
 
 
 @dataclass(frozen=True)
-class Need:
+class MemoryNeed:
     """Bytes that a run takes beside what the process holds already.
 
     Attributes:
@@ -54,7 +54,7 @@ def state_bytes(algorithm: Algorithm, model: AnyModel, num_clients: int) -> dict
 
 def check_memory(
     simulation: Simulation, cohort: int, batch_size: int, device: torch.device, repeats: int = 1
-) -> Need | None:
+) -> MemoryNeed | None:
     """Raise ValueError if a run needs more memory than there is; what it needs, None if that is far below it.
 
     Args:
@@ -69,7 +69,7 @@ def check_memory(
     if FAR * (2 * state + MOST_ROWS * cohort * row + data) < free:
         return None
     if state + cohort * row + data > free or PROBE_ROWS * row > free / FAR:
-        least = Need(state, cohort * row + data)
+        least = MemoryNeed(state, cohort * row + data)
         if least.total > free:
             raise ValueError(_refusal("more than", least, parts, cohort, model.dim, device, free))
         return None
@@ -79,20 +79,20 @@ def check_memory(
     return need
 
 
-def needed(simulation: Simulation, cohort: int, batch_size: int, device: torch.device, repeats: int = 1) -> Need:
+def needed(simulation: Simulation, cohort: int, batch_size: int, device: torch.device, repeats: int = 1) -> MemoryNeed:
     """What a run takes, from rounds of a handful of clients: within 20 per cent of what was measured on a CPU."""
     num_clients, model, dataset = len(simulation.shards.sizes), simulation.model, simulation.dataset
     state = sum(state_bytes(simulation.algorithm, model, num_clients).values())
     on_cpu = device.type == "cpu"  # elsewhere an evaluation may still read the state before a round
-    round_bytes = probe(simulation, num_clients, cohort, gives_up=on_cpu).of(num_clients, cohort)
+    round_bytes = probe(simulation, num_clients, cohort, donate_state=on_cpu).of(num_clients, cohort)
     at_once = min(simulation.chunk_size * simulation.workers.num, cohort)
     training = at_once * client_bytes(model, dataset.input_shape, batch_size)
     data = 0 if on_cpu else _data_bytes(dataset)
-    return Need(repeats * state, max(0, round_bytes - state) + training + data)
+    return MemoryNeed(repeats * state, max(0, round_bytes - state) + training + data)
 
 
 def _refusal(
-    how: str, need: Need, parts: dict[str, int], cohort: int, dim: int, device: torch.device, free: int
+    how: str, need: MemoryNeed, parts: dict[str, int], cohort: int, dim: int, device: torch.device, free: int
 ) -> str:
     largest = max(parts, key=lambda name: parts[name])
     return (

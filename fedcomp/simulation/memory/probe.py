@@ -45,16 +45,16 @@ class RoundBytes:
         return int(self.fixed + self.per_participant * num_participants + self.per_client * num_clients)
 
 
-def probe(simulation: Simulation, num_clients: int, num_participants: int, gives_up: bool) -> RoundBytes:
+def probe(simulation: Simulation, num_clients: int, num_participants: int, donate_state: bool) -> RoundBytes:
     """Count in rounds of clients with one sample each, one after another.
 
     Args:
         simulation: with everything on the CPU. num_clients, num_participants: N and M of the run.
-        gives_up: whether rounds may change the state before them, see `Simulation.round`.
+        donate_state: see `Simulation.round`.
     """
 
     def peak(num_clients: int, num_participants: int) -> int:
-        return _peak(_tiny(simulation, num_clients, num_participants), gives_up)
+        return _peak(_tiny(simulation, num_clients, num_participants), donate_state)
 
     if num_clients == num_participants:
         two, four = peak(2, 2), peak(4, 4)
@@ -66,7 +66,7 @@ def probe(simulation: Simulation, num_clients: int, num_participants: int, gives
 
 
 @dataclass(frozen=True)
-class First:
+class FirstClients:
     """The first so many clients take part, with equal weights."""
 
     num: int
@@ -88,20 +88,25 @@ def _tiny(simulation: Simulation, num_clients: int, num_participants: int) -> Si
     num = len(simulation.dataset.train)
     shards = Shards.of([torch.tensor([client % num]) for client in range(num_clients)], torch.device("cpu"))
     return replace(
-        simulation, shards=shards, participation=First(num_participants), chunk_size=1, workers=Workers(1), rounds=2
+        simulation,
+        shards=shards,
+        participation=FirstClients(num_participants),
+        chunk_size=1,
+        workers=Workers(1),
+        rounds=2,
     )
 
 
-def _peak(simulation: Simulation, gives_up: bool) -> int:
-    live = Live()
+def _peak(simulation: Simulation, donate_state: bool) -> int:
+    live = LiveTensors()
     with live:
         state = simulation.init()
         live.note(state)
-        simulation.round(0, state, Ledger(), gives_up)
+        simulation.round(0, state, Ledger(), donate_state)
     return live.peak
 
 
-class Live(TorchDispatchMode):
+class LiveTensors(TorchDispatchMode):
     """Counts the bytes of the tensors that operations read or make, while they live."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ PLANE = 2
 """Coordinates of theta in which the circle is drawn: the first two."""
 
 
-def spread_of(name: str, values: Tensor) -> Line:
+def dispersion_of(name: str, values: Tensor) -> Line:
     """`name`, the mean over repetitions of values [R], and `variance/name`, their sample variance (of two or more)."""
     line: Line = {name: float(values.mean())}
     return line | ({f"variance/{name}": float(values.var())} if len(values) > 1 else {})
@@ -31,7 +31,7 @@ def circular_error(points: Tensor) -> float:
     return float(away[(len(away) - 1) // 2] + away[len(away) // 2]) / 2
 
 
-def spread_of_models(theta: Tensor, test: dict[str, Tensor]) -> Line:
+def dispersion_of_models(theta: Tensor, test: dict[str, Tensor]) -> Line:
     """The spread of models theta [R, D] and of their costs.
 
     `variance/theta` is the trace of the sample covariance; `cep/plane`, `cep/theta` and `cep/loss` are the circular

@@ -33,10 +33,10 @@ from fedcomp.model.contract import AnyModel, RowModel
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line
 from fedcomp.simulation.evaluation import evaluate, evaluate_rows
-from fedcomp.simulation.monte_carlo.dispersion import models_line, spread_of, spread_of_models
-from fedcomp.simulation.monte_carlo.vmap_keys import Refused
-from fedcomp.simulation.monte_carlo.vmapped import Together
-from fedcomp.simulation.round_result import Outcome, Recorded
+from fedcomp.simulation.monte_carlo.dispersion import dispersion_of, dispersion_of_models, models_line
+from fedcomp.simulation.monte_carlo.vmap_keys import NotVmappable
+from fedcomp.simulation.monte_carlo.vmapped import VmappedRepetitions
+from fedcomp.simulation.round_result import EvaluationRecord, RoundResult
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 
@@ -56,25 +56,25 @@ def repetition_key(key: Key, number: int) -> Key:
 
 
 @dataclass(frozen=True)
-class Study:
-    """Implements `Rounds` for repetitions of a simulation.
+class MonteCarloStudy:
+    """Implements `RoundRunner` for repetitions of a simulation.
 
     Attributes:
         repetitions: they differ in `key`, and may in `shards` (and the optimum that follows from them).
-        joint: how they go together; None: one after another.
+        vmapped: how they go together; None: one after another.
         reasons: why some rounds went one after another, as far as that was logged.
     """
 
     repetitions: tuple[Simulation, ...]
-    joint: Together | None = None
+    vmapped: VmappedRepetitions | None = None
     reasons: set[str] = field(default_factory=set, compare=False)
 
     @classmethod
-    def of(cls, repetitions: tuple[Simulation, ...]) -> Study:
+    def of(cls, repetitions: tuple[Simulation, ...]) -> MonteCarloStudy:
         """A study of these repetitions, together if they can."""
         first = repetitions[0]
         expected = float(first.participation.inclusion(len(first.shards.sizes)).sum())
-        return cls(repetitions, _tried(repetitions) if first.chunk_size >= 2 * expected else None)
+        return cls(repetitions, _verified_vmap(repetitions) if first.chunk_size >= 2 * expected else None)
 
     @property
     def rounds(self) -> int:
@@ -90,62 +90,62 @@ class Study:
         """The first states."""
         return _stacked([one.init() for one in self.repetitions])
 
-    def round(self, index: int, state: Any, ledger: Ledger, gives_up: bool = False) -> tuple[Any, Outcome]:
-        """Round `index` of every repetition. `gives_up`: nobody needs `state` any more, so it may be changed."""
-        if (done := self._vmapped(lambda joint: joint.round(index, state, ledger))) is not None:
+    def round(self, index: int, state: Any, ledger: Ledger, donate_state: bool = False) -> tuple[Any, RoundResult]:
+        """Round `index` of every repetition. `donate_state`: nobody needs `state` any more, so it may be changed."""
+        if (done := self._if_vmappable(lambda vmapped: vmapped.round(index, state, ledger))) is not None:
             return done
         states, cohorts, metrics = [], [], []
         for number, one in enumerate(self.repetitions):
-            new, cohort, own = one.round(index, _taken(state, number), ledger, gives_up)
-            if gives_up:
+            new, cohort, own = one.round(index, _taken(state, number), ledger, donate_state)
+            if donate_state:
                 _put(state, number, new)
             else:
                 states.append(new)
             if cohort.size:
                 cohorts.append(cohort)
                 metrics.append(own)
-        return state if gives_up else _stacked(states), _together(cohorts, metrics)
+        return state if donate_state else _stacked(states), _together(cohorts, metrics)
 
-    def _vmapped(self, call: Callable[[Together], Result]) -> Result | None:
+    def _if_vmappable(self, call: Callable[[VmappedRepetitions], Result]) -> Result | None:
         """What `call` returns for all repetitions at once; None where they have to go one after another.
 
         A round may be unlike those that were tried, such as a periodic synchronisation. Each reason is logged once.
         """
-        if self.joint is None:
+        if self.vmapped is None:
             return None
         try:
-            return call(self.joint)
-        except Refused as refused:
+            return call(self.vmapped)
+        except NotVmappable as refused:
             if str(refused) not in self.reasons:
                 self.reasons.add(str(refused))
                 log.info("some rounds or evaluations run one repetition after another: %s", refused)
             return None
 
-    def record(self, index: int, state: Any, outcome: Outcome | None) -> Recorded:
+    def record(self, index: int, state: Any, result: RoundResult | None) -> EvaluationRecord:
         """Means, variances and spread over repetitions; see `spread.py`."""
         evaluation_models = self._deployed(index, state)
         each = self._test(evaluation_models)
         optimum = self.repetitions[0].optimum
         line: Line = {}
-        for name, values in (each | (outcome.means() if outcome is not None else {})).items():
-            line |= spread_of(name, values)
+        for name, values in (each | (result.means() if result is not None else {})).items():
+            line |= dispersion_of(name, values)
         curves = {name: values.tolist() for name, values in each.items()}
         if "test" in evaluation_models:
             theta = evaluation_models["test"].theta.mean(1)
-            line |= spread_of_models(theta, each)
+            line |= dispersion_of_models(theta, each)
             curves |= models_line(theta, optimum)
-        if outcome is not None:
+        if result is not None:
             line |= self.repetitions[0].participation_metrics(index - 1)
-        return Recorded(line, curves)
+        return EvaluationRecord(line, curves)
 
-    def spent(self, ledger: Ledger) -> Line:
+    def bits_metrics(self, ledger: Ledger) -> Line:
         """The ledger's line; what is a sum over clients and rounds as a mean over repetitions."""
         line, num = ledger.record(self.model.dim), len(self.repetitions)
         return {name: value if "bpp/" in name else value / num for name, value in line.items()}
 
     def _deployed(self, index: int, state: Any) -> dict[str, Models]:
         """The models of each repetition by name, theta [R, K, D]."""
-        if (found := self._vmapped(lambda joint: joint.evaluation_models(index, state))) is not None:
+        if (found := self._if_vmappable(lambda vmapped: vmapped.evaluation_models(index, state))) is not None:
             return found
         every = [
             one.algorithm.evaluation_models(_taken(state, number), one.key.fold_in("deployed", index))
@@ -184,21 +184,21 @@ class Study:
         return torch.stack([one.excess(own).mean() for one, own in zip(optima, theta) if one is not None])
 
 
-def _tried(repetitions: tuple[Simulation, ...]) -> Together | None:
+def _verified_vmap(repetitions: tuple[Simulation, ...]) -> VmappedRepetitions | None:
     """How they go together, if the rounds that are tried come out as one after another."""
     sizes = [[one.cohort(index).size for one in repetitions] for index in range(min(LOOKED_AT, repetitions[0].rounds))]
     some = [index for index, own in enumerate(sizes) if any(own)]
     uneven = [index for index in some if len({size for size in sizes[index] if size}) > 1]
-    apart = Study(repetitions)
+    apart = MonteCarloStudy(repetitions)
     state = other = apart.init()
     ledger, counted = Ledger(), Ledger()
     for index in sorted({*some[:TRIED], *uneven[:TRIED]}):
         other, _ = apart.round(index, other, counted)  # raises what is wrong with the method itself
     try:
-        joint = Together.of(repetitions, pads=bool(uneven))
+        vmapped = VmappedRepetitions.of(repetitions, pads=bool(uneven))
         for index in sorted({*some[:TRIED], *uneven[:TRIED]}):
-            state, _ = joint.round(index, state, ledger)
-    except Refused as refused:
+            state, _ = vmapped.round(index, state, ledger)
+    except NotVmappable as refused:
         log.info("repetitions run one after another: %s", refused)
         return None
     except Exception as error:  # of a method that takes the empty rows of a padded cohort for clients
@@ -207,7 +207,7 @@ def _tried(repetitions: tuple[Simulation, ...]) -> Together | None:
     same = ledger.counters() == counted.counters() and _close(state, other)
     if some and not same:
         log.info("repetitions run one after another: all at once gives other bits or another state")
-    return joint if same and some else None
+    return vmapped if same and some else None
 
 
 def _close(one: Any, other: Any) -> bool:
@@ -240,10 +240,10 @@ def _put(tree: Any, number: int, own: Any) -> None:
     map_tensors(lambda whole, new: whole[number].copy_(new), tree, kept)
 
 
-def _together(cohorts: list[Cohort], metrics: list[Metrics]) -> Outcome:
+def _together(cohorts: list[Cohort], metrics: list[Metrics]) -> RoundResult:
     """The outcome of all repetitions in which anybody took part."""
     if not cohorts:
-        return Outcome(Cohort.of((), torch.zeros(0)), {})
+        return RoundResult(Cohort.of((), torch.zeros(0)), {})
     whole = Cohort(
         torch.cat([one.ids for one in cohorts]),
         torch.cat([one.weight for one in cohorts]),
@@ -252,4 +252,4 @@ def _together(cohorts: list[Cohort], metrics: list[Metrics]) -> Outcome:
     names = metrics[0].keys()
     each = {name: torch.cat([own[name] for own in metrics]) for name in names if metrics[0][name].dim()}
     shared = {name: torch.stack([own[name] for own in metrics]) for name in names if not metrics[0][name].dim()}
-    return Outcome(whole, each, tuple(cohort.size for cohort in cohorts), shared)
+    return RoundResult(whole, each, tuple(cohort.size for cohort in cohorts), shared)

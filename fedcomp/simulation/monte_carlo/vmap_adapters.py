@@ -15,7 +15,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.pytree import flatten, map_tensors, unflatten
 from fedcomp.simulation.chunks.executor import Executor
-from fedcomp.simulation.monte_carlo.vmap_keys import Refused, over_repetitions
+from fedcomp.simulation.monte_carlo.vmap_keys import NotVmappable, over_repetitions
 from fedcomp.wire import Ledger, Link, Payload
 
 
@@ -27,13 +27,13 @@ class _Unknown(tuple[int, ...]):
     """Client numbers that differ between repetitions, and so are no numbers on the host."""
 
     def __iter__(self) -> Iterator[int]:
-        raise Refused("the clients' numbers on the host")
+        raise NotVmappable("the clients' numbers on the host")
 
     def __getitem__(self, place: Any) -> Any:
-        raise Refused("a client's number on the host")
+        raise NotVmappable("a client's number on the host")
 
     def __contains__(self, client: object) -> bool:
-        raise Refused("the clients' numbers on the host")
+        raise NotVmappable("the clients' numbers on the host")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class PaddedCohort(Cohort):
     def is_all_of(self, num_clients: int) -> bool:
         """Refused where some rows are nobody's: they would be taken for clients' own."""
         if not self.even:
-            raise Refused("one row a client, for cohorts that differ in size")
+            raise NotVmappable("one row a client, for cohorts that differ in size")
         return super().is_all_of(num_clients)
 
     @property
@@ -64,7 +64,7 @@ class PaddedCohort(Cohort):
 
 
 @dataclass(frozen=True)
-class MappedClients:
+class VmappedClients:
     """Implements `Clients` inside vmap: local work is done for all repetitions at once, by those who are there.
 
     Attributes:
@@ -94,7 +94,7 @@ class MappedClients:
     def run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         """As `Clients.run`; rows of nobody come back as zeros."""
         if not isinstance(cohort, PaddedCohort):
-            raise Refused("work for a part of the cohort")
+            raise NotVmappable("work for a part of the cohort")
         built: list[Any] = []
 
         def outside(_: Tensor, *rows_RM: Tensor) -> tuple[Tensor, ...]:
@@ -112,7 +112,7 @@ class MappedClients:
         return unflatten(built[0], outputs)
 
 
-class MappedLink(Link):
+class VmappedLink(Link):
     """Counts what R repetitions send while the method sends once.
 
     Args:
@@ -142,12 +142,12 @@ class MappedLink(Link):
         return payload
 
     def relay(self, payload: Payload, coded: bool = False) -> Payload:
-        raise Refused("messages that go to all other clients")
+        raise NotVmappable("messages that go to all other clients")
 
     def _of_clients(self, payload: Payload) -> tuple[int, int]:
         """(bits, paper bits) of the messages of those who are there."""
         if payload.num_rows != self._num_rows:
-            raise Refused("messages of a part of the cohort")
+            raise NotVmappable("messages of a part of the cohort")
         bits, paper = (amount // self._num_rows * self._num_clients for amount in _fixed(payload))
         return bits, paper
 
@@ -156,5 +156,5 @@ def _fixed(payload: Payload) -> tuple[int, int]:
     """(bits, paper bits) of a payload; Refused where they depend on the data."""
     bits, paper = payload.total_bits, payload.total_paper_bits
     if isinstance(bits, Tensor) or isinstance(paper, Tensor):
-        raise Refused("bits that depend on data")
+        raise NotVmappable("bits that depend on data")
     return bits, paper

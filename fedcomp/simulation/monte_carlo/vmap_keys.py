@@ -20,7 +20,7 @@ SHORT = 4096
 """Draws a row up to which one call for all repetitions beats one call, compiled perhaps, for each."""
 
 
-class Refused(RuntimeError):
+class NotVmappable(RuntimeError):
     """Something that cannot be done for several repetitions at once; they are then run one after another."""
 
 
@@ -38,7 +38,7 @@ class ClientKey(Key):
     @property
     def seed(self) -> int:
         """There is no single one."""
-        raise Refused("a draw for all repetitions from one generator")
+        raise NotVmappable("a draw for all repetitions from one generator")
 
     def fold_in(self, *parts: int | str) -> ClientKey:
         return replace(self, keys=tuple(key.fold_in(*parts) for key in self.keys))
@@ -85,7 +85,7 @@ class ClientKey(Key):
 
 
 @dataclass(frozen=True)
-class MappedKey(Key):
+class VmappedKey(Key):
     """A key inside `torch.func.vmap` over repetitions: every draw is made from each repetition's own key.
 
     Attributes:
@@ -99,9 +99,9 @@ class MappedKey(Key):
     @property
     def seed(self) -> int:
         """There is no single one."""
-        raise Refused("a draw for all repetitions from one generator")
+        raise NotVmappable("a draw for all repetitions from one generator")
 
-    def fold_in(self, *parts: int | str) -> MappedKey:
+    def fold_in(self, *parts: int | str) -> VmappedKey:
         return replace(self, keys=tuple(key.fold_in(*parts) for key in self.keys))
 
     def bits(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
@@ -140,7 +140,7 @@ class _Outside(torch.autograd.Function):
 
     @staticmethod
     def forward(function: Callable, *tensors: Tensor) -> Any:
-        raise Refused("called outside of vmap, or with nothing that is mapped")
+        raise NotVmappable("called outside of vmap, or with nothing that is mapped")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:

@@ -30,9 +30,9 @@ from fedcomp.algorithm.contract import Context, Models
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, map_tensors, unflatten
 from fedcomp.simulation.chunks.client_data import Shards
-from fedcomp.simulation.monte_carlo.vmap_adapters import MappedClients, MappedLink, PaddedCohort
-from fedcomp.simulation.monte_carlo.vmap_keys import ClientKey, MappedKey, Refused
-from fedcomp.simulation.round_result import Outcome
+from fedcomp.simulation.monte_carlo.vmap_adapters import PaddedCohort, VmappedClients, VmappedLink
+from fedcomp.simulation.monte_carlo.vmap_keys import ClientKey, NotVmappable, VmappedKey
+from fedcomp.simulation.round_result import RoundResult
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
 
@@ -41,7 +41,7 @@ warnings.filterwarnings("ignore", message="There is a performance drop because w
 
 
 @dataclass(frozen=True)
-class Together:
+class VmappedRepetitions:
     """Repetitions side by side; state is the method's, with one more axis, the repetitions, in front of each tensor.
 
     Attributes:
@@ -55,22 +55,22 @@ class Together:
     pads: bool
 
     @classmethod
-    def of(cls, repetitions: tuple[Simulation, ...], pads: bool) -> Together:
-        """Join the clients. Raises Refused: messages are to go through real bytes, which are one repetition's."""
+    def of(cls, repetitions: tuple[Simulation, ...], pads: bool) -> VmappedRepetitions:
+        """Join the clients. Raises NotVmappable: messages are to go through real bytes, which are one repetition's."""
         if repetitions[0].link is not Link:
-            raise Refused("messages of several repetitions as bytes")
+            raise NotVmappable("messages of several repetitions as bytes")
         return cls(repetitions, replace(repetitions[0], shards=_joined([one.shards for one in repetitions])), pads)
 
-    def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, Outcome]:
-        """Round `index` of all. Raises Refused: it cannot be run like this."""
+    def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, RoundResult]:
+        """Round `index` of all. Raises NotVmappable: it cannot be run like this."""
         every = [one.cohort(index) for one in self.repetitions]
         present = [number for number, cohort in enumerate(every) if cohort.size]
         cohorts, sizes = [every[number] for number in present], [every[number].size for number in present]
         if not present:
             ledger.add_round(0)
-            return state, Outcome(every[0], {})
+            return state, RoundResult(every[0], {})
         if len(set(sizes)) > 1 and not self.pads:
-            raise Refused("cohorts that differ in size, which was not tried")
+            raise NotVmappable("cohorts that differ in size, which was not tried")
         spent, num_clients = Ledger(), len(self.repetitions[0].shards.sizes)
         spent.add_round(sum(sizes))
         rows = _Rows(present, cohorts, num_clients)
@@ -79,12 +79,12 @@ class Together:
         client_key = ClientKey(
             (), tuple(one.key.fold_in("round", index, "client") for one in self.repetitions), num_clients
         )
-        clients = MappedClients(self.whole.clients(client_key, spent), rows.cohort, rows.places, num_clients)
+        clients = VmappedClients(self.whole.clients(client_key, spent), rows.cohort, rows.places, num_clients)
         keys = tuple(self.repetitions[number].key.fold_in("round", index, "message") for number in present)
 
         def one(tensors: dict[str, Tensor], ids: Tensor, weight: Tensor, number: Tensor) -> Any:
             cohort = PaddedCohort.of(ids, weight, len(set(sizes)) == 1)
-            link, key = MappedLink(spent, cohort.size, sum(sizes), len(sizes)), MappedKey((), keys, number)
+            link, key = VmappedLink(spent, cohort.size, sum(sizes), len(sizes)), VmappedKey((), keys, number)
             context = Context(index, self.whole.rounds, key, link, clients)
             new, metrics = self.whole.algorithm.round(unflatten(state, tensors.values()), cohort, context)
             return flatten(new), dict(metrics)
@@ -96,15 +96,15 @@ class Together:
         ledger.merge(spent)
         each = {name: value.flatten(0, 1)[rows.places] for name, value in metrics.items() if value.dim() > 1}
         shared = {name: value for name, value in metrics.items() if value.dim() == 1}
-        return new, Outcome(rows.everybody, each, tuple(sizes), shared)
+        return new, RoundResult(rows.everybody, each, tuple(sizes), shared)
 
     def evaluation_models(self, index: int, state: Any) -> dict[str, Models]:
-        """The models of all repetitions, theta [R, K, D]. Raises Refused: it cannot be run like this."""
+        """The models of all repetitions, theta [R, K, D]. Raises NotVmappable: it cannot be run like this."""
         keys = tuple(one.key.fold_in("deployed", index) for one in self.repetitions)
 
         def one(tensors: dict[str, Tensor], number: Tensor) -> Any:
             models = self.whole.algorithm.evaluation_models(
-                unflatten(state, tensors.values()), MappedKey((), keys, number)
+                unflatten(state, tensors.values()), VmappedKey((), keys, number)
             )
             return {name: (model.theta, model.stats) for name, model in models.items()}
 
@@ -113,17 +113,17 @@ class Together:
 
 
 def _vmap(function: Callable[..., Any], *inputs: Any) -> Any:
-    """`torch.func.vmap(function)(*inputs)`. Raises Refused where vmap cannot: torch says so with a RuntimeError.
+    """`torch.func.vmap(function)(*inputs)`. Raises NotVmappable where vmap cannot: torch says so with a RuntimeError.
 
     A RuntimeError of the method itself looks the same, and recurs when the repetitions run one after another. Any other
     exception passes through.
     """
     try:
         return torch.func.vmap(function)(*inputs)
-    except Refused:
+    except NotVmappable:
         raise
     except RuntimeError as error:
-        raise Refused(str(error).strip().split("\n")[0]) from error
+        raise NotVmappable(str(error).strip().split("\n")[0]) from error
 
 
 class _Rows:

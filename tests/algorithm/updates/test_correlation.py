@@ -18,7 +18,7 @@ from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.uniform import Uniform
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.monte_carlo.study import Study, repetition_key
+from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.wire import Ledger
 from tests.conformance import world
 
@@ -78,7 +78,7 @@ def test_rows_of_nobody_change_nothing() -> None:
 def test_a_study_has_that_of_each_repetition(participation, together) -> None:
     first = world.simulation(FedAvg(SGD, STEP, SPATIAL, DENSE), participation=participation)
     repetitions = tuple(replace(first, key=repetition_key(first.key, number)) for number in range(3))
-    study = Study.of(repetitions)
+    study = MonteCarloStudy.of(repetitions)
     assert (study.joint is not None) is together
     _, outcome = study.round(0, study.init(), Ledger())
     alone = [one.round(0, one.init(), Ledger())[2] for one in repetitions]

@@ -21,7 +21,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.memory import check as memory
 from fedcomp.simulation.memory.check import check_memory, needed
-from fedcomp.simulation.memory.probe import Live, probe
+from fedcomp.simulation.memory.probe import LiveTensors, probe
 from tests.conformance import world
 
 CPU = torch.device("cpu")
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_living_tensors_are_counted_once() -> None:
-    with Live() as live:
+    with LiveTensors() as live:
         one = torch.zeros(1000)
         two = one + 1
         view = two[:10]
@@ -46,7 +46,7 @@ def test_living_tensors_are_counted_once() -> None:
 def test_a_memory_that_is_changed_in_place_counts_once_and_one_that_is_not_twice() -> None:
     sim = world.simulation(FEEDBACK)
     row = 4 * sim.model.dim
-    once, twice = (probe(sim, 100, 3, gives_up) for gives_up in (True, False))
+    once, twice = (probe(sim, 100, 3, donate_state) for donate_state in (True, False))
     assert once.per_client / row == pytest.approx(1, abs=0.3)
     assert twice.per_client / row == pytest.approx(2, abs=0.3)
     assert once.per_participant > 2 * row
@@ -56,7 +56,7 @@ def test_methods_differ() -> None:
     """CSER holds a model and an error for each client, and makes the next ones from them."""
     dense = world.simulation(FedAvg(STEP, ServerSgd(), Compressor(Dense()), Compressor(Dense())))
     cser = world.simulation(CSER(STEP, ServerSgd(), Compressor(Sign()), Compressor(Dense())), participation=world.FULL)
-    few, many = (probe(sim, 7, 7, gives_up=True) for sim in (dense, cser))
+    few, many = (probe(sim, 7, 7, donate_state=True) for sim in (dense, cser))
     assert few.per_client < 4 * 4 * dense.model.dim < 6 * 4 * dense.model.dim < many.per_client
 
 

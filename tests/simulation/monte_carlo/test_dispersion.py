@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.simulation.monte_carlo.dispersion import circular_error, models_line, spread_of, spread_of_models
+from fedcomp.simulation.monte_carlo.dispersion import circular_error, dispersion_of, dispersion_of_models, models_line
 
 
 def test_half_of_the_points_lie_within_the_circle() -> None:
@@ -25,10 +25,10 @@ def test_circle_is_around_the_mean_and_not_the_origin() -> None:
 
 
 def test_lines() -> None:
-    assert spread_of("test/loss", torch.tensor([1.0, 3.0])) == {"test/loss": 2, "variance/test/loss": 2}
-    assert spread_of("test/loss", torch.tensor([1.0])) == {"test/loss": 1}
+    assert dispersion_of("test/loss", torch.tensor([1.0, 3.0])) == {"test/loss": 2, "variance/test/loss": 2}
+    assert dispersion_of("test/loss", torch.tensor([1.0])) == {"test/loss": 1}
     theta = torch.tensor([[1.0, 0, 5], [3.0, 0, 5], [2.0, 0, 8]])
-    line = spread_of_models(theta, {"test/loss": torch.tensor([1.0, 2.0, 4.0])})
+    line = dispersion_of_models(theta, {"test/loss": torch.tensor([1.0, 2.0, 4.0])})
     assert line["variance/theta"] == pytest.approx(1 + 0 + 3)
     assert line["cep/plane"] == 1
     assert line["cep/theta"] == pytest.approx(2**0.5)

@@ -32,9 +32,9 @@ from fedcomp.random.keys import Key
 from fedcomp.records.checkpoint import Checkpoint, load, save
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.monte_carlo.study import Study, repetition_key
-from fedcomp.simulation.monte_carlo.vmap_keys import Refused
-from fedcomp.simulation.monte_carlo.vmapped import Together
+from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
+from fedcomp.simulation.monte_carlo.vmap_keys import NotVmappable
+from fedcomp.simulation.monte_carlo.vmapped import VmappedRepetitions
 from fedcomp.wire import Ledger, WireLink
 from tests.conformance import world
 
@@ -67,7 +67,9 @@ def _repetitions(algorithm: Any, options: dict[str, Any], num: int = 3) -> tuple
     return tuple(replace(first, key=repetition_key(first.key, number)) for number in range(num))
 
 
-def _run(study: Study, rounds: int, state: Any = None, first: int = 0) -> tuple[Any, Ledger, list[dict[str, float]]]:
+def _run(
+    study: MonteCarloStudy, rounds: int, state: Any = None, first: int = 0
+) -> tuple[Any, Ledger, list[dict[str, float]]]:
     ledger, lines = Ledger(), []
     state = study.init() if state is None else state
     for index in range(first, rounds):
@@ -78,10 +80,10 @@ def _run(study: Study, rounds: int, state: Any = None, first: int = 0) -> tuple[
 
 @pytest.mark.parametrize(("algorithm", "options"), TOGETHER)
 def test_together_is_one_after_another(algorithm, options) -> None:
-    study = Study.of(_repetitions(algorithm, options))
-    assert study.joint is not None
+    study = MonteCarloStudy.of(_repetitions(algorithm, options))
+    assert study.vmapped is not None
     state, ledger, lines = _run(study, 5)
-    other, counted, expected = _run(replace(study, joint=None), 5)
+    other, counted, expected = _run(replace(study, vmapped=None), 5)
     for name, tensor in flatten(other).items():
         assert torch.allclose(flatten(state)[name], tensor, rtol=0, atol=1e-5), name
     assert ledger.counters() == counted.counters()
@@ -92,7 +94,7 @@ def test_together_is_one_after_another(algorithm, options) -> None:
 @pytest.mark.parametrize(("algorithm", "options"), [*TOGETHER, *APART])
 def test_a_repetition_is_a_run_with_its_key(algorithm, options) -> None:
     repetitions = _repetitions(algorithm, options)
-    state, ledger, _ = _run(Study.of(repetitions), 4)
+    state, ledger, _ = _run(MonteCarloStudy.of(repetitions), 4)
     spent = Ledger()
     for number, one in enumerate(repetitions):
         alone = world.run(one, last=4, ledger=spent)
@@ -121,7 +123,7 @@ class Sums:
 def test_excess_is_the_mean_over_a_repetitions_models() -> None:
     theta, first = torch.arange(12.0).view(2, 3, 2), world.simulation(FedAvg(SGD, STEP, DENSE, DENSE))
     for optima, wanted in (((Sums(),) * 2, [5.0, 17.0]), ((Sums(), Sums(2.0)), [5.0, 34.0])):
-        study = Study(tuple(replace(first, optimum=optimum) for optimum in optima))
+        study = MonteCarloStudy(tuple(replace(first, optimum=optimum) for optimum in optima))
         assert study._excess(theta).tolist() == wanted
 
 
@@ -131,16 +133,16 @@ def test_each_repetition_trains_on_its_own_shards() -> None:
         replace(one, shards=replace(one.shards, order=one.shards.order.roll(9 * number)))
         for number, one in enumerate(repetitions)
     )
-    study = Study.of(shuffled)
-    assert study.joint is not None
-    (state, _, _), (other, _, _) = _run(study, 4), _run(replace(study, joint=None), 4)
+    study = MonteCarloStudy.of(shuffled)
+    assert study.vmapped is not None
+    (state, _, _), (other, _, _) = _run(study, 4), _run(replace(study, vmapped=None), 4)
     assert torch.allclose(state.theta, other.theta, rtol=0, atol=1e-5)
-    assert not torch.allclose(state.theta[1:], _run(Study(repetitions), 4)[0].theta[1:], rtol=0, atol=1e-2)
+    assert not torch.allclose(state.theta[1:], _run(MonteCarloStudy(repetitions), 4)[0].theta[1:], rtol=0, atol=1e-2)
 
 
 @pytest.mark.parametrize(("algorithm", "options"), APART)
 def test_what_cannot_go_together_goes_one_after_another(algorithm, options) -> None:
-    assert Study.of(_repetitions(algorithm, options)).joint is None
+    assert MonteCarloStudy.of(_repetitions(algorithm, options)).vmapped is None
 
 
 @dataclass(frozen=True)
@@ -164,8 +166,8 @@ class Once(FedAvg):
 
 def test_a_method_that_counts_rows_is_found_out() -> None:
     repetitions = _repetitions(CountsRows(SGD, STEP, DENSE, DENSE), {"participation": COINS})
-    assert Together.of(repetitions, pads=True).round(0, Study(repetitions).init(), Ledger())
-    assert Study.of(repetitions).joint is None
+    assert VmappedRepetitions.of(repetitions, pads=True).round(0, MonteCarloStudy(repetitions).init(), Ledger())
+    assert MonteCarloStudy.of(repetitions).vmapped is None
 
 
 FIRST_ALL = Bernoulli(1.0, schedule={4: 0.4})
@@ -182,34 +184,37 @@ MEMORIES = {
 @pytest.mark.parametrize("coins", [FIRST_ALL, Bernoulli(0.97), Bernoulli(0.6), Bernoulli(1.0, schedule={25: 0.4})])
 def test_cohorts_that_differ_in_size_later_than_in_the_rounds_that_are_tried(name, coins) -> None:
     """Rows that are nobody's must not be taken for a client's."""
-    study = Study.of(_repetitions(FedAvg(SGD, STEP, MEMORIES[name], DENSE), {"participation": coins}))
-    (state, ledger, _), (other, counted, _) = _run(study, 30), _run(replace(study, joint=None), 30)
+    study = MonteCarloStudy.of(_repetitions(FedAvg(SGD, STEP, MEMORIES[name], DENSE), {"participation": coins}))
+    (state, ledger, _), (other, counted, _) = _run(study, 30), _run(replace(study, vmapped=None), 30)
     for part, tensor in flatten(other).items():
         assert torch.allclose(flatten(state)[part], tensor, rtol=0, atol=1e-5), part
     assert ledger.counters() == counted.counters()
-    assert name != "dense" or study.joint is not None
+    assert name != "dense" or study.vmapped is not None
 
 
 def test_sizes_that_were_never_tried_go_one_after_another() -> None:
     repetitions = _repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": Bernoulli(1.0, schedule={25: 0.4})})
-    study = Study.of(repetitions)
-    assert study.joint is not None
-    assert not study.joint.pads
-    with pytest.raises(Refused, match="differ in size"):
-        study.joint.round(26, study.init(), Ledger())
-    assert Study.of(_repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": Bernoulli(1e-9)})).joint is None
+    study = MonteCarloStudy.of(repetitions)
+    assert study.vmapped is not None
+    assert not study.vmapped.pads
+    with pytest.raises(NotVmappable, match="differ in size"):
+        study.vmapped.round(26, study.init(), Ledger())
+    assert (
+        MonteCarloStudy.of(_repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {"participation": Bernoulli(1e-9)})).vmapped
+        is None
+    )
 
 
 def test_a_study_that_diverges_at_once_goes_one_after_another() -> None:
     """Where the value that is not finite is named."""
     repetitions = _repetitions(FedAvg(Sgd(lr=1e30, batch_size=4), STEP, DENSE, DENSE), {})
-    assert Study.of(repetitions).joint is None
+    assert MonteCarloStudy.of(repetitions).vmapped is None
 
 
 def test_a_round_that_cannot_go_together_is_run_one_after_another() -> None:
-    study = Study.of(_repetitions(Once(SGD, STEP, DENSE, DENSE), {}))
-    assert study.joint is not None
-    plain = Study.of(_repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {}))
+    study = MonteCarloStudy.of(_repetitions(Once(SGD, STEP, DENSE, DENSE), {}))
+    assert study.vmapped is not None
+    plain = MonteCarloStudy.of(_repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {}))
     (state, ledger, _), (other, counted, _) = _run(study, 4), _run(plain, 4)
     assert torch.allclose(flatten(state)["theta"], flatten(other)["theta"], atol=1e-6)
     assert ledger.counters() == counted.counters()
@@ -217,11 +222,11 @@ def test_a_round_that_cannot_go_together_is_run_one_after_another() -> None:
 
 def test_the_reason_of_going_one_after_another_is_logged_once(caplog) -> None:
     caplog.set_level("INFO", logger="fedcomp")
-    _run(Study.of(_repetitions(Once(SGD, STEP, DENSE, DENSE), {})), 5)
+    _run(MonteCarloStudy.of(_repetitions(Once(SGD, STEP, DENSE, DENSE), {})), 5)
     (line,) = [record.message for record in caplog.records]
     assert "one repetition after another: vmap: It looks like you're calling .item()" in line
     caplog.clear()
-    assert Study.of(_repetitions(FedAvg(SGD, STEP, Compressor(QSGD()), DENSE), {})).joint is None
+    assert MonteCarloStudy.of(_repetitions(FedAvg(SGD, STEP, Compressor(QSGD()), DENSE), {})).vmapped is None
     (line,) = [record.message for record in caplog.records]
     assert line.startswith("repetitions run one after another: Cannot access data pointer of Tensor")
 
@@ -244,9 +249,9 @@ class Misspelt(FedAvg):
 def test_an_error_of_the_method_itself_is_raised_where_it_happens(monkeypatch) -> None:
     """Not hidden by running the repetitions one after another, where it would only be met a second time."""
     with pytest.raises(KeyError, match="trian"):
-        Study.of(_repetitions(Misspelt(SGD, STEP, DENSE, DENSE), {}))
-    study = Study.of(_repetitions(Misspelt(SGD, STEP, DENSE, DENSE, first=3), {}))
-    assert study.joint is not None
+        MonteCarloStudy.of(_repetitions(Misspelt(SGD, STEP, DENSE, DENSE), {}))
+    study = MonteCarloStudy.of(_repetitions(Misspelt(SGD, STEP, DENSE, DENSE, first=3), {}))
+    assert study.vmapped is not None
     monkeypatch.setattr("fedcomp.simulation.simulation.Simulation.round", lambda *_: pytest.fail("one after another"))
     with pytest.raises(KeyError, match="trian"):
         study.round(3, study.init(), Ledger())
@@ -256,7 +261,7 @@ def test_an_error_of_the_method_itself_is_raised_where_it_happens(monkeypatch) -
 
 def test_lines_are_means_and_variances_over_repetitions() -> None:
     repetitions = _repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {})
-    study = Study.of(repetitions)
+    study = MonteCarloStudy.of(repetitions)
     state, outcome = study.round(0, study.init(), ledger := Ledger())
     line, each = (recorded := study.record(1, state, outcome)).line, recorded.each
     alone = []
@@ -268,17 +273,17 @@ def test_lines_are_means_and_variances_over_repetitions() -> None:
         assert line[name] == pytest.approx(float(values.mean()), rel=1e-5)
         assert line[f"variance/{name}"] == pytest.approx(float(values.var()), rel=1e-4)
     assert each["test/loss"] == pytest.approx([own["test/loss"] for own in alone], rel=1e-5)
-    spent = study.spent(ledger)
+    spent = study.bits_metrics(ledger)
     assert spent["bits/uplink"] == ledger.counters()["uplink"] / 3
     assert spent["bpp/uplink"] == 32
 
 
 def test_a_resumed_study_ends_bit_for_bit(tmp_path: Path) -> None:
     repetitions = _repetitions(FedAvg(SVRG, STEP, DENSE, DENSE), {"participation": COINS})
-    unbroken, _, _ = _run(Study.of(repetitions), 5)
-    half, ledger, _ = _run(Study.of(repetitions), 2)
+    unbroken, _, _ = _run(MonteCarloStudy.of(repetitions), 5)
+    half, ledger, _ = _run(MonteCarloStudy.of(repetitions), 2)
     save(tmp_path / "checkpoint.pt", Checkpoint(2, half, ledger.counters(), 1.0), "hash")
-    fresh = Study.of(repetitions)
+    fresh = MonteCarloStudy.of(repetitions)
     loaded = load(tmp_path / "checkpoint.pt", fresh.init(), "hash")
     state, _, _ = _run(fresh, 5, loaded.state, first=2)
     assert all(torch.equal(tensor, flatten(state)[name]) for name, tensor in flatten(unbroken).items())

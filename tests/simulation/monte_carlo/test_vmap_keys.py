@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedcomp.random.keys import Key
-from fedcomp.simulation.monte_carlo.vmap_keys import SHORT, ClientKey, MappedKey, Refused
+from fedcomp.simulation.monte_carlo.vmap_keys import SHORT, ClientKey, NotVmappable, VmappedKey
 
 KEYS = tuple(Key(("run", number)) for number in range(3))
 N = 5
@@ -29,7 +29,7 @@ def test_inside_vmap(name, options) -> None:
     ids, anchor = torch.tensor([[0, 3], [1, 2], [4, 0]]), torch.arange(3)
 
     def draw(own, number):
-        key = MappedKey((), KEYS, number).fold_in("update")
+        key = VmappedKey((), KEYS, number).fold_in("update")
         return getattr(key, name)(own, *options), getattr(key, name)(torch.tensor([7]), *options)
 
     drawn, shared = torch.func.vmap(draw)(ids, anchor)
@@ -39,6 +39,6 @@ def test_inside_vmap(name, options) -> None:
 
 
 def test_one_generator_for_all_is_refused() -> None:
-    for key in (ClientKey((), KEYS, N), MappedKey((), KEYS, torch.arange(3))):
-        with pytest.raises(Refused, match="one generator"):
+    for key in (ClientKey((), KEYS, N), VmappedKey((), KEYS, torch.arange(3))):
+        with pytest.raises(NotVmappable, match="one generator"):
             key.fold_in("x").generator()
