@@ -1,4 +1,4 @@
-"""The README is short, every method is named, and links lead somewhere."""
+"""The README is short, every method is named, links lead somewhere, and files that a page names are there."""
 
 from __future__ import annotations
 
@@ -39,3 +39,10 @@ def test_every_method_is_named(page: str, group: str) -> None:
 def test_links_lead_to_files(page: str) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)", prose(PAGES[page])):
         assert "://" in target or (ROOT / page).parent.joinpath(target).is_file(), target
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_a_page_names_are_there(page: str) -> None:
+    for path in re.findall(r"`([\w./*]+/[\w.*]+\.py)(?:::\w+)?`", prose(PAGES[page])):
+        found = [file for folder in (ROOT, ROOT / "fedcomp") for file in folder.glob(path)]
+        assert found or path.startswith("mine/"), path
