@@ -27,7 +27,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.shared_model import at_end, at_start
-from fedcomp.algorithm.masks.bernoulli import drawn
+from fedcomp.algorithm.masks.bernoulli import bernoulli
 from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.algorithm.updates.memory_norm import servers_memory
@@ -142,7 +142,7 @@ class FedMRN:
         """The server's model."""
         return {"test": Models(state.theta[None], state.stats[None])}
 
-    def share(self, step: int | Tensor, num_steps: Tensor) -> Tensor:
+    def mask_probability(self, step: int | Tensor, num_steps: Tensor) -> Tensor:
         """[A] probability that an entry is masked in local step `step` (0 is the first) of `num_steps` [A]."""
         return ((step + 1) / (self.ramp * num_steps.to(torch.float32))).clamp(max=1.0) ** self.power
 
@@ -150,18 +150,18 @@ class FedMRN:
         """u^ [A, d] of a training step: masked noise where draws [A, d] < share [A, 1], clipped u elsewhere.
 
         One uniform draw does for both: given that it is below p, draw / p is uniform again, so that
-        draw < p P(m = 1) has the probability of the mask. `share` None: all is masked.
+        draw < p P(m = 1) has the probability of the mask. `mask_probability` None: all is masked.
         """
         ratio = u / noise
         clipped = None if share is None else ratio.clamp(self.codec.low, 1.0)
         if self.sm:
-            chance = self.codec.share(ratio).clamp_(max=1.0)
-            bits = drawn(chance if share is None else chance.mul_(share), draws)
+            chance = self.codec.mask_probability(ratio).clamp_(max=1.0)
+            bits = bernoulli(chance if share is None else chance.mul_(share), draws)
             value = bits if self.mask == "binary" else bits.mul_(2.0).sub_(1.0)
         else:
             value = torch.sign(ratio).clamp_(min=self.codec.low)
         if share is not None and clipped is not None:
-            masked = drawn(share, draws)
+            masked = bernoulli(share, draws)
             value = value.mul_(masked).add_(clipped.mul_(1.0 - masked))
         return value.mul_(noise)
 
@@ -190,7 +190,7 @@ class FedMRN:
             (ids, num_steps, noise), (start,) = reads.rows, reads.shared
             rows = batch.num_rows
             draws = reads.draws.uniform(ids[:rows], part.size)
-            share = self.share(reads.step, num_steps[:rows])[:, None] if self.pm else None
+            share = self.mask_probability(reads.step, num_steps[:rows])[:, None] if self.pm else None
             moved = part.put(u, self.perturbed(part.take(u), noise[:rows], draws, share))
             return data.gradient(moved.add_(start), batch, reads.step)
 

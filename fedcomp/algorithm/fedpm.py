@@ -142,7 +142,7 @@ class FedPM:
         optimizer: tuple[Tensor, ...] = ()
         if self.persist_optimizer:
             assert isinstance(self.client, MinibatchSolver)
-            optimizer = self.client.remember(setup.num_clients, theta)
+            optimizer = self.client.init_persistent(setup.num_clients, theta)
         return FedPMState(weights, first, stats, torch.zeros_like(theta), theta.new_zeros(1), optimizer)
 
     def round(self, state: FedPMState, cohort: Cohort, ctx: Context) -> tuple[FedPMState, Metrics]:
@@ -218,5 +218,5 @@ class FedPM:
 
 
 def _can_go_on(solver: LocalSolver) -> bool:
-    """Whether it takes what `MinibatchSolver.remember` makes."""
-    return isinstance(solver, MinibatchSolver) and solver.factors(torch.zeros(1), 1.0) is not None
+    """Whether it takes what `MinibatchSolver.init_persistent` makes."""
+    return isinstance(solver, MinibatchSolver) and solver.step_coefficients(torch.zeros(1), 1.0) is not None

@@ -125,7 +125,7 @@ class FedSparsify:
         """The server's model, the union of the clients' last ones."""
         return {"test": Models(state.theta[None], state.stats[None])}
 
-    def share(self, round_index: int, num_rounds: int) -> float:
+    def sparsity_at(self, round_index: int, num_rounds: int) -> float:
         """s_t of round t = `round_index`, the last of `num_rounds` being T."""
         if self.schedule == "constant":
             return self.sparsity
@@ -136,7 +136,7 @@ class FedSparsify:
 
     def num_kept(self, dim: int, round_index: int, num_rounds: int) -> int:
         """k = ceil((1 - s_t) d), at least 1."""
-        exact = (1 - self.share(round_index, num_rounds)) * dim
+        exact = (1 - self.sparsity_at(round_index, num_rounds)) * dim
         return max(1, min(dim, -int(-exact // 1) if exact - int(exact) > 1e-6 else int(exact)))
 
     def _codec(self, kept: int) -> TopK:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.core.validate import at_least_zero, positive, share
+from fedcomp.core.validate import at_least_zero, positive, unit_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Adam(MinibatchSolver):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
-            share(f"client.{name}", beta)
+            unit_interval(f"client.{name}", beta)
         positive("client.eps", self.eps)
         at_least_zero("client.weight_decay", self.weight_decay)
 
@@ -43,14 +43,14 @@ class Adam(MinibatchSolver):
         scale1, scale2 = 1 - self.beta1 ** (step + 1), 1 - self.beta2 ** (step + 1)
         theta.addcdiv_(first, (second / scale2).sqrt_().add_(self.eps), value=-lr / scale1)
 
-    def factors(self, steps: Tensor, lr: float) -> Tensor:
+    def step_coefficients(self, steps: Tensor, lr: float) -> Tensor:
         made = (steps + 1).to(torch.float64)
         scale1, scale2 = 1 - self.beta1**made, 1 - self.beta2**made
         return torch.stack((-lr / scale1, scale2))
 
-    def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], factors: Tensor) -> None:
+    def apply(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step_coefficients: Tensor) -> None:
         first, second = self._moments(theta, grad, slots)
-        theta.addcdiv_(first * factors[0], (second / factors[1]).sqrt_().add_(self.eps))
+        theta.addcdiv_(first * step_coefficients[0], (second / step_coefficients[1]).sqrt_().add_(self.eps))
 
     def _moments(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         first, second = slots

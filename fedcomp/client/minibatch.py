@@ -53,22 +53,22 @@ class MinibatchSolver(LocalSolver):
     def update(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step: int, lr: float) -> None:
         """One step in place: theta [A, D] and the memories' rows, given the gradient [A, D]."""
 
-    def remember(self, num_clients: int, like: Tensor) -> tuple[Tensor, ...]:
+    def init_persistent(self, num_clients: int, like: Tensor) -> tuple[Tensor, ...]:
         """Memories for `run` to go on from in later rounds: those of `init`, each [N, D], and steps so far [N, 1]."""
         slots = self.init(like.expand(num_clients, -1))
         return (*slots, like.new_zeros(num_clients, 1, dtype=torch.int64))
 
-    def factors(self, steps: Tensor, lr: float) -> Tensor | None:
-        """[F, ...] float64 factors of `update_by` after so many steps [...]; None: this solver has no such form."""
+    def step_coefficients(self, steps: Tensor, lr: float) -> Tensor | None:
+        """[F, ...] float64 coefficients of `apply` after so many steps [...]; None: this solver has no such form."""
         return None
 
-    def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], factors: Tensor) -> None:
+    def apply(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step_coefficients: Tensor) -> None:
         """`update` with what depends on step and round in a tensor, [F] or [F, A, 1].
 
-        So one recorded step serves all rounds, and one step rows that are not equally far. A solver that has `factors`
-        has this too.
+        A recorded step then serves all rounds, and rows may differ in the number of steps they made. A solver that has
+        `step_coefficients` has this too.
         """
-        raise NotImplementedError(f"{type(self).__name__} gives factors and lacks update_by")
+        raise NotImplementedError(f"{type(self).__name__} has step_coefficients and lacks apply")
 
     def run(
         self,
@@ -79,7 +79,7 @@ class MinibatchSolver(LocalSolver):
         grad_fn: GradFn | None = None,
         memory: tuple[Tensor, ...] = (),
     ) -> LocalResult:
-        """As `LocalSolver.run`; with `memory`, rows of what `remember` makes, it goes on from that, step by step."""
+        """As `LocalSolver.run`; with `memory`, rows of `init_persistent`, it continues from that, step by step."""
         lr = self.learning_rate(progress)
         if data.loop_runner is not None and not memory:
             replayed = data.loop_runner.run(data, self, theta, stats, lr, grad_fn)
@@ -97,9 +97,9 @@ class MinibatchSolver(LocalSolver):
             gradient = grad_fn(working, Batch(x, y, weight, current), step)
             grad = gradient.grad if self.clip_norm is None else clip(gradient.grad, self.clip_norm)
             if memory:
-                factors = self.factors(memory[-1][: x.shape[0]] + step, lr)
-                assert factors is not None, "`remember` is for solvers that have factors"
-                self.update_by(working, grad, held, factors.to(theta.dtype))
+                step_coefficients = self.step_coefficients(memory[-1][: x.shape[0]] + step, lr)
+                assert step_coefficients is not None, "`init_persistent` needs a solver with step_coefficients"
+                self.apply(working, grad, held, step_coefficients.to(theta.dtype))
             else:
                 self.update(working, grad, held, step, lr)
             total += gradient.loss

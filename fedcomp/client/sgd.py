@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.core.validate import at_least_zero, share
+from fedcomp.core.validate import at_least_zero, unit_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Sgd(MinibatchSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share("client.momentum", self.momentum)
+        unit_interval("client.momentum", self.momentum)
         at_least_zero("client.weight_decay", self.weight_decay)
 
     def init(self, theta: Tensor) -> tuple[Tensor, ...]:
@@ -33,11 +33,11 @@ class Sgd(MinibatchSolver):
     def update(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step: int, lr: float) -> None:
         theta.sub_(self._direction(theta, grad, slots), alpha=lr)
 
-    def factors(self, steps: Tensor, lr: float) -> Tensor:
+    def step_coefficients(self, steps: Tensor, lr: float) -> Tensor:
         return torch.full((1, *steps.shape), -lr, dtype=torch.float64, device=steps.device)
 
-    def update_by(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], factors: Tensor) -> None:
-        theta.addcmul_(self._direction(theta, grad, slots), factors[0])
+    def apply(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step_coefficients: Tensor) -> None:
+        theta.addcmul_(self._direction(theta, grad, slots), step_coefficients[0])
 
     def _direction(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...]) -> Tensor:
         if self.weight_decay:

@@ -91,7 +91,7 @@ class MaskedNoise:
         noise = self.noise_of(Payload(fields), common)
         ratio = x.to(torch.float32) / noise
         draws = private_key.fold_in("mask").uniform(common.ids, common.dim) if self.stochastic else None
-        bits = ratio > 0 if draws is None else draws < self.share(ratio)
+        bits = ratio > 0 if draws is None else draws < self.mask_probability(ratio)
         return Payload(fields | {"mask": Field(bits.to(torch.uint8), Unsigned(1))}, paper_bits=common.dim)
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
@@ -128,7 +128,7 @@ class MaskedNoise:
         noise = noise.mul_(self.magnitude)
         return noise if self.noise == "bernoulli" else noise.masked_fill_(noise.abs() < SMALLEST, SMALLEST)
 
-    def share(self, ratio: Tensor) -> Tensor:
+    def mask_probability(self, ratio: Tensor) -> Tensor:
         """P(m = larger value) of u / n, before it is clipped to [0, 1] (a uniform draw in [0, 1) does that)."""
         return ratio if self.mask == "binary" else (ratio + 1.0).mul_(0.5)
 

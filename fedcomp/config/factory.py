@@ -14,8 +14,8 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.beside import spare_normalisation
 from fedcomp.compressor.estimators.estimator import ESTIMATORS
+from fedcomp.compressor.exclude_norm_layers import exclude_norm_layers
 from fedcomp.compressor.feedback import FEEDBACKS, NoFeedback
 from fedcomp.config import schema
 from fedcomp.config.compatibility import check_learns, check_needs, check_participation, check_samples, file_name
@@ -70,7 +70,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     def spared(compressor: Compressor) -> Compressor:
         if config.normalisation is schema.Normalisation.compressed:
             return compressor
-        return spare_normalisation(compressor, tensors_of(model))
+        return exclude_norm_layers(compressor, tensors_of(model))
 
     offered = {
         "client": lambda: build(config.client),

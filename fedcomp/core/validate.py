@@ -21,7 +21,7 @@ def check_seed(name: str, value: object) -> None:
         raise ValueError(f"{name}={value} must be a whole number, 0 or more")
 
 
-def share(name: str, value: float) -> None:
+def unit_interval(name: str, value: float) -> None:
     """Raise ValueError unless the option is a number in [0, 1)."""
     if not is_number(value) or not 0 <= value < 1:
         raise ValueError(f"{name}={value} must be in [0, 1)")

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from fedcomp.records.atomic_write import explained, write_atomically
 from fedcomp.report import columns, curves, escape, figures, formats, latex, notes, page, points, published, table
 from fedcomp.report.draw import draw
-from fedcomp.report.group import Group, group
+from fedcomp.report.group import RunGroup, group
 from fedcomp.report.labels import distinct
 from fedcomp.report.made import made_with
 from fedcomp.report.metrics import qualities
 from fedcomp.report.picture import MAX_LINES, Picture, shown_labels, split
-from fedcomp.report.runs import Run, find
+from fedcomp.report.runs import RecordedRun, find
 from fedcomp.report.table import ResultTable
 from fedcomp.runtime.exit_on_sigint import restore_sigint
 
@@ -129,7 +129,7 @@ def report(options: Options) -> int:
     return 0
 
 
-def remarks_on(runs: Sequence[Run], groups: Sequence[Group]) -> Notes:
+def remarks_on(runs: Sequence[RecordedRun], groups: Sequence[RunGroup]) -> Notes:
     """What stands beside the table: runs that are not in it, values that are no numbers, gaps."""
     missing = [notes.describe(*one) for one in notes.left_out(runs, groups)]
     judged = qualities(run for one in groups for run in one.runs)
@@ -174,7 +174,7 @@ def draw_all(pictures: Sequence[Picture], out: Path) -> None:
             ) from error
 
 
-def _pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[Picture], list[str]]:
+def _pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[Picture], list[str]]:
     """Pictures for the page, the same cut up for print, and remarks on those that could not be made."""
     judged = qualities(run for one in groups for run in one.runs)
     asked, remarks = figures.pictures(groups)

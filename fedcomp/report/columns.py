@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from fedcomp.report.formats import cells, titles
-from fedcomp.report.table import ResultTable, Row
+from fedcomp.report.table import ResultTable, TableRow
 
 SEEDS = "seeds"
 """Name of the column that says how many seeds a row has."""
@@ -58,7 +58,7 @@ def select(table: ResultTable, kept: Sequence[str]) -> ResultTable:
     known = names(table)
     places = [known.index(name) for name in kept if name != SEEDS]
     rows = tuple(
-        Row(row.group, tuple(row.means[place] for place in places), tuple(row.paper[place] for place in places))
+        TableRow(row.group, tuple(row.means[place] for place in places), tuple(row.paper[place] for place in places))
         for row in table.rows
     )
     return replace(table, columns=tuple(table.columns[place] for place in places), rows=rows, seeds=SEEDS in kept)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcomp.report.group import Group, by_setting
+from fedcomp.report.group import RunGroup, by_setting
 from fedcomp.report.metrics import Metric
 from fedcomp.report.picture import MAX_LINES, Axis, Panel, Picture, Series, wide
 
@@ -42,7 +42,7 @@ class Curve:
     deviation: np.ndarray
 
 
-def curve(group: Group, quality: str, x: str, average: bool = False) -> Curve:
+def curve(group: RunGroup, quality: str, x: str, average: bool = False) -> Curve:
     """The group's mean line, at the rounds that every seed evaluated and, where x counts bits, after some were sent.
 
     Args:
@@ -56,7 +56,7 @@ def curve(group: Group, quality: str, x: str, average: bool = False) -> Curve:
         return Curve(places_E, values_RE.mean(axis=0), deviation_E)
 
 
-def values(group: Group, quality: str, x: str, average: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def values(group: RunGroup, quality: str, x: str, average: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """What `curve` is made of: the quality of each seed [R, E], and the places on the x axis [E]."""
     runs = [{line["round"]: line for line in run.lines if quality in line and x in line} for run in group.runs]
     rounds = sorted(set(runs[0]).intersection(*runs[1:]))
@@ -69,7 +69,7 @@ def values(group: Group, quality: str, x: str, average: bool = False) -> tuple[n
     return values_RE[:, shown], places_E[shown]
 
 
-def series(group: Group, metric: Metric, x: str, label: str = "", average: bool = False) -> Series:
+def series(group: RunGroup, metric: Metric, x: str, label: str = "", average: bool = False) -> Series:
     """The group's curve, in the metric's shown unit."""
     one = curve(group, metric.key, x, average)
     label = label or group.label
@@ -83,13 +83,13 @@ def y_axis(metric: Metric, lines: Sequence[Series], log: bool | None = None) -> 
     return Axis(metric.title, "percent" if metric.scale == 100 else "number", log)
 
 
-def order(groups: Sequence[Group], own: Sequence[Group]) -> tuple[str, ...]:
+def order(groups: Sequence[RunGroup], own: Sequence[RunGroup]) -> tuple[str, ...]:
     """The labels that give colours: of all groups while they are few, so that a method keeps its own everywhere."""
     every = tuple(dict.fromkeys(one.label for one in groups))
     return every if len(every) <= MAX_LINES else tuple(dict.fromkeys(one.label for one in own))
 
 
-def curves(groups: Sequence[Group], qualities: Sequence[Metric]) -> list[Picture]:
+def curves(groups: Sequence[RunGroup], qualities: Sequence[Metric]) -> list[Picture]:
     """A picture for each setting and quality: over uplink, downlink and total bits, and over rounds.
 
     The first quality's are named `curves`, others after their metric: `curves-loss-mnist-iid`.
@@ -110,7 +110,7 @@ def curves(groups: Sequence[Group], qualities: Sequence[Metric]) -> list[Picture
     return pictures
 
 
-def overview(groups: Sequence[Group], metric: Metric) -> Picture | None:
+def overview(groups: Sequence[RunGroup], metric: Metric) -> Picture | None:
     """A panel for each setting: the quality over total bits; None for a single setting."""
     panels = []
     for own in by_setting(groups).values():
@@ -124,7 +124,7 @@ def overview(groups: Sequence[Group], metric: Metric) -> Picture | None:
     )
 
 
-def scatter(groups: Sequence[Group], metric: Metric) -> Picture | None:
+def scatter(groups: Sequence[RunGroup], metric: Metric) -> Picture | None:
     """The papers' picture: each method's best quality against its bits per parameter; None where nothing was sent."""
     panels = []
     places = by_setting(groups)
@@ -142,7 +142,7 @@ def scatter(groups: Sequence[Group], metric: Metric) -> Picture | None:
     )
 
 
-def _best_at_rate(group: Group, metric: Metric, rate: str) -> Series | None:
+def _best_at_rate(group: RunGroup, metric: Metric, rate: str) -> Series | None:
     """One point: mean over seeds of the best value and of the bits per parameter at the end."""
     runs = [run for run in group.runs if run.lines[-1].get(rate, 0) > 0]
     runs = [run for run in runs if any(metric.key in line for line in run.lines)]

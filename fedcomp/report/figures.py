@@ -12,7 +12,7 @@ import numpy as np
 
 from fedcomp.report.curves import X_AXES, order, series, slug, values, y_axis
 from fedcomp.report.figure_entry import Figure, parse
-from fedcomp.report.group import Group, by_setting, regroup
+from fedcomp.report.group import RunGroup, by_setting, regroup
 from fedcomp.report.labels import show_value
 from fedcomp.report.metrics import Metric, metric
 from fedcomp.report.picture import Axis, Panel, Picture, Series, wide
@@ -22,9 +22,9 @@ SPENT = {"gradients": Axis("gradients of samples, all clients", log=True)}
 """What is spent beside bits."""
 
 
-def asked_for(groups: Sequence[Group]) -> list[tuple[Any, list[Group]]]:
+def asked_for(groups: Sequence[RunGroup]) -> list[tuple[Any, list[RunGroup]]]:
     """Every different entry of `figures:` in the runs' configs, with the groups that ask for it."""
-    found: dict[str, tuple[Any, list[Group]]] = {}
+    found: dict[str, tuple[Any, list[RunGroup]]] = {}
     for one in groups:
         entries = one.runs[0].config.get("figures")
         for entry in entries if isinstance(entries, list) else []:
@@ -32,7 +32,7 @@ def asked_for(groups: Sequence[Group]) -> list[tuple[Any, list[Group]]]:
     return list(found.values())
 
 
-def pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
+def pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[str]]:
     """The pictures that the groups' configs ask for, and a line on each one that cannot be drawn."""
     drawn: list[Picture] = []
     notes = []
@@ -51,7 +51,7 @@ def pictures(groups: Sequence[Group]) -> tuple[list[Picture], list[str]]:
     return drawn, notes
 
 
-def build(figure: Figure, groups: Sequence[Group]) -> Picture | None:
+def build(figure: Figure, groups: Sequence[RunGroup]) -> Picture | None:
     """The figure of these groups; None if none of them has its metrics. Those that have not are left out."""
     panels = _circles(figure, groups) if figure.kind == "circle" else []
     if figure.kind != "circle":
@@ -65,7 +65,7 @@ def build(figure: Figure, groups: Sequence[Group]) -> Picture | None:
     return Picture(slug(figure.name), figure.name, "", tuple(panels), columns, shared)
 
 
-def _along(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
+def _along(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
     """`curve`, `runs` and `variance`: for each setting and metric a panel."""
     panels = []
     for own in by_setting(groups).values():
@@ -85,7 +85,7 @@ def _along(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
     return panels
 
 
-def _circles(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
+def _circles(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
     """`circle`: for each setting a panel, with the optimum if the runs know it."""
     x, y = (metric(key) for key in figure.y)
     panels = []
@@ -97,7 +97,7 @@ def _circles(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
     return panels
 
 
-def _variance(group: Group, metric: Metric, x: str) -> Series:
+def _variance(group: RunGroup, metric: Metric, x: str) -> Series:
     """The sample variance over seeds at each x, without a band."""
     values_RE, places_E = values(group, metric.key, x)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -105,10 +105,10 @@ def _variance(group: Group, metric: Metric, x: str) -> Series:
     return Series(group.label, places_E, variance_E, np.full(len(places_E), np.nan), len(group.runs))
 
 
-def _last(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
+def _last(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
     """Last values over x, one line a method and panel."""
     away = {key for key in (figure.x, figure.panel, *figure.without) if key} | _behind(figure.x, groups)
-    places: dict[str, list[Group]] = {}
+    places: dict[str, list[RunGroup]] = {}
     for one in regroup(groups, away):
         places.setdefault(_panel_title(figure.panel, one), []).append(one)
     panels = []
@@ -125,7 +125,7 @@ def _last(figure: Figure, groups: Sequence[Group]) -> list[Panel]:
     return panels
 
 
-def _lines_of(own: Sequence[Group], x: str, metric: Metric, mark: str) -> list[Series]:
+def _lines_of(own: Sequence[RunGroup], x: str, metric: Metric, mark: str) -> list[Series]:
     """One series a label: mean and sample deviation over seeds of the last values, by increasing x."""
     points: dict[str, list[tuple[float, float, float, int]]] = {}
     for one in own:
@@ -142,7 +142,7 @@ def _lines_of(own: Sequence[Group], x: str, metric: Metric, mark: str) -> list[S
     return out
 
 
-def _behind(x: str, groups: Sequence[Group]) -> set[str]:
+def _behind(x: str, groups: Sequence[RunGroup]) -> set[str]:
     """The config keys that move x, where x is a metric: x differs between two groups that differ in this key alone.
 
     Such a key (`dataset.correlation` behind `vectors/correlation`) makes the points of a line, not its name. What
@@ -164,7 +164,7 @@ def _behind(x: str, groups: Sequence[Group]) -> set[str]:
     return found
 
 
-def _panel_title(key: str | None, one: Group) -> str:
+def _panel_title(key: str | None, one: RunGroup) -> str:
     """The panel that a group belongs to: its setting, and `fraction = 0.1`."""
     if key is None:
         return one.place

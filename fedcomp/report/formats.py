@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedcomp.report import escape
-from fedcomp.report.table import Column, Mean, ResultTable, Row
+from fedcomp.report.table import Column, Mean, ResultTable, TableRow
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,7 +44,7 @@ def cells(table: ResultTable) -> list[list[str]]:
     ]
 
 
-def names(table: ResultTable, row: Row) -> list[str]:
+def names(table: ResultTable, row: TableRow) -> list[str]:
     """The row's setting and method."""
     setting = dict(row.group.setting)
     return [*(setting.get(key, "") for key in table.settings), row.group.label]
@@ -68,7 +68,7 @@ def to_rich(table: ResultTable, every_column: bool = False) -> Table:
     """For the terminal: the columns that are narrow, or every one."""
     kept = [index for index, column in enumerate(table.columns) if column.narrow or every_column]
     rows = [
-        Row(row.group, tuple(row.means[index] for index in kept), tuple(row.paper[index] for index in kept))
+        TableRow(row.group, tuple(row.means[index] for index in kept), tuple(row.paper[index] for index in kept))
         for row in table.rows
     ]
     table = replace(table, columns=tuple(table.columns[index] for index in kept), rows=tuple(rows))

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedcomp.records.run_folder import VERSION, WITHOUT_EFFECT
 from fedcomp.report.labels import Flat, distinct, flatten, labels, part_name, short_keys, show_value
-from fedcomp.report.runs import Run
+from fedcomp.report.runs import RecordedRun
 
 NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "figures"}
 """Config keys, folders included, that say where, when or how visibly a run happens, not what it computes."""
@@ -22,7 +22,7 @@ Setting = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Finished runs of one config.
 
     Attributes:
@@ -33,7 +33,7 @@ class Group:
     """
 
     label: str
-    runs: tuple[Run, ...]
+    runs: tuple[RecordedRun, ...]
     setting: Setting = ()
     flat: Flat = field(default_factory=dict)
 
@@ -48,13 +48,13 @@ def place(setting: Setting) -> str:
     return " · ".join(f"{value} clients" if key == "num_clients" else value for key, value in setting)
 
 
-def group(runs: Iterable[Run]) -> list[Group]:
+def group(runs: Iterable[RecordedRun]) -> list[RunGroup]:
     """The finished runs by config, in the order of their settings, then labels.
 
     A run-level config key `label` names its group; others are named by `labels`. Unfinished runs are left out,
     a mean over runs of different lengths would mean nothing: list them with `left_out`.
     """
-    by_config: dict[str, dict[object, Run]] = {}
+    by_config: dict[str, dict[object, RecordedRun]] = {}
     flats: dict[str, Flat] = {}
     for run in runs:
         if run.finished:
@@ -68,11 +68,11 @@ def group(runs: Iterable[Run]) -> list[Group]:
     ]
     places = settings(list(flats.values()))
     names = name(list(flats.values()), [_given(own) for own in members], places)
-    groups = [Group(*parts) for parts in zip(names, members, places, flats.values())]
+    groups = [RunGroup(*parts) for parts in zip(names, members, places, flats.values())]
     return sorted(groups, key=lambda one: ([_natural(value) for _, value in one.setting], _natural(one.label)))
 
 
-def method(run: Run) -> Flat:
+def method(run: RecordedRun) -> Flat:
     """The run's config as dotted keys, without its seed and what changes no result: the same for all seeds."""
     return results(run.config)
 
@@ -82,15 +82,15 @@ def results(config: Mapping[str, Any]) -> Flat:
     return {key: value for key, value in flatten(config).items() if value is not None and _counts(key)}
 
 
-def by_setting(groups: Sequence[Group]) -> dict[Setting, list[Group]]:
+def by_setting(groups: Sequence[RunGroup]) -> dict[Setting, list[RunGroup]]:
     """The groups of each setting, in order."""
-    out: dict[Setting, list[Group]] = {}
+    out: dict[Setting, list[RunGroup]] = {}
     for one in groups:
         out.setdefault(one.setting, []).append(one)
     return out
 
 
-def regroup(groups: Sequence[Group], without: Iterable[str]) -> list[Group]:
+def regroup(groups: Sequence[RunGroup], without: Iterable[str]) -> list[RunGroup]:
     """The same groups, named and placed as if these config keys, folders included, were the same in all of them."""
     gone = set(without)
     flats = [{key: value for key, value in one.flat.items() if not _within(key, gone)} for one in groups]
@@ -131,7 +131,7 @@ def name(flats: Sequence[Flat], given: Sequence[str], places: Sequence[Setting],
     return names
 
 
-def _given(runs: Sequence[Run]) -> str:
+def _given(runs: Sequence[RecordedRun]) -> str:
     """The label that the runs' config gives them, if any."""
     return next((str(run.config["label"]) for run in runs if run.config.get("label")), "")
 

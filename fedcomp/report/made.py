@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fedcomp.records.provenance import Fingerprints, Provenance, Worked, read_provenance
-from fedcomp.report.group import Group
-from fedcomp.report.runs import Run
+from fedcomp.report.group import RunGroup
+from fedcomp.report.runs import RecordedRun
 
 SHORT = 8
 """Hex digits of a fingerprint or a commit that are shown."""
@@ -19,7 +19,7 @@ PLACES = ("root", "download")
 """Options of a dataset that say where it lies, not what it is."""
 
 
-def made_with(groups: Iterable[Group]) -> list[str]:
+def made_with(groups: Iterable[RunGroup]) -> list[str]:
     """The lines; none if no run of the groups keeps a `provenance.json`."""
     runs = [run for one in groups for run in one.runs]
     known: dict[Path, Provenance] = {}
@@ -72,9 +72,9 @@ def _time(iso: str) -> str:
     return iso.replace("T", " ")[:16]
 
 
-def _data(runs: Sequence[Run], known: dict[Path, Provenance]) -> Iterator[str]:
+def _data(runs: Sequence[RecordedRun], known: dict[Path, Provenance]) -> Iterator[str]:
     """One line for each dataset, louder where runs of the same one read other content."""
-    of: dict[str, list[tuple[Run, Fingerprints]]] = {}
+    of: dict[str, list[tuple[RecordedRun, Fingerprints]]] = {}
     for run in runs:
         if run.folder in known:
             options = run.config.get("dataset") or {}
@@ -89,7 +89,7 @@ def _data(runs: Sequence[Run], known: dict[Path, Provenance]) -> Iterator[str]:
             yield f"NOT THE SAME DATA of {name}: " + "; ".join(f"{words} ({num} runs)" for words, num in seen.items())
 
 
-def _name(run: Run) -> str:
+def _name(run: RecordedRun) -> str:
     options = run.config.get("dataset") or {}
     target = str(options.get("_target_", "?")).split(".")
     return str(options.get("name") or target[-2:][0])

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedcomp.display import units
-from fedcomp.report.runs import Run
+from fedcomp.report.runs import RecordedRun
 
 ACCURACY, LOSS = "test/accuracy", "test/loss"
 MSE = "mse"
@@ -65,7 +65,7 @@ def metric(key: str) -> Metric:
     return Metric(key, words, 1, False)
 
 
-def recorded(runs: Iterable[Run]) -> list[str]:
+def recorded(runs: Iterable[RecordedRun]) -> list[str]:
     """Every key of the runs' lines that is no bookkeeping: accuracy, loss, mse, then `test/...`, then others."""
     keys: set[str] = set()
     for run in runs:
@@ -74,12 +74,12 @@ def recorded(runs: Iterable[Run]) -> list[str]:
     return sorted(kept, key=lambda key: (key != ACCURACY, key != LOSS, key != MSE, not key.startswith("test/"), key))
 
 
-def trained(runs: Iterable[Run]) -> list[str]:
+def trained(runs: Iterable[RecordedRun]) -> list[str]:
     """What the runs recorded of their training, such as `train/loss`: no quality, but a target may be set for it."""
     return sorted({key for run in runs for line in run.lines for key in line if key.startswith("train/")})
 
 
-def qualities(runs: Iterable[Run]) -> list[Metric]:
+def qualities(runs: Iterable[RecordedRun]) -> list[Metric]:
     """What these runs are judged by: mse and all of `test/...`; where some run has none of it, its other metrics too.
 
     What the runs' own `figures:` take as an x axis or for panels is no quality.

@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterable, Sequence
 
 from fedcomp.display import units
-from fedcomp.report.group import Group, by_setting, method
+from fedcomp.report.group import RunGroup, by_setting, method
 from fedcomp.report.metrics import Metric, recorded
-from fedcomp.report.runs import Run
+from fedcomp.report.runs import RecordedRun
 
 
-def left_out(runs: Iterable[Run], groups: Iterable[Group]) -> list[tuple[Run, str]]:
+def left_out(runs: Iterable[RecordedRun], groups: Iterable[RunGroup]) -> list[tuple[RecordedRun, str]]:
     """The runs in no group, each with the reason: its state, or whose seed it repeats."""
     used = {run.folder for one in groups for run in one.runs}
     kept = {(_identity(run), run.seed): run.folder for one in groups for run in one.runs}
@@ -31,7 +31,7 @@ def left_out(runs: Iterable[Run], groups: Iterable[Group]) -> list[tuple[Run, st
     return out
 
 
-def describe(run: Run, reason: str) -> str:
+def describe(run: RecordedRun, reason: str) -> str:
     """One line on a run that is in no table: where, why, and how far it came."""
     parts = [f"{run.folder}: {reason}"]
     if run.lines:
@@ -45,7 +45,7 @@ def describe(run: Run, reason: str) -> str:
     return ", ".join(parts)
 
 
-def not_finite(groups: Sequence[Group]) -> list[str]:
+def not_finite(groups: Sequence[RunGroup]) -> list[str]:
     """A line on each run in a group that recorded NaN or infinity: which values, since which round."""
     out = []
     for one in groups:
@@ -63,7 +63,7 @@ def not_finite(groups: Sequence[Group]) -> list[str]:
     return out
 
 
-def gaps(groups: Sequence[Group], qualities: Sequence[Metric]) -> list[str]:
+def gaps(groups: Sequence[RunGroup], qualities: Sequence[Metric]) -> list[str]:
     """Seeds that some groups of a setting lack, and lengths or evaluations that differ between runs compared."""
     out = []
     for own in by_setting(groups).values():
@@ -101,6 +101,6 @@ def _some(labels: Sequence[str]) -> str:
     return few if len(labels) <= 4 else f"{few} and {len(labels) - 4} more"
 
 
-def _identity(run: Run) -> str:
+def _identity(run: RecordedRun) -> str:
     """The same for runs that differ only by what changes no result."""
     return json.dumps(method(run), sort_keys=True, default=str)

@@ -24,7 +24,7 @@ DIGITS = 6
 """Significant digits of a number in a picture."""
 
 
-class Pool:
+class ArrayPool:
     """Arrays written once, however many panels share them."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ def to_html(
         hides_columns: where the window is too narrow for all columns, the least important ones are hidden, and a line
             above the table names them and brings them back; else the table scrolls, and the line says that.
     """
-    pool = Pool()
+    pool = ArrayPool()
     sections: dict[str, dict] = {}
     for picture in pictures:
         section = sections.setdefault(picture.section, {"title": picture.section, "panels": []})
@@ -121,7 +121,7 @@ def _table(table: ResultTable, hides_columns: bool) -> str:
     )
 
 
-def _panel(panel: Panel, picture: Picture, pool: Pool) -> dict:
+def _panel(panel: Panel, picture: Picture, pool: ArrayPool) -> dict:
     """A panel as page.js wants it."""
     return {
         "title": panel.title or picture.title,

@@ -16,11 +16,11 @@ from importlib.resources import files
 from fedcomp.display import units
 from fedcomp.report import escape
 from fedcomp.report.formats import markdown_table
-from fedcomp.report.group import Group
+from fedcomp.report.group import RunGroup
 from fedcomp.report.labels import flatten, part_name, show_value
 from fedcomp.report.latex import tabular
 from fedcomp.report.metrics import metric
-from fedcomp.report.runs import Run
+from fedcomp.report.runs import RecordedRun
 from fedcomp.report.table import Mean, best, last, mean_over_seeds
 
 ACCURACY = metric("test/accuracy")
@@ -71,7 +71,7 @@ class Pair:
     """
 
     printed: Printed
-    ours: Group | None = None
+    ours: RunGroup | None = None
     accuracy: Mean | None = None
     rates: dict[str, Mean] | None = None
     true_rates: dict[str, Mean] | None = None
@@ -99,13 +99,13 @@ def load(paper: str) -> list[Printed]:
     ]
 
 
-def meets(run: Run, condition: str) -> bool:
+def meets(run: RecordedRun, condition: str) -> bool:
     """Whether a run's config meets `a=1;b=x | c=2`: one of the alternatives, and all of its terms."""
     flat = flatten(run.config)
     return any(all(_holds(flat, term) for term in option.split(";")) for option in condition.split("|"))
 
 
-def compare(groups: Sequence[Group], rows: Sequence[Printed]) -> list[Pair]:
+def compare(groups: Sequence[RunGroup], rows: Sequence[Printed]) -> list[Pair]:
     """Each printed row with each of our groups that meets its conditions, or alone."""
     pairs = []
     for row in rows:
@@ -114,7 +114,7 @@ def compare(groups: Sequence[Group], rows: Sequence[Printed]) -> list[Pair]:
     return pairs
 
 
-def without_counterpart(groups: Sequence[Group], pairs: Sequence[Pair]) -> list[str]:
+def without_counterpart(groups: Sequence[RunGroup], pairs: Sequence[Pair]) -> list[str]:
     """Our groups that no printed row stands for, in words."""
     used = {id(pair.ours) for pair in pairs}
     return [" · ".join(part for part in (one.place, one.label) if part) for one in groups if id(one) not in used]
@@ -198,17 +198,17 @@ def to_csv(pairs: Sequence[Pair]) -> str:
     return out.getvalue()
 
 
-def _pair(row: Printed, ours: Group) -> Pair:
+def _pair(row: Printed, ours: RunGroup) -> Pair:
     """The numbers of our group that stand beside a printed row."""
     values = [value for run in ours.runs if (value := best(ACCURACY)(run)) is not None]
     accuracy = mean_over_seeds(values) if values else None
     return Pair(row, ours, accuracy, _rates(ours, "paper/"), _rates(ours, ""))
 
 
-def _rates(group: Group, prefix: str) -> dict[str, Mean]:
+def _rates(group: RunGroup, prefix: str) -> dict[str, Mean]:
     """RATES of a group, as the papers count (`paper/`, true where a paper counts no other) or true."""
 
-    def rate(run: Run, way: str) -> float:
+    def rate(run: RecordedRun, way: str) -> float:
         key = f"bpp/{_recorded(run, way)}"
         value = last(f"{prefix}{key}")(run)
         value = last(key)(run) if value is None else value
@@ -223,7 +223,7 @@ def _rates(group: Group, prefix: str) -> dict[str, Mean]:
     return out
 
 
-def _recorded(run: Run, way: str) -> str:
+def _recorded(run: RecordedRun, way: str) -> str:
     """What a run's record calls a way. Old records lack the downlink per receiver: it is that of a participant if
     everybody takes part, and unknown otherwise.
     """

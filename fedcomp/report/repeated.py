@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from fedcomp.records.repetitions import PerRepetition, read_repetitions
-from fedcomp.report.group import Group
+from fedcomp.report.group import RunGroup
 from fedcomp.report.metrics import Metric
 from fedcomp.report.picture import Series
 
 
-def each_run(group: Group, metric: Metric, x: str) -> Series:
+def each_run(group: RunGroup, metric: Metric, x: str) -> Series:
     """A thin line for each repetition of each of the group's runs, and their mean.
 
     A run without repetitions is one line. Rounds are those at which all were evaluated; where x counts what was spent,
@@ -42,7 +42,7 @@ def each_run(group: Group, metric: Metric, x: str) -> Series:
     return Series(group.label, x_E, mean_E, np.full(len(x_E), np.nan), len(lines), each=tuple(each_RE))
 
 
-def last_places(group: Group, x: str, y: str) -> Series | None:
+def last_places(group: RunGroup, x: str, y: str) -> Series | None:
     """Where each repetition ends in the plane of two metrics, with the median distance to their mean."""
     ends = [last for run in group.runs if (last := _last(run.folder, x, y)) is not None]
     if not ends:
@@ -52,7 +52,7 @@ def last_places(group: Group, x: str, y: str) -> Series | None:
     return Series(group.label, x_R, y_R, np.full(len(x_R), np.nan), len(x_R), "cloud", radius=radius)
 
 
-def optimum(groups: Sequence[Group], x: str, y: str) -> tuple[tuple[str, float, float], ...]:
+def optimum(groups: Sequence[RunGroup], x: str, y: str) -> tuple[tuple[str, float, float], ...]:
     """The optimum in that plane as a star, if a run knows it: `optimum/0` beside `theta/0`."""
     keys = [key.replace("theta/", "optimum/") for key in (x, y)]
     for group in groups:

@@ -16,7 +16,7 @@ from fedcomp.report.labels import without_rooms
 
 
 @dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """One run.
 
     Attributes:
@@ -41,7 +41,7 @@ class Run:
         return self.state == "finished" and bool(self.lines)
 
 
-def find(paths: Iterable[str | Path]) -> list[Run]:
+def find(paths: Iterable[str | Path]) -> list[RecordedRun]:
     """Every run in or under the given folders, in the order of their paths, each once.
 
     Raises:
@@ -61,7 +61,7 @@ def find(paths: Iterable[str | Path]) -> list[Run]:
     return [read(folder) for folder in folders.values()]
 
 
-def read(folder: Path) -> Run:
+def read(folder: Path) -> RecordedRun:
     """One run; files that cannot be understood make it `unreadable`, they raise nothing."""
     match = re.fullmatch(r"seed=(\d+)", folder.name)
     seed = int(match[1]) if match else None
@@ -73,9 +73,9 @@ def read(folder: Path) -> Run:
             found = [int(line["round"]) for line in lines]
             record.check_complete(folder / record.FILE, found, now.round, config["rounds"], config["eval_every"])
     except ValueError as error:
-        return Run(folder, {}, seed, "unreadable", str(error))
+        return RecordedRun(folder, {}, seed, "unreadable", str(error))
     state = now.state if now is not None else "running"
-    return Run(folder, config, config.get("seed", seed), state, now.error if now is not None else None, lines)
+    return RecordedRun(folder, config, config.get("seed", seed), state, now.error if now is not None else None, lines)
 
 
 def _folders(root: Path) -> Iterator[Path]:

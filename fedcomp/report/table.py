@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from fedcomp.core.nearest import near
 from fedcomp.display import units
-from fedcomp.report.group import Group
+from fedcomp.report.group import RunGroup
 from fedcomp.report.metrics import ACCURACY, SPREAD, Metric, metric, qualities, recorded, trained
-from fedcomp.report.runs import Run
+from fedcomp.report.runs import RecordedRun
 
 LATE = 10
 """Evaluations at a run's end whose mean is less a matter of luck than their best."""
@@ -61,7 +61,7 @@ class Column:
 
     title: str
     name: str
-    value: Callable[[Run], float | None]
+    value: Callable[[RecordedRun], float | None]
     show: Callable[[float], str]
     deviation: bool = False
     better: str | None = None
@@ -81,7 +81,7 @@ class Target:
     metric: Metric
     value: float
 
-    def line(self, run: Run) -> dict[str, float] | None:
+    def line(self, run: RecordedRun) -> dict[str, float] | None:
         """The run's first evaluation that reaches it, None if none does."""
         key = self.metric.key
         return next((line for line in run.lines if key in line and self.metric.reaches(line[key], self.value)), None)
@@ -94,10 +94,10 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One group in numbers: of each column the true mean and, where the method's paper counts otherwise, its count."""
 
-    group: Group
+    group: RunGroup
     means: tuple[Mean | None, ...]
     paper: tuple[Mean | None, ...]
 
@@ -116,17 +116,17 @@ class ResultTable:
 
     settings: tuple[str, ...]
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     target: Target | None = None
     seeds: bool = True
 
 
-def build(groups: Sequence[Group], target: Target | None = None) -> ResultTable:
+def build(groups: Sequence[RunGroup], target: Target | None = None) -> ResultTable:
     """The table of these groups at each run's last evaluation, without the columns that no run fills."""
     runs = [run for one in groups for run in one.runs]
     columns = [*_quality_columns(runs), *BITS, *(_target_columns(target) if target else ()), SECONDS]
     rows = [
-        Row(
+        TableRow(
             one, tuple(_mean(column.value, one) for column in columns), tuple(_paper(column, one) for column in columns)
         )
         for one in groups
@@ -137,14 +137,14 @@ def build(groups: Sequence[Group], target: Target | None = None) -> ResultTable:
         settings,
         tuple(columns[index] for index in kept),
         tuple(
-            Row(row.group, tuple(row.means[index] for index in kept), tuple(row.paper[index] for index in kept))
+            TableRow(row.group, tuple(row.means[index] for index in kept), tuple(row.paper[index] for index in kept))
             for row in rows
         ),
         target,
     )
 
 
-def parse_target(text: str, groups: Sequence[Group]) -> Target:
+def parse_target(text: str, groups: Sequence[RunGroup]) -> Target:
     """`0.9` of the first quality the runs recorded, or `test/loss=0.3` of another.
 
     Raises:
@@ -169,7 +169,7 @@ def parse_target(text: str, groups: Sequence[Group]) -> Target:
     return Target(wanted, value)
 
 
-def _quality_columns(runs: Iterable[Run]) -> list[Column]:
+def _quality_columns(runs: Iterable[RecordedRun]) -> list[Column]:
     """Last, best and late mean of the first quality; last of others, of other models' accuracies, and of spreads."""
     every = list(runs)
     judged = qualities(every)
@@ -186,25 +186,25 @@ def _quality_columns(runs: Iterable[Run]) -> list[Column]:
     return out
 
 
-def last(key: str) -> Callable[[Run], float | None]:
+def last(key: str) -> Callable[[RecordedRun], float | None]:
     """The value of a run's last evaluation."""
     return lambda run: run.lines[-1].get(key)
 
 
-def best(metric: Metric) -> Callable[[Run], float | None]:
+def best(metric: Metric) -> Callable[[RecordedRun], float | None]:
     """A run's best value over its evaluations."""
 
-    def value(run: Run) -> float | None:
+    def value(run: RecordedRun) -> float | None:
         values = [line[metric.key] for line in run.lines if metric.key in line]
         return metric.best(values) if values else None
 
     return value
 
 
-def late(key: str) -> Callable[[Run], float | None]:
+def late(key: str) -> Callable[[RecordedRun], float | None]:
     """The mean over a run's last evaluations, LATE of them; None if it has fewer after round 0."""
 
-    def value(run: Run) -> float | None:
+    def value(run: RecordedRun) -> float | None:
         values = [line[key] for line in run.lines if key in line and line["round"]]
         return sum(values[-LATE:]) / LATE if len(values) >= LATE else None
 
@@ -214,7 +214,7 @@ def late(key: str) -> Callable[[Run], float | None]:
 def _target_columns(target: Target) -> list[Column]:
     """Rounds and bits until a run first reaches the target."""
 
-    def until(key: str) -> Callable[[Run], float | None]:
+    def until(key: str) -> Callable[[RecordedRun], float | None]:
         return lambda run: (target.line(run) or {}).get(key)
 
     def whole(value: float) -> str:
@@ -246,7 +246,7 @@ BITS = (
 SECONDS = Column("time", "seconds", last("seconds"), units.duration)
 
 
-def _says_something(column: Column, columns: Sequence[Column], rows: Sequence[Row]) -> bool:
+def _says_something(column: Column, columns: Sequence[Column], rows: Sequence[TableRow]) -> bool:
     """Whether some row fills the column; the downlink per receiver also has to differ from that per participant."""
     own = columns.index(column)
     filled = [row for row in rows if row.means[own] is not None]
@@ -256,12 +256,12 @@ def _says_something(column: Column, columns: Sequence[Column], rows: Sequence[Ro
     return bool(filled)
 
 
-def _mean(value: Callable[[Run], float | None], one: Group) -> Mean | None:
+def _mean(value: Callable[[RecordedRun], float | None], one: RunGroup) -> Mean | None:
     values = [number for run in one.runs if (number := value(run)) is not None]
     return mean_over_seeds(values) if values else None
 
 
-def _paper(column: Column, one: Group) -> Mean | None:
+def _paper(column: Column, one: RunGroup) -> Mean | None:
     """The paper's count of a column of bits, where it is another than the true one.
 
     A total of a paper that does not count a direction compares with no other: there is none.
@@ -275,7 +275,7 @@ def _paper(column: Column, one: Group) -> Mean | None:
     return paper
 
 
-def _counts_both_ways(one: Group) -> bool:
+def _counts_both_ways(one: RunGroup) -> bool:
     """Whether the paper counts something in each direction that carried bits. (Old records have a total anyway.)"""
     sent = [(last(f"bits/{way}"), last(f"paper/bits/{way}")) for way in ("uplink", "downlink")]
     return all(paper(run) != 0 or true(run) == 0 for run in one.runs for true, paper in sent)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.core.validate import positive, share
+from fedcomp.core.validate import positive, unit_interval
 from fedcomp.server.contract import Slots
 
 
@@ -30,7 +30,7 @@ class Adam:
         for name, value in (("lr", self.lr), ("eps", self.eps)):
             positive(f"server.{name}", value)
         for name, value in (("beta1", self.beta1), ("beta2", self.beta2)):
-            share(f"server.{name}", value)
+            unit_interval(f"server.{name}", value)
 
     def init(self, theta: Tensor) -> Slots:
         return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.core.validate import positive, share
+from fedcomp.core.validate import positive, unit_interval
 from fedcomp.server.contract import Slots
 
 
@@ -23,7 +23,7 @@ class Sgd:
 
     def __post_init__(self) -> None:
         positive("server.lr", self.lr)
-        share("server.momentum", self.momentum)
+        unit_interval("server.momentum", self.momentum)
 
     def init(self, theta: Tensor) -> Slots:
         return (theta.new_zeros(theta.shape),) if self.momentum else ()

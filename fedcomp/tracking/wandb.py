@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Metrics, read_lines
 from fedcomp.tracking import wandb_log
-from fedcomp.tracking.aside import Aside
+from fedcomp.tracking.call_with_timeout import CallWithTimeout
 from fedcomp.tracking.contract import RunInfo
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Wandb:
             raise ValueError(f"tracker.timeout={timeout} must be a positive number of seconds")
         self._options: dict[str, Any] = {"project": project, "entity": entity, "job_type": job_type, "notes": notes}
         self._name, self._tags, self._folder, self._timeout = run_name, [str(tag) for tag in tags], folder, timeout
-        self._aside = Aside()
+        self._call_with_timeout = CallWithTimeout()
         self._run: wandb.Run | None = None
         self._last_round = -1
         self._defined: set[str] = set()
@@ -87,7 +87,7 @@ class Wandb:
             mode = "offline"
         if mode == "online" and not self._try("no answer, this run stays offline", lambda: self._open("online")):
             mode = "offline"
-            self._aside(_forget, LOCAL_SECONDS)
+            self._call_with_timeout(_forget, LOCAL_SECONDS)
         if mode == "offline" and not self._try("not available, the run goes on without", lambda: self._open("offline")):
             return
         self._try("cannot read what is there", self._find_last_round)
@@ -115,11 +115,11 @@ class Wandb:
                 f"not everything has arrived; `wandb sync {run.settings.sync_dir}` uploads the rest",
                 lambda: run.finish(exit_code=0 if state == "finished" else 1),
             )
-        self._aside.close()
+        self._call_with_timeout.close()
 
     def _try(self, otherwise: str, call: Callable[[], Any]) -> bool:
         """Make the call; if it fails or hangs, say `otherwise` and why in one line, and return False."""
-        error = self._aside(call, self._timeout + LOCAL_SECONDS)
+        error = self._call_with_timeout(call, self._timeout + LOCAL_SECONDS)
         if error is not None:
             reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
             missing = isinstance(error, ModuleNotFoundError) and error.name == "wandb"

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedmrn import FedMRN
-from fedcomp.algorithm.masks.bernoulli import drawn
+from fedcomp.algorithm.masks.bernoulli import bernoulli
 from fedcomp.algorithm.updates.local_training import train_locally
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
@@ -33,7 +33,7 @@ SGD, STEP, DENSE = Sgd(lr=0.1, batch_size=4, epochs=3), ServerSgd(), Compressor(
 class NeverMasked(FedMRN):
     """Progressive probability 0, and the clients' u instead of a new state."""
 
-    def share(self, step: int, num_steps: Tensor) -> Tensor:
+    def mask_probability(self, step: int, num_steps: Tensor) -> Tensor:
         return torch.zeros(num_steps.shape)
 
     def round(self, state: Any, cohort: Cohort, ctx: Context) -> Any:
@@ -69,16 +69,16 @@ def test_draws_are_exact() -> None:
     chance = torch.tensor([-3.0, 0.0, 2.0**-24, 0.25, 0.25 + 2**-24, 0.1, 1.0, 1e9])
     for draw in (0.0, 2.0**-24, 0.25, 0.1, 1 - 2.0**-24):
         draws = torch.full_like(chance, draw)
-        assert torch.equal(drawn(chance, draws), (draws < chance).float())
+        assert torch.equal(bernoulli(chance, draws), (draws < chance).float())
 
 
 def test_share_of_a_step_is_linear_in_the_clients_own_steps() -> None:
     algorithm = FedMRN(SGD, STEP, DENSE)
     steps = torch.tensor([10, 4])
-    assert algorithm.share(0, steps).tolist() == pytest.approx([0.1, 0.25])
-    assert algorithm.share(3, steps).tolist() == pytest.approx([0.4, 1.0])
+    assert algorithm.mask_probability(0, steps).tolist() == pytest.approx([0.1, 0.25])
+    assert algorithm.mask_probability(3, steps).tolist() == pytest.approx([0.4, 1.0])
     fast = FedMRN(SGD, STEP, DENSE, ramp=0.5, power=2.0)
-    assert fast.share(1, steps).tolist() == pytest.approx([0.16, 1.0])
+    assert fast.mask_probability(1, steps).tolist() == pytest.approx([0.16, 1.0])
 
 
 @pytest.mark.parametrize("mask", ["binary", "signed"])
@@ -95,7 +95,7 @@ def test_error_of_a_step_and_the_corrected_proposition_1(mask: str) -> None:
         return float((algorithm.perturbed(u, noise, draws, given) - clipped).double().square().sum())
 
     whole = sum(error(None, 100 + step) for step in range(num_steps)) / num_steps
-    shares = [float(algorithm.share(step, torch.tensor([num_steps]))) for step in range(num_steps)]
+    shares = [float(algorithm.mask_probability(step, torch.tensor([num_steps]))) for step in range(num_steps)]
     each = [error(share, step) for step, share in enumerate(shares)]
     assert [one / whole for one in each] == pytest.approx(shares, abs=0.05)
     factor = (sum(each) / num_steps / whole) ** 0.5

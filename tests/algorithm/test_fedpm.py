@@ -113,7 +113,7 @@ def test_moments_live_on_where_the_optimiser_does() -> None:
 class Plain(Sgd):
     """A user's solver with no more than what a solver must have."""
 
-    def factors(self, steps, lr):
+    def step_coefficients(self, steps, lr):
         return None
 
 

@@ -84,11 +84,11 @@ def test_no_sparsity_is_fedavg() -> None:
 
 def test_the_progressive_schedule_is_the_test_scripts() -> None:
     algorithm = FedSparsify(SGD, 0.97, "progressive")
-    shares = [algorithm.share(t, 201) for t in (0, 1, 20, 50, 100, 200)]
+    shares = [algorithm.sparsity_at(t, 201) for t in (0, 1, 20, 50, 100, 200)]
     assert shares == pytest.approx([0, 0.0145, 0.2629, 0.5608, 0.8488, 0.97], abs=1e-4)
     steps = FedSparsify(SGD, 0.97, "progressive", every=10, start=20)
-    assert steps.share(5, 201) == steps.share(20, 201) == 0
-    assert steps.share(37, 201) == steps.share(30, 201) > 0
+    assert steps.sparsity_at(5, 201) == steps.sparsity_at(20, 201) == 0
+    assert steps.sparsity_at(37, 201) == steps.sparsity_at(30, 201) > 0
 
 
 def test_a_majority_keeps_what_half_of_the_clients_kept() -> None:

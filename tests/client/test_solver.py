@@ -86,7 +86,7 @@ def test_equals_torch(solver: LocalSolver, optimizer_of) -> None:
 def test_what_a_solver_remembers_goes_on_as_torchs_does(solver: MinibatchSolver, optimizer_of) -> None:
     world = Quadratics()
     start, stats = torch.zeros(4, 5, dtype=torch.float64), torch.zeros(4, 0)
-    memory = solver.remember(4, start[0])
+    memory = solver.init_persistent(4, start[0])
     for num_rounds in (1, 2, 3):
         before = [tensor.clone() for tensor in memory]
         result = solver.run(world, start, stats, (0, 1), memory=memory)

@@ -92,7 +92,7 @@ def test_moments_given_the_noise(mask: str) -> None:
     noise = codec.source(common, Key())
     n = codec.draw(*noise, 7)[0].double()
     rows = SharedKnowledge(Key(("fixed",)), torch.arange(num), (7,))
-    bits = Key(("coin",)).fold_in("mask").uniform(rows.ids, 7) < codec.share(u / n.float())
+    bits = Key(("coin",)).fold_in("mask").uniform(rows.ids, 7) < codec.mask_probability(u / n.float())
     out = codec.value(bits).double() * n
     c = (u[0].double() / n).clamp(codec.low, 1) * n
     variance = c * (n - c) if mask == "binary" else n**2 - c**2

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedcomp.algorithm.contract import Algorithm
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.beside import spare_normalisation
+from fedcomp.compressor.exclude_norm_layers import exclude_norm_layers
 from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.build import build
@@ -64,7 +64,7 @@ BATCH_NORM_TENSORS = (
 
 def spared(compressor: Compressor) -> Compressor:
     """The compressor as runs of `with_batch_norm` have it: scale and shift go beside its messages."""
-    return spare_normalisation(compressor, BATCH_NORM_TENSORS)
+    return exclude_norm_layers(compressor, BATCH_NORM_TENSORS)
 
 
 def simulation(

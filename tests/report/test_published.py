@@ -19,7 +19,7 @@ from fedcomp.report.published import (
     to_markdown,
     without_counterpart,
 )
-from fedcomp.report.runs import Run, find
+from fedcomp.report.runs import RecordedRun, find
 
 from .conftest import MakeRun
 
@@ -68,7 +68,7 @@ def test_tables_as_printed() -> None:
 )
 def test_conditions(condition: str, holds: bool) -> None:
     config = {**SETTING, "compressor": SIGN, "downlink": {**SIGN, "k": None}, "label": "Ours"}
-    assert meets(Run(Path("x"), config, 0, "finished"), condition) is holds
+    assert meets(RecordedRun(Path("x"), config, 0, "finished"), condition) is holds
 
 
 def test_every_condition_names_parts_and_keys_that_a_config_can_have() -> None:

@@ -8,7 +8,7 @@ STEEP = 2.0**60
 """Differences of a draw (a multiple of 2^-24) and a float32 probability are 0 or far above 2^-60."""
 
 
-def drawn(probability: Tensor, draws: Tensor) -> Tensor:
+def bernoulli(probability: Tensor, draws: Tensor) -> Tensor:
     """1.0 where draws < probability, 0.0 elsewhere, exactly, as a new float32 tensor.
 
     Args:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Models
-from fedcomp.algorithm.masks.bernoulli import drawn
+from fedcomp.algorithm.masks.bernoulli import bernoulli
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.compressor.check import check_choice
@@ -104,7 +104,7 @@ class MaskTraining:
             (ids,), (frozen,) = reads.rows, reads.shared
             theta = torch.sigmoid(part.take(variables))
             draws = reads.draws.uniform(ids[: batch.num_rows], part.size)
-            masked = drawn(theta, draws).mul_(frozen)
+            masked = bernoulli(theta, draws).mul_(frozen)
             plain = data.gradient(part.put(variables, masked), batch, reads.step)
             slope = (1.0 - theta).mul_(theta).mul_(frozen)
             if self.ste == "p_weighted":

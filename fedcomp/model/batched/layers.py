@@ -66,7 +66,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pooling:
     """A pooling of images that treats channels alike, so clients too: `function(x, **options)`."""
 
     function: Callable[..., Tensor]

@@ -25,7 +25,7 @@ _RELU = (torch.relu, torch.relu_)
 
 
 @dataclass(frozen=True)
-class Dense:
+class DenseLayer:
     """One linear layer in the row: its sizes, where weight and bias begin, and whether ReLU follows."""
 
     num_in: int
@@ -138,22 +138,22 @@ class Perceptron(Flat):
         return (picked * shares).sum((1, 2)).mul_(sign), g.mul_(shares)
 
 
-def dense_layers(flat: Flat, chain: list[Layer] | None) -> tuple[Dense, ...] | None:
+def dense_layers(flat: Flat, chain: list[Layer] | None) -> tuple[DenseLayer, ...] | None:
     """The chain as dense layers whose parameters follow one another in the row, or None where it is anything else."""
     if chain is None:
         return None
     starts = [sum(flat.layers[:place]) for place in range(len(flat.layers))]
-    denses: list[Dense] = []
+    denses: list[DenseLayer] = []
     expected = 0
     for layer in chain:
         if isinstance(layer, Linear) and layer.weight == expected and layer.bias in (None, expected + 1):
             num_out, num_in = flat.shapes[layer.weight]
             bias = None if layer.bias is None else starts[layer.bias]
-            denses.append(Dense(num_in, num_out, starts[layer.weight], bias, relu=False))
+            denses.append(DenseLayer(num_in, num_out, starts[layer.weight], bias, relu=False))
             expected += 1 if layer.bias is None else 2
         elif isinstance(layer, Activation) and layer.function in _RELU and denses:
             last = denses[-1]
-            denses[-1] = Dense(last.num_in, last.num_out, last.weight, last.bias, relu=True)
+            denses[-1] = DenseLayer(last.num_in, last.num_out, last.weight, last.bias, relu=True)
         elif not (isinstance(layer, Flatten) and not denses):
             return None
     return tuple(denses) if denses and expected == len(flat.layers) else None

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from fedcomp.model.batched.batch_norm import BatchNorm
 from fedcomp.model.batched.convolution import Convolution
-from fedcomp.model.batched.layers import Activation, Flatten, Layer, Linear, Pool
+from fedcomp.model.batched.layers import Activation, Flatten, Layer, Linear, Pooling
 
 # A max-pool may go before these (they never decrease, so max and function commute), on a quarter of the values.
 _COMMUTE_WITH_MAX = (nn.ReLU,)
@@ -114,15 +114,15 @@ def _batch_norm(part: nn.Module, places: dict[int, int]) -> BatchNorm | None:
     return BatchNorm(*affine, *running, part.eps, part.momentum)
 
 
-def _pool(part: nn.Module) -> Pool | None:
+def _pool(part: nn.Module) -> Pooling | None:
     kind = type(part)
     if kind is nn.MaxPool2d and not part.return_indices:
-        return Pool(functional.max_pool2d, _options(part, "kernel_size stride padding dilation ceil_mode"))
+        return Pooling(functional.max_pool2d, _options(part, "kernel_size stride padding dilation ceil_mode"))
     if kind is nn.AvgPool2d:
         names = "kernel_size stride padding ceil_mode count_include_pad divisor_override"
-        return Pool(functional.avg_pool2d, _options(part, names))
+        return Pooling(functional.avg_pool2d, _options(part, names))
     if kind is nn.AdaptiveAvgPool2d:
-        return Pool(functional.adaptive_avg_pool2d, _options(part, "output_size"))
+        return Pooling(functional.adaptive_avg_pool2d, _options(part, "output_size"))
     return None
 
 

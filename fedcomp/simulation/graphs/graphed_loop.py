@@ -5,7 +5,7 @@ On a GPU a small model's step is dozens of launches of a few microseconds each; 
 clients make as many steps of as many samples, the same steps as `MinibatchSolver.run`; else it differs by rounding.
 
 Shape legend: M clients of a chunk, R rows of a piece, S steps, K of them in a piece, B batch, D parameters, C running
-statistics, F factors of a step.
+statistics, F coefficients of a step.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Recorder:
             return None
         batching = solver.batching
         steps = data.plan(batching)
-        factors = solver.factors(torch.arange(len(steps.counts)), lr)
-        if factors is None:
-            self._explain(f"{type(solver).__name__} has no factors")
+        step_coefficients = solver.step_coefficients(torch.arange(len(steps.counts)), lr)
+        if step_coefficients is None:
+            self._explain(f"{type(solver).__name__} has no step_coefficients")
             return None
         pieces = list(segments(steps.counts, steps.position.shape[2]))
         if any(shape.masked for _, _, shape in pieces) and getattr(data.model, "drops_empty_places", False):
@@ -72,8 +72,8 @@ class Recorder:
         loop.load(data, theta, stats, grad_fn)
         numbers = data.numbers(steps.position)
         for first, length, shape in pieces:
-            piece = loop.piece(length, shape, len(factors))
-            _fill(piece.inputs, data, numbers, steps.counts, factors.t().contiguous(), first, grad_fn)
+            piece = loop.piece(length, shape, len(step_coefficients))
+            _fill(piece.inputs, data, numbers, steps.counts, step_coefficients.t().contiguous(), first, grad_fn)
             piece.run(self._capture)
         loop.counted.clear()  # what a hook counts there it counts while it is recorded, or done again, or not at all
         data.computed[:] = [*kept, int(steps.counts.sum())]
@@ -182,15 +182,15 @@ def _fill(
     data: ChunkData,
     numbers: Tensor,
     counts: np.ndarray,
-    factors: Tensor,
+    step_coefficients: Tensor,
     first: int,
     hook: Hook | None,
 ) -> None:
-    """Put in what the steps from `first` on read: sample numbers [S, M, B], counts [S, M], factors [S, F], keys."""
+    """Copy inputs of the steps from `first` on: samples [S, M, B], counts [S, M], coefficients [S, F] and keys."""
     length, rows, batch = inputs.numbers.shape
     steps = range(first, first + length)
     inputs.numbers.copy_(numbers[first : first + length, :rows, :batch])
-    inputs.factors.copy_(factors[first : first + length], non_blocking=True)
+    inputs.step_coefficients.copy_(step_coefficients[first : first + length], non_blocking=True)
     if inputs.weight is not None:
         held = torch.from_numpy(counts[first : first + length, :rows].astype(np.int32))
         held = held.to(inputs.weight.device, non_blocking=True)

@@ -1,7 +1,7 @@
 """One local step on tensors that stay where they are: what a recorded loop repeats.
 
 Shape legend: M clients of a chunk, R rows of a piece, K steps of it, B batch, D parameters, C running statistics,
-F factors of a step.
+F coefficients of a step.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class Inputs:
     """What the steps of one piece read, by step.
 
     Attributes:
-        numbers: [K, R, B] int64 sample numbers. factors: [K, F] those of `MinibatchSolver.update_by`.
+        numbers: [K, R, B] int64 sample numbers. step_coefficients: [K, F] those of `MinibatchSolver.apply`.
         weight: [K, R, B] of 0 and 1 marking real samples; None: all are.
         step: [K] int64 numbers of the steps. draws, augmentation: [K, 2] int64 keys of the hook and of the samples.
     """
 
     numbers: Tensor
-    factors: Tensor
+    step_coefficients: Tensor
     weight: Tensor | None
     step: Tensor
     draws: Tensor
@@ -98,8 +98,8 @@ class Inputs:
         whole, theta = buffers.ids, buffers.theta
         size = (length, shape.rows, shape.batch)
         weight = torch.zeros(size, dtype=torch.float32, device=theta.device) if shape.masked else None
-        factors, keys = theta.new_zeros(length, num_factors), whole.new_zeros(2, length, 2)
-        return cls(whole.new_zeros(size), factors, weight, whole.new_zeros(length), keys[0], keys[1])
+        step_coefficients, keys = theta.new_zeros(length, num_factors), whole.new_zeros(2, length, 2)
+        return cls(whole.new_zeros(size), step_coefficients, weight, whole.new_zeros(length), keys[0], keys[1])
 
 
 def one_step(buffers: Buffers, inputs: Inputs, place: int) -> None:
@@ -112,7 +112,7 @@ def one_step(buffers: Buffers, inputs: Inputs, place: int) -> None:
     gradient = _gradient(buffers, inputs, place, theta, Batch(x[0], y[0], weight, stats))
     grad = gradient.grad if buffers.solver.clip_norm is None else clip(gradient.grad, buffers.solver.clip_norm)
     before = theta.clone() if weight is not None else None
-    buffers.solver.update_by(theta, grad, tuple(slot[:rows] for slot in buffers.slots), inputs.factors[place])
+    buffers.solver.apply(theta, grad, tuple(slot[:rows] for slot in buffers.slots), inputs.step_coefficients[place])
     if before is not None and weight is not None:  # momentum and weight decay would move clients that are done
         theta.copy_(torch.where(weight[:, :1] > 0, theta, before))
     buffers.loss[:rows] += gradient.loss

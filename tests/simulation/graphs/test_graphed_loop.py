@@ -180,16 +180,16 @@ def test_augmented_images_are_the_same() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Foreign(Sgd):
-    """A solver of somebody else's, without `factors`."""
+    """A solver of somebody else's, without `step_coefficients`."""
 
-    def factors(self, steps, lr):
+    def step_coefficients(self, steps, lr):
         return None
 
 
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        (_fedavg(Foreign(lr=0.1)), "Foreign has no factors"),
+        (_fedavg(Foreign(lr=0.1)), "Foreign has no step_coefficients"),
         (FedSparsify(Sgd(lr=0.1), 0.5), "FedSparsify._hook.<locals>.gradient is no Hook"),
     ],
 )

@@ -8,37 +8,37 @@ import time
 
 import pytest
 
-from fedcomp.tracking.aside import Aside
+from fedcomp.tracking.call_with_timeout import CallWithTimeout
 
 
 def test_an_exception_comes_back_as_a_value() -> None:
-    aside, error = Aside(), RuntimeError("no")
+    call_with_timeout, error = CallWithTimeout(), RuntimeError("no")
 
     def fail() -> None:
         raise error
 
-    assert aside(fail, 5) is error
-    assert aside(lambda: 3, 5) is None
-    aside.close()
+    assert call_with_timeout(fail, 5) is error
+    assert call_with_timeout(lambda: 3, 5) is None
+    call_with_timeout.close()
 
 
 def test_calls_are_made_in_order_in_one_other_thread() -> None:
-    aside, seen = Aside(), []
+    call_with_timeout, seen = CallWithTimeout(), []
     for number in range(20):
-        aside(lambda number=number: seen.append((number, threading.current_thread().name)), 5)
+        call_with_timeout(lambda number=number: seen.append((number, threading.current_thread().name)), 5)
     assert [number for number, _ in seen] == list(range(20))
     assert {name for _, name in seen} != {threading.current_thread().name}
     assert len({name for _, name in seen}) == 1
-    aside.close()
+    call_with_timeout.close()
 
 
 def test_a_call_that_hangs_is_given_up() -> None:
-    aside, free = Aside(), threading.Event()
+    call_with_timeout, free = CallWithTimeout(), threading.Event()
     began = time.perf_counter()
-    assert isinstance(aside(free.wait, 0.05), TimeoutError)
+    assert isinstance(call_with_timeout(free.wait, 0.05), TimeoutError)
     assert time.perf_counter() - began < 5
     free.set()
-    aside.close()
+    call_with_timeout.close()
 
 
 def test_what_a_signal_handler_raises_is_not_swallowed() -> None:
@@ -47,10 +47,10 @@ def test_what_a_signal_handler_raises_is_not_swallowed() -> None:
     def over(*_: object) -> None:
         raise RuntimeError("time is over")
 
-    aside, before = Aside(), signal.signal(signal.SIGUSR2, over)
+    call_with_timeout, before = CallWithTimeout(), signal.signal(signal.SIGUSR2, over)
     try:
         with pytest.raises(RuntimeError, match="time is over"):
-            aside(lambda: (signal.raise_signal(signal.SIGUSR2), time.sleep(0.2)), 10)
+            call_with_timeout(lambda: (signal.raise_signal(signal.SIGUSR2), time.sleep(0.2)), 10)
     finally:
         signal.signal(signal.SIGUSR2, before)
-        aside.close()
+        call_with_timeout.close()

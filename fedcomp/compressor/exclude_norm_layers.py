@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedcomp.compressor.compose import Compressor, Memory
+from fedcomp.compressor.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
 from fedcomp.random.keys import Key
@@ -21,7 +21,7 @@ from fedcomp.wire.coding import Float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Beside(Compressor):
+class ExcludeNormLayers(Compressor):
     """Compresses `part`, and sends the other columns dense; memories are those of the part.
 
     Attributes:
@@ -86,9 +86,9 @@ class Beside(Compressor):
         return replace(common, layers=self.part.layers, side_information=side)
 
 
-def spare_normalisation(compressor: Compressor, tensors: tuple[ParameterTensor, ...]) -> Compressor:
+def exclude_norm_layers(compressor: Compressor, tensors: tuple[ParameterTensor, ...]) -> Compressor:
     """The compressor, leaving normalisation layers' parameters alone; itself where there are none, or nothing else."""
     part = ParameterSubset.of(tensors, lambda tensor: not is_normalisation(tensor))
     if compressor.codec.near_lossless or not part.size or not part.rest.size:
         return compressor
-    return Beside(compressor.codec, compressor.feedback, compressor.estimator, part=part)
+    return ExcludeNormLayers(compressor.codec, compressor.feedback, compressor.estimator, part=part)

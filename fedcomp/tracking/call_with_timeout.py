@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 
-class Aside:
+class CallWithTimeout:
     """Makes calls one after another in a thread of its own, and waits for each, but not forever.
 
     An exception of the call comes back as a value, so nothing here catches exceptions: what a signal handler raises
@@ -15,7 +15,7 @@ class Aside:
     """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="aside")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="call_with_timeout")
 
     def __call__(self, call: Callable[[], Any], seconds: float) -> BaseException | None:
         """Make the call; what it raised, or TimeoutError if it is not done after `seconds`. None: it went well."""
