@@ -115,16 +115,29 @@ class Context:
         return server(like.device)
 
 
+class AlgorithmOptions(Protocol):
+    """What an algorithm may say of itself; each may be left out.
+
+    Attributes:
+        learns: the `kind` of `TaskModel` that it is made for; left out by methods that train networks.
+        needs: the class that a part must be of, {"client": Svrg}.
+        full_participation: whether every client must take part in every round; left out it is False.
+        remembers: False if the compressors' memories begin anew in every round; left out it is True.
+        batch_size: samples of a client that it works on at once; left out it is the local solver's.
+    """
+
+    learns: str
+    needs: Mapping[str, type]
+    full_participation: bool
+    remembers: bool
+    batch_size: int
+
+
 class Algorithm(Protocol):
     """A method: a frozen dataclass of options. Nothing persists on it; state goes in and comes out.
 
     Attributes:
-        weights: how much a client counts in `cohort.weight`: "samples" or "uniform".
-        learns: (left out by methods that train networks) the `kind` of `TaskModel` model that it is made for.
-        full_participation: (left out, or False, by methods that can do with fewer) whether every client must take part
-            in every round.
-        remembers: (left out, or True, by others) False if the compressors' memories begin anew in every round.
-        batch_size: (left out by methods that take the local solver's) samples of a client that it works on at once.
+        weights: how much a client counts in `cohort.weight`: "samples" or "uniform". `AlgorithmOptions` has the others.
     """
 
     @property

@@ -86,6 +86,20 @@ class LoopRunner(Protocol):
         ...
 
 
+class SolverOptions(Protocol):
+    """What the engine asks of a local solver; `LocalSolver` has it, and one that is none may leave it out.
+
+    Attributes:
+        fixed_samples: whether a sample must be the same in every gradient; left out it is False.
+        most_samples: samples of one client in its largest gradient; left out it is `client.batch_size`.
+        batching: how a client goes through its samples; left out it goes through them once.
+    """
+
+    fixed_samples: bool
+    most_samples: int
+    batching: Batching
+
+
 class LocalData(Protocol):
     """A chunk of clients with their data.
 

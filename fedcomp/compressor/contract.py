@@ -102,6 +102,25 @@ class Recursive(Protocol):
         ...
 
 
+class PredictsError(Protocol):
+    """An estimator whose error has a closed form for some codecs."""
+
+    def expected_error(self, codec: Codec, x: Tensor) -> Tensor | None:
+        """0-d float64 E||estimate - mean of x||^2 for rows x [M, D] of equal weight; None: not for this codec."""
+        ...
+
+
+class EstimatorOptions(Protocol):
+    """What an estimator may say of itself.
+
+    Attributes:
+        uses_correlation: whether it gains by how alike the senders' vectors are, so that a run should say how alike
+            they were; left out it is False.
+    """
+
+    uses_correlation: bool
+
+
 class Feedback(Protocol):
     """What a sender remembers from message to message."""
 
@@ -121,12 +140,7 @@ class Feedback(Protocol):
 
 
 class Estimator(Protocol):
-    """How a receiver turns all messages of a round into one vector.
-
-    Attributes:
-        uses_correlation: (left out, or False, by others) whether it gains by how alike the senders' vectors are, so
-            that a run should say how alike they were.
-    """
+    """How a receiver turns all messages of a round into one vector."""
 
     def check(self, codec: Codec) -> None:
         """Raise ValueError, with the reason, if the estimate makes no sense for this codec."""

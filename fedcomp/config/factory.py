@@ -21,6 +21,7 @@ from fedcomp.config import schema
 from fedcomp.config.compatibility import check_learns, check_needs, check_participation, check_samples, file_name
 from fedcomp.config.defaults import changes, default_choice
 from fedcomp.config.estimator_growth import check_growth
+from fedcomp.config.misspelt import ALGORITHM, CLIENT, CODEC, ESTIMATOR, check_spelling
 from fedcomp.config.options import check_flags, check_kinds, word_for_number
 from fedcomp.config.unread_keys import check_part_keys
 from fedcomp.config.unresolved_target import unresolved
@@ -88,6 +89,8 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
         except TypeError as error:  # an option that this algorithm does not have
             raise _own_line(error, config.algorithm) from error
 
+    check_spelling(algorithm, ALGORITHM)
+    check_spelling(getattr(algorithm, "client", None), CLIENT)
     check_needs(algorithm, config)
     check_participation(algorithm, participation, config)
     check_samples(algorithm, dataset, config)
@@ -193,6 +196,8 @@ def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
     estimator = _named("estimator", options.pop("estimator", "weighted_sum"), ESTIMATORS, group)
     try:
         codec = build(OmegaConf.create({group: options})[group])  # which knows its options' full names
+        check_spelling(codec, CODEC)
+        check_spelling(estimator, ESTIMATOR)
         if codec.near_lossless and codec.unbiased and not isinstance(feedback, NoFeedback):
             name = type(codec).__name__
             raise ValueError(f"compressor.feedback has nothing to add: {name} leaves nothing out; take feedback=none")
