@@ -36,7 +36,7 @@ check: $(READY)  ## lint, format and types
 
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: $(READY)  ## the pages of docs/ and the API as a site in site/; a warning is an error
-	$(VENV)/bin/mkdocs build --quiet --strict
+	$(VENV)/bin/mkdocs build --strict
 
 docs-serve: export NO_MKDOCS_2_WARNING := 1
 docs-serve: $(READY)  ## the same at http://127.0.0.1:8000, built anew when a page changes

@@ -63,7 +63,7 @@ def help_text(
     """What to show.
 
     Args:
-        run, parts: the options of the composed config. folders: with configs.
+        run: the run's own options of the composed config. parts: its groups' options. folders: with configs.
         groups: whose choices are to be explained; an option's full name: that option. words: the command line's
             overrides.
     Raises:

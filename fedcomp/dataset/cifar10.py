@@ -29,10 +29,12 @@ def load(
     Args:
         root: the data folder; `~` is expanded.
         download: download what is missing.
-        mean, std: of pixels in [0, 1]; the defaults are those of FedMRN's official code, ImageNet's statistics.
+        mean: of pixels in [0, 1]; the defaults are those of FedMRN's official code, ImageNet's statistics.
             BiCompFL (its ancestor KLMS's code) takes 0.5 and 0.5.
-        crop_padding, flip: as in `Dataset`. FedMRN trains with 4 and true, BiCompFL with 0 and false; since the papers
+        std: as `mean`.
+        crop_padding: as in `Dataset`. FedMRN trains with 4 and true, BiCompFL with 0 and false; since the papers
             differ, augmentation belongs to the experiment and is off here.
+        flip: as in `Dataset`.
     Raises:
         ValueError: files that are missing or damaged.
     """

@@ -27,8 +27,10 @@ def load(
     Args:
         root: the data folder; `~` is expanded.
         download: download what is missing.
-        mean, std: of pixels in [0, 1]; the defaults are those of FedMRN's official code.
-        crop_padding, flip: as in `Dataset`; off as in `cifar10`, FedMRN trains with 4 and true.
+        mean: of pixels in [0, 1]; the defaults are those of FedMRN's official code.
+        std: as `mean`.
+        crop_padding: as in `Dataset`; off as in `cifar10`, FedMRN trains with 4 and true.
+        flip: as in `Dataset`.
     Raises:
         ValueError: files that are missing or damaged.
     """

@@ -49,8 +49,11 @@ def load(
             0; None for every other column, each of which must then hold numbers.
         root: the folder that a relative `path` starts from; `~` is expanded.
         rows: only the first so many; None for all.
-        task, test_fraction, split_seed, scaling, target_scaling: as in `tabular_dataset`. With test_fraction 0 the
-            test set is the training set.
+        task: as in `tabular_dataset`.
+        test_fraction: as in `tabular_dataset`; with 0 the test set is the training set.
+        split_seed: as in `tabular_dataset`.
+        scaling: as in `tabular_dataset`.
+        target_scaling: as in `tabular_dataset`.
         name: what the run calls the dataset.
         delimiter: between cells: a character, comma, semicolon, tab, pipe, space, or auto, which looks at the file.
         many_classes: to classify with more classes than a fifth of the rows, which is else taken for an error.

@@ -28,8 +28,10 @@ def load(
     Args:
         root: the data folder; `~` is expanded.
         download: download what is missing.
-        mean, std: of pixels in [0, 1]; the defaults are those of FedMRN's official code for training.
-        crop_padding, flip: as in `Dataset`; no paper here augments Fashion-MNIST.
+        mean: of pixels in [0, 1]; the defaults are those of FedMRN's official code for training.
+        std: as `mean`.
+        crop_padding: as in `Dataset`; no paper here augments Fashion-MNIST.
+        flip: as in `Dataset`.
     Raises:
         ValueError: files that are missing or damaged.
     """

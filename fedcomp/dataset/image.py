@@ -29,10 +29,13 @@ def image_dataset(
 
     Args:
         name: as in `dataset=<name>`.
-        train, test: x uint8 [n, H, W, C], y int64 [n].
+        train: x uint8 [n, H, W, C], y int64 [n].
+        test: the same.
         class_names: one a class.
-        mean, std: of pixels / 255, one number or one a channel.
-        crop_padding, flip: as in `Dataset`.
+        mean: of pixels / 255, one number or one a channel.
+        std: as `mean`.
+        crop_padding: as in `Dataset`.
+        flip: as in `Dataset`.
     Raises:
         ValueError: `mean` or `std` that is no number or list of numbers.
     """

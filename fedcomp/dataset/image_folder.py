@@ -47,10 +47,13 @@ def load(
     Args:
         root: the folder that a relative `folder` starts from; `~` is expanded.
         folder: the dataset's, which holds the two splits.
-        train, test: the splits' folder names.
+        train: the folder of the training split.
+        test: the folder of the test split.
         size: pixels a side to resize to (bilinear); None where all images are of one size already.
-        mean, std: of pixels in [0, 1].
-        crop_padding, flip: as in `Dataset`.
+        mean: of pixels in [0, 1].
+        std: as `mean`.
+        crop_padding: as in `Dataset`.
+        flip: as in `Dataset`.
         cache: keep the decoded pixels in the split's folder, where it can be written.
         channels: 3, red, green and blue, equal where an image is grey; 1, for images that are all stored as grey; None:
             1 if all are, else 3.

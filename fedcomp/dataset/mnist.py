@@ -27,8 +27,10 @@ def load(
     Args:
         root: the data folder; `~` is expanded.
         download: download what is missing.
-        mean, std: of pixels in [0, 1]; the defaults are BiCompFL's (its ancestor KLMS's code).
-        crop_padding, flip: as in `Dataset`; no paper here augments MNIST.
+        mean: of pixels in [0, 1]; the defaults are BiCompFL's (its ancestor KLMS's code).
+        std: as `mean`.
+        crop_padding: as in `Dataset`; no paper here augments MNIST.
+        flip: as in `Dataset`.
     Raises:
         ValueError: files that are missing or damaged.
     """

@@ -32,9 +32,11 @@ def load(
     Args:
         root: the data folder; `~` is expanded.
         download: download what is missing.
-        mean, std: of pixels in [0, 1]; the defaults, one for all channels, are those of FedMRN's code for
+        mean: of pixels in [0, 1]; the defaults, one for all channels, are those of FedMRN's code for
             training.
-        crop_padding, flip: as in `Dataset`; no paper here augments SVHN, and a mirrored digit is another shape.
+        std: as `mean`.
+        crop_padding: as in `Dataset`; no paper here augments SVHN, and a mirrored digit is another shape.
+        flip: as in `Dataset`.
     Raises:
         ValueError: files that are missing or damaged.
     """

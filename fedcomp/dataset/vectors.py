@@ -38,7 +38,8 @@ def load(
     Args:
         kind: paper | gaussian (independent standard normal entries over sqrt(d)) | equal (one such vector n times) |
             file.
-        num, dim: n (even for `paper`) and d; of a file, n must be its number of rows and d follows from it.
+        num: n, even for `paper`; of a file its number of rows.
+        dim: d; of a file it follows from that.
         columns: c, 0 to d, for `paper`.
         correlation: R2/R1, -1 to n - 1, instead of `columns`: c = (R2/R1 + 1) d/n must be a whole number.
         path: of a `.npy` array [n, d], or of a `.csv` file of numbers without a header, one vector a line.

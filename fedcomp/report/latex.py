@@ -79,7 +79,8 @@ def tabular(
     """Plain text as a booktabs table, in several lines where names are long or titles wider than their columns.
 
     Args:
-        titles, cells: plain text, cells one list a row.
+        titles: plain text.
+        cells: plain text, one list a row.
         num_names: columns to the left; the others to the right.
         breaks: rows with a rule above.
         caption: plain text, put into a comment.
