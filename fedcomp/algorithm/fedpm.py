@@ -120,7 +120,7 @@ class FedPM:
                 f"algorithm.persist_optimizer=true makes no sense for client={name}, which cannot go on from "
                 "an earlier round: take client=adam_scores or sgd"
             )
-        _ = self.training, self.law  # they check their own options
+        _ = self.training, self.frozen_weights  # they check their own options
 
     @property
     def training(self) -> MaskTraining:
@@ -128,14 +128,14 @@ class FedPM:
         return MaskTraining(self.client, self.ste, self.clamp, self.normalisation)
 
     @property
-    def law(self) -> FrozenWeights:
+    def frozen_weights(self) -> FrozenWeights:
         """The frozen weights' distribution."""
         return FrozenWeights(self.frozen, self.gain)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedPMState:
         """Frozen weights and first probabilities, both from the run's seed. Raises ValueError: nothing to mask."""
         part = masked_part(setup.tensors, "fedpm")
-        weights = self.law.draw(theta, setup.tensors, setup.key.fold_in("weights"))
+        weights = self.frozen_weights.draw(theta, setup.tensors, setup.key.fold_in("weights"))
         first = part.put(
             torch.ones_like(theta), part.take(first_probabilities(self.theta0, theta, setup.key.fold_in("theta")))
         )

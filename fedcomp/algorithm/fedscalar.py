@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.downlinks.scalar_downlink import Replay, send_model
+from fedcomp.algorithm.downlinks.scalar_downlink import ScalarDownlink, send_model
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally
 from fedcomp.client import LocalSolver
@@ -47,7 +47,7 @@ class FedScalarState:
 
     theta: Tensor
     stats: Tensor
-    replay: Replay
+    replay: ScalarDownlink
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class FedScalar:
         normalise: c is the number of participants (their weights, under unequal probabilities) or the population, N.
         seed: sent, 64 bits a round: down to participants (shared) or up from each (per_agent); derived, from the run's
             seed, the round and the agent's number.
-        downlink: model; scalar, see `Replay`.
+        downlink: model; scalar, see `ScalarDownlink`.
     """
 
     client: LocalSolver
@@ -94,7 +94,7 @@ class FedScalar:
         with _own_names():
             self.codec.check_dim(theta.shape[0])
         replays = self.downlink == "scalar"
-        replay = Replay.init(theta if replays else theta[:0], setup.num_clients if replays else 0, self.codec)
+        replay = ScalarDownlink.init(theta if replays else theta[:0], setup.num_clients if replays else 0, self.codec)
         return FedScalarState(theta, stats, replay)
 
     def round(self, state: FedScalarState, cohort: Cohort, ctx: Context) -> tuple[FedScalarState, Metrics]:
@@ -115,7 +115,7 @@ class FedScalar:
         replay = state.replay
         if self.downlink == "scalar":
             number = common.seed if common.seed is not None else seed_number(message.fields["seed"].data)
-            replay = replay.remember(state.theta, message.fields["scalars"].data, number, cohort, ctx.round)
+            replay = replay.update(state.theta, message.fields["scalars"].data, number, cohort, ctx.round)
         metrics = {"train/loss": local.loss, "message/scalar": received.fields["scalars"].data.abs().amax(1)}
         return FedScalarState(state.theta + step, stats, replay), metrics | _noise(step, weight @ local.theta)
 

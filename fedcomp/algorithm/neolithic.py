@@ -21,7 +21,7 @@ from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.check import check_count
-from fedcomp.compressor.repeated import Repeated
+from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
 from fedcomp.server import ServerOptimizer
 
 
@@ -48,4 +48,4 @@ def Neolithic(
 def _repeated(compressor: Compressor, repeats: int) -> Compressor:
     if compressor.codec.near_lossless:
         return compressor
-    return replace(compressor, codec=Repeated(compressor.codec, repeats))
+    return replace(compressor, codec=FastCompressedCommunication(compressor.codec, repeats))

@@ -1,6 +1,6 @@
 """Payloads to bytes and back: the proof that a message really is as small as the ledger says.
 
-Bits are made and read on the device of the payload; what crosses to the host and back are finished octets.
+Bits are made and read on the device of the payload; what crosses to the host and back are finished bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from fedcomp.wire.coding import Coding, Unsigned, bits_for
-from fedcomp.wire.coding.octets import gather, spread
+from fedcomp.wire.coding.packed_bytes import pack_bits, unpack_bits
 from fedcomp.wire.errors import WireError
 from fedcomp.wire.payload import Field, Payload
 
@@ -61,7 +61,7 @@ def pack(payload: Payload, row: int) -> bytes:
                 bits.append(_count_coding(field.data.shape[1]).write(torch.tensor([sent], device=data.device)))
             data = data[:sent]
         bits.append(field.coding.write(data))
-    return gather(torch.cat(bits) if len(bits) > 1 else bits[0]).cpu().numpy().tobytes()
+    return pack_bits(torch.cat(bits) if len(bits) > 1 else bits[0]).cpu().numpy().tobytes()
 
 
 def unpack(messages: list[bytes], known: Layout, device: torch.device) -> Payload:
@@ -95,7 +95,7 @@ def _field_layout(field: Field) -> FieldLayout:
 
 
 def _read(message: bytes, index: int, known: Layout, device: torch.device) -> dict[str, torch.Tensor]:
-    bits = spread(_octets(message).to(device))
+    bits = unpack_bits(_bytes_of(message).to(device))
     row, at = {}, 0
     for name, part in known.items():
         try:
@@ -114,7 +114,7 @@ def _read(message: bytes, index: int, known: Layout, device: torch.device) -> di
     return row
 
 
-def _octets(message: bytes) -> torch.Tensor:
+def _bytes_of(message: bytes) -> torch.Tensor:
     """The bytes of a message; a tensor needs some that may be written to, and at least one."""
     return (
         torch.frombuffer(bytearray(message), dtype=torch.uint8)

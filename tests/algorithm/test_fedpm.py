@@ -251,8 +251,8 @@ def test_signed_constants(gain: str | float) -> None:
     assert weights[4005:].abs().unique().tolist() == pytest.approx([scale])
     assert abs(float(weights[:4000].mean())) < 5 * scale / 4000**0.5
     assert weights[4000:4005].tolist() == [7.0] * 5
-    for law in ("uniform", "normal"):
-        drawn = FrozenWeights(law, gain).draw(torch.zeros(4405), tensors, Key(("w",)))
+    for distribution in ("uniform", "normal"):
+        drawn = FrozenWeights(distribution, gain).draw(torch.zeros(4405), tensors, Key(("w",)))
         assert float(drawn[:4000].std()) == pytest.approx(scale, rel=0.06)
 
 

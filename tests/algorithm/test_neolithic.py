@@ -12,8 +12,8 @@ from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.neolithic import Neolithic
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
 from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.repeated import Repeated
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
@@ -85,5 +85,5 @@ def test_a_copy_with_another_option_repeats_its_messages_as_often() -> None:
     algorithm = Neolithic(STEP, ServerSgd(), SIGN, SIGN, repeats=3)
     copy = replace(algorithm, weights="samples")
     assert (copy.uplink, copy.downlink) == (algorithm.uplink, algorithm.downlink)
-    assert isinstance(copy.uplink.codec, Repeated)
+    assert isinstance(copy.uplink.codec, FastCompressedCommunication)
     assert copy.uplink.codec.codec == SIGN.codec

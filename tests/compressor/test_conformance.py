@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
 from fedcomp.compressor.masked_noise import MaskedNoise
 from fedcomp.compressor.mrc.mrc_quantiser import MRCQuantiser
 from fedcomp.compressor.mrc.mrc_sign import MRCSign
@@ -13,7 +14,6 @@ from fedcomp.compressor.quantisers.qsgd import QSGD
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
 from fedcomp.compressor.quantisers.terngrad import TernGrad
-from fedcomp.compressor.repeated import Repeated
 from fedcomp.compressor.rotations.drive import Drive
 from fedcomp.compressor.rotations.eden import Eden
 from fedcomp.compressor.sparsifiers.induced import Induced
@@ -31,9 +31,11 @@ CASES = [
     CodecCase("sign", Sign(), lambda layers: sum(layers) + 32 * len(layers)),
     CodecCase("sign-model", Sign(granularity="model"), lambda layers: sum(layers) + 32),
     CodecCase("sign-fixed", Sign("fixed", 0.5), sum, keeps_zero=False),
-    CodecCase("repeated-sign", Repeated(Sign(), 3), lambda layers: 3 * (sum(layers) + 32 * len(layers))),
-    CodecCase("repeated-randk", Repeated(RandK(0.2)), lambda layers: 2 * (32 * _kept(layers) + 64)),
-    CodecCase("repeated-topk", Repeated(TopK(0.2, "rice")), None),
+    CodecCase(
+        "repeated-sign", FastCompressedCommunication(Sign(), 3), lambda layers: 3 * (sum(layers) + 32 * len(layers))
+    ),
+    CodecCase("repeated-randk", FastCompressedCommunication(RandK(0.2)), lambda layers: 2 * (32 * _kept(layers) + 64)),
+    CodecCase("repeated-topk", FastCompressedCommunication(TopK(0.2, "rice")), None),
     CodecCase("topk-index", TopK(0.2, "index"), lambda layers: _kept(layers) * (32 + (sum(layers) - 1).bit_length())),
     CodecCase("topk-bitmap", TopK(0.2, "bitmap"), lambda layers: 32 * _kept(layers) + sum(layers)),
     CodecCase("topk-rice", TopK(0.2, "rice"), None),

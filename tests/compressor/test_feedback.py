@@ -7,11 +7,11 @@ import torch
 
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
 from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.mrc.mrc_quantiser import MRCQuantiser
 from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.repeated import Repeated
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
@@ -67,7 +67,7 @@ MEAN_ABS, FEW, ENOUGH = MRCSign(scale="mean_abs"), MRCQuantiser(levels=8), MRCQu
 """Of `DIM` = 40 entries; the square root of twice as many is 8.9."""
 
 
-@pytest.mark.parametrize("wrap", [lambda codec: codec, Repeated], ids=["once", "repeated"])
+@pytest.mark.parametrize("wrap", [lambda codec: codec, FastCompressedCommunication], ids=["once", "repeated"])
 def test_codecs_whose_memory_would_grow_are_refused_before_the_first_round(wrap) -> None:
     like = torch.zeros(DIM)
     with pytest.raises(ValueError, match=r"compressor.scale=mean_abs makes no sense with an error memory.*scale=fixed"):

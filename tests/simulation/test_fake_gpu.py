@@ -29,7 +29,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.chunks.client_data import Shards
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
-from fedcomp.wire.coding import arithmetic, octets
+from fedcomp.wire.coding import arithmetic, packed_bytes
 from tests.algorithm import (
     test_conformance,
     test_conformance_bidirectional,
@@ -145,7 +145,7 @@ def test_mixed_devices_and_reads_are_noticed() -> None:
 
 
 def test_tables_made_inside_do_not_outlive_it() -> None:
-    tables = (gumbel_table, arithmetic._table, octets._table)
+    tables = (gumbel_table, arithmetic._table, packed_bytes._table)
     with fake_gpu():
         for table in tables:
             assert isinstance(table(GPU), FakeTensor)

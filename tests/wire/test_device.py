@@ -1,4 +1,4 @@
-"""Packing on a device: the host reads a few numbers for strict checks, and finished octets; counted on a CPU stand-in.
+"""Packing on a device: the host reads a few numbers for strict checks, and finished bytes; counted on a CPU stand-in.
 
 The stand-in takes the forms that other devices take, notes whatever the host asks a tensor for, and gives new tensors
 another default device, so that one that is made without naming its own meets the others and fails.
@@ -28,7 +28,7 @@ from fedcomp.wire.coding import (
     Shortest,
     Unsigned,
     integers,
-    octets,
+    packed_bytes,
 )
 from fedcomp.wire.packing import layout, pack, unpack
 
@@ -63,11 +63,11 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Code that runs as on another device, and what the host reads meanwhile."""
     reads = _Reads()
     with monkeypatch.context() as patch:
-        for module in (octets, integers):
+        for module in (packed_bytes, integers):
             patch.setattr(module, "on_host", lambda data: False)
         for name in ("tolist", "numpy", "cpu", "__array__"):
             patch.setattr(Tensor, name, _noted(getattr(Tensor, name), reads.sizes))
-        octets._table.cache_clear()
+        packed_bytes._table.cache_clear()
         with torch.device("meta"), reads:
             yield reads.sizes
 
@@ -157,7 +157,7 @@ def test_other_codes_read_numbers_of_entries_but_no_entries(name: str, monkeypat
     assert max(reads) <= 53  # how many entries there are of each width
 
 
-def test_only_octets_cross(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_bytes_cross(monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"signs": _row(2, torch.uint8), "trits": _row(3, torch.uint8), "values": _row(1 << 20, torch.float32)}
     codings: dict[str, Coding] = {"signs": Unsigned(1), "trits": Digits(3), "values": Float()}
     fields = {name: Field(data[name][None], coding) for name, coding in codings.items()}

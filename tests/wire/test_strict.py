@@ -21,7 +21,7 @@ from fedcomp.wire.coding import (
     Shortest,
     Unsigned,
 )
-from fedcomp.wire.coding.octets import spread
+from fedcomp.wire.coding.packed_bytes import unpack_bits
 from fedcomp.wire.packing import FieldLayout, layout, pack, unpack
 
 CPU = torch.device("cpu")
@@ -69,7 +69,7 @@ CODINGS = [
 @given(message=st.binary(max_size=24), num=st.integers(0, 20))
 @settings(max_examples=60, deadline=None)
 def test_any_bits_are_read_or_refused(coding: Coding, message: bytes, num: int) -> None:
-    bits = spread(torch.tensor(list(message), dtype=torch.uint8))
+    bits = unpack_bits(torch.tensor(list(message), dtype=torch.uint8))
     try:
         row, end = coding.read(bits, 0, num, torch.int64)
     except WireError:

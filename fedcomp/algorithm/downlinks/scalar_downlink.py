@@ -27,7 +27,7 @@ from fedcomp.wire.coding import Float, Unsigned, bits_for
 
 
 @dataclass(frozen=True)
-class Replay:
+class ScalarDownlink:
     """What server and agents keep to repeat the last round's step; all of length 0 where models are sent.
 
     Attributes:
@@ -44,20 +44,22 @@ class Replay:
     last: Tensor
 
     @classmethod
-    def init(cls, theta: Tensor, num_clients: int, codec: Projection) -> Replay:
+    def init(cls, theta: Tensor, num_clients: int, codec: Projection) -> ScalarDownlink:
         """Before the first round: everybody holds `theta` [D]."""
         rows = 1 if codec.vector == "shared" and num_clients else num_clients
         scalars, number = theta.new_zeros(rows, codec.num_projections), theta.new_zeros(rows, 1, dtype=torch.int64)
         return cls(theta, scalars, number, torch.full((num_clients, 1), -1, dtype=torch.int64, device="cpu"))
 
-    def remember(self, theta: Tensor, scalars: Tensor, number: Tensor, cohort: Cohort, round_index: int) -> Replay:
+    def update(
+        self, theta: Tensor, scalars: Tensor, number: Tensor, cohort: Cohort, round_index: int
+    ) -> ScalarDownlink:
         """After a round that began with `theta`: weighted scalars [M, L] and seeds [M], or one of a shared vector."""
         number = number[:, None]
         if len(self.scalars) == len(self.last):
             scalars, number = put_rows(self.scalars, cohort, scalars), put_rows(self.number, cohort, number)
         last = self.last.clone()
         last.numpy()[list(cohort.clients)] = round_index
-        return Replay(theta, scalars, number, last)
+        return ScalarDownlink(theta, scalars, number, last)
 
     def send(self, theta: Tensor, cohort: Cohort, codec: Projection, ctx: Context) -> Tensor:
         """The server's model `theta` [D] goes to the cohort; returns the models [M, D] that its clients begin with."""

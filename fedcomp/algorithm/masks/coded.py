@@ -72,7 +72,7 @@ class CodedMasks:
         check_choice("algorithm.form", self.form, FORMS)
         check_choice("algorithm.test", self.test, TESTS)
         check_choice("algorithm.weights", self.weights, ("uniform",))
-        _ = self.training, self.law  # they check their own options
+        _ = self.training, self.frozen_weights  # they check their own options
         try:
             _ = self.codec
         except ValueError as error:
@@ -84,7 +84,7 @@ class CodedMasks:
         return MaskTraining(self.client, self.ste, self.clamp)
 
     @property
-    def law(self) -> FrozenWeights:
+    def frozen_weights(self) -> FrozenWeights:
         """The frozen weights' distribution."""
         return FrozenWeights(self.frozen, self.gain)
 
@@ -106,7 +106,7 @@ class CodedMasks:
         """(frozen weights [D], theta_0 [D], 1 where nothing is masked), from the run's seed."""
         part = masked_part(setup.tensors, name)
         drawn = first_probabilities(self.theta0, theta, setup.key.fold_in("theta"))
-        weights = self.law.draw(theta, setup.tensors, setup.key.fold_in("weights"))
+        weights = self.frozen_weights.draw(theta, setup.tensors, setup.key.fold_in("weights"))
         return weights, part.put(torch.ones_like(theta), part.take(drawn))
 
     def known(self, name: str, cohort: Cohort, part: ParameterSubset, prior: Tensor, ctx: Context) -> SharedKnowledge:

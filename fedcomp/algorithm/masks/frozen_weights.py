@@ -21,7 +21,7 @@ from fedcomp.compressor.check import check_choice
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
 from fedcomp.random.keys import Key
 
-LAWS = ("signed_constant", "uniform", "normal", "model")
+DISTRIBUTIONS = ("signed_constant", "uniform", "normal", "model")
 GAINS = {"kaiming": math.sqrt(2), "e_fan_in": math.e, "two_over_fan_in": 2.0}
 
 
@@ -30,27 +30,27 @@ class FrozenWeights:
     """How weights that stay as they are drawn are drawn.
 
     Attributes:
-        law: signed_constant, +-c; uniform on (-c sqrt 3, c sqrt 3); normal, N(0, c^2); model, the model's own first
-            weights.
+        distribution: signed_constant, +-c; uniform on (-c sqrt 3, c sqrt 3); normal, N(0, c^2); model, the model's
+            own first weights.
         gain: kaiming, e_fan_in, two_over_fan_in, or a positive number.
     """
 
-    law: str = "signed_constant"
+    distribution: str = "signed_constant"
     gain: str | float = "kaiming"
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.frozen", self.law, LAWS)
+        check_choice("algorithm.frozen", self.distribution, DISTRIBUTIONS)
         if self.gain not in GAINS and not (isinstance(self.gain, int | float) and 0 < self.gain < float("inf")):
             raise ValueError(f"algorithm.gain={self.gain} must be one of {', '.join(GAINS)}, or a positive number")
 
     def draw(self, own: Tensor, tensors: tuple[ParameterTensor, ...], key: Key) -> Tensor:
         """[D] weights; `own` [D] are the model's own, which normalisation layers keep (scale 1, shift 0)."""
-        if self.law == "model":
+        if self.distribution == "model":
             return own
         row = torch.zeros(1, dtype=torch.int64, device=own.device)
-        if self.law == "signed_constant":
+        if self.distribution == "signed_constant":
             drawn = key.rademacher(row, own.shape[0])[0]
-        elif self.law == "normal":
+        elif self.distribution == "normal":
             drawn = key.normal(row, own.shape[0])[0]
         else:
             drawn = (key.uniform(row, own.shape[0])[0] * 2 - 1) * math.sqrt(3)

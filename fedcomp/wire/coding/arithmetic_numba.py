@@ -21,10 +21,10 @@ def encode(values: np.ndarray, thresholds: np.ndarray, length: int) -> np.ndarra
 
 def decode(bits: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     """The [n] uint8 values whose code `bits` (uint8 of 0 and 1) begin with; zeros are read beyond their end."""
-    octets = np.packbits(bits)
-    words = np.zeros(len(octets) // 2 + 1, np.int64)
+    packed = np.packbits(bits)
+    words = np.zeros(len(packed) // 2 + 1, np.int64)
     padded = np.zeros(2 * len(words), np.uint8)
-    padded[: len(octets)] = octets
+    padded[: len(packed)] = packed
     words[:] = padded.view(">u2")
     values = np.empty(len(thresholds), np.uint8)
     _decode(words, thresholds, values)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fedcomp.wire.coding.contract import bits_for, extremes, holder, take, to_row
 from fedcomp.wire.coding.fixed import Unsigned
-from fedcomp.wire.coding.integers import blocks, octets_of, unsigned_of
-from fedcomp.wire.coding.octets import gather, spread
+from fedcomp.wire.coding.integers import blocks, bytes_of, unsigned_of
+from fedcomp.wire.coding.packed_bytes import pack_bits, unpack_bits
 from fedcomp.wire.errors import WireError
 
 
@@ -42,10 +42,10 @@ class Digits:
         if held is None:
             return count * bits_for(self.base)
         left = count % held[-1]
-        octets = count // held[-1] * (len(held) - 1)
+        num_bytes = count // held[-1] * (len(held) - 1)
         for most in held:
-            octets = octets + (left > most)
-        return 8 * octets
+            num_bytes = num_bytes + (left > most)
+        return 8 * num_bytes
 
     def write(self, row: Tensor) -> Tensor:
         held = _held(self.base)
@@ -56,25 +56,25 @@ class Digits:
         assert fits, f"entries from {least} to {most} do not fit in base {self.base}"
         group = held[-1]
         whole = row.shape[0] // group * group
-        octets = [self._write_groups(row[:whole].view(-1, group), len(held) - 1)]
+        packed = [self._write_groups(row[:whole].view(-1, group), len(held) - 1)]
         if whole < row.shape[0]:
-            octets.append(self._write_groups(row[None, whole:], _octets(held, row.shape[0] - whole)))
-        return spread(torch.cat(octets))
+            packed.append(self._write_groups(row[None, whole:], _num_bytes(held, row.shape[0] - whole)))
+        return unpack_bits(torch.cat(packed))
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         held = _held(self.base)
         if held is None:
             return Unsigned(bits_for(self.base), self.base).read(bits, start, num, dtype)
-        octets = gather(take(bits, start, self.fixed_bits(num)))
+        packed = pack_bits(take(bits, start, self.fixed_bits(num)))
         digits, size, group = bits.new_empty(num, dtype=holder(self.base, dtype)), len(held) - 1, held[-1]
         whole = num // group
-        self._read_groups(octets[: whole * size], size, digits[: whole * group].view(whole, group))
+        self._read_groups(packed[: whole * size], size, digits[: whole * group].view(whole, group))
         if whole * group < num:
-            self._read_groups(octets[whole * size :], len(octets) - whole * size, digits[None, whole * group :])
+            self._read_groups(packed[whole * size :], len(packed) - whole * size, digits[None, whole * group :])
         return to_row(digits, dtype), start + self.fixed_bits(num)
 
     def _write_groups(self, digits: Tensor, size: int) -> Tensor:
-        """The octets of digits [groups, g], each group in `size` of them, most significant first."""
+        """The bytes of digits [groups, g], each group in `size` of them, most significant first."""
         numbers, num = digits.new_zeros(len(digits), dtype=torch.uint8 if size == 1 else torch.int64), digits.shape[1]
         narrow = torch.uint8 if size == 1 else torch.int32
         short = num if size == 1 else self._most_digits(31)  # so many at a time
@@ -84,11 +84,11 @@ class Digits:
                 for column in reversed(digits[part, start : start + short].unbind(1)):
                     piece = torch.add(column.to(narrow), piece, alpha=self.base)
                 numbers[part].mul_(self.base**short).add_(piece)
-        return octets_of(numbers, size)
+        return bytes_of(numbers, size)
 
-    def _read_groups(self, octets: Tensor, size: int, digits: Tensor) -> None:
-        """Fill digits [groups, g] from octets [groups size]."""
-        numbers, num = unsigned_of(octets, size), digits.shape[1]
+    def _read_groups(self, packed: Tensor, size: int, digits: Tensor) -> None:
+        """Fill digits [groups, g] from bytes [groups size]."""
+        numbers, num = unsigned_of(packed, size), digits.shape[1]
         exact = self._most_digits(53)  # quotients of integers that a float holds do not round up to an integer
         beyond = []
         for part in blocks(digits):
@@ -111,7 +111,7 @@ class Digits:
 
 
 def _pieces(numbers: Tensor, size: int, split: int) -> list[Tensor]:
-    """Numbers of `size` octets (eight: modulo 2^64) as floats that hold them: at once, or modulo `split` and above."""
+    """Numbers of `size` bytes (eight: modulo 2^64) as floats that hold them: at once, or modulo `split` and above."""
     if size <= 6:
         return [numbers.to(torch.float32 if size <= 3 else torch.float64)]
     half = (numbers >> 1) & ((1 << 63) - 1)  # as signed division takes them
@@ -125,15 +125,15 @@ def _pieces(numbers: Tensor, size: int, split: int) -> list[Tensor]:
 def _held(base: int) -> tuple[int, ...] | None:
     """Most digits that 0, 1, ..., b bytes hold, for the best b; None where fixed width is as short."""
     most = [0]
-    for octets in range(1, 9):
+    for num_bytes in range(1, 9):
         digits = most[-1]
-        while base ** (digits + 1) <= 1 << (8 * octets):
+        while base ** (digits + 1) <= 1 << (8 * num_bytes):
             digits += 1
         most.append(digits)
-    best = max(range(1, 9), key=lambda octets: (most[octets] / octets, -octets))
+    best = max(range(1, 9), key=lambda num_bytes: (most[num_bytes] / num_bytes, -num_bytes))
     return tuple(most[: best + 1]) if most[best] * bits_for(base) > 8 * best else None
 
 
-def _octets(held: tuple[int, ...], num: int) -> int:
+def _num_bytes(held: tuple[int, ...], num: int) -> int:
     """The fewest bytes that hold `num` digits."""
     return sum(num > most for most in held)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedcomp.wire.coding.contract import check_below, extremes, sum_sent, take, to_row
 from fedcomp.wire.coding.integers import bits_of, numbers_of
-from fedcomp.wire.coding.octets import places_of
+from fedcomp.wire.coding.packed_bytes import places_of
 from fedcomp.wire.errors import WireError
 
 LARGEST_WIDTH = 53

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fedcomp.wire.coding.contract import check_below, extremes, holder, row_bits, take, to_row
-from fedcomp.wire.coding.integers import bits_of, float_of, numbers_of, octets_of
-from fedcomp.wire.coding.octets import WORD, gather, spread
+from fedcomp.wire.coding.integers import bits_of, bytes_of, float_of, numbers_of
+from fedcomp.wire.coding.packed_bytes import WORD, pack_bits, unpack_bits
 
 FLOAT_WIDTH = {torch.float32: 32, torch.float16: 16, torch.bfloat16: 16, torch.float64: 64}
 
@@ -71,8 +71,8 @@ class Float:
 
     def write(self, row: Tensor) -> Tensor:
         assert row.dtype == self.dtype, f"entries are {row.dtype}, declared as {self.dtype}"
-        return spread(octets_of(row.contiguous().view(WORD[self.width // 8]), self.width // 8))
+        return unpack_bits(bytes_of(row.contiguous().view(WORD[self.width // 8]), self.width // 8))
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
-        octets = gather(take(bits, start, num * self.width))
-        return float_of(octets, self.dtype), start + num * self.width
+        packed = pack_bits(take(bits, start, num * self.width))
+        return float_of(packed, self.dtype), start + num * self.width

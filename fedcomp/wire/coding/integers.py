@@ -1,7 +1,7 @@
-"""Integers to bits and octets and back, on the device that holds them; nothing is read back.
+"""Integers to bits and bytes and back, on the device that holds them; nothing is read back.
 
-Bits are uint8 of zeros and ones; bits and octets stand most significant first.
-Shape legend: n integers of `width` bits or `size` octets.
+Bits are uint8 of zeros and ones; bits and bytes stand most significant first.
+Shape legend: n integers of `width` bits or `size` bytes.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.octets import WORD, as_words, gather, on_host, spread, swapped
+from fedcomp.wire.coding.packed_bytes import WORD, as_words, on_host, pack_bits, swapped, unpack_bits
 
 _BLOCK = 1 << 15
 """Integers that a CPU handles at a time, so that what lies between two operations stays in its cache."""
 UNSIGNED = {1: torch.uint8, 2: torch.int32, 4: torch.int64, 8: torch.int64}
-"""Types that hold the unsigned integers of so many octets (of eight: modulo 2^64)."""
+"""Types that hold the unsigned integers of so many bytes (of eight: modulo 2^64)."""
 
 
 def bits_of(numbers: Tensor, width: int) -> Tensor:
     """[n width] the lowest `width` bits of each of the integers [n]."""
     size = held_size(width)
     if width == 8 * size:
-        return spread(octets_of(numbers, size))
+        return unpack_bits(bytes_of(numbers, size))
     bits = numbers.new_empty((numbers.shape[0], width), dtype=torch.uint8)
     for part in blocks(numbers):
-        bits[part] = spread(octets_of(numbers[part], size)).view(-1, 8 * size)[:, 8 * size - width :]
+        bits[part] = unpack_bits(bytes_of(numbers[part], size)).view(-1, 8 * size)[:, 8 * size - width :]
     return bits.view(-1)
 
 
@@ -36,39 +36,39 @@ def numbers_of(bits: Tensor, width: int, num: int, dtype: torch.dtype = torch.in
     if width == 1:
         return bits.to(dtype)
     if width == 8 * size:
-        return unsigned_of(gather(bits), size).to(dtype)
+        return unsigned_of(pack_bits(bits), size).to(dtype)
     rows, numbers, skipped = bits.view(num, width), bits.new_empty(num, dtype=dtype), 8 * size - width
     wide = bits.new_zeros(max((part.stop - part.start for part in blocks(rows)), default=0), 8 * size)
     for part in blocks(rows):
         held = wide[: part.stop - part.start]
         held[:, skipped:] = rows[part]
-        numbers[part] = unsigned_of(gather(held.view(-1)), size)
+        numbers[part] = unsigned_of(pack_bits(held.view(-1)), size)
     return numbers
 
 
-def octets_of(numbers: Tensor, size: int) -> Tensor:
-    """[n size] the lowest `size` octets of each of the integers [n]."""
+def bytes_of(numbers: Tensor, size: int) -> Tensor:
+    """[n size] the lowest `size` bytes of each of the integers [n]."""
     held = held_size(8 * size)
-    octets = swapped(numbers.to(WORD[held])).view(torch.uint8)
-    return octets if held == size else octets.view(-1, held)[:, held - size :].reshape(-1)
+    packed = swapped(numbers.to(WORD[held])).view(torch.uint8)
+    return packed if held == size else packed.view(-1, held)[:, held - size :].reshape(-1)
 
 
-def unsigned_of(octets: Tensor, size: int) -> Tensor:
-    """[n] the integers of which octets [n size] are, as UNSIGNED holds them."""
+def unsigned_of(packed: Tensor, size: int) -> Tensor:
+    """[n] the integers of which bytes [n size] are, as UNSIGNED holds them."""
     held = held_size(8 * size)
     if held > size:
-        octets = torch.nn.functional.pad(octets.view(-1, size), (held - size, 0)).view(-1)
-    numbers = swapped(as_words(octets, held)).to(UNSIGNED[held])
+        packed = torch.nn.functional.pad(packed.view(-1, size), (held - size, 0)).view(-1)
+    numbers = swapped(as_words(packed, held)).to(UNSIGNED[held])
     return numbers.bitwise_and_((1 << 8 * held) - 1) if held in (2, 4) else numbers
 
 
-def float_of(octets: Tensor, dtype: torch.dtype) -> Tensor:
-    """[n] the IEEE floats of which octets [n size] are."""
-    return swapped(as_words(octets, dtype.itemsize)).view(dtype)
+def float_of(packed: Tensor, dtype: torch.dtype) -> Tensor:
+    """[n] the IEEE floats of which bytes [n size] are."""
+    return swapped(as_words(packed, dtype.itemsize)).view(dtype)
 
 
 def held_size(width: int) -> int:
-    """Octets of the smallest word that holds `width` bits."""
+    """Bytes of the smallest word that holds `width` bits."""
     return next(size for size in WORD if width <= 8 * size)
 
 

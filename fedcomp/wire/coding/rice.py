@@ -11,7 +11,7 @@ from torch import Tensor
 from fedcomp.wire.coding.contract import bits_for, extremes, row_bits, sum_sent, to_row
 from fedcomp.wire.coding.fixed import Unsigned
 from fedcomp.wire.coding.integers import bits_of
-from fedcomp.wire.coding.octets import places_of
+from fedcomp.wire.coding.packed_bytes import places_of
 from fedcomp.wire.errors import WireError
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedcomp.wire.coding.contract import extremes, holder, to_row
 from fedcomp.wire.coding.elias import Elias, omega_bits
 from fedcomp.wire.coding.fixed import Unsigned
-from fedcomp.wire.coding.octets import places_of
+from fedcomp.wire.coding.packed_bytes import places_of
 from fedcomp.wire.errors import WireError
 
 COMPILED_FROM = 1 << 16

@@ -1,13 +1,13 @@
-"""Bits to octets and back, where the ones are, and the octets of words in the wire's order: on the data's device.
+"""Bits to bytes and back, where the ones are, and the bytes of words in the wire's order: on the data's device.
 
 Bits are uint8 of zeros and ones, the most significant first. A CPU has instructions for all four that numpy uses and
 torch does not (2 to 7 times as fast), hence two forms of each: numpy's on the host's own memory, torch's elsewhere.
 Tensors know no operation on single bits, so torch's handle eight of them as the eight bytes of an int64: a table holds
-them for every octet, and a product collects them,
+them for every byte, and a product collects them,
 
     sum_i b_i 2^(8 i) x sum_j 2^(9 j) = ... + 2^56 sum_i b_i 2^(7 - i) + ...,   below 2^56 nothing carries.
 
-Shape legend: n octets or words, m bits.
+Shape legend: n bytes or words, m bits.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from torch import Tensor
 assert sys.byteorder == "little", "the product takes the first of eight bytes for the lowest"
 
 WORD = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integers of so many octets."""
+"""Integers of so many bytes."""
 _COLLECT = sum(1 << (9 * j) for j in range(8)) - (1 << 64)
 
 
-def spread(octets: Tensor) -> Tensor:
-    """[8 n] the bits of octets [n]."""
-    if on_host(octets):
-        return torch.from_numpy(np.unpackbits(octets.numpy()))
-    return _table(octets.device).index_select(0, octets.to(torch.int32)).view(torch.uint8)
+def unpack_bits(packed: Tensor) -> Tensor:
+    """[8 n] the bits of bytes [n]."""
+    if on_host(packed):
+        return torch.from_numpy(np.unpackbits(packed.numpy()))
+    return _table(packed.device).index_select(0, packed.to(torch.int32)).view(torch.uint8)
 
 
-def gather(bits: Tensor) -> Tensor:
-    """[ceil(m / 8)] the octets of bits [m]; the last is filled up with zeros."""
+def pack_bits(bits: Tensor) -> Tensor:
+    """[ceil(m / 8)] the bytes of bits [m]; the last is filled up with zeros."""
     if on_host(bits):
         return torch.from_numpy(np.packbits(bits.numpy()))
     padded = torch.nn.functional.pad(bits, (0, -bits.shape[0] % 8))
@@ -49,15 +49,15 @@ def places_of(bits: Tensor) -> Tensor:
 
 
 def swapped(words: Tensor) -> Tensor:
-    """Integers [n] with their octets in the opposite order, from the machine's to the wire's and back."""
+    """Integers [n] with their bytes in the opposite order, from the machine's to the wire's and back."""
     if on_host(words):
         return torch.from_numpy(words.numpy().byteswap())
     return words.view(torch.uint8).view(-1, words.element_size()).flip(1).view(words.dtype)[:, 0]
 
 
-def as_words(octets: Tensor, size: int) -> Tensor:
-    """The same memory as integers of `size` octets; copied where it does not start at one."""
-    aligned = octets if octets.storage_offset() % size == 0 else octets.clone()
+def as_words(packed: Tensor, size: int) -> Tensor:
+    """The same memory as integers of `size` bytes; copied where it does not start at one."""
+    aligned = packed if packed.storage_offset() % size == 0 else packed.clone()
     return aligned.view(WORD[size])
 
 
@@ -68,6 +68,6 @@ def on_host(data: Tensor) -> bool:
 
 @functools.cache
 def _table(device: torch.device) -> Tensor:
-    """[256] int64 whose bytes are the bits of each octet."""
-    octets, places = torch.arange(256, device=device), torch.arange(7, -1, -1, device=device)
-    return (octets[:, None] >> places & 1).to(torch.uint8).view(torch.int64)[:, 0]
+    """[256] int64 whose bytes are the bits of each byte."""
+    values, places = torch.arange(256, device=device), torch.arange(7, -1, -1, device=device)
+    return (values[:, None] >> places & 1).to(torch.uint8).view(torch.int64)[:, 0]

@@ -24,7 +24,7 @@ from fedcomp.wire import Field, Payload, SharedKnowledge, WireError
 
 
 @dataclass(frozen=True)
-class Repeated:
+class FastCompressedCommunication:
     """Sends `repeats` messages of `codec` as one; unbiased, contractive and near-lossless if the codec is.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Bits, octets and integers beside plain Python, in both forms: numpy's for memory of the host, tensors' elsewhere."""
+"""Bits, bytes and integers beside plain Python, in both forms: numpy's for memory of the host, tensors' elsewhere."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedcomp.wire.coding import integers, octets
-from fedcomp.wire.coding.integers import bits_of, float_of, numbers_of, octets_of, unsigned_of
-from fedcomp.wire.coding.octets import gather, places_of, spread, swapped
+from fedcomp.wire.coding import integers, packed_bytes
+from fedcomp.wire.coding.integers import bits_of, bytes_of, float_of, numbers_of, unsigned_of
+from fedcomp.wire.coding.packed_bytes import pack_bits, places_of, swapped, unpack_bits
 
 ANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -20,7 +20,7 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """Which form computes; blocks are short, so that rows have several."""
     monkeypatch.setattr(integers, "_BLOCK", 3)
     if request.param == "tensors":
-        for module in (octets, integers):
+        for module in (packed_bytes, integers):
             monkeypatch.setattr(module, "on_host", lambda data: False)
     return request.param
 
@@ -30,19 +30,19 @@ def _text(bits: Tensor) -> str:
     return "".join(map(str, bits.tolist()))
 
 
-def _octets(message: bytes) -> Tensor:
+def _bytes_of(message: bytes) -> Tensor:
     return torch.tensor(list(message), dtype=torch.uint8)
 
 
 @given(message=st.binary(max_size=40), start=st.integers(0, 9), padding=st.integers(0, 9))
 @ANY
-def test_bits_of_octets_and_back(form: str, message: bytes, start: int, padding: int) -> None:
-    bits = spread(_octets(message))
-    assert _text(bits) == "".join(f"{octet:08b}" for octet in message)
+def test_bits_of_bytes_and_back(form: str, message: bytes, start: int, padding: int) -> None:
+    bits = unpack_bits(_bytes_of(message))
+    assert _text(bits) == "".join(f"{byte:08b}" for byte in message)
     some = bits[start : max(len(bits) - padding, start)]  # anywhere in memory, of any length
     text = _text(some)
     filled = text + "0" * (-len(text) % 8)
-    assert gather(some).tolist() == [int(filled[at : at + 8], 2) for at in range(0, len(filled), 8)]
+    assert pack_bits(some).tolist() == [int(filled[at : at + 8], 2) for at in range(0, len(filled), 8)]
     assert places_of(some).tolist() == [place for place, bit in enumerate(text) if bit == "1"]
 
 
@@ -60,10 +60,10 @@ def test_integers_of_every_width(form: str, width: int, data: st.DataObject) -> 
 
 @given(size=st.integers(1, 8), data=st.data())
 @ANY
-def test_octets_of_integers(form: str, size: int, data: st.DataObject) -> None:
+def test_bytes_of_integers(form: str, size: int, data: st.DataObject) -> None:
     numbers = data.draw(st.lists(st.integers(0, (1 << 8 * size) - 1), max_size=10))
-    signed = [number - (number >> 63 << 64) for number in numbers]  # eight octets: modulo 2^64
-    written = octets_of(torch.tensor(signed, dtype=torch.int64), size)
+    signed = [number - (number >> 63 << 64) for number in numbers]  # eight bytes: modulo 2^64
+    written = bytes_of(torch.tensor(signed, dtype=torch.int64), size)
     assert bytes(written.tolist()) == b"".join(number.to_bytes(size, "big") for number in numbers)
     later = torch.cat((written[:0].new_ones(3), written))[3:]
     assert unsigned_of(later, size).tolist() == signed
@@ -72,8 +72,8 @@ def test_octets_of_integers(form: str, size: int, data: st.DataObject) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 def test_floats_stand_sign_first(form: str, dtype: torch.dtype) -> None:
     values = torch.tensor([-2.0, 1.5, 0.0, float("inf")], dtype=dtype)
-    words = values.view(octets.WORD[dtype.itemsize])
-    written = octets_of(words, dtype.itemsize)
-    assert spread(written)[:: 8 * dtype.itemsize].tolist() == [1, 0, 0, 0]
+    words = values.view(packed_bytes.WORD[dtype.itemsize])
+    written = bytes_of(words, dtype.itemsize)
+    assert unpack_bits(written)[:: 8 * dtype.itemsize].tolist() == [1, 0, 0, 0]
     assert torch.equal(float_of(written, dtype), values)
     assert torch.equal(swapped(swapped(words)), words)

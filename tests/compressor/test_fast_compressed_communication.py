@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
 from fedcomp.compressor.quantisers.sign import Sign
-from fedcomp.compressor.repeated import Repeated
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
@@ -23,7 +23,9 @@ def test_messages_are_of_what_was_left() -> None:
     """The paper's FCC, step by step."""
     codec = Sign()
     for repeats in (1, 2, 3, 8):
-        sent = Repeated(codec, repeats).decode(Repeated(codec, repeats).encode(X, KNOWN, COIN), KNOWN)
+        sent = FastCompressedCommunication(codec, repeats).decode(
+            FastCompressedCommunication(codec, repeats).encode(X, KNOWN, COIN), KNOWN
+        )
         left, total = X, torch.zeros(M, D)
         for _ in range(repeats):
             part = codec.decode(codec.encode(left, KNOWN, COIN), KNOWN)
@@ -33,8 +35,8 @@ def test_messages_are_of_what_was_left() -> None:
 
 def test_once_is_the_codec_itself() -> None:
     codec = RandK(0.2, seed="derived")
-    alone, once = codec.encode(X, KNOWN, COIN), Repeated(codec, 1).encode(X, KNOWN, COIN)
-    assert torch.equal(codec.decode(alone, KNOWN), Repeated(codec, 1).decode(once, KNOWN))
+    alone, once = codec.encode(X, KNOWN, COIN), FastCompressedCommunication(codec, 1).encode(X, KNOWN, COIN)
+    assert torch.equal(codec.decode(alone, KNOWN), FastCompressedCommunication(codec, 1).decode(once, KNOWN))
     assert torch.equal(alone.bits, once.bits)
     assert alone.paper_bits == once.paper_bits
 
@@ -42,14 +44,14 @@ def test_once_is_the_codec_itself() -> None:
 @pytest.mark.parametrize("seed", ["sent", "derived"])
 def test_messages_draw_places_of_their_own(seed: str) -> None:
     """Twice a fifth of the entries: some places coincide, most do not. Seeds are the sender's or both's."""
-    codec = Repeated(RandK(0.2, scale="none", seed=seed), 2)
+    codec = FastCompressedCommunication(RandK(0.2, scale="none", seed=seed), 2)
     decoded = codec.decode(codec.encode(X, KNOWN, COIN), KNOWN)
     assert ((decoded != 0).sum(1) > round(0.2 * D)).all()
 
 
 @pytest.mark.parametrize("codec", [Sign(), TopK(0.1), RandK(0.2)], ids=lambda codec: type(codec).__name__)
 def test_the_sum_over_senders_is_that_of_the_rows(codec) -> None:
-    repeated, weight = Repeated(codec, 3), torch.tensor([0.5, -0.2, 0.7])
+    repeated, weight = FastCompressedCommunication(codec, 3), torch.tensor([0.5, -0.2, 0.7])
     payload = repeated.encode(X, KNOWN, COIN)
     assert torch.allclose(
         repeated.weighted_sum(payload, KNOWN, weight), weight @ repeated.decode(payload, KNOWN), atol=1e-5
@@ -58,19 +60,21 @@ def test_the_sum_over_senders_is_that_of_the_rows(codec) -> None:
 
 def test_what_both_ends_declare_is_the_codecs() -> None:
     for codec in (Sign(), RandK(0.2), Dense()):
-        repeated = Repeated(codec, 2)
+        repeated = FastCompressedCommunication(codec, 2)
         flags = repeated.unbiased, repeated.contractive, repeated.near_lossless
         assert flags == (codec.unbiased, codec.contractive, codec.near_lossless)
-    assert Repeated(Sign(), 3).encode(X, KNOWN, COIN).paper_bits == 3 * D
-    assert Repeated(Dense(), 3).encode(X, KNOWN, COIN).paper_bits is None
+    assert FastCompressedCommunication(Sign(), 3).encode(X, KNOWN, COIN).paper_bits == 3 * D
+    assert FastCompressedCommunication(Dense(), 3).encode(X, KNOWN, COIN).paper_bits is None
 
 
 def test_errors() -> None:
     with pytest.raises(ValueError, match="compressor.repeats=1.5 must be a whole number"):
-        Repeated(Sign(), 1.5)  # type: ignore[arg-type]
+        FastCompressedCommunication(Sign(), 1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="k=50"):
-        Repeated(TopK(k=50), 2).check_dim(D)
+        FastCompressedCommunication(TopK(k=50), 2).check_dim(D)
     with pytest.raises(WireError, match="this message holds 2/signs; expected 2 repeated messages"):
-        Repeated(Sign(), 2).decode(Repeated(Sign(), 3).encode(X, KNOWN, COIN), KNOWN)
+        FastCompressedCommunication(Sign(), 2).decode(
+            FastCompressedCommunication(Sign(), 3).encode(X, KNOWN, COIN), KNOWN
+        )
     with pytest.raises(WireError, match="this message holds values; expected 2 repeated messages"):
-        Repeated(Sign(), 2).decode(Payload({"values": Field(X, Float())}), KNOWN)
+        FastCompressedCommunication(Sign(), 2).decode(Payload({"values": Field(X, Float())}), KNOWN)
