@@ -25,7 +25,15 @@ def _no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def fedcomp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def fedcomp(fedcomp_with_pictures: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """`fedcomp("rounds=2", ...)`, as `fedcomp_with_pictures`, without what takes most of a short run's time."""
+    monkeypatch.setattr("fedcomp.run.session.plot_curve", lambda *_: None)
+    monkeypatch.setattr("fedcomp.run.train.plot_partition", lambda *_: None)
+    return fedcomp_with_pictures
+
+
+@pytest.fixture
+def fedcomp_with_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """`fedcomp("rounds=2", ...)` runs the command line with outputs in `tmp_path`; returns the exit status."""
     from fedcomp.cli.main import main
 

@@ -18,8 +18,8 @@ def _only_run(root: Path) -> Path:
     return folder
 
 
-def test_a_run_leaves_its_record(fedcomp, tmp_path: Path, capsys) -> None:
-    assert fedcomp(*QUICK, "eval_every=3", "compressor=topk") == 0
+def test_a_run_leaves_its_record(fedcomp_with_pictures, tmp_path: Path, capsys) -> None:
+    assert fedcomp_with_pictures(*QUICK, "eval_every=3", "compressor=topk") == 0
     folder = _only_run(tmp_path)
     assert folder.name == "seed=0"
     assert folder.parent.parent == tmp_path / "fedcomp"

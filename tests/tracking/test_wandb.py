@@ -24,10 +24,10 @@ def _lines(root: Path):
     return read_lines(path)
 
 
-def test_an_offline_run_holds_everything(fedcomp, tmp_path: Path, capsys) -> None:
+def test_an_offline_run_holds_everything(fedcomp_with_pictures, tmp_path: Path, capsys) -> None:
     options = ("rounds=40", "compressor=topk", "model=linear", "label=ours", "tracker.tags=[first]", "seed=3")
     names = ("tracker.project=bits", "tracker.job_type=sweep", "tracker.notes=hello")
-    assert fedcomp(*QUICK, *options, *names) == 0
+    assert fedcomp_with_pictures(*QUICK, *options, *names) == 0
     assert "W&B: offline; `wandb sync " in capsys.readouterr().err
     (piece,) = pieces(tmp_path)
     lines = _lines(tmp_path)
@@ -71,8 +71,8 @@ def test_an_offline_run_holds_everything(fedcomp, tmp_path: Path, capsys) -> Non
     assert [row["bits/total"] for row in theirs if "round" in row] == [line["bits/total"] for line in lines]
 
 
-def test_a_file_that_was_cut_is_read_as_far_as_it_goes(undrawn, tmp_path: Path) -> None:
-    assert undrawn(*QUICK, "rounds=60") == 0
+def test_a_file_that_was_cut_is_read_as_far_as_it_goes(fedcomp, tmp_path: Path) -> None:
+    assert fedcomp(*QUICK, "rounds=60") == 0
     (piece,) = pieces(tmp_path)
     whole, data = list(records(piece.path)), piece.path.read_bytes()
     assert len(data) > 2 * 32768
@@ -90,8 +90,8 @@ def test_a_file_that_was_cut_is_read_as_far_as_it_goes(undrawn, tmp_path: Path) 
         assert list(records(cut)) == some
 
 
-def test_a_grid_keeps_its_runs_apart_also_when_one_fails(undrawn, tmp_path: Path) -> None:
-    assert undrawn("-m", *QUICK, "rounds=4", "client.lr=0.1,1e30,0.2") == 1
+def test_a_grid_keeps_its_runs_apart_also_when_one_fails(fedcomp, tmp_path: Path) -> None:
+    assert fedcomp("-m", *QUICK, "rounds=4", "client.lr=0.1,1e30,0.2") == 1
     first, failed, last = pieces(tmp_path)
     assert len({piece.run_id for piece in (first, failed, last)}) == 3
     assert [row["round"] for row in first.evaluations] == [row["round"] for row in last.evaluations] == [0, 1, 2, 3, 4]
@@ -101,12 +101,12 @@ def test_a_grid_keeps_its_runs_apart_also_when_one_fails(undrawn, tmp_path: Path
     assert [piece.config["client"]["lr"] for piece in (first, failed, last)] == [0.1, 1e30, 0.2]
 
 
-def test_pieces_of_a_resumed_run_join(undrawn, tmp_path: Path) -> None:
+def test_pieces_of_a_resumed_run_join(fedcomp, tmp_path: Path) -> None:
     """The run fails two rounds after its checkpoint; those two rounds are computed again but logged once."""
     options = (*QUICK, "rounds=12", "checkpoint_every=3")
     with power_cut(9):
-        undrawn(*options)
-    assert undrawn(*options) == 0
+        fedcomp(*options)
+    assert fedcomp(*options) == 0
     first, second = pieces(tmp_path)
     assert first.run_id == second.run_id
     assert first.group == second.group
@@ -118,25 +118,25 @@ def test_pieces_of_a_resumed_run_join(undrawn, tmp_path: Path) -> None:
     assert second.summary["max_accuracy"] == max(line["test/accuracy"] for line in _lines(tmp_path))
 
 
-def test_what_an_earlier_piece_lost_is_logged_after_all(undrawn, tmp_path: Path) -> None:
+def test_what_an_earlier_piece_lost_is_logged_after_all(fedcomp, tmp_path: Path) -> None:
     """As after a machine that went down before the last lines were on its disk."""
     options = (*QUICK, "rounds=12", "checkpoint_every=8")
     with power_cut(9):
-        undrawn(*options)
+        fedcomp(*options)
     (piece,) = pieces(tmp_path)
     tear(piece, 3)
     torn = piece.path.stat().st_size
-    assert undrawn(*options) == 0
+    assert fedcomp(*options) == 0
     assert piece.path.stat().st_size < torn  # `wandb sync` would stop at the half-written record
     first, second = pieces(tmp_path)
     assert [row["round"] for row in first.evaluations] == list(range(4))
     assert [row["round"] for row in second.evaluations] == list(range(4, 13))
 
 
-def test_overwriting_starts_another_run(undrawn, tmp_path: Path) -> None:
-    assert undrawn(*QUICK, "rounds=1") == 0
+def test_overwriting_starts_another_run(fedcomp, tmp_path: Path) -> None:
+    assert fedcomp(*QUICK, "rounds=1") == 0
     (first,) = pieces(tmp_path)
-    assert undrawn(*QUICK, "rounds=1", "overwrite=true") == 0
+    assert fedcomp(*QUICK, "rounds=1", "overwrite=true") == 0
     (second,) = pieces(tmp_path)
     assert first.run_id != second.run_id
     assert [row["round"] for row in second.evaluations] == [0, 1]
@@ -153,52 +153,52 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[given[0][:22] for given, _ in WRONG])
-def test_wrong_input_is_one_line_before_the_first_round(undrawn, tmp_path, capsys, arguments, message) -> None:
-    assert undrawn(*QUICK, *arguments) != 0
+def test_wrong_input_is_one_line_before_the_first_round(fedcomp, tmp_path, capsys, arguments, message) -> None:
+    assert fedcomp(*QUICK, *arguments) != 0
     shown = capsys.readouterr().err.strip()
     assert message in shown
     assert "\n" not in shown
     assert not list(tmp_path.rglob("metrics.jsonl"))
 
 
-def test_the_environment_beats_the_config(undrawn, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_the_environment_beats_the_config(fedcomp, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert undrawn(*QUICK, "rounds=1", "tracker.mode=online") == 0
+    assert fedcomp(*QUICK, "rounds=1", "tracker.mode=online") == 0
     assert "W&B" not in capsys.readouterr().err
     assert not pieces(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "sometimes")
-    assert undrawn(*QUICK, "rounds=2") == 1
+    assert fedcomp(*QUICK, "rounds=2") == 1
     assert "WANDB_MODE=sometimes must be one of online, offline, disabled" in capsys.readouterr().err
 
 
-def test_online_without_a_key_stays_offline(undrawn, tmp_path: Path, capsys) -> None:
-    assert undrawn(*QUICK, "rounds=1", "tracker.mode=online") == 0
+def test_online_without_a_key_stays_offline(fedcomp, tmp_path: Path, capsys) -> None:
+    assert fedcomp(*QUICK, "rounds=1", "tracker.mode=online") == 0
     assert "W&B: WANDB_API_KEY is not set, so this run stays offline" in capsys.readouterr().err
     assert len(pieces(tmp_path)) == 1
 
 
-def test_a_run_without_wandb_goes_on(undrawn, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_run_without_wandb_goes_on(fedcomp, tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    assert undrawn(*QUICK, "rounds=1") == 0
+    assert fedcomp(*QUICK, "rounds=1") == 0
     shown = capsys.readouterr().err
     assert shown.count("W&B:") == 1
     assert "pip install wandb" in shown
     assert [line["round"] for line in _lines(tmp_path)] == [0, 1]
 
 
-def test_a_folder_that_cannot_be_written_does_not_matter(undrawn, tmp_path: Path) -> None:
-    assert undrawn(*QUICK, "rounds=1", "tracker.folder=/dev/null/here") == 0
+def test_a_folder_that_cannot_be_written_does_not_matter(fedcomp, tmp_path: Path) -> None:
+    assert fedcomp(*QUICK, "rounds=1", "tracker.folder=/dev/null/here") == 0
     assert [line["round"] for line in _lines(tmp_path)] == [0, 1]
 
 
-def test_a_line_that_fails_is_said_once(undrawn, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_line_that_fails_is_said_once(fedcomp, tmp_path: Path, monkeypatch, capsys) -> None:
     import wandb
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(wandb.Run, "log", full)
-    assert undrawn(*QUICK, "rounds=3") == 0
+    assert fedcomp(*QUICK, "rounds=3") == 0
     shown = capsys.readouterr().err
     assert shown.count("No space left on device") == 1
     assert len(_lines(tmp_path)) == 4

@@ -39,17 +39,17 @@ def _lines(root: Path):
     return read_lines(path)
 
 
-def test_a_run_arrives_and_goes_on_after_a_failure(fedcomp, server, tmp_path: Path, capsys) -> None:
+def test_a_run_arrives_and_goes_on_after_a_failure(fedcomp_with_pictures, server, tmp_path: Path, capsys) -> None:
     """Fails two rounds after the checkpoint: the server then holds more rounds than the checkpoint does."""
     options = (*QUICK, "rounds=8", "checkpoint_every=3", "tracker.project=bits", "tracker.tags=[first]")
     with power_cut(6):
-        fedcomp(*options)
+        fedcomp_with_pictures(*options)
     assert "W&B: http://127.0.0.1" in capsys.readouterr().err
     ((run_id, run),) = server.runs.items()
     assert [line["round"] for line in run.history if "round" in line] == [0, 1, 2, 3, 4, 5]
     assert run.summary["state"] == "failed"
 
-    assert fedcomp(*options) == 0
+    assert fedcomp_with_pictures(*options) == 0
     assert list(server.runs) == [run_id]
     arrived = [line for line in run.history if "round" in line]
     assert [line["round"] for line in arrived] == list(range(9))
@@ -68,9 +68,9 @@ def test_a_run_arrives_and_goes_on_after_a_failure(fedcomp, server, tmp_path: Pa
 
 
 @pytest.mark.parametrize("trouble", ["silent", "refused", "broken"])
-def test_a_server_that_does_not_answer_leaves_the_run_offline(undrawn, server, tmp_path, capsys, trouble) -> None:
+def test_a_server_that_does_not_answer_leaves_the_run_offline(fedcomp, server, tmp_path, capsys, trouble) -> None:
     server.silent, server.fail_with = trouble == "silent", {"refused": 401, "broken": 500}.get(trouble)
-    assert undrawn(*QUICK, "rounds=2", "tracker.timeout=2") == 0
+    assert fedcomp(*QUICK, "rounds=2", "tracker.timeout=2") == 0
     shown = capsys.readouterr().err
     assert shown.count("W&B: no answer, this run stays offline (") == 1
     assert "Traceback" not in shown
@@ -80,12 +80,12 @@ def test_a_server_that_does_not_answer_leaves_the_run_offline(undrawn, server, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["silent", "broken"])
-def test_a_server_that_goes_away_costs_the_timeout(undrawn, server, tmp_path: Path, capsys, trouble) -> None:
+def test_a_server_that_goes_away_costs_the_timeout(fedcomp, server, tmp_path: Path, capsys, trouble) -> None:
     def go_away() -> None:
         server.silent, server.fail_with = trouble == "silent", 500
 
     with before_round(2, go_away):
-        assert undrawn(*QUICK, "rounds=3", "tracker.timeout=8") == 0
+        assert fedcomp(*QUICK, "rounds=3", "tracker.timeout=8") == 0
     shown = capsys.readouterr().err
     assert shown.count("W&B: not everything has arrived; `wandb sync ") == 1
     assert [line["round"] for line in _lines(tmp_path)] == [0, 1, 2, 3]
