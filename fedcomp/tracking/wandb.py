@@ -8,12 +8,10 @@ line whose step is not larger than the last, which after a resume from an older 
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import secrets
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -146,20 +144,19 @@ class Wandb:
             "x_transaction_log_flush_interval": FLUSH_SECONDS,
         }
         known = {key: value for key, value in wanted.items() if key in wandb.Settings.model_fields}
-        with _without_launch():
-            self._run = wandb.init(
-                **self._options,
-                mode=mode,
-                id=_run_id(info),
-                resume="allow",
-                reinit="finish_previous",
-                group=info.config_hash,
-                name=self._name or f"{label or '{} {}/{}'.format(*method)} seed={info.seed}"[:128],
-                tags=list(dict.fromkeys(str(tag)[:64] for tag in tags if tag)),
-                config={**info.config, "config_hash": info.config_hash, **info.facts},
-                dir=self._folder or str(info.folder),
-                settings=wandb.Settings(**known),
-            )
+        self._run = wandb.init(
+            **self._options,
+            mode=mode,
+            id=_run_id(info),
+            resume="allow",
+            reinit="finish_previous",
+            group=info.config_hash,
+            name=self._name or f"{label or '{} {}/{}'.format(*method)} seed={info.seed}"[:128],
+            tags=list(dict.fromkeys(str(tag)[:64] for tag in tags if tag)),
+            config={**info.config, "config_hash": info.config_hash, **info.facts},
+            dir=self._folder or str(info.folder),
+            settings=wandb.Settings(**known),
+        )
         upload = f"offline; `wandb sync {self._run.settings.sync_dir}` uploads it"
         info.note(f"W&B: {self._run.url if mode == 'online' else upload}")
 
@@ -236,24 +233,6 @@ def _run_id(info: RunInfo) -> str:
     if not path.exists():
         path.write_text(f"{info.config_hash}-{info.seed}-{secrets.token_hex(3)}\n")
     return path.read_text().strip()
-
-
-@contextlib.contextmanager
-def _without_launch() -> Iterator[None]:
-    """Keep `wandb.init` from importing W&B's launcher, which does nothing for us but takes seconds beside torch.
-
-    (pydantic reads the source of each of the launcher's classes and looks through every loaded module for it.) W&B
-    logs that the launcher is missing, and goes on.
-    """
-    launcher = "wandb.sdk.launch.inputs.internal"
-    ours = launcher not in sys.modules
-    if ours:
-        sys.modules[launcher] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        if ours:
-            del sys.modules[launcher]
 
 
 def _forget() -> None:

@@ -204,6 +204,22 @@ def test_a_line_that_fails_is_said_once(fedcomp, tmp_path: Path, monkeypatch, ca
     assert len(_lines(tmp_path)) == 4
 
 
+def test_wandb_is_imported_as_it_is(undrawn, tmp_path: Path, monkeypatch) -> None:
+    import wandb
+
+    hidden: list[str] = []
+    whole = wandb.init
+
+    def init(**options: object) -> wandb.Run:
+        hidden.extend(name for name, module in sys.modules.items() if name.startswith("wandb") and module is None)
+        return whole(**options)
+
+    monkeypatch.setattr(wandb, "init", init)
+    assert undrawn(*QUICK, "rounds=1") == 0
+    assert not hidden
+    assert len(pieces(tmp_path)) == 1
+
+
 def test_other_trackers_do_not_pay() -> None:
     code = "import sys, fedcomp.tracking.wandb; fedcomp.tracking.wandb.Wandb(); assert 'wandb' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
