@@ -34,7 +34,7 @@ from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
 from fedcomp.runtime.malloc import keep_freed_memory
 from fedcomp.runtime.workers import Workers, num_cores
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
 
@@ -63,7 +63,7 @@ def rounds(algorithm: str, like: str) -> Callable[[], float]:
     )
     dataset, key = Dataset("bench", samples, samples, "classification", 10), Key(("bench",))
     model = build_model(lenet5, key, (1, 28, 28), 10, "classification")
-    shards = Shards.of(list(torch.arange(num).split(BATCH * STEPS)), cpu)
+    shards = ClientShards.of(list(torch.arange(num).split(BATCH * STEPS)), cpu)
     at_once = chunk_size(model, cpu, (1, 28, 28), BATCH)
     simulation = Simulation(method, dataset, shards, model, Full(), key, 100, at_once, Link, cpu, Workers(num_cores()))
     state, ledger, index = simulation.init(), Ledger(), 0

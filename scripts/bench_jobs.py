@@ -26,10 +26,10 @@ from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers, num_cores
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.autotune.conv_autotune import planned
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.autotune.conv_autotune import plan_convolutions
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, can_capture
-from fedcomp.simulation.graphs.graphed_loop import Recorder
+from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
 from scripts.lean_loop import lean_rounds
@@ -112,7 +112,7 @@ def fedcomp_side(job: Job, device: torch.device, precision: str) -> Round:
     dataset = Dataset("bench", Samples(raw, y), Samples(raw[:64], y[:64]), "classification", 10).to(device)
     key = Key(("bench",))
     model = build(job.factory, key, job.shape, 10, "classification", precision=precision)
-    shards = Shards.of(list(torch.arange(len(y)).split(per_client)), device)
+    shards = ClientShards.of(list(torch.arange(len(y)).split(per_client)), device)
     simulation = Simulation(
         algorithm=job.method(job.steps, job.batch),
         dataset=dataset,
@@ -125,10 +125,10 @@ def fedcomp_side(job: Job, device: torch.device, precision: str) -> Round:
         link=Link,
         device=device,
         workers=Workers(1 if device.type == "cuda" else num_cores()),
-        loop_runner=Recorder(CudaGraphs(device)) if can_capture(device) else None,
+        loop_runner=GraphedLoops(CudaGraphs(device)) if can_capture(device) else None,
     )
     if device.type == "cuda":
-        plan = planned(simulation, "auto", job.batch, job.clients, False, None)
+        plan = plan_convolutions(simulation, "auto", job.batch, job.clients, False, None)
         simulation = simulation if plan is None else plan.applied_to(simulation)
     state, ledger, index = simulation.init(), Ledger(), 0
 

@@ -25,7 +25,7 @@ from hydra import compose, initialize_config_dir
 
 from fedcomp.config import schema
 from fedcomp.config.defaults import CONF
-from fedcomp.config.factory import assemble, repeated
+from fedcomp.config.factory import build_runner, build_simulation
 from fedcomp.run.train import train
 from fedcomp.runtime.malloc import keep_freed_memory
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
@@ -100,7 +100,7 @@ def main() -> None:
     with initialize_config_dir(str(CONF), version_base="1.3"):
         for name, own in METHODS.items():
             config = compose("train", overrides=[*SETTING, *own, f"repeats={options.repeats}"])
-            study = repeated(assemble(config, torch.device("cpu"))[0], config)
+            study = build_runner(build_simulation(config, torch.device("cpu"))[0], config)
             assert isinstance(study, MonteCarloStudy)
             if study.vmapped is None:
                 print(f"{name:24s} one after another")

@@ -11,7 +11,7 @@ from pathlib import Path
 from fedcomp.config.comments import about, read
 from fedcomp.config.defaults import CONF, default_choices
 from fedcomp.config.experiments import experiments
-from fedcomp.config.explained import UNSAID, Option, Part
+from fedcomp.config.explained import UNSAID, ConfigPart, Option
 
 WIDTH = 100
 WIDEST = 26
@@ -58,7 +58,11 @@ DOTS = "Options of a part follow its name and a dot: client.lr=0.1; of the downl
 
 
 def help_text(
-    run: Sequence[Option], parts: Sequence[Part], folders: Sequence[Path], groups: Sequence[str], words: Sequence[str]
+    run: Sequence[Option],
+    parts: Sequence[ConfigPart],
+    folders: Sequence[Path],
+    groups: Sequence[str],
+    words: Sequence[str],
 ) -> str:
     """What to show.
 
@@ -82,7 +86,7 @@ def help_text(
     return "\n\n".join(blocks) or everything(run, parts, folders)
 
 
-def everything(run: Sequence[Option], parts: Sequence[Part], folders: Sequence[Path]) -> str:
+def everything(run: Sequence[Option], parts: Sequence[ConfigPart], folders: Sequence[Path]) -> str:
     """All groups with their choices, examples, flags, and every option with its value."""
     lines = ["Groups and their choices (`fedcomp --help GROUP` says what each is):"]
     for group in read(CONF / "train.yaml").groups:
@@ -93,7 +97,7 @@ def everything(run: Sequence[Option], parts: Sequence[Part], folders: Sequence[P
     return "\n".join([HEAD, *lines, "", EXAMPLES, FLAGS, RUNS, options(run, parts)])
 
 
-def options(run: Sequence[Option], parts: Sequence[Part]) -> str:
+def options(run: Sequence[Option], parts: Sequence[ConfigPart]) -> str:
     """Every option of the run and of these parts, with its value."""
     blocks = [f"Options of the run, with their values (OPTION=VALUE):\n{_options(run)}"] if run else []
     if any(part.options for part in parts):
@@ -104,7 +108,7 @@ def options(run: Sequence[Option], parts: Sequence[Part]) -> str:
     return "\n\n".join(blocks)
 
 
-def choices(group: str, parts: Sequence[Part], folders: Sequence[Path]) -> str:
+def choices(group: str, parts: Sequence[ConfigPart], folders: Sequence[Path]) -> str:
     """Every choice of a group, in one line each.
 
     Raises:
@@ -124,7 +128,7 @@ def choices(group: str, parts: Sequence[Part], folders: Sequence[Path]) -> str:
     return f"{title}{f'; now {now}' if now else ''}\n{rows}\n\n{example}"
 
 
-def _mentioned(parts: Sequence[Part], words: Iterable[str]) -> list[Part]:
+def _mentioned(parts: Sequence[ConfigPart], words: Iterable[str]) -> list[ConfigPart]:
     """The parts that a command line chooses or changes, and those that its choices bring along.
 
     Brought along is what is not the choice of `conf/train.yaml`.

@@ -31,7 +31,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Part:
+class ConfigPart:
     """A part of a run, chosen by name.
 
     Attributes:
@@ -66,7 +66,7 @@ class Sources:
         return next((path for path in paths if path.is_file()), None)
 
 
-def explained(config: DictConfig, sources: Sources) -> tuple[tuple[Option, ...], tuple[Part, ...]]:
+def explained(config: DictConfig, sources: Sources) -> tuple[tuple[Option, ...], tuple[ConfigPart, ...]]:
     """The options of the run itself, and its parts in the order of `conf/train.yaml`."""
     said = _said(sources)
     parts = []
@@ -79,7 +79,7 @@ def explained(config: DictConfig, sources: Sources) -> tuple[tuple[Option, ...],
             node = config.get(key)
             options = _options(node, f"{key}.", said) if isinstance(node, DictConfig) else ()
             path = sources.file(f"{folder}/{chosen[group]}")
-            parts.append(Part(group, str(chosen[group]), key, _read(path).about or UNSAID, options))
+            parts.append(ConfigPart(group, str(chosen[group]), key, _read(path).about or UNSAID, options))
     keys = {part.key for part in parts}
     run = [str(key) for key in config if key not in keys]
     return tuple(Option(name, _typed(config, name), said.get(name, UNSAID)) for name in run), tuple(parts)

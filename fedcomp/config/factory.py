@@ -35,9 +35,9 @@ from fedcomp.partition.contract import check_enough, check_parts
 from fedcomp.random.keys import Key
 from fedcomp.records.run_folder import VERSION
 from fedcomp.runtime.workers import Workers, num_cores
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, can_capture
-from fedcomp.simulation.graphs.graphed_loop import Recorder
+from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.memory.check import check_memory
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.simulation.once import Once
@@ -47,7 +47,7 @@ from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Link, WireLink
 
 
-def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list[torch.Tensor]]:
+def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulation, list[torch.Tensor]]:
     """Build every part of the run, and check that they fit together.
 
     Returns:
@@ -105,7 +105,7 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     simulation = Simulation(
         algorithm=algorithm,
         dataset=dataset,
-        shards=Shards.of(parts, torch.device("cpu")),
+        shards=ClientShards.of(parts, torch.device("cpu")),
         model=model,
         participation=participation,
         key=key,
@@ -119,30 +119,32 @@ def assemble(config: DictConfig, device: torch.device) -> tuple[Simulation, list
     simulation = replace(
         simulation,
         dataset=dataset.to(device),
-        shards=Shards.of(parts, device),
+        shards=ClientShards.of(parts, device),
         device=device,
-        loop_runner=Recorder(CudaGraphs(device)) if config.cuda_graphs and can_capture(device) else None,
+        loop_runner=GraphedLoops(CudaGraphs(device)) if config.cuda_graphs and can_capture(device) else None,
     )
     check_growth(simulation)
     return _with_optimum(simulation), parts
 
 
-def repeated(simulation: Simulation, config: DictConfig) -> RoundRunner:
-    """What a session runs: the simulation itself, or `config.repeats` independent repetitions of it."""
+def build_runner(simulation: Simulation, config: DictConfig) -> RoundRunner:
+    """The session's round runner: the simulation itself, or `config.repeats` independent repetitions of it."""
     if config.repeats == 1:
         return Once(simulation)
     repetitions = [simulation]
     for number in range(1, config.repeats):
         own = replace(simulation, key=repetition_key(simulation.key, number))
         if config.partition.get("seed") is None:
-            own = _with_optimum(replace(own, shards=Shards.of(_split(config, simulation.dataset, number), own.device)))
+            own = _with_optimum(
+                replace(own, shards=ClientShards.of(_split(config, simulation.dataset, number), own.device))
+            )
             check_growth(own)
         repetitions.append(own)
     return MonteCarloStudy.of(tuple(repetitions))
 
 
 def _with_optimum(simulation: Simulation) -> Simulation:
-    """Knows the optimum of the clients' objective, if the model is a linear regression."""
+    """Adds the optimum of the clients' objective, if the model is a linear regression."""
     parts = simulation.model, simulation.dataset, simulation.shards, simulation.importance
     return replace(simulation, optimum=least_squares(*parts))
 

@@ -1,4 +1,4 @@
-"""What a config node's options may be by the signature of what it builds: a word is neither a switch nor a number.
+"""Checks option values against the constructor's annotations (bool, int, float).
 
 Options of parts are not typed: `off`, `no` and `abc` come as words, and any word is true to Python.
 """

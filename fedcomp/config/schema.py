@@ -96,7 +96,7 @@ PARTS = tuple(key.name for key in fields(RunConfig) if key.default is MISSING)
 
 
 READ_BESIDE = dict.fromkeys(("compressor", "downlink"), ("feedback", "estimator"))
-"""Of a part: options that `assemble.build_compressor` reads beside those of the codec."""
+"""Of a part: options that `factory.build_compressor` reads beside those of the codec."""
 
 
 def register() -> None:

@@ -1,4 +1,4 @@
-"""What a launcher is to a grid: it gets runs, sees each to its end, and says what became of each.
+"""The contract of a launcher: it gets the runs of a grid, waits for each, and returns their outcomes.
 
 A run of a grid is a command line, so it starts, resumes, fails and is killed exactly like a run by hand. A launcher
 knows nothing of Hydra; `hydra_plugins/fedcomp_grid` composes the runs and hands them over.
@@ -24,7 +24,7 @@ class RunFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Run:
+class GridRun:
     """One run of a grid.
 
     Attributes:
@@ -52,24 +52,24 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of a run.
+class RunOutcome:
+    """How a run ended.
 
     Attributes:
         error: None if it finished, else one line. interrupted: the line tells of a run that was asked to leave.
     """
 
-    run: Run
+    run: GridRun
     error: str | None = None
     interrupted: bool = False
 
 
-Here = Callable[[Run], str | None]
+RunHere = Callable[[GridRun], str | None]
 """Runs one run in this process; returns its error line, None if it finished."""
 
 
 class Launcher(Protocol):
-    """Sees runs to their end. A run that fails or is killed stops no other."""
+    """Executes runs and waits for them. A run that fails or is killed stops no other."""
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """Settings that a run with these takes on here: `device` (what `auto` means), `threads` (its share).
@@ -79,27 +79,27 @@ class Launcher(Protocol):
         """
         ...
 
-    def launch(self, runs: Sequence[Run], grid: Path, here: Here) -> list[Outcome]:
+    def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:
         """See all runs to their end; one outcome each, in their order. `grid`: a folder for the grid's own files."""
         ...
 
 
-def outcome(run: Run, code: int | None) -> Outcome:
+def outcome(run: GridRun, code: int | None) -> RunOutcome:
     """What became of a run whose process ended with `code` (negative: minus a signal; None: nobody knows)."""
     try:
         status = read_status(run.folder)
     except ValueError as error:
-        return Outcome(run, str(error))
+        return RunOutcome(run, str(error))
     if status is not None and status.state == "finished" and not code:
-        return Outcome(run)
+        return RunOutcome(run)
     if status is not None and status.state in ("failed", "interrupted") and status.error:
-        return Outcome(run, status.error, status.state == "interrupted")
+        return RunOutcome(run, status.error, status.state == "interrupted")
     if code is not None and (-code in SIGNALS or code - 128 in SIGNALS):
-        return Outcome(run, "interrupted before it could save a state", interrupted=True)
+        return RunOutcome(run, "interrupted before it could save a state", interrupted=True)
     if code is not None and code < 0:
-        return Outcome(run, f"killed by {signal.Signals(-code).name}; the same command goes on")
+        return RunOutcome(run, f"killed by {signal.Signals(-code).name}; the same command goes on")
     said = (last_line(run.log) or "").removeprefix("fedcomp: ").removeprefix("error: ")
-    return Outcome(run, said or "it ended without a word; the same command goes on")
+    return RunOutcome(run, said or "it ended without a word; the same command goes on")
 
 
 def last_line(log: Path) -> str | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcomp.display.console import say
-from fedcomp.launcher.contract import Here, Outcome, Run, outcome
+from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
 from fedcomp.launcher.local import local_device
 from fedcomp.launcher.process import Children
 from fedcomp.launcher.tally import Tally
@@ -45,7 +45,7 @@ class Joblib:
         at_once = len(self._gpus(picked)) or self._at_once()
         return {"device": picked, "threads": threads or max(1, num_cores() // at_once)}
 
-    def launch(self, runs: Sequence[Run], grid: Path, here: Here) -> list[Outcome]:
+    def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:
         """All runs, `n_jobs` at a time. Ctrl-C: each run saves its state and leaves."""
         from joblib import Parallel, delayed
 
@@ -58,7 +58,7 @@ class Joblib:
         tally = Tally(len(runs))
         with Children() as children:
 
-            def see(run: Run) -> Outcome | None:
+            def see(run: GridRun) -> RunOutcome | None:
                 gpu = slots.get() if gpus else None
                 try:
                     if children.heard is not None:

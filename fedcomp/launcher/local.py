@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcomp.launcher.contract import Here, Outcome, Run
+from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Local:
         """The device that a run here would pick."""
         return {"device": local_device(device)}
 
-    def launch(self, runs: Sequence[Run], grid: Path, here: Here) -> list[Outcome]:
+    def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:
         """Run them in their order."""
-        return [Outcome(run, here(run)) for run in runs]
+        return [RunOutcome(run, here(run)) for run in runs]
 
 
 def local_device(name: str) -> str:

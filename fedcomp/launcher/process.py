@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
-from fedcomp.launcher.contract import Run
+from fedcomp.launcher.contract import GridRun
 from fedcomp.runtime.graceful_stop import heeded
 
 
@@ -47,7 +47,7 @@ class Children:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def run(self, run: Run, environment: Mapping[str, str] | None = None) -> int:
+    def run(self, run: GridRun, environment: Mapping[str, str] | None = None) -> int:
         """See one run to its end. Returns its exit code, minus the signal that killed it; 128 + n if not started."""
         if self.heard is not None:
             return 128 + self.heard

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcomp.display.console import say
-from fedcomp.launcher.contract import Here, Outcome, Run, outcome
+from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
 from fedcomp.launcher.jobs import note_jobs
 from fedcomp.launcher.process import Children, python_path
 from fedcomp.launcher.tally import Tally
@@ -76,7 +76,7 @@ class Slurm:
             device = "cuda" if self._num_gpus(device) else "cpu"
         return {"device": device, "threads": threads or self.cpus}
 
-    def launch(self, runs: Sequence[Run], grid: Path, here: Here) -> list[Outcome]:
+    def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:
         """Submit and wait. Ctrl-C leaves the jobs running, and says so.
 
         Raises:
@@ -89,7 +89,7 @@ class Slurm:
         ids = " ".join(dict.fromkeys(job.job_id.split("_")[0] for job in jobs))
         say(f"{len(runs)} runs as {len(jobs)} jobs of Slurm, {ids}; their logs are in {grid}")
         tally = Tally(len(runs))
-        ended: dict[int, list[Outcome]] = {}
+        ended: dict[int, list[RunOutcome]] = {}
         try:
             while len(ended) < len(jobs):
                 for index, (job, pack) in enumerate(zip(jobs, packs)):
@@ -101,7 +101,7 @@ class Slurm:
             raise SystemExit(128 + signal.SIGINT) from None
         return [one for index in range(len(jobs)) for one in ended[index]]
 
-    def _submit(self, packs: Sequence[Sequence[Run]], grid: Path) -> list[Any]:
+    def _submit(self, packs: Sequence[Sequence[GridRun]], grid: Path) -> list[Any]:
         submitit = _submitit()
         packed = len(packs[0])
         executor = submitit.SlurmExecutor(folder=grid / "slurm" / "%j", max_num_timeout=self.max_num_timeout)
@@ -148,7 +148,7 @@ class Pack:
 
     grace: float
 
-    def __call__(self, runs: Sequence[Run]) -> list[int]:
+    def __call__(self, runs: Sequence[GridRun]) -> list[int]:
         """See all runs to their end, at once. Returns their exit codes; leaves as submitit does if told to requeue."""
         from joblib import Parallel, delayed
 
@@ -160,7 +160,7 @@ class Pack:
             raise SystemExit(128 + children.heard)
         return list(codes)
 
-    def checkpoint(self, runs: Sequence[Run]) -> Any:
+    def checkpoint(self, runs: Sequence[GridRun]) -> Any:
         """What submitit requeues: the same runs, which resume from their own checkpoints."""
         return _submitit().helpers.DelayedSubmission(self, runs)
 
@@ -170,7 +170,7 @@ def _option(text: str) -> tuple[str, str | bool]:
     return name, value if given else True
 
 
-def _outcomes(job: Any, pack: Sequence[Run]) -> list[Outcome]:
+def _outcomes(job: Any, pack: Sequence[GridRun]) -> list[RunOutcome]:
     try:
         codes = job.result()
     except Exception:  # submitit raises what it finds: killed, cancelled, given up; the run's status says more

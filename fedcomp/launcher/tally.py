@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from fedcomp.display.console import say
-from fedcomp.launcher.contract import Outcome
+from fedcomp.launcher.contract import RunOutcome
 
 
 class Tally:
@@ -15,7 +15,7 @@ class Tally:
         self._total, self._ended = total, 0
         self._lock = threading.Lock()
 
-    def add(self, outcome: Outcome) -> Outcome:
+    def add(self, outcome: RunOutcome) -> RunOutcome:
         """Say what became of one run; returns it."""
         with self._lock:
             self._ended += 1

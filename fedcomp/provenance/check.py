@@ -14,7 +14,14 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.provenance.code import code_files, code_parts
 from fedcomp.provenance.data import data_parts
 from fedcomp.provenance.machine import commits, host, job, now, processor, versions
-from fedcomp.records.provenance import Fingerprints, Provenance, Worked, differences, read_provenance, write_provenance
+from fedcomp.records.provenance import (
+    Fingerprints,
+    Provenance,
+    SessionRecord,
+    differences,
+    read_provenance,
+    write_provenance,
+)
 from fedcomp.records.status import read_status
 
 SWITCH = "accept_changes"
@@ -23,7 +30,7 @@ UNKNOWN = "an earlier fedcomp began this run and noted nothing of its data and c
 
 
 @dataclass(frozen=True)
-class Inputs:
+class RunInputs:
     """What a run reads beside its config: fingerprints of its data, and of the user's own code."""
 
     data: Fingerprints
@@ -35,9 +42,9 @@ class Inputs:
         return [f"code: {one}" for one in code] + [f"data: {one}" for one in data]
 
 
-def inputs(config: Mapping[str, Any], load: Callable[[], Dataset]) -> Inputs:
+def run_inputs(config: Mapping[str, Any], load: Callable[[], Dataset]) -> RunInputs:
     """What the run of this resolved config reads now; `load` gives its dataset, and is called only where needed."""
-    return Inputs(data_parts(config["dataset"], load), code_parts(config))
+    return RunInputs(data_parts(config["dataset"], load), code_parts(config))
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class Finished:
     """
 
     load: Callable[[Mapping[str, Any]], Dataset]
-    _known: dict[str, Inputs] = field(default_factory=dict)
+    _known: dict[str, RunInputs] = field(default_factory=dict)
 
     def check(self, folder: Path, config: Mapping[str, Any]) -> str | None:
         """One line on what is not as it was, for a run where that is accepted; None if all is.
@@ -62,7 +69,7 @@ class Finished:
             return UNKNOWN
         key = repr([config["dataset"], sorted(map(str, code_files(config).values()))])
         if key not in self._known:
-            self._known[key] = inputs(config, lambda: self.load(config))
+            self._known[key] = run_inputs(config, lambda: self.load(config))
         changed = self._known[key].changed(before)
         if not changed:
             return None
@@ -85,8 +92,8 @@ class Begun:
     """
 
     folder: Path
-    found: Inputs
-    session: Worked
+    found: RunInputs
+    session: SessionRecord
     before: Provenance | None = None
     notes: tuple[str, ...] = ()
 
@@ -113,7 +120,7 @@ class Begun:
 
 
 def begin(
-    folder: Path, config: Mapping[str, Any], found: Inputs, resumes: bool, device: torch.device, **counts: int
+    folder: Path, config: Mapping[str, Any], found: RunInputs, resumes: bool, device: torch.device, **counts: int
 ) -> Begun:
     """Compare with the sessions before, if the run goes on from a checkpoint.
 
@@ -124,7 +131,7 @@ def begin(
     """
     files = code_files(config).values()
     where = host(), str(config["device"]), processor(device), counts["threads"], counts["processes"]
-    session = Worked(now(), *where, versions(), commits(files), job())
+    session = SessionRecord(now(), *where, versions(), commits(files), job())
     if not resumes:
         return Begun(folder, found, session)
     before = read_provenance(folder)
@@ -144,7 +151,7 @@ def begin(
     return Begun(folder, found, replace(session, accepted=tuple(changed)), before, tuple(notes))
 
 
-def _other_versions(before: Worked, session: Worked) -> Iterator[str]:
+def _other_versions(before: SessionRecord, session: SessionRecord) -> Iterator[str]:
     for name in dict.fromkeys(itertools.chain(before.versions, session.versions)):
         one, other = before.versions.get(name), session.versions.get(name)
         if one != other:

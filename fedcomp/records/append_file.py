@@ -1,4 +1,4 @@
-"""A file that one process adds lines to, and that nobody else may touch while it does."""
+"""An append-only file with a single writer, which notices changes by others."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from fedcomp.records.atomic_write import explained, write_atomically
 
 
-class Appended:
-    """The writer's end of a file of lines. It knows how long the file must be, and so notices a file that is gone.
+class AppendOnlyFile:
+    """Appends lines to a file. It keeps the expected size, and so notices a file that was deleted or changed.
 
     Args:
         path: the file; it need not exist. A half-written last line of a killed run is cut off.

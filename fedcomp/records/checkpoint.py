@@ -35,7 +35,7 @@ REMEDY = "overwrite=true starts the run anew"
 
 
 class Damaged(ValueError):
-    """A checkpoint that is not as it was written."""
+    """A checkpoint file is corrupt: its bytes differ from what was written."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def resume(path: Path, like: Any, config_hash: str, note: Callable[[str], None])
     """The last checkpoint of a run, or the one before if that one is damaged or gone; None: there is none.
 
     Args:
-        note: told in one line if it is the one before. The damaged one is kept under another name.
+        note: callback that receives one line if it is the one before. The damaged one is kept under another name.
     Raises:
         ValueError: both are damaged, or as `load`.
     """
@@ -139,7 +139,7 @@ def load(path: Path, like: Any, config_hash: str) -> Checkpoint:
 
 
 class _Summed:
-    """A file that is written once from front to end, and takes the checksum of what passes."""
+    """A write-only file object that computes the SHA-256 of what is written."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -154,7 +154,7 @@ class _Summed:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
 
 def _check(path: Path) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
 
-from fedcomp.records.append_file import Appended
+from fedcomp.records.append_file import AppendOnlyFile
 from fedcomp.records.atomic_write import explained
 
 FILE = "metrics.jsonl"
@@ -42,7 +42,7 @@ class Record:
         with explained(self.path):
             folder.mkdir(parents=True, exist_ok=True)
             self.path.touch()
-        self._file = Appended(self.path)
+        self._file = AppendOnlyFile(self.path)
 
     def append(self, line: Metrics) -> None:
         """Write one evaluation and hand it to the operating system before returning.

@@ -44,7 +44,7 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Worked:
+class SessionRecord:
     """One session: from a start or a resume of the run to its end or interruption.
 
     Attributes:
@@ -83,7 +83,7 @@ class Provenance:
 
     data: Fingerprints
     code: Fingerprints
-    sessions: tuple[Worked, ...] = field(default_factory=tuple)
+    sessions: tuple[SessionRecord, ...] = field(default_factory=tuple)
     since: int = 0
 
 
@@ -119,9 +119,9 @@ def differences(before: Fingerprints, now: Fingerprints) -> Iterator[str]:
             yield f"{name} has changed"
 
 
-def _session(content: dict[str, Any]) -> Worked:
+def _session(content: dict[str, Any]) -> SessionRecord:
     commits = tuple(Commit(**one) for one in content.pop("commits"))
-    return Worked(**{**content, "commits": commits, "accepted": tuple(content["accepted"])})
+    return SessionRecord(**{**content, "commits": commits, "accepted": tuple(content["accepted"])})
 
 
 def _parts(content: Mapping[str, Any]) -> dict[str, Fingerprint]:

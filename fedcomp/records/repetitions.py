@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedcomp.records.append_file import Appended
+from fedcomp.records.append_file import AppendOnlyFile
 from fedcomp.records.atomic_write import explained
 from fedcomp.records.metrics_file import doubled
 
@@ -27,7 +27,7 @@ class Repetitions:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
-        self._file = Appended(self.path)
+        self._file = AppendOnlyFile(self.path)
 
     def append(self, round: int, each: Mapping[str, Sequence[float]]) -> None:
         """Write one evaluation; nothing for a run without repetitions. Raises ValueError: disk full, or as `check`."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from fedcomp.records.provenance import Fingerprints, Provenance, Worked, read_provenance
+from fedcomp.records.provenance import Fingerprints, Provenance, SessionRecord, read_provenance
 from fedcomp.report.group import RunGroup
 from fedcomp.report.runs import RecordedRun
 
@@ -47,19 +47,19 @@ def made_with(groups: Iterable[RunGroup]) -> list[str]:
     return [line for line in [*lines, *broken] if line]
 
 
-def _versions(sessions: Sequence[Worked]) -> str:
+def _versions(sessions: Sequence[SessionRecord]) -> str:
     names = dict.fromkeys(name for session in sessions for name in session.versions)
     parts = [f"{name} {_counted(session.versions.get(name, 'none') for session in sessions)}" for name in names]
     commits = [_counted(_commits(session) for session in sessions)] if any(one.commits for one in sessions) else []
     return ", ".join([*parts, *commits])
 
 
-def _commits(session: Worked) -> str:
+def _commits(session: SessionRecord) -> str:
     shown = (f"{one.commit[:SHORT]}{'' if one.clean else ' with changes'}" for one in session.commits)
     return f"commit {' and '.join(shown)}" if session.commits else "no commit"
 
 
-def _machines(sessions: Sequence[Worked]) -> str:
+def _machines(sessions: Sequence[SessionRecord]) -> str:
     if not sessions:
         return ""
     where = _counted(f"{one.device} ({one.processor}) of {one.host}" for one in sessions)

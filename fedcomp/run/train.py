@@ -16,7 +16,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.config import schema
-from fedcomp.config.factory import assemble, build, pick_device, repeated
+from fedcomp.config.factory import build, build_runner, build_simulation, pick_device
 from fedcomp.config.placement import adopt_former, claim, run_folder
 from fedcomp.config.schema import plain_config
 from fedcomp.dataset.contract import Dataset
@@ -25,7 +25,7 @@ from fedcomp.display.progress import Progress, describe
 from fedcomp.distributed.context import ProcessContext, SingleProcess, torchrun_env
 from fedcomp.model.precision import set_tf32
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
-from fedcomp.provenance.check import Begun, Finished, Inputs, begin, inputs
+from fedcomp.provenance.check import Begun, Finished, RunInputs, begin, run_inputs
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.finished_run import finished
 from fedcomp.records.metrics_file import Line
@@ -40,7 +40,7 @@ from fedcomp.runtime.exit_on_sigint import restore_sigint
 from fedcomp.runtime.malloc import keep_freed_memory
 from fedcomp.simulation.async_metrics import SyncReader, reader_for
 from fedcomp.simulation.autotune.conv_autotune import FILE as PLAN
-from fedcomp.simulation.autotune.conv_autotune import Plan, planned
+from fedcomp.simulation.autotune.conv_autotune import ConvPlan, plan_convolutions
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.tracking.contract import RunInfo
 from fedcomp.tracking.jsonl import Jsonl
@@ -89,13 +89,13 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
         write_atomically(folder / CONFIG, OmegaConf.to_yaml(OmegaConf.create(plain)).encode())
         with located(folder / LOG), _log_file(folder), status_during_setup(folder):
             with processes.main_process_first():
-                simulation, parts = assemble(config, device)
-            found = inputs(plain, lambda: simulation.dataset)
+                simulation, parts = build_simulation(config, device)
+            found = run_inputs(plain, lambda: simulation.dataset)
             processes.broadcast_object(found)
             simulation = processes.distribute(simulation, config.chunk_size, config.threads)
             begun = _begin(folder, plain, found, simulation)
             simulation, plan = _planned(simulation, config, folder, processes)
-            rounds = repeated(simulation, config)
+            rounds = build_runner(simulation, config)
             counts = _label_counts(simulation.dataset, parts)
             _draw_partition(simulation.dataset, counts, config, folder)
             tracker = build(config.tracker)
@@ -132,14 +132,14 @@ def _follow(config: DictConfig, plain: dict[str, Any], device: torch.device, pro
         return []
     configure_torch(device, config.precision.name, config.deterministic)
     with processes.main_process_first():
-        simulation, _ = assemble(config, device)
-    _check_same_inputs(inputs(plain, lambda: simulation.dataset), processes.broadcast_object(None))
+        simulation, _ = build_simulation(config, device)
+    _check_same_inputs(run_inputs(plain, lambda: simulation.dataset), processes.broadcast_object(None))
     simulation = processes.distribute(simulation, config.chunk_size, config.threads)
     folder = run_folder(plain)
     simulation, _ = _planned(simulation, config, folder, processes)
     info = RunInfo(folder, config.name, folder.parent.name, config.seed, plain)
     with Progress("quiet") as progress:
-        rounds, often = repeated(simulation, config), (config.eval_every, config.checkpoint_every)
+        rounds, often = build_runner(simulation, config), (config.eval_every, config.checkpoint_every)
         return Follower(rounds, info, Jsonl(), progress, *often, processes=processes).run()
 
 
@@ -156,18 +156,18 @@ def configure_torch(device: torch.device, precision: str, deterministic: bool) -
 
 def _planned(
     simulation: Simulation, config: DictConfig, folder: Path, processes: ProcessContext
-) -> tuple[Simulation, Plan | None]:
+) -> tuple[Simulation, ConvPlan | None]:
     """The simulation with its plan, which the main process makes: all processes must compute alike."""
-    plan: Plan | None = None
+    plan: ConvPlan | None = None
     if processes.is_main_process:
         most = math.ceil(float(simulation.participation.inclusion(config.num_clients).sum()))
         options = config.client.batch_size, most, config.chunk_size is not None, folder / PLAN
-        plan = planned(simulation, config.plan, *options)
+        plan = plan_convolutions(simulation, config.plan, *options)
     plan = processes.broadcast_object(plan)
     return (simulation if plan is None else plan.applied_to(simulation)), plan
 
 
-def _begin(folder: Path, plain: dict[str, Any], found: Inputs, simulation: Simulation) -> Begun:
+def _begin(folder: Path, plain: dict[str, Any], found: RunInputs, simulation: Simulation) -> Begun:
     """The session's own part of `provenance.json`. Raises ValueError: data or code are not what the run began with."""
     place = torchrun_env()
     counts = {"threads": simulation.workers.num, "processes": place.size if place is not None else 1}
@@ -175,7 +175,7 @@ def _begin(folder: Path, plain: dict[str, Any], found: Inputs, simulation: Simul
     return begin(folder, plain, found, resumes, simulation.device, **counts)
 
 
-def _check_same_inputs(mine: Inputs, main: Inputs) -> None:
+def _check_same_inputs(mine: RunInputs, main: RunInputs) -> None:
     """Raise ValueError unless this process reads what process 0 reads, which may be on another machine."""
     for what, own, its in (("data", mine.data, main.data), ("code", mine.code, main.code)):
         for difference in differences(its, own):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.contract import AnyModel
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 
 MOST_INPUTS = 2048
 """P beyond which the normal equations are too large to solve on the way."""
@@ -54,7 +54,7 @@ class LeastSquares:
         return (away * (self.hessian.to(theta.device, non_blocking=True) @ away)).sum((1, 2)) / num_outputs
 
 
-def least_squares(model: AnyModel, dataset: Dataset, shards: Shards, importance: Tensor) -> LeastSquares | None:
+def least_squares(model: AnyModel, dataset: Dataset, shards: ClientShards, importance: Tensor) -> LeastSquares | None:
     """The optimum of the clients' objective, by least squares in float64; None unless the model is one linear layer.
 
     Args:

@@ -21,7 +21,7 @@ from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.async_metrics import to_host
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.chunks.executor import Executor
 from fedcomp.simulation.divergence import Diverged, TrackedClients
 from fedcomp.simulation.evaluation import metrics_of
@@ -50,7 +50,7 @@ class Simulation:
 
     algorithm: Algorithm
     dataset: Dataset
-    shards: Shards
+    shards: ClientShards
     model: AnyModel
     participation: Participation
     key: Key

@@ -22,7 +22,7 @@ BAR = 20
 
 
 @dataclass(frozen=True)
-class Row:
+class StatusRow:
     """Runs of one config.
 
     Attributes:
@@ -51,7 +51,7 @@ class Row:
         return max((run.seconds_left for run in self.runs if run.seconds_left is not None), default=None)
 
 
-def rows(runs: Sequence[RunState]) -> list[Row]:
+def rows(runs: Sequence[RunState]) -> list[StatusRow]:
     """Runs by config, named by what differs between the configs; those that have not begun by their overrides."""
     groups: dict[Path, list[RunState]] = {}
     waiting: dict[str, list[RunState]] = {}
@@ -66,9 +66,9 @@ def rows(runs: Sequence[RunState]) -> list[Row]:
     flats = [results(own[0].config) for own in groups.values()]
     places = settings(flats)
     names = name(flats, [str(own[0].config.get("label") or "") for own in groups.values()], places)
-    named = [Row(label, tuple(own), place(where)) for label, own, where in zip(names, groups.values(), places)]
+    named = [StatusRow(label, tuple(own), place(where)) for label, own, where in zip(names, groups.values(), places)]
     ordered = sorted(named, key=lambda row: (row.setting, row.label))
-    return ordered + [Row(label, tuple(own)) for label, own in waiting.items()]
+    return ordered + [StatusRow(label, tuple(own)) for label, own in waiting.items()]
 
 
 def counts(runs: Sequence[RunState]) -> str:
@@ -117,7 +117,7 @@ def render(found: Found, bars: bool) -> RenderableType:
     return Group(Text(counts(runs), style="bold"), table, *lines)
 
 
-def _progress(row: Row, bars: bool) -> str:
+def _progress(row: StatusRow, bars: bool) -> str:
     running = [run for run in row.runs if run.state == "running"]
     words = " ".join(f"{run.round}/{run.rounds}" for run in running[:3]) + (" …" if len(running) > 3 else "")
     if not running:

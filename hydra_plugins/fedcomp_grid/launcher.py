@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from fedcomp.config import schema
 from fedcomp.config.placement import adopt_former, run_folder
 from fedcomp.display.console import say
-from fedcomp.launcher.contract import MANIFEST, Outcome, Run, RunFailed
+from fedcomp.launcher.contract import MANIFEST, GridRun, RunFailed, RunOutcome
 from fedcomp.launcher.contract import Launcher as RunLauncher
 from fedcomp.records.finished_run import finished
 from fedcomp.records.metrics_file import FILE as RECORD
@@ -36,7 +36,7 @@ class _Job(NamedTuple):  # no dataclass: Hydra imports plugins in a way that tho
     """A run with Hydra's config of it. `finished`: there is nothing left to do. `broken`: why it cannot go on.
     `remark`: what is to be said of a finished one."""
 
-    run: Run
+    run: GridRun
     config: DictConfig
     finished: bool
     broken: str | None
@@ -80,7 +80,7 @@ class GridLauncher(Launcher):
         runs = [job.run for job in due]
         outcomes = self.settings.launch(runs, grid, lambda run: self._here(configs[run.number])) if runs else []
         became = {one.run.number: one for one in outcomes}
-        return [_job_return(job, became.get(job.run.number, Outcome(job.run, job.broken))) for job in jobs]
+        return [_job_return(job, became.get(job.run.number, RunOutcome(job.run, job.broken))) for job in jobs]
 
     def _compose(self, overrides: list[str], number: int, grid: Path) -> _Job:
         composed = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
@@ -98,7 +98,7 @@ class GridLauncher(Launcher):
         command = (sys.executable, "-m", "fedcomp", *_flags(composed), *overrides, *given, "hydra.mode=RUN")
         common = set(self.config.hydra.overrides.task)
         own = tuple(word for word in overrides if word not in common)
-        run = Run(number, own, command, folder, grid / f"{number}.log")
+        run = GridRun(number, own, command, folder, grid / f"{number}.log")
         try:
             done = not task.overwrite and finished(folder, task.rounds, task.eval_every, task.repeats) is not None
             remark = self._checked(folder, task) if done else None
@@ -132,7 +132,7 @@ class GridLauncher(Launcher):
         return str(error).strip().split("\n")[0] or type(error).__name__
 
 
-def _job_return(job: _Job, became: Outcome) -> JobReturn:
+def _job_return(job: _Job, became: RunOutcome) -> JobReturn:
     task = _without_hydra(job.config)
     out = JobReturn(overrides=list(job.run.overrides), cfg=task, hydra_cfg=job.config, task_name="fedcomp")
     error = became.error

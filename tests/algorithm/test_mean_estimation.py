@@ -18,7 +18,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.dataset.vectors import load
 from fedcomp.model.tasks.mean_vector import MeanVector
 from fedcomp.random.keys import Key
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -51,7 +51,7 @@ class Stated(WeightedSum):
 
 def _simulation(algorithm: MeanEstimation, columns: int = 50, rounds: int = 5) -> Simulation:
     dataset, cpu = load(num=N, dim=D, columns=columns), torch.device("cpu")
-    shards = Shards.of([torch.tensor([client]) for client in range(N)], cpu)
+    shards = ClientShards.of([torch.tensor([client]) for client in range(N)], cpu)
     model = MeanVector(dataset.input_shape, dataset.inputs(dataset.train))
     return Simulation(algorithm, dataset, shards, model, world.FULL, Key(("run", 0)), rounds, 100)
 

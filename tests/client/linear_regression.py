@@ -18,7 +18,7 @@ from fedcomp.model.build import build
 from fedcomp.model.contract import Gradient
 from fedcomp.model.networks.linear import linear
 from fedcomp.random.keys import Key
-from fedcomp.simulation.chunks.client_data import ChunkData, Shards
+from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
 
 SIZES = (9, 7, 4, 1)
 D = 3
@@ -33,15 +33,15 @@ def dataset(num: int = sum(SIZES), noise: float = 0.3) -> Dataset:
     return Dataset("regression", Samples(x, y), Samples(x, y), "regression", 1)
 
 
-def agents(sizes: tuple[int, ...] = SIZES, key: Key = KEY, noise: float = 0.3) -> ChunkData:
+def agents(sizes: tuple[int, ...] = SIZES, key: Key = KEY, noise: float = 0.3) -> ClientChunk:
     """All agents as one chunk; agent n holds the next `sizes[n]` rows. Sizes must fall."""
     data = dataset(sum(sizes), noise)
     model = build(partial(linear, bias=False), KEY, (D,), 1, "regression")
-    shards = Shards.of(list(torch.arange(sum(sizes)).split(list(sizes))), torch.device("cpu"))
-    return ChunkData(torch.arange(len(sizes)), shards.sizes, key, data, shards, model)
+    shards = ClientShards.of(list(torch.arange(sum(sizes)).split(list(sizes))), torch.device("cpu"))
+    return ClientChunk(torch.arange(len(sizes)), shards.sizes, key, data, shards, model)
 
 
-def rows(data: ChunkData, agent: int) -> tuple[Tensor, Tensor]:
+def rows(data: ClientChunk, agent: int) -> tuple[Tensor, Tensor]:
     """(x [L_n, D], y [L_n, 1]) of one agent, in float64."""
     start, size = int(data.shards.start[agent]), int(data.shards.sizes[agent])
     train = data.dataset.train
@@ -57,7 +57,7 @@ def gradient(x: Tensor, y: Tensor, theta: Tensor) -> Tensor:
 class Chosen:
     """A chunk whose steps take the samples that a test says, `places` [S, M, B]."""
 
-    data: ChunkData
+    data: ClientChunk
     places: Tensor
 
     @property

@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from fedcomp.config import schema
-from fedcomp.config.factory import assemble, build, build_compressor, check_keys
+from fedcomp.config.factory import build, build_compressor, build_simulation, check_keys
 from fedcomp.config.identity import config_hash
 from fedcomp.config.placement import run_folder
 from fedcomp.display.main_metric import main_metric
@@ -79,7 +79,7 @@ def test_every_experiment_composes(choice: str) -> None:
 def test_every_choice_runs_a_round_of_the_default(group: str, choice: str) -> None:
     from fedcomp.wire import Ledger
 
-    simulation, _ = assemble(_compose(f"{group}={choice}", *NEEDS.get(choice, [])), CPU)
+    simulation, _ = build_simulation(_compose(f"{group}={choice}", *NEEDS.get(choice, [])), CPU)
     state, _, _ = simulation.round(0, simulation.init(), Ledger())
     metrics = simulation.evaluate(1, state)
     assert metrics[main_metric([metrics])] > 0
@@ -94,9 +94,9 @@ def test_svrg_refuses_samples_that_change(tmp_path: Path) -> None:
     options = ("dataset=image_folder", f"dataset.folder={tmp_path}", "model=logistic", "num_clients=2")
     augmented = (*options, "dataset.flip=true")
     with pytest.raises(ValueError, match="client=svrg needs the same samples in every gradient, but dataset=image_fol"):
-        assemble(_compose(*augmented, "client=svrg"), CPU)
-    assemble(_compose(*augmented), CPU)
-    assemble(_compose(*options, "client=svrg"), CPU)
+        build_simulation(_compose(*augmented, "client=svrg"), CPU)
+    build_simulation(_compose(*augmented), CPU)
+    build_simulation(_compose(*options, "client=svrg"), CPU)
 
 
 def test_yaml_is_named_after_its_file() -> None:

@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from fedcomp.config import schema
 from fedcomp.config.estimator_growth import mean_squares
-from fedcomp.config.factory import assemble, repeated
+from fedcomp.config.factory import build_runner, build_simulation
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.contract import Participation
 from fedcomp.participation.full import Full
@@ -50,7 +50,7 @@ def _compose(*overrides: str) -> DictConfig:
 def test_a_shared_memory_that_diverges_is_refused(overrides: tuple[str, ...], growth: str) -> None:
     wanted = rf"^compressor\.estimator: .* would diverge: .* \(1/p - 1\) sum w_i\^2 = {growth} every round"
     with pytest.raises(ValueError, match=wanted) as refused:
-        assemble(_compose(*overrides), CPU)
+        build_simulation(_compose(*overrides), CPU)
     assert "\n" not in str(refused.value)
     for remedy in (
         "(compressor.fraction)",
@@ -75,27 +75,27 @@ def test_a_shared_memory_that_diverges_is_refused(overrides: tuple[str, ...], gr
     ids=" ".join,
 )
 def test_one_that_does_not_is_not(overrides: tuple[str, ...]) -> None:
-    assemble(_compose(*overrides), CPU)
+    build_simulation(_compose(*overrides), CPU)
 
 
 def test_the_remedies_are_enough() -> None:
     with pytest.raises(ValueError, match=r"share of 0\.049 or more .* let 33 or more clients"):
-        assemble(_compose(*SHARED), CPU)
-    assemble(_compose(*SHARED, "compressor.fraction=0.049"), CPU)
+        build_simulation(_compose(*SHARED), CPU)
+    build_simulation(_compose(*SHARED, "compressor.fraction=0.049"), CPU)
 
 
 def test_the_server_is_the_only_sender_down() -> None:
     with pytest.raises(ValueError, match=r"^downlink\.estimator: .* = 1\.5 every round.* or more \(downlink\.fraction"):
-        assemble(_compose(*DOWN, "downlink.fraction=0.4"), CPU)
+        build_simulation(_compose(*DOWN, "downlink.fraction=0.4"), CPU)
 
 
 def test_every_repetition_with_its_own_clients_is_looked_at() -> None:
     config = _compose(*FORTY, *UNEQUAL, "compressor.fraction=0.027", "repeats=2")
-    simulation, _ = assemble(
+    simulation, _ = build_simulation(
         _compose(*FORTY, "compressor.fraction=0.027"), CPU
     )  # the first one's clients have equally many samples
     with pytest.raises(ValueError, match="would diverge"):
-        repeated(simulation, config)
+        build_runner(simulation, config)
 
 
 @pytest.mark.parametrize("rule", [Full(), Uniform(4), Bernoulli(0.3), Bernoulli([0.2, 0.5, 1, 0.4, 0.9, 0.3, 0.6, 1])])

@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from fedcomp.config import schema
-from fedcomp.config.factory import assemble, build, build_compressor, pick_device
+from fedcomp.config.factory import build, build_compressor, build_simulation, pick_device
 from fedcomp.config.options import check_flags
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -70,7 +70,7 @@ def test_a_switch_takes_true_or_false_alone(choice: str, option: str, word: str)
 def test_a_wrong_option_goes_by_its_own_name(overrides: list[str], line: str) -> None:
     config = _compose(*overrides)
     with pytest.raises(ValueError, match=f"^{line}"):
-        assemble(config, pick_device("cpu"))
+        build_simulation(config, pick_device("cpu"))
 
 
 @pytest.mark.parametrize(

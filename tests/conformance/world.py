@@ -19,7 +19,7 @@ from fedcomp.participation.contract import Participation
 from fedcomp.participation.full import Full
 from fedcomp.participation.uniform import Uniform
 from fedcomp.random.keys import Key
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
 
@@ -84,7 +84,7 @@ def simulation(
     parts = [torch.arange(end - size, end) for size, end in zip(sizes, ends)]
     train = data.inputs(Samples(data.train.x[: ends[-1]], data.train.y[: ends[-1]]))
     model = build(module, key.fold_in("model"), (NUM_FEATURES,), NUM_CLASSES, "classification", train)
-    shards = Shards.of(parts, DEVICE)
+    shards = ClientShards.of(parts, DEVICE)
     moved = data.to(DEVICE)
     return Simulation(algorithm, moved, shards, model, participation, key, rounds, chunk_size, link, device=DEVICE)
 

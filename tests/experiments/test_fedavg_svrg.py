@@ -17,7 +17,7 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.config import schema
 from fedcomp.config.defaults import CONF
-from fedcomp.config.factory import assemble
+from fedcomp.config.factory import build_simulation
 from fedcomp.model.build import build
 from fedcomp.model.networks.linear import linear
 from fedcomp.participation.bernoulli import Bernoulli
@@ -27,7 +27,7 @@ from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line, read_lines
 from fedcomp.records.repetitions import read_repetitions
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.optimum import least_squares
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
@@ -46,7 +46,7 @@ def _simulation(client: Svrg, participation: Participation, noise: float, theta:
     """N agents of L rows each; their f_n share the minimiser if there is no noise. Also the state at `theta` [D]."""
     data, key, dense = dataset(N * L, noise), Key(("run", 0)), Compressor(Dense())
     model = build(partial(linear, bias=False, start=0.5), key, (D,), 1, "regression")
-    shards = Shards.of(list(torch.arange(N * L).split(L)), torch.device("cpu"))
+    shards = ClientShards.of(list(torch.arange(N * L).split(L)), torch.device("cpu"))
     algorithm = FedAvg(client, ServerSgd(), dense, dense, "uniform")
     best = least_squares(model, data, shards, torch.ones(N, dtype=torch.float64))
     sim = Simulation(algorithm, data, shards, model, participation, key, 100, 100, dtype=torch.float64, optimum=best)
@@ -168,7 +168,7 @@ def _insurance(*overrides: str):
 @needs_insurance
 def test_optimum_of_the_papers_data() -> None:
     """The paper prints 0.01."""
-    simulation, _ = assemble(_insurance(), torch.device("cpu"))
+    simulation, _ = build_simulation(_insurance(), torch.device("cpu"))
     assert simulation.optimum is not None
     assert simulation.optimum.minimum == pytest.approx(0.0091986, abs=1e-6)
     assert simulation.optimum.theta.tolist() == pytest.approx([0.168, -0.019, 0.113, 0.016, 0.378], abs=1e-3)
@@ -177,7 +177,7 @@ def test_optimum_of_the_papers_data() -> None:
 @needs_insurance
 def test_all_agents_reach_the_optimum_of_the_papers_data() -> None:
     config = _insurance("participation.probability=1")
-    simulation, _ = assemble(config, torch.device("cpu"))
+    simulation, _ = build_simulation(config, torch.device("cpu"))
     state = simulation.init()
     assert state.theta.tolist() == [0.5] * 5
     for index in range(100):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from joblib import Parallel, delayed
 
-from fedcomp.launcher.contract import Run, last_line, outcome
+from fedcomp.launcher.contract import GridRun, last_line, outcome
 from fedcomp.launcher.process import Children
 from fedcomp.records.status import Status, write_status
 
@@ -27,13 +27,13 @@ KILLED = "import os\nos.kill(os.getpid(), 9)"
 FAILS = "print('fedcomp: error: this cannot be'); raise SystemExit(1)"
 
 
-def _run(tmp_path: Path, number: int, code: str) -> Run:
-    return Run(
+def _run(tmp_path: Path, number: int, code: str) -> GridRun:
+    return GridRun(
         number, (f"seed={number}",), (sys.executable, "-c", code), tmp_path / f"r{number}", tmp_path / f"{number}.log"
     )
 
 
-def _see(children: Children, runs: list[Run]) -> list[int]:
+def _see(children: Children, runs: list[GridRun]) -> list[int]:
     return list(Parallel(n_jobs=len(runs), prefer="threads")(delayed(children.run)(run) for run in runs))
 
 
@@ -54,7 +54,7 @@ def write_status_in(folder: Path, status: Status) -> None:
     write_status(folder, status)
 
 
-def _signal_when_ready(runs: list[Run]) -> None:
+def _signal_when_ready(runs: list[GridRun]) -> None:
     for _ in range(1000):
         if all(last_line(run.log) == "ready" for run in runs):
             break

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fedcomp.launcher import slurm
-from fedcomp.launcher.contract import Run, last_line
+from fedcomp.launcher.contract import GridRun, last_line
 from fedcomp.launcher.slurm import Pack, Slurm
 from fedcomp.records.status import Status, write_status
 
@@ -38,7 +38,7 @@ class Executor:
     def update_parameters(self, **options: Any) -> None:
         self.options = options
 
-    def map_array(self, pack: Pack, packs: list[list[Run]]) -> list[Any]:
+    def map_array(self, pack: Pack, packs: list[list[GridRun]]) -> list[Any]:
         self.pack, self.packs = pack, packs
         for runs in packs:
             for run in runs:
@@ -61,10 +61,10 @@ def submitit(monkeypatch) -> Any:
     return fake
 
 
-def _runs(tmp_path: Path, num: int, code: str = "pass") -> list[Run]:
+def _runs(tmp_path: Path, num: int, code: str = "pass") -> list[GridRun]:
     command = (sys.executable, "-c", code, "device=cpu")
     return [
-        Run(index, (f"seed={index}",), command, tmp_path / f"r{index}", tmp_path / f"{index}.log")
+        GridRun(index, (f"seed={index}",), command, tmp_path / f"r{index}", tmp_path / f"{index}.log")
         for index in range(num)
     ]
 

@@ -178,7 +178,7 @@ def test_stacked_equals_the_module(name, cohort):
 def test_every_form_of_convolution_equals_the_module(name, cohort, form):
     make, shape, num_outputs = LAYERS[name]
     model = Stacked(draw(make, KEY), loss_of("classification"))
-    model.take_forms([form])
+    model.set_conv_algorithms([form])
     assert [layer.form for layer in model.convolutions] == [form]
     check(model, model.loss, *COHORTS[cohort], shape, num_outputs, "classification")
 

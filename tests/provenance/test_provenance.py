@@ -281,11 +281,11 @@ def test_accepting_changes_is_no_setting_of_a_run() -> None:
 
 
 def test_processes_on_other_data_are_refused() -> None:
-    from fedcomp.provenance.check import Inputs
+    from fedcomp.provenance.check import RunInputs
     from fedcomp.records.provenance import Fingerprint
     from fedcomp.run.train import _check_same_inputs
 
-    mine = Inputs({"mine.csv": Fingerprint("aa", 1, 3)}, {})
+    mine = RunInputs({"mine.csv": Fingerprint("aa", 1, 3)}, {})
     _check_same_inputs(mine, mine)
     with pytest.raises(ValueError, match="are not those of process 0: mine.csv has changed"):
         _check_same_inputs(mine, replace(mine, data={"mine.csv": Fingerprint("bb", 1, 3)}))

@@ -30,9 +30,9 @@ from fedcomp.model.batched import streamed
 from fedcomp.random import keys
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import Eager
-from fedcomp.simulation.graphs.graphed_loop import Recorder
+from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.simulation import Simulation
 
 GPU = torch.device("cuda")
@@ -94,10 +94,10 @@ def moved(simulation: Simulation, recorded: bool) -> Simulation:
     return replace(
         simulation,
         dataset=simulation.dataset.to(GPU),
-        shards=Shards(shards.order.to(GPU), shards.start.to(GPU), shards.sizes),
+        shards=ClientShards(shards.order.to(GPU), shards.start.to(GPU), shards.sizes),
         device=GPU,
         workers=Workers(),
-        loop_runner=Recorder(Eager()) if recorded else None,
+        loop_runner=GraphedLoops(Eager()) if recorded else None,
     )
 
 

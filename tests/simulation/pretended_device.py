@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import Work
 from fedcomp.simulation.simulation import Simulation
 from tests.conformance import world
@@ -27,7 +27,9 @@ PACKAGE = str(Path(world.__file__).parents[2] / "fedcomp")
 def moved(sim: Simulation, sizes: tuple[int, ...] = world.SIZES, **changes) -> Simulation:
     """The simulation on the device."""
     parts = list(torch.arange(sum(sizes)).split(list(sizes)))
-    return world.variant(sim, dataset=sim.dataset.to(DEVICE), shards=Shards.of(parts, DEVICE), device=DEVICE, **changes)
+    return world.variant(
+        sim, dataset=sim.dataset.to(DEVICE), shards=ClientShards.of(parts, DEVICE), device=DEVICE, **changes
+    )
 
 
 class Blocking(TorchDispatchMode):
@@ -89,7 +91,7 @@ class NoHost:
     def __init__(self) -> None:
         self.recorded = 0
 
-    def record(self, work: Work, changed) -> Work:
+    def capture(self, work: Work, changed) -> Work:
         """The work, having been run once."""
         self.recorded += 1
         with Blocking(captured=True) as watch:

@@ -16,7 +16,7 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.estimators.estimator import ESTIMATORS
 from fedcomp.compressor.feedback import FEEDBACKS
 from fedcomp.compressor.mrc.fixed_point import gumbel_table
-from fedcomp.config.factory import assemble
+from fedcomp.config.factory import build_simulation
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.batched.convolution import FORMS
 from fedcomp.model.batched.functional import Functional
@@ -26,7 +26,7 @@ from fedcomp.model.networks.cnn_bn import cnn4_bn
 from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from fedcomp.wire.coding import arithmetic, packed_bytes
@@ -61,7 +61,7 @@ SMALL = ["num_clients=60", "chunk_size=40"]
 @pytest.mark.parametrize("recorded", [False, True], ids=["plain", "recorded"])
 @pytest.mark.parametrize("choice", CASES)
 def test_rounds(choice: str, recorded: bool) -> None:
-    assembled, _ = assemble(_compose(choice, *NEEDS.get(choice.split("=")[1], []), *SMALL), CPU)
+    assembled, _ = build_simulation(_compose(choice, *NEEDS.get(choice.split("=")[1], []), *SMALL), CPU)
     simulation = drawn(assembled, ROUNDS)
     with fake_gpu():
         if choice.split("=")[1] in READERS:
@@ -108,10 +108,10 @@ def test_convolutions(form: str, precision: str) -> None:
     data = Dataset("images", Samples(images, numbers % 10), Samples(images, numbers % 10), "classification", 10)
     model = build(cnn4_bn, Key(("conv",)), (3, 16, 16), 10, data.task, precision=precision)
     assert isinstance(model, Stacked)
-    model.take_forms([form] * len(model.convolutions))
+    model.set_conv_algorithms([form] * len(model.convolutions))
     dense = Compressor(Dense())
     algorithm = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), dense, dense)
-    shards = Shards.of(list(numbers.split([20, 13, 27])), CPU)
+    shards = ClientShards.of(list(numbers.split([20, 13, 27])), CPU)
     simulation = Simulation(algorithm, data, shards, model, Full(), Key(("run",)), ROUNDS, chunk_size=2)
     with fake_gpu():
         _rounds(moved(drawn(simulation, ROUNDS), recorded=True))

@@ -21,7 +21,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.model.batched.functional import Functional
 from fedcomp.server.adam import Adam
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.graphs.graphed_loop import Recorder
+from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
 from fedcomp.wire import Ledger
 from tests.compressor.test_conformance import CASES
 from tests.conformance import world
@@ -84,7 +84,7 @@ def test_copies_that_block_are_found() -> None:
         torch.tensor([1.0], device=DEVICE)
     assert [one.split(" ")[0] for one in watch.found] == ["aten::_to_copy", "aten::copy_", "torch.tensor"]
     with pytest.raises(AssertionError):
-        NoHost().record(partial(host.add_, 1), [])
+        NoHost().capture(partial(host.add_, 1), [])
 
 
 @pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
@@ -93,7 +93,7 @@ def test_a_recorded_piece_touches_the_device_alone(name, module) -> None:
     """As what a CUDA graph captures must: a copy from pageable memory ends the capture."""
     capture = NoHost()
     sim = world.simulation(PLAIN[name], module, sizes=RAGGED, participation=world.FULL, rounds=2)
-    world.run(moved(sim, RAGGED, loop_runner=Recorder(capture)))
+    world.run(moved(sim, RAGGED, loop_runner=GraphedLoops(capture)))
     assert capture.recorded > 0
 
 
@@ -104,6 +104,6 @@ def test_a_recorded_module_of_a_user_touches_the_device_alone() -> None:
     assert isinstance(sim.model, Functional)
     data = moved(sim, sizes)
     world.run(data)  # the first round copies the module's buffers
-    world.run(world.variant(data, loop_runner=Recorder(capture)))
+    world.run(world.variant(data, loop_runner=GraphedLoops(capture)))
     assert capture.recorded > 0
     assert not sim.model.vmap_refused

@@ -13,7 +13,7 @@ from fedcomp.model.build import build
 from fedcomp.model.networks.linear import linear
 from fedcomp.model.networks.mlp import mlp
 from fedcomp.random.keys import Key
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.optimum import least_squares
 from tests.conformance import world
 
@@ -29,7 +29,7 @@ def _problem(outputs: int, bias: bool, factory=linear):
     )
     model = build(partial(factory, bias=bias) if factory is linear else factory, KEY, (4,), outputs, "regression")
     order = torch.randperm(18, generator=generator)
-    return model, data, Shards.of(list(order.split(list(SIZES))), CPU)
+    return model, data, ClientShards.of(list(order.split(list(SIZES))), CPU)
 
 
 @pytest.mark.parametrize("bias", [True, False])

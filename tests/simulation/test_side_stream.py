@@ -14,9 +14,9 @@ from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.simulation import async_metrics as readings
 from fedcomp.simulation.async_metrics import SideStreamReader, SyncReader
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs
-from fedcomp.simulation.graphs.graphed_loop import Recorder
+from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
 from tests.conformance import world
 from tests.run.sessions import METHODS, Noting, assert_same, fedavg, session_in
 from tests.simulation import clocked_streams
@@ -123,7 +123,7 @@ def test_on_a_gpu_the_side_stream_changes_no_bit(tmp_path, name, graphs) -> None
     for how in (SyncReader(), SideStreamReader(device)):
         sim = world.simulation(algorithm(), module, rounds=7)
         parts = list(torch.arange(sum(world.SIZES)).split(list(world.SIZES)))
-        recorder = Recorder(CudaGraphs(device)) if graphs else None
-        moved = {"dataset": sim.dataset.to(device), "shards": Shards.of(parts, device), "device": device}
+        recorder = GraphedLoops(CudaGraphs(device)) if graphs else None
+        moved = {"dataset": sim.dataset.to(device), "shards": ClientShards.of(parts, device), "device": device}
         session_in(tmp_path / type(how).__name__, how, world.variant(sim, loop_runner=recorder, **moved)).run()
     assert_same(tmp_path / "SyncReader", tmp_path / "SideStreamReader")

@@ -42,7 +42,7 @@ class Stacked(Flat):
         """The chain's convolutions, in order."""
         return [layer for layer in self.chain if isinstance(layer, Convolution)]
 
-    def take_forms(self, forms: Sequence[str]) -> None:
+    def set_conv_algorithms(self, forms: Sequence[str]) -> None:
         """Compute the convolutions in these of `convolution.FORMS`, one for each."""
         left = iter(forms)
         self.chain = [

@@ -26,7 +26,7 @@ from fedcomp.model.batched.streams import can_fork
 from fedcomp.model.loss import squared_error
 from fedcomp.random.keys import Key
 from fedcomp.records.atomic_write import write_atomically
-from fedcomp.simulation.autotune.timing_cache import Seconds, device_name, remembered, seconds_of
+from fedcomp.simulation.autotune.timing_cache import Seconds, cached_timings, device_name, seconds_of
 from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, Work
 from fedcomp.simulation.simulation import Simulation
 
@@ -41,8 +41,8 @@ CPU_CHUNKS = (1, 2)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What was settled.
+class ConvPlan:
+    """The chosen algorithms.
 
     Attributes:
         forms: of each convolution, in order. chunk_size: clients at once.
@@ -52,18 +52,18 @@ class Plan:
     chunk_size: int
 
     def applied_to(self, simulation: Simulation) -> Simulation:
-        """The simulation that computes so. Its model, a `Stacked`, takes the forms."""
+        """The simulation with this plan. Its model, a `Stacked`, is changed in place."""
         assert isinstance(simulation.model, Stacked)
-        simulation.model.take_forms(self.forms)
+        simulation.model.set_conv_algorithms(self.forms)
         return replace(simulation, chunk_size=self.chunk_size)
 
     def __str__(self) -> str:
         return f"plan: chunks of {self.chunk_size}, convolutions {', '.join(self.forms)}"
 
 
-def planned(
+def plan_convolutions(
     simulation: Simulation, mode: str, batch_size: int, most_clients: int, fixed_chunk: bool, path: Path | None
-) -> Plan | None:
+) -> ConvPlan | None:
     """The plan of a simulation's convolutions; None where nothing was chosen.
 
     Args:
@@ -84,15 +84,15 @@ def planned(
         return None
     size = min(simulation.chunk_size, most_clients)
     if mode in FORMS:
-        plan = Plan((mode,) * len(model.convolutions), simulation.chunk_size)
+        plan = ConvPlan((mode,) * len(model.convolutions), simulation.chunk_size)
     elif path is not None and path.exists():
         content = json.loads(path.read_text())
-        plan = Plan(tuple(content["forms"]), int(content["chunk_size"]))
+        plan = ConvPlan(tuple(content["forms"]), int(content["chunk_size"]))
     else:
         tried: Sequence[int] = CPU_CHUNKS if device.type == "cpu" and not fixed_chunk else (size,)
         candidates = [clients for clients in tried if clients <= most_clients]
         shape, graphs = simulation.dataset.input_shape, simulation.loop_runner is not None
-        plan = measured_plan(model, device, shape, batch_size, candidates, mode == "measure", graphs)
+        plan = measure_plan(model, device, shape, batch_size, candidates, mode == "measure", graphs)
         if plan.chunk_size == size:
             plan = replace(plan, chunk_size=simulation.chunk_size)
         if path is not None:
@@ -100,7 +100,7 @@ def planned(
     return plan
 
 
-def measured_plan(
+def measure_plan(
     model: Stacked,
     device: torch.device,
     shape: tuple[int, ...],
@@ -108,7 +108,7 @@ def measured_plan(
     candidates: Sequence[int],
     anew: bool,
     graphs: bool,
-) -> Plan:
+) -> ConvPlan:
     """The fastest form of each convolution for each candidate number of clients, and the fastest of these numbers.
 
     Leaves the model with some of the measured forms. `shape`: of one sample. `anew`: whatever is known already.
@@ -116,10 +116,10 @@ def measured_plan(
     """
     forms: dict[int, tuple[str, ...]] = {}
     for clients in candidates:
-        model.take_forms(["grouped"] * len(model.convolutions))
+        model.set_conv_algorithms(["grouped"] * len(model.convolutions))
         forms[clients] = tuple(_layer_forms(model, device, shape, batch, clients, anew, graphs))
     if len(forms) == 1:
-        return Plan(forms[candidates[0]], candidates[0])
+        return ConvPlan(forms[candidates[0]], candidates[0])
 
     def measure() -> Seconds:
         return {
@@ -127,8 +127,8 @@ def measured_plan(
         }
 
     question = _about(model, device) | {"model": model.layers, "input": shape, "batch": batch, "clients": list(forms)}
-    chosen = int(_fastest(remembered(question, measure, anew)))
-    return Plan(forms[chosen], chosen)
+    chosen = int(_fastest(cached_timings(question, measure, anew)))
+    return ConvPlan(forms[chosen], chosen)
 
 
 def _layer_forms(
@@ -151,7 +151,7 @@ def _layer_forms(
                     "graphs": graphs,
                     "layer": [layer.stride, layer.padding, layer.dilation, layer.groups, layer.bias is None],
                 }
-                yield _fastest(remembered(question, partial(_forms, layer, x, state, device, graphs), anew))
+                yield _fastest(cached_timings(question, partial(_forms, layer, x, state, device, graphs), anew))
         with torch.no_grad():
             x = layer(x, state)
 
@@ -177,7 +177,7 @@ def _forms(layer: Convolution, x: Tensor, state: Pass, device: torch.device, gra
         work: Work = partial(both_ways, form)
         try:
             if graphs:
-                work = CudaGraphs(device, f"measuring of {form} convolutions").record(work, ())
+                work = CudaGraphs(device, f"measuring of {form} convolutions").capture(work, ())
             return seconds_of(work, device)
         except RuntimeError as error:  # no such kernel for these sizes, or no memory for it
             failed[form] = error
@@ -195,7 +195,7 @@ def _client_seconds(
     model: Stacked, device: torch.device, shape: tuple[int, ...], batch: int, clients: int, forms: Sequence[str]
 ) -> float:
     """Seconds of one client's gradient when so many are computed at once."""
-    model.take_forms(forms)
+    model.set_conv_algorithms(forms)
     theta, stats, x = _start(model, device, shape, batch, clients)
     y = torch.zeros(clients, batch, dtype=torch.int64, device=device)
     if model.loss is squared_error:

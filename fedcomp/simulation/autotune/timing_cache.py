@@ -20,7 +20,7 @@ REPEATS = 5
 Seconds = dict[str, float]
 
 
-def remembered(question: Mapping[str, Any], measure: Callable[[], Seconds], anew: bool = False) -> Seconds:
+def cached_timings(question: Mapping[str, Any], measure: Callable[[], Seconds], anew: bool = False) -> Seconds:
     """Seconds of each candidate: those measured on this kind of device before, or now, which is kept where it can be.
 
     Args:

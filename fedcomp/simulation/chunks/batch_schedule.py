@@ -1,4 +1,4 @@
-"""Which samples every client of a chunk takes in every step, planned at once from keys.
+"""Which samples every client of a chunk takes in every step, drawn from keys for the whole round.
 
 Shape legend: M clients of a chunk, A of them still at work, S steps, B batch, E passes, n samples of a client.
 """
@@ -18,7 +18,7 @@ OUT_OF_RANGE = 1 << 40
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchSchedule:
     """The steps of a round.
 
     Attributes:
@@ -43,11 +43,11 @@ def num_steps(sizes: np.ndarray, batching: Batching) -> np.ndarray:
     return batching.epochs * -(-sizes // batching.batch_size)
 
 
-def plan(ids: Tensor, sizes: np.ndarray, batching: Batching, key: Key) -> Plan:
+def batch_schedule(ids: Tensor, sizes: np.ndarray, batching: Batching, key: Key) -> BatchSchedule:
     """Plan a round for clients `ids` [M] (on the run's device) that hold `sizes` [M] samples (known to the host).
 
-    A client's plan depends on its own number and size alone: in pass e it goes through its samples in the order of
-    keyed random words, in batches of B, the last one as small as what is left.
+    A client's schedule depends only on its number and size: epoch e goes through its samples in the order of keyed
+    random words, in batches of B; the last one may be smaller.
     """
     steps = num_steps(sizes, batching)
     if batching.replacement:
@@ -62,24 +62,24 @@ def plan(ids: Tensor, sizes: np.ndarray, batching: Batching, key: Key) -> Plan:
     counts = np.where(step < steps, np.minimum(batch, sizes - first), 0)
     if (sizes == sizes[0]).all() and int(sizes[0]) % batch == 0:
         whole = order.view(num_passes, len(sizes), -1, batch).transpose(1, 2).flatten(0, 1)
-        return Plan(whole[: len(step)], counts)
+        return BatchSchedule(whole[: len(step)], counts)
     place = np.minimum((step // per_pass) * order.shape[2] + first, num_passes * order.shape[2] - 1)
     flat = order.transpose(0, 1).flatten(1)  # [M, E n]
     start = torch.from_numpy(place).to(ids.device, non_blocking=True)
     index = (start[:, :, None] + torch.arange(batch, device=ids.device)).clamp_(max=flat.shape[1] - 1)  # [S, M, B]
     position = flat.gather(1, index.transpose(0, 1).flatten(1)).view(len(sizes), len(step), batch)
     held = torch.from_numpy(sizes).to(ids.device, non_blocking=True)
-    return Plan(position.masked_fill_(position >= held[:, None, None], 0).transpose(0, 1), counts)
+    return BatchSchedule(position.masked_fill_(position >= held[:, None, None], 0).transpose(0, 1), counts)
 
 
-def in_order(ids: Tensor, sizes: np.ndarray, batch_size: int) -> Plan:
+def in_order(ids: Tensor, sizes: np.ndarray, batch_size: int) -> BatchSchedule:
     """One pass over every client's samples in their own order, `batch_size` at a time, the last batch as is left."""
     batch = int(min(batch_size, sizes.max()))
     num = -(-int(sizes.max()) // batch)
     counts = np.clip(sizes - batch * np.arange(num)[:, None], 0, batch)
     position = torch.arange(num * batch, device=ids.device).view(num, 1, batch).expand(num, len(sizes), batch)
     held = torch.from_numpy(sizes).to(ids.device, non_blocking=True)
-    return Plan(position.masked_fill(position >= held[:, None], 0), counts)
+    return BatchSchedule(position.masked_fill(position >= held[:, None], 0), counts)
 
 
 def _shuffled(ids: Tensor, sizes: np.ndarray, key: Key) -> Tensor:
@@ -92,9 +92,9 @@ def _shuffled(ids: Tensor, sizes: np.ndarray, key: Key) -> Tensor:
     return words.argsort(dim=1, stable=True)
 
 
-def _with_replacement(ids: Tensor, sizes: np.ndarray, steps: np.ndarray, batch: int, key: Key) -> Plan:
+def _with_replacement(ids: Tensor, sizes: np.ndarray, steps: np.ndarray, batch: int, key: Key) -> BatchSchedule:
     total = int(steps.max())
     held = torch.from_numpy(sizes).to(ids.device, non_blocking=True)
     words = key.fold_in("replacement").bits(ids, total * batch)
     position = ((words * held[:, None]) >> 32).view(len(sizes), total, batch).transpose(0, 1)
-    return Plan(position, np.where(np.arange(total)[:, None] < steps, batch, 0))
+    return BatchSchedule(position, np.where(np.arange(total)[:, None] < steps, batch, 0))

@@ -1,4 +1,4 @@
-"""A chunk of clients with their data: what a method's local work is given.
+"""A chunk of clients with their data, as a method's local work receives it.
 
 Shape legend: M clients of a chunk, A of them still at work, S steps, B batch, D parameters.
 """
@@ -17,14 +17,14 @@ from fedcomp.client.contract import Batch, Batching, LoopRunner
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, Gradient, Model
 from fedcomp.random.keys import Key
-from fedcomp.simulation.chunks.batch_schedule import Plan, in_order, num_steps, plan
+from fedcomp.simulation.chunks.batch_schedule import BatchSchedule, batch_schedule, in_order, num_steps
 from fedcomp.simulation.chunks.gather import gather
 
 GATHER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Shards:
+class ClientShards:
     """Who holds which training samples.
 
     Attributes:
@@ -38,7 +38,7 @@ class Shards:
     sizes: np.ndarray
 
     @classmethod
-    def of(cls, parts: list[Tensor], device: torch.device) -> Shards:
+    def of(cls, parts: list[Tensor], device: torch.device) -> ClientShards:
         """From one tensor of sample numbers a client."""
         sizes = np.array([len(part) for part in parts], dtype=np.int64)
         start = torch.from_numpy(np.cumsum(sizes) - sizes)
@@ -46,7 +46,7 @@ class Shards:
 
 
 @dataclass(frozen=True)
-class ChunkData:
+class ClientChunk:
     """Implements `LocalData` for the clients `ids`, sorted by falling number of samples.
 
     Attributes:
@@ -60,7 +60,7 @@ class ChunkData:
     sizes: np.ndarray
     key: Key
     dataset: Dataset
-    shards: Shards
+    shards: ClientShards
     model: AnyModel
     loop_runner: LoopRunner | None = None
     computed: list[int | Tensor] = field(default_factory=list)
@@ -83,11 +83,11 @@ class ChunkData:
 
     def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Steps as (x [A, B, ...], y [A, B], weight [A, B] or None); clients that are done drop out at the end."""
-        return self._steps(self.plan(batching), self.dataset.augments)
+        return self._steps(self.schedule(batching), self.dataset.augments)
 
-    def plan(self, batching: Batching) -> Plan:
+    def schedule(self, batching: Batching) -> BatchSchedule:
         """The steps that `batches` makes."""
-        return plan(self.ids, self.sizes, batching, self.key.fold_in("batch"))
+        return batch_schedule(self.ids, self.sizes, batching, self.key.fold_in("batch"))
 
     def samples(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """All samples once, in order and as they are."""
@@ -105,7 +105,7 @@ class ChunkData:
         """Sample numbers of places [..., M, B] in the clients' own lists."""
         return self.shards.order[places + self.shards.start.index_select(0, self.ids)[:, None]]
 
-    def _steps(self, steps: Plan, augments: bool) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    def _steps(self, steps: BatchSchedule, augments: bool) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         index = self.numbers(steps.position)  # [S, M, B]
         num_steps, num_rows, batch = index.shape
         sample_bytes = self.dataset.train.x[0].numel() * 4

@@ -21,7 +21,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, tensors_of
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
-from fedcomp.simulation.chunks.client_data import ChunkData, Shards
+from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class Executor:
         key: names the round's draws.
         chunk_size: clients trained at once; at least 1. workers: threads that share the chunks.
         dtype: what clients compute in. Their rows come and go in float32 all the same, as messages carry them.
-        count: told of every gradient's number of samples.
+        count: callback that receives the number of samples of each gradient.
         loop_runner: replays local loops as CUDA graphs, or None.
     """
 
     dataset: Dataset
-    shards: Shards
+    shards: ClientShards
     model: AnyModel
     key: Key
     chunk_size: int
@@ -79,7 +79,7 @@ class Executor:
             self._count(data.computed)
             return result
 
-        def work_on(chunk: np.ndarray) -> tuple[ChunkData, Tensor, Any]:
+        def work_on(chunk: np.ndarray) -> tuple[ClientChunk, Tensor, Any]:
             return self.work_on(work, cohort, sizes, rows, chunk)
 
         results: Any = None
@@ -100,7 +100,7 @@ class Executor:
 
     def work_on(
         self, work: Callable[..., Any], cohort: Cohort, sizes: np.ndarray, rows: Sequence[Tensor], chunk: np.ndarray
-    ) -> tuple[ChunkData, Tensor, Any]:
+    ) -> tuple[ClientChunk, Tensor, Any]:
         """One chunk's data, places on the device, and results."""
         where = torch.from_numpy(chunk).to(cohort.ids.device, non_blocking=True)
         data = self._data(cohort.ids.index_select(0, where), sizes[chunk])
@@ -109,17 +109,17 @@ class Executor:
     def _cut(self, places: np.ndarray) -> list[np.ndarray]:
         return [places[first : first + self.chunk_size] for first in range(0, len(places), self.chunk_size)]
 
-    def _data(self, ids: Tensor, sizes: np.ndarray) -> ChunkData:
-        return ChunkData(ids, sizes, self.key, self.dataset, self.shards, self.model, loop_runner=self.loop_runner)
+    def _data(self, ids: Tensor, sizes: np.ndarray) -> ClientChunk:
+        return ClientChunk(ids, sizes, self.key, self.dataset, self.shards, self.model, loop_runner=self.loop_runner)
 
     def _count(self, computed: Sequence[int | Tensor]) -> None:
-        """Here and not while a chunk is worked on, for threads share the count."""
+        """Called from the main thread alone: the threads of the chunks share the count."""
         if self.count is not None and computed:
             self.count(total(computed))
 
 
 def total(computed: Sequence[int | Tensor]) -> int | Tensor:
-    """The sum of counts; those that lie on a GPU are left there."""
+    """The sum of counts; a tensor if any lies on a GPU, without synchronising."""
     left = [num for num in computed if isinstance(num, Tensor)]
     known = sum(num for num in computed if not isinstance(num, Tensor))
     return known + torch.stack(left).sum() if left else known

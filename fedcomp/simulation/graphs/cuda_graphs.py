@@ -1,4 +1,4 @@
-"""Repeating work on tensors that stay where they are: as a CUDA graph, or by simply doing it again."""
+"""Repeats work on static tensors: as a CUDA graph, or by running it again."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ WARM_UP = 2
 class Capture(Protocol):
     """A way to repeat work."""
 
-    def record(self, work: Work, changed: Sequence[Tensor]) -> Work:
-        """What does the same as `work` whenever it is called.
+    def capture(self, work: Work, changed: Sequence[Tensor]) -> Work:
+        """A function that does the same as `work` whenever it is called.
 
         Args:
-            work: reads and writes tensors that live as long as it is called, and reads no values back to the host.
-            changed: the tensors that it changes; they are left as they were.
+            work: reads and writes tensors that outlive it, and reads no values back to the host.
+            changed: the tensors that it changes; capturing restores them.
         """
         ...
 
 
 class Eager:
-    """Does the work again: the slow twin, and what is left where no graph can be captured."""
+    """Runs the work again: the reference, and the fallback where no graph can be captured."""
 
-    def record(self, work: Work, changed: Sequence[Tensor]) -> Work:
+    def capture(self, work: Work, changed: Sequence[Tensor]) -> Work:
         """The work itself."""
         return work
 
@@ -56,7 +56,7 @@ class CudaGraphs:
         self._stream: Any = None
         self._refused = False
 
-    def record(self, work: Work, changed: Sequence[Tensor]) -> Work:
+    def capture(self, work: Work, changed: Sequence[Tensor]) -> Work:
         """The replay of a graph, or `work` itself where none can be captured."""
         if self._refused:
             return work

@@ -1,4 +1,4 @@
-"""Local loops recorded once and repeated every round: what changes between rounds is copied into tensors that stay.
+"""Local training loops captured as CUDA graphs and replayed every round, on static input tensors.
 
 On a GPU a small model's step is dozens of launches of a few microseconds each; repeating captured pieces of the loop
 (`segments.py`, `capture.py`) needs one launch for many steps. The recorded form makes the same draws and, where all
@@ -25,28 +25,34 @@ from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.random.keys import halves
 from fedcomp.simulation.graphs.cuda_graphs import Capture, Work
 from fedcomp.simulation.graphs.segments import Shape, segments
-from fedcomp.simulation.graphs.static_step import Buffers, Inputs, one_step
+from fedcomp.simulation.graphs.static_step import StaticBuffers, StaticInputs, static_step
 
 if TYPE_CHECKING:
-    from fedcomp.simulation.chunks.client_data import ChunkData
+    from fedcomp.simulation.chunks.client_data import ClientChunk
 
 log = logging.getLogger("fedcomp")
 
-MOST_LOOPS, MOST_PIECES = 8, 256
+MOST_LOOPS, MOST_GRAPHS = 8, 256
 """Loops that are kept, each with rows of its clients, and pieces of each, each with its graph. Beyond, what was not
 used for longest is dropped."""
 
 
-class Recorder:
-    """The loops recorded so far in a run, by all that they were recorded for. For one thread."""
+class GraphedLoops:
+    """The captured loops of a run, by solver, model, dataset and tensor shapes. Not thread-safe."""
 
     def __init__(self, capture: Capture) -> None:
         self._capture = capture
-        self._loops: OrderedDict[object, Loop] = OrderedDict()
+        self._loops: OrderedDict[object, GraphedLoop] = OrderedDict()
         self._explained: set[str] = set()
 
     def run(
-        self, data: ChunkData, solver: MinibatchSolver, theta: Tensor, stats: Tensor, lr: float, grad_fn: GradFn | None
+        self,
+        data: ClientChunk,
+        solver: MinibatchSolver,
+        theta: Tensor,
+        stats: Tensor,
+        lr: float,
+        grad_fn: GradFn | None,
     ) -> LocalResult | None:
         """What `solver.run` returns; None where the loop has to run step by step, which is logged once.
 
@@ -58,28 +64,30 @@ class Recorder:
             self._explain(f"{getattr(grad_fn, '__qualname__', grad_fn)} is no Hook")
             return None
         batching = solver.batching
-        steps = data.plan(batching)
+        steps = data.schedule(batching)
         step_coefficients = solver.step_coefficients(torch.arange(len(steps.counts)), lr)
         if step_coefficients is None:
             self._explain(f"{type(solver).__name__} has no step_coefficients")
             return None
-        pieces = list(segments(steps.counts, steps.position.shape[2]))
-        if any(shape.masked for _, _, shape in pieces) and getattr(data.model, "drops_empty_places", False):
+        graphs = list(segments(steps.counts, steps.position.shape[2]))
+        if any(shape.masked for _, _, shape in graphs) and getattr(data.model, "drops_empty_places", False):
             self._explain("the model leaves empty places out, which reads where they are")
             return None
         kept = list(data.computed)
         loop = self._loop(data, solver, theta, stats, grad_fn)
         loop.load(data, theta, stats, grad_fn)
         numbers = data.numbers(steps.position)
-        for first, length, shape in pieces:
-            piece = loop.piece(length, shape, len(step_coefficients))
-            _fill(piece.inputs, data, numbers, steps.counts, step_coefficients.t().contiguous(), first, grad_fn)
-            piece.run(self._capture)
-        loop.counted.clear()  # what a hook counts there it counts while it is recorded, or done again, or not at all
+        for first, length, shape in graphs:
+            graph = loop.graph(length, shape, len(step_coefficients))
+            _fill(graph.inputs, data, numbers, steps.counts, step_coefficients.t().contiguous(), first, grad_fn)
+            graph.run(self._capture)
+        loop.counted.clear()  # counts made during capture or replay are unreliable; the true count is set below
         data.computed[:] = [*kept, int(steps.counts.sum())]
         return loop.result(len(theta), data.num_steps(batching))
 
-    def _loop(self, data: ChunkData, solver: MinibatchSolver, theta: Tensor, stats: Tensor, hook: Hook | None) -> Loop:
+    def _loop(
+        self, data: ClientChunk, solver: MinibatchSolver, theta: Tensor, stats: Tensor, hook: Hook | None
+    ) -> GraphedLoop:
         """The loop for such clients; a new one where there is none, or none with room for so many."""
         shared = () if hook is None else (hook.name, *((one.shape, one.dtype) for one in hook.shared))
         rows = [theta, stats, *(() if hook is None else hook.rows)]
@@ -87,7 +95,7 @@ class Recorder:
         name = id(data.model), id(data.dataset), solver, kinds
         loop = self._loops.pop(name, None)
         if loop is None or len(loop.buffers.theta) < len(theta):
-            loop = Loop(Buffers.like(data, solver, theta, stats, hook), OrderedDict(), data.computed)
+            loop = GraphedLoop(StaticBuffers.like(data, solver, theta, stats, hook), OrderedDict(), data.computed)
         self._loops[name] = loop
         if len(self._loops) > MOST_LOOPS:
             self._loops.popitem(last=False)
@@ -100,15 +108,15 @@ class Recorder:
 
 
 @dataclass
-class Piece:
-    """Some steps of a loop: run as they are the first time, for their like may never come again, and then recorded.
+class StepGraph:
+    """Some steps of a loop. Runs eagerly the first time; captured on the second use.
 
     Attributes:
         work: the steps, on `inputs`. changed: what they change. what: it is, in words for the log.
-        repeat: their repetition; None before the second time.
+        repeat: replays them; None before the second use.
     """
 
-    inputs: Inputs
+    inputs: StaticInputs
     work: Work
     changed: list[Tensor]
     what: str
@@ -118,7 +126,7 @@ class Piece:
     def run(self, capture: Capture) -> None:
         """Make the steps."""
         if self.used and self.repeat is None:
-            self.repeat = capture.record(self.work, self.changed)
+            self.repeat = capture.capture(self.work, self.changed)
             if self.repeat is not self.work:
                 log.info("recorded %s", self.what)
         self.used = True
@@ -126,37 +134,37 @@ class Piece:
 
 
 @dataclass
-class Loop:
-    """One recorded loop.
+class GraphedLoop:
+    """One captured loop.
 
     Attributes:
         buffers: what its pieces read and change. pieces: by steps and shape, the last used last.
         counted: gradients counted on the chunk that it was made for, whose hook it keeps.
     """
 
-    buffers: Buffers
-    pieces: OrderedDict[tuple[int, Shape], Piece]
+    buffers: StaticBuffers
+    graphs: OrderedDict[tuple[int, Shape], StepGraph]
     counted: list[int | Tensor]
 
-    def piece(self, length: int, shape: Shape, num_factors: int) -> Piece:
+    def graph(self, length: int, shape: Shape, num_factors: int) -> StepGraph:
         """The piece of `length` steps of this shape."""
-        piece = self.pieces.pop((length, shape), None)
-        if piece is None:
-            inputs, buffers = Inputs.of(length, shape, num_factors, self.buffers), self.buffers
+        graph = self.graphs.pop((length, shape), None)
+        if graph is None:
+            inputs, buffers = StaticInputs.of(length, shape, num_factors, self.buffers), self.buffers
 
             def work() -> None:
                 for place in range(length):
-                    one_step(buffers, inputs, place)
+                    static_step(buffers, inputs, place)
 
             what = f"{length} local steps of {shape.rows} clients, {shape.batch} samples each"
-            piece = Piece(inputs, work, buffers.changed, what)
-        self.pieces[length, shape] = piece
-        if len(self.pieces) > MOST_PIECES:
-            self.pieces.popitem(last=False)
-        return piece
+            graph = StepGraph(inputs, work, buffers.changed, what)
+        self.graphs[length, shape] = graph
+        if len(self.graphs) > MOST_GRAPHS:
+            self.graphs.popitem(last=False)
+        return graph
 
-    def load(self, data: ChunkData, theta: Tensor, stats: Tensor, hook: Hook | None) -> None:
-        """Put in where a round's clients start."""
+    def load(self, data: ClientChunk, theta: Tensor, stats: Tensor, hook: Hook | None) -> None:
+        """Copy the start of a round's clients into the static buffers."""
         buffers, num = self.buffers, len(theta)
         buffers.ids[:num].copy_(data.ids)
         buffers.theta[:num].copy_(theta)
@@ -171,15 +179,15 @@ class Loop:
                 kept.copy_(given)
 
     def result(self, num: int, num_steps: Tensor) -> LocalResult:
-        """What the round leaves to its clients, the first `num`, in tensors of its own; num_steps: [num]."""
+        """The result of the round's `num` clients, copied out of the static buffers; num_steps: [num]."""
         buffers = self.buffers
         loss = buffers.loss[:num] / num_steps.clamp(min=1)
         return LocalResult(buffers.theta[:num].clone(), buffers.stats[:num].clone(), loss)
 
 
 def _fill(
-    inputs: Inputs,
-    data: ChunkData,
+    inputs: StaticInputs,
+    data: ClientChunk,
     numbers: Tensor,
     counts: np.ndarray,
     step_coefficients: Tensor,

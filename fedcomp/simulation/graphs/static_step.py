@@ -1,4 +1,4 @@
-"""One local step on tensors that stay where they are: what a recorded loop repeats.
+"""One local step on static tensors: what a captured loop replays.
 
 Shape legend: M clients of a chunk, R rows of a piece, K steps of it, B batch, D parameters, C running statistics,
 F coefficients of a step.
@@ -23,12 +23,12 @@ from fedcomp.simulation.chunks.gather import gather
 from fedcomp.simulation.graphs.segments import Shape
 
 if TYPE_CHECKING:
-    from fedcomp.simulation.chunks.client_data import ChunkData
+    from fedcomp.simulation.chunks.client_data import ClientChunk
 
 
 @dataclass(frozen=True)
-class Buffers:
-    """What all pieces of a loop share.
+class StaticBuffers:
+    """Static tensors that all graphs of a loop share.
 
     Attributes:
         solver, model, dataset: who steps, on what; the same in every round. hook: of the loop's first round, of which
@@ -51,7 +51,9 @@ class Buffers:
     shared: tuple[Tensor, ...]
 
     @classmethod
-    def like(cls, data: ChunkData, solver: MinibatchSolver, theta: Tensor, stats: Tensor, hook: Hook | None) -> Buffers:
+    def like(
+        cls, data: ClientChunk, solver: MinibatchSolver, theta: Tensor, stats: Tensor, hook: Hook | None
+    ) -> StaticBuffers:
         """Room for what these clients start from, and for some more clients: cohorts may differ in size."""
         num = room(len(theta))
 
@@ -76,8 +78,8 @@ def room(num_clients: int) -> int:
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What the steps of one piece read, by step.
+class StaticInputs:
+    """Static input tensors of one graph, by step.
 
     Attributes:
         numbers: [K, R, B] int64 sample numbers. step_coefficients: [K, F] those of `MinibatchSolver.apply`.
@@ -93,7 +95,7 @@ class Inputs:
     augmentation: Tensor
 
     @classmethod
-    def of(cls, length: int, shape: Shape, num_factors: int, buffers: Buffers) -> Inputs:
+    def of(cls, length: int, shape: Shape, num_factors: int, buffers: StaticBuffers) -> StaticInputs:
         """Room for the inputs of `length` steps."""
         whole, theta = buffers.ids, buffers.theta
         size = (length, shape.rows, shape.batch)
@@ -102,7 +104,7 @@ class Inputs:
         return cls(whole.new_zeros(size), step_coefficients, weight, whole.new_zeros(length), keys[0], keys[1])
 
 
-def one_step(buffers: Buffers, inputs: Inputs, place: int) -> None:
+def static_step(buffers: StaticBuffers, inputs: StaticInputs, place: int) -> None:
     """Step `place` of a piece, in place: as a pass of the loop in `MinibatchSolver.run`."""
     rows = inputs.numbers.shape[1]
     theta, stats = buffers.theta[:rows], buffers.stats[:rows]
@@ -120,7 +122,7 @@ def one_step(buffers: Buffers, inputs: Inputs, place: int) -> None:
         stats.copy_(gradient.stats)
 
 
-def _gradient(buffers: Buffers, inputs: Inputs, place: int, theta: Tensor, batch: Batch) -> Gradient:
+def _gradient(buffers: StaticBuffers, inputs: StaticInputs, place: int, theta: Tensor, batch: Batch) -> Gradient:
     if buffers.hook is None:
         return buffers.model.gradient(theta, batch.stats, batch.x, batch.y, batch.weight)
     reads = Reads(inputs.step[place], buffers.rows, buffers.shared, DeviceKey(inputs.draws[place]))

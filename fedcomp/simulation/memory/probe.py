@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 
@@ -86,7 +86,7 @@ class FirstClients:
 
 def _tiny(simulation: Simulation, num_clients: int, num_participants: int) -> Simulation:
     num = len(simulation.dataset.train)
-    shards = Shards.of([torch.tensor([client % num]) for client in range(num_clients)], torch.device("cpu"))
+    shards = ClientShards.of([torch.tensor([client % num]) for client in range(num_clients)], torch.device("cpu"))
     return replace(
         simulation,
         shards=shards,

@@ -29,7 +29,7 @@ from torch.nn.utils.rnn import pad_sequence
 from fedcomp.algorithm.contract import Context, Models
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, map_tensors, unflatten
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.monte_carlo.vmap_adapters import PaddedCohort, VmappedClients, VmappedLink
 from fedcomp.simulation.monte_carlo.vmap_keys import ClientKey, NotVmappable, VmappedKey
 from fedcomp.simulation.round_result import RoundResult
@@ -148,8 +148,8 @@ class _Rows:
         self.everybody = replace(self.cohort, clients=tuple(client for one in cohorts for client in one.clients))
 
 
-def _joined(shards: list[Shards]) -> Shards:
+def _joined(shards: list[ClientShards]) -> ClientShards:
     """The shards of R N clients."""
     held = np.cumsum([0, *[len(one.order) for one in shards]])
     start = torch.cat([one.start + int(before) for one, before in zip(shards, held)])
-    return Shards(torch.cat([one.order for one in shards]), start, np.concatenate([one.sizes for one in shards]))
+    return ClientShards(torch.cat([one.order for one in shards]), start, np.concatenate([one.sizes for one in shards]))

@@ -44,7 +44,7 @@ def _model(name: str, precision: str = "fp32") -> Stacked:
 
 
 def _gradient(model: Stacked, form: str, num_clients: int, dtype: torch.dtype = torch.float64):
-    model.take_forms([form] * 2)
+    model.set_conv_algorithms([form] * 2)
     generator = torch.Generator().manual_seed(num_clients)
     theta = torch.randn(num_clients, model.dim, generator=generator, dtype=dtype) / 4
     x = torch.randn(num_clients, 5, 2, 8, 7, generator=generator, dtype=dtype)
@@ -142,7 +142,7 @@ def test_on_a_gpu_in_eager_mode_and_in_a_graph() -> None:
     y, stats = (torch.arange(5, device=device) % 3).expand(10, 5).contiguous(), theta.new_zeros(10, 0)
     found = {}
     for form in ("looped", "streamed"):
-        model.take_forms([form] * 2)
+        model.set_conv_algorithms([form] * 2)
         found[form] = model.gradient(theta, stats, x, y).grad
     assert torch.allclose(found["looped"], found["streamed"], rtol=1e-10, atol=1e-12)
     moving = theta.clone()
@@ -152,7 +152,7 @@ def test_on_a_gpu_in_eager_mode_and_in_a_graph() -> None:
             moving.sub_(0.1 * model.gradient(moving, stats, x, y).grad)
 
     capture = CudaGraphs(device)
-    repeat = capture.record(work, [moving])
+    repeat = capture.capture(work, [moving])
     repeat()
     graphed = moving.clone()
     moving.copy_(theta)

@@ -27,11 +27,11 @@ from fedcomp.run import train
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.autotune import conv_autotune as plan
 from fedcomp.simulation.autotune import timing_cache as measured
-from fedcomp.simulation.autotune.conv_autotune import FILE, Plan, planned
-from fedcomp.simulation.autotune.timing_cache import remembered, seconds_of
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan, plan_convolutions
+from fedcomp.simulation.autotune.timing_cache import cached_timings, seconds_of
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import Eager
-from fedcomp.simulation.graphs.graphed_loop import Recorder
+from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 
@@ -54,7 +54,7 @@ def _simulation(chunk_size: int = 1) -> Simulation:
     data = Dataset("images", Samples(x, y), Samples(x, y), "classification", 3)
     model = build(_network, Key(("plan",)), (2, 8, 8), 3, data.task)
     algorithm = FedAvg(Sgd(lr=0.1, batch_size=2), ServerSgd(), Compressor(Dense()), Compressor(Dense()))
-    shards = Shards.of(list(torch.arange(12).split(4)), CPU)
+    shards = ClientShards.of(list(torch.arange(12).split(4)), CPU)
     return Simulation(algorithm, data, shards, model, Full(), Key(("run",)), 2, chunk_size)
 
 
@@ -78,15 +78,15 @@ def _timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> list[str
 @pytest.mark.parametrize(
     ("times", "chosen"),
     [
-        ({"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5}, Plan(("unfolded", "unfolded"), 2)),
-        ({"grouped": 3, "looped": 2, "unfolded": 4, "1": 1, "2": 0.94}, Plan(("looped", "looped"), 2)),
-        ({"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.96}, Plan(("grouped", "grouped"), 1)),
-        ({"grouped": 3, "looped": 2.9, "unfolded": 4, "1": 1, "2": 0.5}, Plan(("grouped", "grouped"), 2)),
+        ({"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5}, ConvPlan(("unfolded", "unfolded"), 2)),
+        ({"grouped": 3, "looped": 2, "unfolded": 4, "1": 1, "2": 0.94}, ConvPlan(("looped", "looped"), 2)),
+        ({"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.96}, ConvPlan(("grouped", "grouped"), 1)),
+        ({"grouped": 3, "looped": 2.9, "unfolded": 4, "1": 1, "2": 0.5}, ConvPlan(("grouped", "grouped"), 2)),
     ],
 )
 def test_the_fastest_is_taken_where_it_gains(monkeypatch, tmp_path, times, chosen) -> None:
     _timed(monkeypatch, times)
-    settled = planned(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
+    settled = plan_convolutions(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
     assert settled == chosen
     simulation = settled.applied_to(_simulation())
     assert simulation.chunk_size == chosen.chunk_size
@@ -99,18 +99,18 @@ def test_measured_once_a_device_and_once_a_run(monkeypatch, tmp_path) -> None:
     def settle(run: str, device: str = "one", mode: str = "measure"):
         monkeypatch.setattr(plan, "device_name", lambda _: device)
         before = len(asked)
-        settled = planned(_simulation(), mode, 2, 3, False, tmp_path / run)
+        settled = plan_convolutions(_simulation(), mode, 2, 3, False, tmp_path / run)
         return settled, len(asked) - before
 
     first, count = settle("a")
     assert count == 4  # two layers of two clients, and one and two clients at once
     assert settle("a") == (first, 0)  # a resumed run asks nothing
     assert settle("b") == (first, 4)  # measure: anew
-    monkeypatch.setattr(plan, "remembered", lambda question, measure, anew: remembered(question, measure))
+    monkeypatch.setattr(plan, "cached_timings", lambda question, measure, anew: cached_timings(question, measure))
     assert settle("c") == (first, 0)
     assert settle("d", "another") == (first, 4)
     (tmp_path / "a").write_text(json.dumps({"forms": ["looped", "grouped"], "chunk_size": 1}))
-    assert settle("a") == (Plan(("looped", "grouped"), 1), 0)
+    assert settle("a") == (ConvPlan(("looped", "grouped"), 1), 0)
 
 
 def test_streams_are_a_candidate_where_there_are_any(monkeypatch, tmp_path) -> None:
@@ -119,18 +119,18 @@ def test_streams_are_a_candidate_where_there_are_any(monkeypatch, tmp_path) -> N
     assert (plan.forms_on(torch.device("cuda")), plan.forms_on(CPU)) == (FORMS, FORMS[:3])
     asked = _timed(monkeypatch, times)
     monkeypatch.setattr(plan, "device_name", lambda _: "one")
-    without = planned(_simulation(3), "measure", 2, 3, True, tmp_path / "a")
+    without = plan_convolutions(_simulation(3), "measure", 2, 3, True, tmp_path / "a")
     monkeypatch.setattr(plan, "can_fork", lambda device: True)
-    monkeypatch.setattr(plan, "remembered", lambda question, measure, anew: remembered(question, measure))
-    settled = planned(_simulation(3), "measure", 2, 3, True, tmp_path / "b")
-    assert (without, settled) == (Plan(("unfolded",) * 2, 3), Plan(("streamed",) * 2, 3))
+    monkeypatch.setattr(plan, "cached_timings", lambda question, measure, anew: cached_timings(question, measure))
+    settled = plan_convolutions(_simulation(3), "measure", 2, 3, True, tmp_path / "b")
+    assert (without, settled) == (ConvPlan(("unfolded",) * 2, 3), ConvPlan(("streamed",) * 2, 3))
     assert asked == ["layer"] * 4
 
 
 def test_a_given_number_of_clients_stays(monkeypatch, tmp_path) -> None:
     asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1})
-    settled = planned(_simulation(chunk_size=50), "measure", 2, 3, True, tmp_path / FILE)
-    assert settled == Plan(("unfolded", "unfolded"), 50)
+    settled = plan_convolutions(_simulation(chunk_size=50), "measure", 2, 3, True, tmp_path / FILE)
+    assert settled == ConvPlan(("unfolded", "unfolded"), 50)
     assert asked == ["layer", "layer"]
 
 
@@ -138,20 +138,20 @@ def test_a_cpu_plans_nothing_by_itself(monkeypatch, tmp_path) -> None:
     asked = _timed(monkeypatch, {})
     simulation = _simulation()
     for mode in ("auto", "off"):
-        assert planned(simulation, mode, 2, 3, False, tmp_path / FILE) is None
+        assert plan_convolutions(simulation, mode, 2, 3, False, tmp_path / FILE) is None
     assert (asked, list(tmp_path.glob("*"))) == ([], [])
     with pytest.raises(
         ValueError, match="plan=fast must be one of auto, measure, off, grouped, looped, unfolded, streamed"
     ):
-        planned(simulation, "fast", 2, 3, False, tmp_path / FILE)
+        plan_convolutions(simulation, "fast", 2, 3, False, tmp_path / FILE)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_one_form_for_all_gives_the_same_rounds(tmp_path, form) -> None:
     expected, ledger = _simulation(chunk_size=3), Ledger()
     state, _, _ = expected.round(0, expected.init(), ledger)
-    settled = planned(_simulation(chunk_size=3), form, 2, 3, False, tmp_path / FILE)
-    assert settled == Plan((form, form), 3)
+    settled = plan_convolutions(_simulation(chunk_size=3), form, 2, 3, False, tmp_path / FILE)
+    assert settled == ConvPlan((form, form), 3)
     simulation = settled.applied_to(_simulation(chunk_size=3))
     got, _, _ = simulation.round(0, simulation.init(), ledger)
     assert torch.allclose(got.theta, state.theta, atol=1e-6)
@@ -160,10 +160,10 @@ def test_one_form_for_all_gives_the_same_rounds(tmp_path, form) -> None:
 class _Peer(SingleProcess):
     """One of two processes; what the leader says is left in `said`."""
 
-    def __init__(self, is_main_process: bool, said: list[Plan | None]) -> None:
+    def __init__(self, is_main_process: bool, said: list[ConvPlan | None]) -> None:
         self.is_main_process, self.said = is_main_process, said
 
-    def broadcast_object(self, value: Plan | None) -> Plan | None:
+    def broadcast_object(self, value: ConvPlan | None) -> ConvPlan | None:
         if self.is_main_process:
             self.said.append(value)
         return self.said[0]
@@ -173,7 +173,7 @@ class _Peer(SingleProcess):
 def test_the_leader_plans_for_all_processes(monkeypatch, tmp_path, mode, chosen) -> None:
     asked = _timed(monkeypatch, {"grouped": 3, "looped": 2, "unfolded": 1, "1": 1, "2": 0.5})
     options = {"plan": mode, "num_clients": 3, "chunk_size": None, "client": {"batch_size": 2}}
-    said: list[Plan | None] = []
+    said: list[ConvPlan | None] = []
     for is_main_process in (True, False):
         before = len(asked)
         simulation, _ = train._planned(_simulation(), OmegaConf.create(options), tmp_path, _Peer(is_main_process, said))
@@ -192,8 +192,8 @@ def test_measured_as_it_will_run(monkeypatch, tmp_path, graphs) -> None:
             recorded.append(what)
 
     monkeypatch.setattr(plan, "CudaGraphs", Graphs)
-    recorder = Recorder(Eager()) if graphs else None
-    planned(replace(_simulation(), loop_runner=recorder), "measure", 2, 3, False, tmp_path / FILE)
+    loops = GraphedLoops(Eager()) if graphs else None
+    plan_convolutions(replace(_simulation(), loop_runner=loops), "measure", 2, 3, False, tmp_path / FILE)
     layers = 2 * [f"measuring of {form} convolutions" for form in FORMS if form != "streamed"]
     assert recorded == (layers if graphs else [])
     questions = [json.loads(json.loads(path.read_text())["question"]) for path in measured.cache_folder().glob("*")]
@@ -212,10 +212,10 @@ def test_a_form_that_fails_where_it_is_measured_is_left_out(monkeypatch, tmp_pat
     monkeypatch.setattr(Convolution, "__call__", call)
     if broken == FORMS:
         with pytest.raises(RuntimeError, match="unable to find an engine"):
-            planned(_simulation(chunk_size=2), "measure", 2, 3, True, tmp_path / FILE)
+            plan_convolutions(_simulation(chunk_size=2), "measure", 2, 3, True, tmp_path / FILE)
         return
     with caplog.at_level("INFO", "fedcomp"):
-        settled = planned(_simulation(chunk_size=2), "measure", 2, 3, True, tmp_path / FILE)
+        settled = plan_convolutions(_simulation(chunk_size=2), "measure", 2, 3, True, tmp_path / FILE)
     assert settled is not None
     assert "grouped" not in settled.forms
     wanted = "no grouped convolutions here: GET was unable to find an engine to execute this computation"
@@ -224,7 +224,7 @@ def test_a_form_that_fails_where_it_is_measured_is_left_out(monkeypatch, tmp_pat
 
 def test_really_measured(tmp_path) -> None:
     """Times that were taken, on real layers; whatever is chosen is one of the candidates."""
-    settled = planned(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
+    settled = plan_convolutions(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
     assert settled is not None
     assert settled.chunk_size in (1, 2)
     assert set(settled.forms) <= set(FORMS)
@@ -237,7 +237,7 @@ def test_damaged_and_unwritable_caches_are_measured_again(monkeypatch, tmp_path)
     times = iter(range(1, 9))
 
     def ask() -> float:
-        return remembered({"layer": 1}, lambda: {"grouped": float(next(times))})["grouped"]
+        return cached_timings({"layer": 1}, lambda: {"grouped": float(next(times))})["grouped"]
 
     assert [ask(), ask()] == [1, 1]
     (path,) = measured.cache_folder().glob("*.json")
@@ -265,5 +265,5 @@ def test_from_the_command_line(fedcomp, tmp_path, capsys) -> None:
 def test_plans_change_no_other_simulation() -> None:
     """A plan belongs to the model of its run."""
     one, other = _simulation(), _simulation()
-    one.model.take_forms(["looped", "looped"])
+    one.model.set_conv_algorithms(["looped", "looped"])
     assert [layer.form for layer in other.model.convolutions] == ["grouped", "grouped"]

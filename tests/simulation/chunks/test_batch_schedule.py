@@ -8,7 +8,7 @@ import torch
 
 from fedcomp.client import Batching
 from fedcomp.random.keys import Key
-from fedcomp.simulation.chunks.batch_schedule import num_steps, plan
+from fedcomp.simulation.chunks.batch_schedule import batch_schedule, num_steps
 
 SIZES = np.array([20, 12, 9, 8, 7, 5, 1])
 IDS = torch.tensor([4, 1, 3, 6, 0, 5, 2])
@@ -17,7 +17,7 @@ KEY = Key(("batch", 0))
 
 def _taken(sizes, batching, ids=IDS, key=KEY) -> list[list[list[int]]]:
     """For each client, the places taken in each of its steps."""
-    steps = plan(ids, sizes, batching, key)
+    steps = batch_schedule(ids, sizes, batching, key)
     return [
         [
             steps.position[step, row, : steps.counts[step, row]].tolist()
@@ -81,13 +81,15 @@ def test_rounds_differ() -> None:
 def test_with_replacement_is_uniform() -> None:
     # 5 places, 20,000 draws: each share is within 5 standard errors of 1/5.
     batching = Batching(20, steps=1000, replacement=True)
-    steps = plan(torch.tensor([3]), np.array([5]), batching, KEY)
+    steps = batch_schedule(torch.tensor([3]), np.array([5]), batching, KEY)
     share = np.bincount(steps.position.flatten().numpy(), minlength=5) / 20_000
     assert np.abs(share - 0.2).max() < 5 * (0.2 * 0.8 / 20_000) ** 0.5
 
 
 def test_order_is_uniform() -> None:
     # First place of 4 over 4,000 keys.
-    first = [int(plan(IDS[:1], np.array([4]), Batching(4), Key((draw,))).position[0, 0, 0]) for draw in range(4000)]
+    first = [
+        int(batch_schedule(IDS[:1], np.array([4]), Batching(4), Key((draw,))).position[0, 0, 0]) for draw in range(4000)
+    ]
     share = np.bincount(first, minlength=4) / 4000
     assert np.abs(share - 0.25).max() < 5 * (0.25 * 0.75 / 4000) ** 0.5

@@ -24,7 +24,7 @@ class StrictCapture:
         self.replays = 0
         self.reads = reads
 
-    def record(self, work: Work, changed: Sequence[Tensor]) -> Work:
+    def capture(self, work: Work, changed: Sequence[Tensor]) -> Work:
         """The work, watched; run once before, as graphs are, and what it changed is put back."""
         self.recorded += 1
         before = [tensor.clone() for tensor in changed]

@@ -63,7 +63,7 @@ def test_work_is_warmed_up_and_captured_on_one_stream(streams) -> None:
     graphs, works = CudaGraphs(torch.device("cuda")), [Work(), Work()]
     with streams:
         for work in works:
-            assert graphs.record(work, [work.total]) is not work
+            assert graphs.capture(work, [work.total]) is not work
     assert [work.where for work in works] == [["side 0"] * (WARM_UP + 1)] * 2
     assert [work.total.tolist() for work in works] == [[0] * 3] * 2
     assert streams.log == ["side 0 waits for main", "clear", "capture", "clear", "main waits for side 0"] * 2
@@ -73,9 +73,9 @@ def test_work_is_warmed_up_and_captured_on_one_stream(streams) -> None:
 def test_a_failure_leads_back_to_the_main_stream_and_is_told_once(streams, caplog, last) -> None:
     graphs, work, other = CudaGraphs(torch.device("cuda")), Work(last), Work()
     with streams:
-        assert graphs.record(work, [work.total]) is work
+        assert graphs.capture(work, [work.total]) is work
         assert torch.cuda.current_stream().name == "main"
-        assert graphs.record(other, [other.total]) is other
+        assert graphs.capture(other, [other.total]) is other
     assert work.total.tolist() == [0] * 3
     assert (other.where, streams.log[-2:]) == ([], ["clear", "main waits for side 0"])
     (record,) = caplog.records

@@ -10,9 +10,9 @@ from torch import nn
 
 from fedcomp.client.sgd import Sgd
 from fedcomp.core.pytree import flatten
-from fedcomp.simulation.chunks.client_data import Shards
+from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, Eager
-from fedcomp.simulation.graphs.graphed_loop import MOST_LOOPS, Recorder
+from fedcomp.simulation.graphs.graphed_loop import MOST_LOOPS, GraphedLoops
 from tests.conformance import world
 from tests.simulation.graphs.test_graphed_loop import ALIKE, PLAIN, RAGGED
 
@@ -23,7 +23,7 @@ def _simulation(name: str, module, sizes, recorder):
     cpu = world.simulation(PLAIN[name], module, sizes=sizes, rounds=3, participation=world.FULL)
     device = torch.device("cuda")
     parts = list(torch.arange(sum(sizes)).split(list(sizes)))
-    moved = {"dataset": cpu.dataset.to(device), "shards": Shards.of(parts, device), "device": device}
+    moved = {"dataset": cpu.dataset.to(device), "shards": ClientShards.of(parts, device), "device": device}
     return world.variant(cpu, loop_runner=recorder, **moved)
 
 
@@ -32,7 +32,7 @@ def _simulation(name: str, module, sizes, recorder):
 @pytest.mark.parametrize("name", PLAIN)
 def test_graphs_do_what_their_work_does(name, module, sizes, caplog) -> None:
     states = [
-        flatten(world.run(_simulation(name, module, sizes, Recorder(capture))))
+        flatten(world.run(_simulation(name, module, sizes, GraphedLoops(capture))))
         for capture in (CudaGraphs(torch.device("cuda")), Eager())
     ]
     assert not [record for record in caplog.records if "cannot be captured" in record.message]
@@ -44,7 +44,7 @@ def test_graphs_do_what_their_work_does(name, module, sizes, caplog) -> None:
 def test_recorded_rounds_are_near_those_step_by_step(name) -> None:
     graphs, plain = (
         flatten(world.run(_simulation(name, world.mlp, RAGGED, recorder)))
-        for recorder in (Recorder(CudaGraphs(torch.device("cuda"))), None)
+        for recorder in (GraphedLoops(CudaGraphs(torch.device("cuda"))), None)
     )
     for part in (one for one in plain if plain[one].numel()):
         assert torch.allclose(graphs[part], plain[part], rtol=1e-4, atol=1e-5), part
@@ -65,7 +65,7 @@ def test_graphs_outlive_those_that_are_dropped() -> None:
     ]
     states: list[list[dict[str, torch.Tensor]]] = []
     for capture in (CudaGraphs(torch.device("cuda")), Eager()):
-        recorder = Recorder(capture)
+        recorder = GraphedLoops(capture)
         simulations = [replace(_simulation("sgd", _wide, ALIKE, recorder), algorithm=one) for one in algorithms]
         shared = [replace(one, model=simulations[0].model, dataset=simulations[0].dataset) for one in simulations]
         states.append([flatten(world.run(one)) for turn in range(2) for one in (*shared, *shared[4:8])])

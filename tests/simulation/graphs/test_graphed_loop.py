@@ -25,9 +25,9 @@ from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.build import build
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.chunks.client_data import ChunkData, Shards
+from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, Eager, can_capture
-from fedcomp.simulation.graphs.graphed_loop import Recorder
+from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.graphs.segments import LONGEST, Shape, segments
 from fedcomp.wire import Ledger
 from tests.conformance import world
@@ -74,7 +74,7 @@ def test_alike_clients_take_the_same_steps_bit_for_bit(name, module) -> None:
     capture = StrictCapture()
     for chunk_size in (100, 2):
         plain = states(PLAIN[name], module, ALIKE, None, chunk_size=chunk_size)
-        recorded = states(PLAIN[name], module, ALIKE, Recorder(capture), chunk_size=chunk_size)
+        recorded = states(PLAIN[name], module, ALIKE, GraphedLoops(capture), chunk_size=chunk_size)
         assert plain.keys() == recorded.keys()
         assert all(torch.equal(plain[part], recorded[part]) for part in plain)
     assert capture.replays > capture.recorded > 0
@@ -85,7 +85,7 @@ def test_alike_clients_take_the_same_steps_bit_for_bit(name, module) -> None:
 @pytest.mark.parametrize("sizes", [ALIKE, RAGGED])
 def test_gradients_are_counted_once(name, sizes, capture) -> None:
     spent = []
-    for recorder in (None, Recorder(capture())):
+    for recorder in (None, GraphedLoops(capture())):
         sim, ledger = world.simulation(PLAIN[name], sizes=sizes, chunk_size=3), Ledger()
         world.run(world.variant(sim, loop_runner=recorder, participation=world.FULL), ledger=ledger)
         spent.append(ledger.counters()["gradients"])
@@ -100,7 +100,9 @@ class Double:
         train, test = ((part.x.double(), part.y) for part in (sim.dataset.train, sim.dataset.test))
         data = replace(sim.dataset, train=Samples(*train), test=Samples(*test))
         order = np.argsort([-size for size in sizes], kind="stable")
-        self.data = ChunkData(torch.from_numpy(order), np.array(sizes)[order], Key(("r",)), data, sim.shards, sim.model)
+        self.data = ClientChunk(
+            torch.from_numpy(order), np.array(sizes)[order], Key(("r",)), data, sim.shards, sim.model
+        )
         theta, stats = sim.model.init(Key())
         self.start = theta.double().expand(len(sizes), -1), stats.double().expand(len(sizes), -1)
 
@@ -121,7 +123,7 @@ class Double:
 def test_ragged_clients_end_where_the_plain_loop_does(solver, module) -> None:
     # On a CPU, and only there, the stacked layers look for one client's real samples instead of masking the others.
     twin, capture = Double(module, RAGGED), StrictCapture([read for read in READS if read != "aten::nonzero"])
-    recorder = Recorder(capture)
+    recorder = GraphedLoops(capture)
     for round_index in range(3):
         slow, fast = (twin.run(solver, one, round_index) for one in (None, recorder))
         for name in ("theta", "stats", "loss"):
@@ -134,7 +136,7 @@ def test_ragged_clients_leave_the_same_state(name) -> None:
     """Clients compute in float64 and hand on float32, so that no mask that is drawn turns on rounding."""
     capture = StrictCapture()
     found = []
-    for recorder in (None, Recorder(capture)):
+    for recorder in (None, GraphedLoops(capture)):
         sim = world.in_float64(world.simulation(PLAIN[name], sizes=RAGGED, rounds=2))
         found.append(flatten(world.run(world.variant(sim, loop_runner=recorder))))
     plain, recorded = found
@@ -145,7 +147,7 @@ def test_ragged_clients_leave_the_same_state(name) -> None:
 
 
 def test_results_are_not_overwritten_by_the_next_round() -> None:
-    twin, recorder = Double(world.mlp, ALIKE), Recorder(StrictCapture())
+    twin, recorder = Double(world.mlp, ALIKE), GraphedLoops(StrictCapture())
     solver = Sgd(lr=0.1, batch_size=4)
     first = twin.run(solver, recorder)
     kept = first.theta.clone()
@@ -165,15 +167,15 @@ def test_augmented_images_are_the_same() -> None:
         3,
         data.task,
     )
-    shards = Shards.of(list(torch.arange(24).split(8)), CPU)
+    shards = ClientShards.of(list(torch.arange(24).split(8)), CPU)
     solver, (theta, stats) = Sgd(lr=0.1, batch_size=3, epochs=2), model.init(Key())
     start = theta.expand(3, -1), stats.expand(3, -1)
 
     def run(recorder, index):
-        chunk = ChunkData(torch.arange(3), np.array([8, 8, 8]), Key((index,)), data, shards, model, recorder)
+        chunk = ClientChunk(torch.arange(3), np.array([8, 8, 8]), Key((index,)), data, shards, model, recorder)
         return solver.run(chunk, *start, (index, 9)).theta
 
-    recorder = Recorder(StrictCapture())
+    recorder = GraphedLoops(StrictCapture())
     for index in range(2):
         assert torch.equal(run(recorder, index), run(None, index))
 
@@ -196,7 +198,7 @@ class Foreign(Sgd):
 def test_what_cannot_be_recorded_runs_step_by_step_with_one_line(caplog, algorithm, reason) -> None:
     capture = StrictCapture()
     with caplog.at_level(logging.INFO, "fedcomp"):
-        recorded = states(algorithm, world.mlp, ALIKE, Recorder(capture), chunk_size=3)
+        recorded = states(algorithm, world.mlp, ALIKE, GraphedLoops(capture), chunk_size=3)
     assert [record.message for record in caplog.records] == [f"local training runs step by step: {reason}"]
     assert capture.recorded == 0
     plain = states(algorithm, world.mlp, ALIKE, None, chunk_size=3)
@@ -208,7 +210,7 @@ def test_a_model_that_leaves_empty_places_out_is_recorded_where_there_are_none(c
         capture = StrictCapture()
         with caplog.at_level(logging.INFO, "fedcomp"):
             parts = {"participation": world.FULL, "rounds": 2}
-            found = [states(PLAIN["sgd"], Centred, sizes, one, **parts) for one in (None, Recorder(capture))]
+            found = [states(PLAIN["sgd"], Centred, sizes, one, **parts) for one in (None, GraphedLoops(capture))]
         assert all(torch.equal(found[0][part], found[1][part]) for part in found[0])
         assert (capture.recorded > 0) is (sizes is ALIKE)
     assert caplog.records[-1].message == (
@@ -224,7 +226,7 @@ def test_a_failed_capture_leaves_the_same_bits_and_one_line(caplog, monkeypatch)
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
     monkeypatch.setattr(CudaGraphs, "_captured", fails)
-    plain, eager = (states(PLAIN["sgd"], world.mlp, RAGGED, Recorder(one)) for one in (CudaGraphs(CPU), Eager()))
+    plain, eager = (states(PLAIN["sgd"], world.mlp, RAGGED, GraphedLoops(one)) for one in (CudaGraphs(CPU), Eager()))
     assert all(torch.equal(plain[part], eager[part]) for part in plain)
     lines = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert lines == [

@@ -8,8 +8,8 @@ import torch
 from fedcomp.client.sgd import Sgd
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.simulation.graphs import graphed_loop as recorded
-from fedcomp.simulation.graphs.graphed_loop import MOST_LOOPS, Recorder
-from fedcomp.simulation.graphs.static_step import Buffers, room
+from fedcomp.simulation.graphs.graphed_loop import MOST_LOOPS, GraphedLoops
+from fedcomp.simulation.graphs.static_step import StaticBuffers, room
 from tests.conformance import world
 from tests.simulation.graphs.strict_capture import StrictCapture
 from tests.simulation.graphs.test_graphed_loop import ALIKE, PLAIN, Double, states
@@ -17,7 +17,7 @@ from tests.simulation.graphs.test_graphed_loop import ALIKE, PLAIN, Double, stat
 
 def test_loops_are_recorded_once_and_kept_up_to_a_number() -> None:
     capture = StrictCapture()
-    recorder = Recorder(capture)
+    recorder = GraphedLoops(capture)
     solvers = [Sgd(lr=0.1, batch_size=10, momentum=0.1 * index) for index in range(MOST_LOOPS + 1)]
     twin = Double(world.mlp, ALIKE)
     for solver in solvers:
@@ -32,9 +32,9 @@ def test_loops_are_recorded_once_and_kept_up_to_a_number() -> None:
 
 
 def test_pieces_are_kept_up_to_a_number(monkeypatch) -> None:
-    monkeypatch.setattr(recorded, "MOST_PIECES", 1)
+    monkeypatch.setattr(recorded, "MOST_GRAPHS", 1)
     capture, twin = StrictCapture(), Double(world.mlp, ALIKE)
-    recorder, solver = Recorder(capture), Sgd(lr=0.1, batch_size=4, epochs=3)  # pieces of 4 and 2 steps
+    recorder, solver = GraphedLoops(capture), Sgd(lr=0.1, batch_size=4, epochs=3)  # pieces of 4 and 2 steps
     for index in range(3):
         fast, slow = twin.run(solver, recorder, index), twin.run(solver, None, index)
         assert torch.equal(fast.theta, slow.theta)
@@ -45,12 +45,12 @@ def test_pieces_are_kept_up_to_a_number(monkeypatch) -> None:
 def test_cohorts_of_any_size_share_a_loop(name, monkeypatch) -> None:
     """Its buffers grow with the largest cohort, and a piece is recorded when its like comes again."""
     made = []
-    like = Buffers.like.__func__
-    monkeypatch.setattr(Buffers, "like", classmethod(lambda cls, *given: made.append(1) or like(cls, *given)))
+    like = StaticBuffers.like.__func__
+    monkeypatch.setattr(StaticBuffers, "like", classmethod(lambda cls, *given: made.append(1) or like(cls, *given)))
     capture, rounds = StrictCapture(), 24
     plain, repeated = (
         states(PLAIN[name], world.mlp, ALIKE, one, rounds=rounds, participation=Bernoulli(0.6))
-        for one in (None, Recorder(capture))
+        for one in (None, GraphedLoops(capture))
     )
     assert all(torch.equal(plain[part], repeated[part]) for part in plain)
     assert len(made) <= 3
