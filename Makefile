@@ -40,7 +40,7 @@ docs: $(READY)  ## the pages of docs/ and the API as a site in site/; a warning 
 
 docs-serve: export NO_MKDOCS_2_WARNING := 1
 docs-serve: $(READY)  ## the same at http://127.0.0.1:8000, built anew when a page changes
-	$(VENV)/bin/mkdocs serve --watch fedcomp
+	$(VENV)/bin/mkdocs serve --no-strict --watch fedcomp
 
 processors: $(READY)  ## the conformance suites under each set of vector instructions that torch knows
 	ATEN_CPU_CAPABILITY=default $(RUN) -m pytest $(CONFORMANCE)
