@@ -103,7 +103,7 @@ class Context:
         return self.round, self.num_rounds
 
     def common(self, name: str, cohort: Cohort, side_information: Tensor | None = None) -> SharedKnowledge:
-        """What both ends know about the message called `name`."""
+        """What sender and receivers know about the message called `name` before it is sent."""
         return SharedKnowledge(self.key.fold_in(name), cohort.ids, self.clients.layers, side_information)
 
     def private_key(self, name: str) -> Key:
@@ -116,14 +116,14 @@ class Context:
 
 
 class AlgorithmOptions(Protocol):
-    """What an algorithm may say of itself; each may be left out.
+    """Optional attributes of an algorithm.
 
     Attributes:
-        learns: the `kind` of `TaskModel` that it is made for; left out by methods that train networks.
+        learns: the `kind` of `TaskModel` that it learns; methods that train networks leave it out.
         needs: the class that a part must be of, {"client": Svrg}.
-        full_participation: whether every client must take part in every round; left out it is False.
-        remembers: False if the compressors' memories begin anew in every round; left out it is True.
-        batch_size: samples of a client that it works on at once; left out it is the local solver's.
+        full_participation: whether every client must take part in every round; default False.
+        remembers: False if the compressors' memories are reset in every round; default True.
+        batch_size: samples of a client that it processes at once; default the local solver's.
     """
 
     learns: str
@@ -137,7 +137,8 @@ class Algorithm(Protocol):
     """A method: a frozen dataclass of options. Nothing persists on it; state goes in and comes out.
 
     Attributes:
-        weights: how much a client counts in `cohort.weight`: "samples" or "uniform". `AlgorithmOptions` has the others.
+        weights: a client's weight in `cohort.weight`: "samples" (its number of samples) or "uniform".
+            `AlgorithmOptions` has the optional attributes.
     """
 
     @property
@@ -155,5 +156,5 @@ class Algorithm(Protocol):
         ...
 
     def evaluation_models(self, state: Any, key: Key) -> Mapping[str, Models]:
-        """The models that the state stands for, by the name under which they are logged; "test" is the main one."""
+        """The models to evaluate, by the prefix of their metrics; "test" is the main one."""
         ...

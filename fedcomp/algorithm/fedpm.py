@@ -51,7 +51,7 @@ class FedPMState:
         weights: [D] frozen weights; the values of normalisation layers among them.
         theta: [D] probabilities of the mask; 1 for what is not masked. stats: [C] running statistics.
         ones: [D] masks received since the last reset that have a one. total: [1] masks since then.
-        optimizer: what each client's solver goes on from, [N, D] and [N, 1] (client/minibatch.py); () if it does not.
+        optimizer: each client's persistent optimiser state, [N, D] and [N, 1] (client/minibatch.py); () for none.
     """
 
     weights: Tensor
@@ -200,7 +200,7 @@ class FedPM:
             return state.theta
         total = int(state.total[0])
         sent = Field(state.total.to(torch.int64)[None], Unsigned(32))
-        if not total:  # nobody took part so far
+        if not total:  # no client has taken part yet
             ctx.link.broadcast(Payload({"total": sent}), cohort.size).expect(total=1)
             return state.theta
         fields = {

@@ -28,7 +28,7 @@ from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
 from fedcomp.compressor.check import check_choice, check_count
 from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS
-from fedcomp.compressor.sparsifiers.stable_topk import largest
+from fedcomp.compressor.sparsifiers.stable_topk import stable_topk
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
@@ -176,7 +176,7 @@ class FedSparsify:
 
 def _largest(weights: Tensor, kept: int) -> Tensor:
     """[M, d] bool: the k largest |w| of each row; of equal ones the first."""
-    return torch.zeros_like(weights, dtype=torch.bool).scatter_(1, largest(weights.abs(), kept), True)
+    return torch.zeros_like(weights, dtype=torch.bool).scatter_(1, stable_topk(weights.abs(), kept), True)
 
 
 def _matrices(tensors: tuple[ParameterTensor, ...]) -> ParameterSubset:

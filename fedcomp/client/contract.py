@@ -77,7 +77,7 @@ class LocalResult:
 
 
 class LoopRunner(Protocol):
-    """Runs a solver's loop in a faster form, such as CUDA graphs, where it can."""
+    """Runs a solver's loop faster where it can, as with CUDA graphs."""
 
     def run(
         self, data: Any, solver: Any, theta: Tensor, stats: Tensor, lr: float, grad_fn: GradFn | None

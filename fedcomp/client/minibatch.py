@@ -63,7 +63,7 @@ class MinibatchSolver(LocalSolver):
         return None
 
     def apply(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step_coefficients: Tensor) -> None:
-        """`update` with what depends on step and round in a tensor, [F] or [F, A, 1].
+        """As `update`, with the values that depend on step and round in a tensor, [F] or [F, A, 1].
 
         A recorded step then serves all rounds, and rows may differ in the number of steps they made. A solver that has
         `step_coefficients` has this too.

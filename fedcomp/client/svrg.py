@@ -70,7 +70,7 @@ class Svrg(LocalSolver):
 
     @property
     def batching(self) -> Batching:
-        """S M draws with replacement, whatever the client holds."""
+        """S M draws with replacement, for any number of samples."""
         return Batching(self.batch_size, steps=self.snapshots * self.inner_steps, replacement=True)
 
     @property
@@ -108,7 +108,7 @@ def full_gradient(
 
     Args:
         samples: mini-chunks of all clients' data; clients with fewer samples drop off the end.
-        num_samples: [M] L_n. theta: [M, D]; stats: [M, C]. step, grad_fn: the hook, and what it is told.
+        num_samples: [M] L_n. theta: [M, D]; stats: [M, C]. step, grad_fn: the hook and its step argument.
     """
     full, held = torch.zeros_like(theta), num_samples.to(theta.dtype)
     for x, y, weight in samples:

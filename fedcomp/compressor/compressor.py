@@ -85,15 +85,15 @@ class Compressor:
         return estimate, replace(memory, receiver=receiver)
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        """[M, D] what each sender's message stands for, whatever the others sent."""
+        """[M, D] each sender's message, decoded by itself."""
         return self.codec.decode(payload, common)
 
     def coded(self, x: Tensor) -> Tensor:
-        """The columns of x [M, D] that the codec gets to see."""
+        """The columns of x [M, D] that the codec compresses."""
         return x
 
     def num_coded(self, dim: int) -> int:
-        """How many of a vector's `dim` entries the codec gets to see."""
+        """How many of a vector's `dim` entries the codec compresses."""
         return dim
 
     def remembered(self, memory: Memory) -> Tensor:

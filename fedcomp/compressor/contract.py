@@ -28,11 +28,11 @@ class Codec(Protocol):
     def near_lossless(self) -> bool: ...
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
-        """Messages for rows x [M, D] float32; `private_key` names randomness that only the sender knows."""
+        """Messages for rows x [M, D] float32; `private_key` is randomness that only the sender knows."""
         ...
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        """[M, D] float32, from the messages and what both ends know, and nothing else."""
+        """[M, D] float32, computed from the messages and the shared knowledge alone."""
         ...
 
 
@@ -47,16 +47,16 @@ class ChecksDim(Protocol):
 
 @runtime_checkable
 class ChecksErrorFeedback(Protocol):
-    """A codec that is neither unbiased nor always contractive, so that its size or options decide about a memory."""
+    """A codec for which the dimension or its options decide whether error feedback is stable."""
 
     def check_error_feedback(self, dim: int) -> None:
-        """Raise ValueError, before the first round, if a memory of errors of `dim` entries would grow without end."""
+        """Raise ValueError, before the first round, if error feedback over `dim` entries would diverge."""
         ...
 
 
 @runtime_checkable
 class SumsMessages(Protocol):
-    """A codec that sums up messages without decoding each: for sparse messages, or those that one seed decodes."""
+    """A codec that computes the weighted sum of messages without decoding each one."""
 
     def weighted_sum(self, payload: Payload, common: SharedKnowledge, weight: Tensor) -> Tensor:
         """[D] float32 `weight @ decode(payload, common)`, with weight [M]."""
@@ -77,7 +77,7 @@ class Sampling(Protocol):
     """A codec that sends a random part of the entries as they are.
 
     Each entry is sent with the same probability p, by every sender independently of the others, and whatever the
-    entries are. Estimators that decode jointly build on it.
+    entries are. The joint estimators (`estimators/`) need it.
     """
 
     def probability(self, dim: int) -> float:
@@ -122,10 +122,10 @@ class EstimatorOptions(Protocol):
 
 
 class Feedback(Protocol):
-    """What a sender remembers from message to message."""
+    """The sender's memory from message to message."""
 
     def check(self, codec: Codec) -> None:
-        """Raise ValueError, with the reason, if the memory makes no sense for this codec."""
+        """Raise ValueError, with the reason, if this codec cannot be used with the memory."""
         ...
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ class Estimator(Protocol):
     """How a receiver turns all messages of a round into one vector."""
 
     def check(self, codec: Codec) -> None:
-        """Raise ValueError, with the reason, if the estimate makes no sense for this codec."""
+        """Raise ValueError, with the reason, if this codec cannot be used with the estimator."""
         ...
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:

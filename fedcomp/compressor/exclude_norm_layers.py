@@ -1,4 +1,4 @@
-"""A compressor that leaves some columns alone: they go as floats beside its message, and are counted.
+"""A compressor that sends some columns uncompressed, as floats in the same message; their bits are counted.
 
 For scale and shift of BatchNorm, which are few and large: FedMRN (its section 5.1) and the programs that it compares
 with send them uncompressed, and count them as nothing.
@@ -87,7 +87,7 @@ class ExcludeNormLayers(Compressor):
 
 
 def exclude_norm_layers(compressor: Compressor, tensors: tuple[ParameterTensor, ...]) -> Compressor:
-    """The compressor, leaving normalisation layers' parameters alone; itself where there are none, or nothing else."""
+    """The compressor without normalisation layers' parameters; itself if there are none of these, or no others."""
     part = ParameterSubset.of(tensors, lambda tensor: not is_normalisation(tensor))
     if compressor.codec.near_lossless or not part.size or not part.rest.size:
         return compressor

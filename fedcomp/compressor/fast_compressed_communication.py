@@ -39,7 +39,7 @@ class FastCompressedCommunication:
 
     @property
     def unbiased(self) -> bool:
-        """The last message is unbiased for what was left, whatever that is."""
+        """Unbiased if the codec is: the last message is then an unbiased estimate of the remaining error."""
         return self.codec.unbiased
 
     @property

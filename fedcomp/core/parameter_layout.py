@@ -65,7 +65,7 @@ class ParameterSubset:
 
     @property
     def rest(self) -> ParameterSubset:
-        """The other columns; their tensors are no longer told apart."""
+        """The other columns, without the boundaries between their tensors."""
         ends = (0, *(column for run in self.runs for column in run), self.dim)
         runs = tuple((first, end) for first, end in zip(ends[::2], ends[1::2], strict=True) if end > first)
         return ParameterSubset(self.dim, runs, tuple(end - first for first, end in runs))

@@ -62,7 +62,7 @@ def written(old: dict[str, Tensor], new: dict[str, Tensor], others: Iterable[Ten
     """The tensors of a round's `new` state, no update among them.
 
     Args:
-        old: tensors of the state before, which nobody reads any more. others: what else the round has returned.
+        old: tensors of the previous state, which are not read again. others: what else the round has returned.
     """
     before = Counter(map(_place, old.values()))
     after = Counter(map(_place, [*new.values(), *others]))

@@ -178,7 +178,7 @@ def _fingerprint(paths: Sequence[str], size: int | None) -> str:
 
 
 def _write(store: Path, **content: Any) -> None:
-    """Whole or not at all, by a rename; where the folder cannot be written the run goes on without a cache."""
+    """Written atomically, by a rename; without a cache if the folder cannot be written."""
     temporary = store.with_name(f"{store.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:

@@ -96,7 +96,7 @@ def _named(factory: Factory, given: dict[str, object]) -> dict[str, object]:
 
 
 def _check_size(make: Make, name: str) -> None:
-    """ValueError if the module's parameters and one copy do not fit into memory; told without allocating them.
+    """ValueError if the module's parameters and one copy do not fit into memory; checked without allocating them.
 
     A factory that cannot be called without allocating, such as one that loads weights, is not checked.
     """

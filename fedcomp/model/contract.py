@@ -1,4 +1,4 @@
-"""What a model is to the engine: flat rows of parameters in, losses and gradients out, for many clients at once.
+"""The contract of a model: flat rows of parameters in, losses and gradients out, for many clients at once.
 
 Shape legend: M clients (rows), D parameters, C running statistics (BatchNorm), B batch, O outputs.
 """
@@ -77,12 +77,12 @@ class RowModel(Protocol):
 
 @runtime_checkable
 class TaskModel(Protocol):
-    """What is learnt where it is no network, such as a direction or cluster centres: it brings its own metrics.
+    """A model that is no network, such as a direction or cluster centres; it defines its own metrics.
 
     Attributes:
-        kind: what it is, which an algorithm names as what it `learns`; its config's name.
-        dim, num_stats, layers: as in `Model`; statistics are what both ends know beside the parameters.
-        module: what happens to a sample before the algorithm sees it, of the size of what a client computes on.
+        kind: its name in `conf/model`, which an algorithm names in `learns`.
+        dim, num_stats, layers: as in `Model`; statistics are constants that both ends know.
+        module: preprocessing of a sample, with the input size that a client computes on.
     """
 
     kind: str
@@ -105,11 +105,11 @@ class TaskModel(Protocol):
 
 
 AnyModel = Model | TaskModel
-"""Whatever a run learns."""
+"""Any model that a run learns."""
 
 
 def tensors_of(model: AnyModel) -> tuple[ParameterTensor, ...]:
-    """What a model's parameter tensors are; those of a model that is no network are of no kind in particular."""
+    """Sizes and kinds of a model's parameter tensors; those of a `TaskModel` have no kind."""
     if isinstance(model, TaskModel):
         return tuple(ParameterTensor(size) for size in model.layers)
     return model.tensors

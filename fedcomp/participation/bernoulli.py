@@ -1,4 +1,4 @@
-"""Bernoulli participation: each client takes part by its own coin.
+"""Bernoulli participation: each client takes part with a probability of its own.
 
 M. Rostami, S. S. Kia, "Federated learning using variance reduced stochastic gradient for probabilistically activated
 agents", ACC 2023: 1_i^k ~ Bernoulli(p_i^k), and the server divides by N p_i^k, which keeps the aggregate unbiased

@@ -35,4 +35,4 @@ class Participation(Protocol):
         """
 
     def metrics(self, num_clients: int, round_index: int) -> dict[str, float]:
-        """What the record says about round `round_index` beside the method's own metrics; {} for nothing."""
+        """Extra metrics of round `round_index`; {} for none."""

@@ -3,8 +3,8 @@
 A `Key` is a path such as ("run", seed, round, "mask"). Nothing is consumed when it draws, so no draw depends on
 order, chunk size, device count or a resume. Shape legend: M rows (clients), n draws a row.
 
-The tensor code here is what every draw means. On a CPU, `philox_numba.py` computes the same bits ten to twenty times
-faster once a process draws enough to pay for loading it; on a GPU, `philox_gpu.py` does where there is Triton.
+The tensor code here defines every draw. `philox_numba.py` (CPU) and `philox_gpu.py` (GPU with Triton) compute the same
+bits faster; the CPU form is used once a process has drawn enough to pay for importing numba.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Key:
         """Random words, one row a client: word j of client i is Philox(key; counter = (j // 4, i)).
 
         Args:
-            ids_M: [M] int64 client numbers; row i of the result depends on `ids_M[i]`, not on its place.
+            ids_M: [M] int64 client numbers; row i of the result depends on `ids_M[i]` alone, not on i.
             num: n, draws a row; a longer row begins with the shorter one.
             start: first word, a multiple of 4: `bits(ids, n)[:, s:]` is `bits(ids, n - s, s)`, so that long rows can
                 be drawn in blocks.
@@ -101,7 +101,7 @@ class Key:
         return bits.flatten(1)[:, :num].to(torch.float32).mul_(2.0).sub_(1.0)
 
     def normal(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        """[M, n] float32 standard normal draws, by Box and Muller's transform of `bits`: see `normal.py`.
+        """[M, n] float32 standard normal draws, by the Box-Muller transform of `bits`: see `box_muller.py`.
 
         Draws 2t and 2t + 1 come from words 2t and 2t + 1. `start` is a multiple of 4. All devices agree bit for bit.
         """
@@ -113,7 +113,7 @@ class Key:
     def choice(self, ids_M: Tensor, num: int, out_of: int) -> Tensor:
         """[M, k] int64, ascending: a uniformly random k-subset of range(n), drawn for each row by itself.
 
-        It is the places of the k smallest of n `bits`; of equal ones the first.
+        The indices of the k smallest of n words of `bits`; of equal ones the first.
         """
         assert 0 <= num <= out_of, (num, out_of)
         if compiled := _compiled("choice", ids_M, out_of):
@@ -130,7 +130,7 @@ class Key:
 
 @dataclass(frozen=True)
 class DeviceKey:
-    """The draws of a `Key` whose 64 bits lie on the device: in a CUDA graph, where each replay has a key of its own.
+    """A `Key` whose 64 bits lie on the device, for CUDA graphs: each replay reads another key from the same memory.
 
     Attributes:
         halves: [2] int64, lower and upper 32 bits of `Key.seed`.
@@ -159,7 +159,7 @@ def halves(keys: Sequence[Key]) -> np.ndarray:
 
 
 def has_triton(device: torch.device) -> bool:
-    """Whether Triton's kernels can run there, which is tried once: they need a C compiler and Python's headers."""
+    """Whether Triton's kernels run on this device; tried once (they need a C compiler and Python's headers)."""
     return device.type == "cuda" and _triton_works(device)
 
 

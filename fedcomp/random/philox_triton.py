@@ -1,6 +1,6 @@
 """Kernels of keyed draws for GPUs: the words of `philox.py`, and what `keys.py` makes of them, in one launch each.
 
-Words exist in registers alone; what goes through memory is what is asked for. Only integer operations, and one exact
+The words stay in registers; only the result is written to memory. Only integer operations, and one exact
 conversion of 24 bits to float32, so every bit is that of the other devices.
 
 Shape legend: M rows (clients), n draws a row, L = LANES counters of a program, four words each.

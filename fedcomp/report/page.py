@@ -25,7 +25,7 @@ DIGITS = 6
 
 
 class ArrayPool:
-    """Arrays written once, however many panels share them."""
+    """Arrays that panels share; each is written once."""
 
     def __init__(self) -> None:
         self.arrays: list[list[float | int | None]] = []

@@ -1,1 +1,1 @@
-"""What a run leaves behind and shows: its record on disk, trackers beside it, progress, pictures."""
+"""Trackers, which show a run elsewhere (W&B)."""

@@ -1,4 +1,4 @@
-"""Calls into somebody else's library, made beside the run: they may fail or hang, the run goes on."""
+"""Calls of a foreign library in a thread, with a timeout: if one fails or hangs, the run continues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class CallWithTimeout:
-    """Makes calls one after another in a thread of its own, and waits for each, but not forever.
+    """Makes calls one after another in its own thread and waits for each, up to a timeout.
 
     An exception of the call comes back as a value, so nothing here catches exceptions: what a signal handler raises
     (Ctrl-C, a cluster's time-out) is raised in the main thread and passes through.

@@ -1,4 +1,4 @@
-"""What a tracker is to the engine: a view beside the run's own record, never the record itself.
+"""The contract of a tracker: it shows a run elsewhere; the run's record is `metrics.jsonl`.
 
 The engine always writes `metrics.jsonl` and `status.json` (`records/metrics_file.py`, `records/status.py`); a tracker
 gets the same lines and may show them elsewhere. A run is complete without one.
@@ -38,7 +38,7 @@ class RunInfo:
 
 
 class Tracker(Protocol):
-    """Shows a run somewhere. The engine calls `start` once, `log` an evaluation, `finish` once, whatever happens."""
+    """Shows a run elsewhere. The engine calls `start` once, `log` per evaluation, and always `finish` once."""
 
     def start(self, run: RunInfo) -> None:
         """Open the view; after a resume, continue the earlier one. Raises ValueError for settings that cannot work."""

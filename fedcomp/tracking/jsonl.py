@@ -16,7 +16,7 @@ class Jsonl:
         """Nothing to open."""
 
     def log(self, record: Metrics) -> None:
-        """Nothing beside the line that is in `metrics.jsonl` already."""
+        """Nothing to do: the line is in `metrics.jsonl` already."""
 
     def finish(self, state: str, summary: Metrics) -> None:
         """Nothing to close."""

@@ -1,4 +1,4 @@
-"""The count of every bit that crossed a link, and beside it of the gradients that were computed for them."""
+"""Counts every bit that crosses a link, and the gradients that clients compute."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PER_RECEIVER = "downlink_per_receiver"
 
 
 class Ledger:
-    """Cumulative bits by link, as they are and as the papers count them.
+    """Cumulative bits by link: the true ones, and those that a method's paper counts.
 
     uplink: clients to server. downlink: server to clients, a broadcast counted once for every receiver.
     broadcast: the same traffic with a broadcast counted once. Counts that depend on data are added on their device
@@ -68,18 +68,18 @@ class Ledger:
         self.receiver_rounds = self.receiver_rounds + other.receiver_rounds if known else None  # type: ignore[operator]
 
     def copy(self) -> Ledger:
-        """The counts as they are now, whatever is counted later."""
+        """A copy that later counts do not change."""
         other = Ledger()
         other.merge(self)
         return other
 
     @property
     def device_counts(self) -> Mapping[str, Tensor]:
-        """Counts that lie on their device, which `counters` would wait for."""
+        """Counts that are still tensors on a device; `counters` synchronises to read them."""
         return dict(self._varying)
 
     def resolve(self, read: Mapping[str, int]) -> None:
-        """Count what was read of `device_counts` instead of it."""
+        """Replace these `device_counts` by their values, which were read from the device."""
         for name, amount in read.items():
             self._fixed[name] += amount
             del self._varying[name]

@@ -1,4 +1,4 @@
-"""What sender and receiver both know without sending a bit. Shape legend: M senders, D entries."""
+"""What sender and receiver both know before a message is sent. Shape legend: M senders, D entries."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class SharedKnowledge:
 
     Attributes:
         key: names the shared randomness of this message; fold client numbers in through `key.bits(ids, n)`.
-        ids: [M] int64 senders of the rows at hand.
+        ids: [M] int64 client numbers of the senders, one a row.
         layers: sizes of the parameter tensors that the vector is made of, in order; they sum to D.
         side_information: [M, D] side information, such as a prior; None where there is none.
-        senders: [n] int64 everybody who sends this message in this round, ascending, for codecs in which one
-            sender's part depends on the others; None: `ids` are all.
+        senders: [n] int64 all clients that send this message in this round, ascending, for codecs in which a sender's
+            part depends on the others; None: they are `ids`.
         seed: [M] or [1] int64, a seed a row or one for all that both ends hold from an earlier message, to draw from
             instead of `key`; None where there is none.
     """

@@ -28,7 +28,7 @@ from fedcomp.wire.coding import Float, Unsigned, bits_for
 
 @dataclass(frozen=True)
 class ScalarDownlink:
-    """What server and agents keep to repeat the last round's step; all of length 0 where models are sent.
+    """State from which server and agents repeat the last round's step; of length 0 if models are sent.
 
     Attributes:
         theta: [D] float32 model with which that round began.
@@ -72,7 +72,7 @@ class ScalarDownlink:
         return torch.where(torch.from_numpy(holds).to(theta.device, non_blocking=True)[:, None], replayed, received)
 
     def _send_step(self, num_receivers: int, codec: Projection, ctx: Context) -> Tensor:
-        """[D]: what agents that hold `self.theta` make of the last round's messages."""
+        """[D]: the model of agents that hold `self.theta`, after the last round's messages."""
         last = self.last.numpy()[:, 0]
         if last.max() < 0:
             return self.theta

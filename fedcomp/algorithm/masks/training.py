@@ -76,7 +76,7 @@ class MaskTraining:
             weights: [D] frozen weights, and the values of the columns that are not masked.
             theta: [M, D] or [1, D] probabilities; those outside the part are not used.
             stats: [C] running statistics. part: the columns that are masked.
-            memory: what the solver goes on from, a row for each of the cohort; (): it begins afresh.
+            memory: the solver's persistent optimiser state, one row a client of the cohort; (): fresh state.
         Returns:
             q [M, D] as `theta`, with the values after training in the other columns; statistics, losses and memory.
         """

@@ -1,4 +1,4 @@
-"""Error memory that a method has by itself, whatever compressor the user chose."""
+"""Error feedback that belongs to a method, so any compressor gets it."""
 
 from __future__ import annotations
 

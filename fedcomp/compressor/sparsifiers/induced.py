@@ -19,7 +19,7 @@ from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, amount, check_amount, check_amount_fits
 from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS, place_code, place_field, place_layout, read_places
-from fedcomp.compressor.sparsifiers.stable_topk import largest
+from fedcomp.compressor.sparsifiers.stable_topk import stable_topk
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -66,7 +66,7 @@ class Induced:
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Values and places of the largest, then the seed and the values of the random ones."""
         k1, k2 = self.parts(common.dim)
-        top = largest(x.abs(), k1)
+        top = stable_topk(x.abs(), k1)
         fields = {"largest": Field(x.gather(1, top), Float())}
         fields |= place_field(self._code(common.dim), top, common.dim)
         fields |= seed_field(self.seed, common, private_key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedcomp.compressor.check import check_fraction
 
 FRACTION = 0.03
-"""The share of entries that sparsifiers send unless told otherwise; FedMRN's."""
+"""The default fraction of entries that sparsifiers send; FedMRN's."""
 
 
 def check_amount(fraction: float | None, k: int | None, match_bits: float | None = None) -> None:

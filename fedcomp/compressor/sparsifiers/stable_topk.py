@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 
-def largest(size: Tensor, k: int) -> Tensor:
+def stable_topk(size: Tensor, k: int) -> Tensor:
     """Places [M, k], ascending, of the k largest of size [M, D]; of equal ones the first by place.
 
     Which of equal entries `torch.topk` takes is up to its kernel. So k + 1 are asked for: the least of them lie at the
     threshold, and are replaced by the first that lie there, but for one too many. On a CPU this is looked up only in
-    rows that have several there; elsewhere in all, for nobody waits to read which.
+    rows that have several there; on a GPU all rows are, since finding them would synchronise.
     """
     num_rows, dim = size.shape
     if k == dim:

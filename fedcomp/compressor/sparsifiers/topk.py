@@ -23,7 +23,7 @@ from fedcomp.compressor.sparsifiers.sparse_indices import (
     read_places,
     worst_bits,
 )
-from fedcomp.compressor.sparsifiers.stable_topk import largest
+from fedcomp.compressor.sparsifiers.stable_topk import stable_topk
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -82,7 +82,7 @@ class TopK:
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The k values in the order of their places, then the places."""
         k = self.num_sent(common.dim)
-        places = largest(x.abs(), k)
+        places = stable_topk(x.abs(), k)
         fields = {"values": Field(x.gather(1, places), Float())}
         return Payload(fields | place_field(self.position_code(common.dim), places, common.dim), paper_bits=32 * k)
 

@@ -43,7 +43,7 @@ def leave_out(module: nn.Module, places: Places) -> None:
 
 
 def reads_real_samples_only(call: Call, input_shape: tuple[int, ...]) -> bool:
-    """Whether a batch with an empty place gives what its real samples alone give, whatever lies in that place."""
+    """Whether the contents of an empty place of a batch leave the results of the real samples unchanged."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(4, *input_shape, generator=generator)
     other = torch.cat([x[:3], 100 * torch.randn(1, *input_shape, generator=generator)])

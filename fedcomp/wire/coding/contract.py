@@ -21,7 +21,7 @@ class Coding(Protocol):
     """One way to write entries."""
 
     def fixed_bits(self, num: int) -> int | None:
-        """Bits that `num` entries take whatever they are; None if that depends on them."""
+        """Bits of `num` entries if their values do not matter; None if they do."""
         ...
 
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
