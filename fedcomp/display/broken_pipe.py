@@ -1,4 +1,4 @@
-"""Streams that nobody reads any more, such as a pipe whose `tee` has died: what is still to come goes nowhere."""
+"""Redirects a stream without a reader, such as a pipe whose `tee` has died, to the null device."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def python_path() -> str:
 
 
 class Children:
-    """Starts runs as processes, and passes on what this process is asked: each run saves its state and leaves.
+    """Starts runs as processes and forwards this process's signals to them: each run saves its state and exits.
 
     To be entered in the main thread; `run` may then be called from any. A process group of its own keeps the
     terminal's Ctrl-C from reaching a run twice.
@@ -48,7 +48,7 @@ class Children:
             signal.signal(number, handler)
 
     def run(self, run: GridRun, environment: Mapping[str, str] | None = None) -> int:
-        """See one run to its end. Returns its exit code, minus the signal that killed it; 128 + n if not started."""
+        """Run one process and return its exit code, minus the signal that killed it; 128 + n if not started."""
         if self.heard is not None:
             return 128 + self.heard
         run.log.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Files that are either the old one or the new one, never half of it, also after the machine lost its power."""
+"""Atomic file replacement: a reader sees the old or the new file, also after a power loss."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def owned(folder: Path) -> Iterator[None]:
 
 
 def held(folder: Path) -> bool:
-    """Whether a process holds the folder; on a file system that shares locks between machines, on any of them."""
+    """Whether a process holds the folder's lock; across machines where the file system shares locks."""
     try:
         file = (folder / LOCK).open("rb")
     except OSError:

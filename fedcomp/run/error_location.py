@@ -1,4 +1,4 @@
-"""Errors in code are told in three lines, with the place in the user's own file; `run.log` has the whole traceback.
+"""Reports an error in code in three lines, with the place in the user's file; `run.log` has the whole traceback.
 
 An error of the input (a ValueError that says what was given and what is allowed) stays the one line that it is. All
 else is an error in code: of the user's own compressor, algorithm, model or dataset, or of this package.

@@ -144,7 +144,7 @@ def _follow(config: DictConfig, plain: dict[str, Any], device: torch.device, pro
 
 
 def configure_torch(device: torch.device, precision: str, deterministic: bool) -> None:
-    """Torch's own switches, for the whole process."""
+    """Sets torch's process-wide options."""
     if device.type == "cpu":
         torch.set_num_threads(1)  # threads share chunks of clients instead: runtime/workers.py
         keep_freed_memory()

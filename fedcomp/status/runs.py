@@ -1,4 +1,4 @@
-"""What became of every run under a folder so far, read fast: no whole record is parsed, no config twice.
+"""The state of every run under a folder, read fast: no record is parsed whole, no config twice.
 
 A thousand runs of a hundred evaluations take about a second.
 """

@@ -152,7 +152,7 @@ def _ended(study: Any) -> int:
 
 
 def _hopeless(study: Any) -> bool:
-    """Whether HOPELESS trials or more came to an end, all of them without a number for the objective."""
+    """Whether at least HOPELESS trials have ended, all of them without a value of the objective."""
     errors = [trial.user_attrs.get("error") for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
     return len(errors) >= HOPELESS and set(errors) == {NO_NUMBER}
 

@@ -14,7 +14,7 @@ from fedcomp.config import schema
 from fedcomp.config.experiments import experiments
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.report.published import load, meets
-from fedcomp.report.runs import Run
+from fedcomp.report.runs import RecordedRun
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 FOLDER = CONF / "experiment" / "bicompfl"
@@ -44,7 +44,7 @@ def _config(experiment: str, method: str, *changes: str) -> dict[str, Any]:
 
 def _rows(config: dict[str, Any]) -> list[tuple[str, str]]:
     """(table, method) of the printed rows that a run of this config stands for."""
-    run = Run(Path("x"), config, 0, "finished")
+    run = RecordedRun(Path("x"), config, 0, "finished")
     return [(row.table, row.method) for row in load("bicompfl") if meets(run, row.where) and meets(run, row.match)]
 
 

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from fedcomp.config import schema
 from fedcomp.report.published import load, meets
-from fedcomp.report.runs import Run
+from fedcomp.report.runs import RecordedRun
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 FOLDER = CONF / "experiment" / "fedmrn"
@@ -33,7 +33,7 @@ def _config(experiment: str, *parts: tuple[str, str], changes: tuple[str, ...] =
 
 def _rows(config: dict[str, Any]) -> list[tuple[str, str, str]]:
     """(dataset, partition, method) of the printed rows that a run of this config stands for."""
-    run = Run(Path("x"), config, 0, "finished")
+    run = RecordedRun(Path("x"), config, 0, "finished")
     return [
         (row.dataset, row.partition, row.method)
         for row in load("fedmrn")

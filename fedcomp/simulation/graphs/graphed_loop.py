@@ -1,7 +1,7 @@
 """Local training loops captured as CUDA graphs and replayed every round, on static input tensors.
 
 On a GPU a small model's step is dozens of launches of a few microseconds each; repeating captured pieces of the loop
-(`segments.py`, `capture.py`) needs one launch for many steps. The recorded form makes the same draws and, where all
+(`segments.py`, `cuda_graphs.py`) needs one launch for many steps. The recorded form makes the same draws and, where all
 clients make as many steps of as many samples, the same steps as `MinibatchSolver.run`; else it differs by rounding.
 
 Shape legend: M clients of a chunk, R rows of a piece, S steps, K of them in a piece, B batch, D parameters, C running

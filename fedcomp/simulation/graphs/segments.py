@@ -1,8 +1,8 @@
-"""A round's steps as pieces that come again: runs of 1, 2, 4, ... steps of one shape.
+"""Cuts a round's steps into pieces that recur in later rounds: 1, 2, 4, ... steps of one shape.
 
-Cohorts of unequal clients make other numbers of steps in every round. A loop recorded for exactly one round's steps
-would be of no use in the next; these pieces are, since there are few of them. Clients at work are counted in powers of
-two, so a piece may also hold clients that are done: their places are marked as empty, and their parameters stay.
+The number of steps of a cohort with unequal clients differs from round to round. A graph of one round's exact steps
+could not be replayed in the next; these few pieces can. The number of active clients is rounded up to a power of two,
+so a piece may hold clients that are done: their places are marked as empty, and their parameters stay.
 
 Shape legend: S steps, M clients of a chunk, R rows of a piece, B batch.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 LONGEST = 64
-"""Steps of a piece at the most, since the memory and the time to record it grow with them."""
+"""Maximum number of steps of a piece: the memory and the time of its capture grow with them."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ MOST_ROWS = 20
 PROBE_ROWS = 8 * MOST_ROWS
 """More than the rounds of a handful of clients hold."""
 FAR = 4
-"""A run whose upper estimate is this many times below what is free is not looked at any closer."""
+"""A run whose upper estimate is this many times below the free memory is not probed."""
 
 
 @dataclass(frozen=True)

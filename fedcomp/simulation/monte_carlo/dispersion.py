@@ -1,4 +1,4 @@
-"""How far repetitions lie apart: variances, and the circular error probable.
+"""Dispersion over repetitions: variances, and the circular error probable.
 
 The circular error probable of points z_r is the median distance to their mean c, CEP = median_r ||z_r - c||: half of
 the repetitions end within it. It measures spread and not bias, since the circle is not around the optimum. M. Rostami

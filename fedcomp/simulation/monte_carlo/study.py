@@ -4,7 +4,7 @@ Repetitions differ in nothing but their key: first weights, cohorts, batches, co
 it, who holds which samples. Repetition 0 is the run without `repeats`. They go round by round, in one of two ways:
 
     together            where the model is so small that clients of several repetitions fit into one chunk
-                        (`chunk_size`), and the method can be mapped over repetitions (`together.py`); whether it can is
+                        (`chunk_size`), and the method can be mapped over repetitions (`vmapped.py`); whether it can is
                         tried out on rounds of its own start, which must come out as one after another
     one after another   everything else: convolutions on a CPU, messages as real bytes, bits that depend on data, draws
                         from seeds that messages carry (FedScalar, Rand-k)
@@ -122,7 +122,7 @@ class MonteCarloStudy:
             return None
 
     def record(self, index: int, state: Any, result: RoundResult | None) -> EvaluationRecord:
-        """Means, variances and spread over repetitions; see `spread.py`."""
+        """Means, variances and spread over repetitions; see `dispersion.py`."""
         evaluation_models = self._deployed(index, state)
         each = self._test(evaluation_models)
         optimum = self.repetitions[0].optimum

@@ -21,7 +21,7 @@ SHORT = 4096
 
 
 class NotVmappable(RuntimeError):
-    """Something that cannot be done for several repetitions at once; they are then run one after another."""
+    """An operation that vmap over repetitions does not support; they then run one after another."""
 
 
 @dataclass(frozen=True)
