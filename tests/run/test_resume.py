@@ -29,6 +29,7 @@ OPTIONS = [
     "downlink.feedback=error",
     "server=adam",
     "client.momentum=0.5",
+    "pictures=false",
     "threads=1",
 ]
 
