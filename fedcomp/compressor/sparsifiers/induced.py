@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.compressor.sparsifiers.num_kept import FRACTION, amount, check_amount, check_amount_fits
+from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
 from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS, place_code, place_field, place_layout, read_places
 from fedcomp.compressor.sparsifiers.stable_topk import stable_topk
 from fedcomp.random.keys import Key
@@ -48,7 +48,7 @@ class Induced:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_amount(self.fraction, self.k)
+        check_num_kept(self.fraction, self.k)
         check_choice("compressor.positions", self.positions, POSITIONS)
         check_choice("compressor.seed", self.seed, SEEDS)
         if self.k is not None and self.k < 2:
@@ -56,11 +56,11 @@ class Induced:
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""
-        check_amount_fits(self.k, dim)
+        check_num_kept_fits(self.k, dim)
 
     def parts(self, dim: int) -> tuple[int, int]:
         """(k1, k2), both floor(k / 2); of a vector of one entry only the random part is left."""
-        half = max(2, amount(self.fraction, self.k, dim)) // 2
+        half = max(2, num_kept(self.fraction, self.k, dim)) // 2
         return (half, half) if dim > 1 else (0, 1)
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:

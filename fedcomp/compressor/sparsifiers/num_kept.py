@@ -8,7 +8,7 @@ FRACTION = 0.03
 """The default fraction of entries that sparsifiers send; FedMRN's."""
 
 
-def check_amount(fraction: float | None, k: int | None, match_bits: float | None = None) -> None:
+def check_num_kept(fraction: float | None, k: int | None, match_bits: float | None = None) -> None:
     """Raise ValueError unless one of share, number and budget says how much is sent: the others are null.
 
     A share that is left at its default says nothing where another does.
@@ -31,16 +31,16 @@ def check_amount(fraction: float | None, k: int | None, match_bits: float | None
         raise ValueError("compressor.fraction and compressor.k are both null: give one of them")
 
 
-def check_amount_fits(k: int | None, dim: int) -> None:
+def check_num_kept_fits(k: int | None, dim: int) -> None:
     """Raise ValueError if more entries are to be sent than there are."""
     if k is not None and k > dim:
         raise ValueError(f"compressor.k={k} is more than the D = {dim} entries of the vector: take at most {dim}")
 
 
-def amount(fraction: float | None, k: int | None, dim: int) -> int:
+def num_kept(fraction: float | None, k: int | None, dim: int) -> int:
     """k where it is given, else max(1, round(fraction * D))."""
-    check_amount_fits(k, dim)
+    check_num_kept_fits(k, dim)
     if k is not None:
         return k
-    assert fraction is not None, "check_amount demands one of them"
+    assert fraction is not None, "check_num_kept demands one of them"
     return max(1, round(fraction * dim))

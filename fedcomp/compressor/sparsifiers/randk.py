@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.compressor.sparsifiers.num_kept import FRACTION, amount, check_amount, check_amount_fits
+from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
 from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS, place_code, place_field, place_layout, read_places
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
@@ -49,7 +49,7 @@ class RandK:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_amount(self.fraction, self.k)
+        check_num_kept(self.fraction, self.k)
         check_choice("compressor.scale", self.scale, SCALES)
         check_choice("compressor.places", self.places, ("seed", *POSITIONS))
         check_choice("compressor.seed", self.seed, SEEDS)
@@ -66,11 +66,11 @@ class RandK:
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""
-        check_amount_fits(self.k, dim)
+        check_num_kept_fits(self.k, dim)
 
     def num_sent(self, dim: int) -> int:
         """k for a vector of `dim` entries."""
-        return amount(self.fraction, self.k, dim)
+        return num_kept(self.fraction, self.k, dim)
 
     def probability(self, dim: int) -> float:
         """p = k / D."""

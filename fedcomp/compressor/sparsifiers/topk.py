@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.compressor.check import check_choice
-from fedcomp.compressor.sparsifiers.num_kept import FRACTION, amount, check_amount, check_amount_fits
+from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
 from fedcomp.compressor.sparsifiers.sparse_indices import (
     POSITIONS,
     place_code,
@@ -51,14 +51,14 @@ class TopK:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_amount(self.fraction, self.k, self.match_bits)
+        check_num_kept(self.fraction, self.k, self.match_bits)
         check_choice("compressor.positions", self.positions, POSITIONS)
         if self.match_bits is not None and not self.match_bits > 0:
             raise ValueError(f"compressor.match_bits={self.match_bits} must be positive bits per parameter, or null")
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D, or if not even one entry keeps to the budget."""
-        check_amount_fits(self.k, dim)
+        check_num_kept_fits(self.k, dim)
         if self.match_bits is not None and self._bits(1, dim) > self.match_bits * dim:
             raise ValueError(
                 f"compressor.match_bits={self.match_bits} leaves {self.match_bits * dim:.0f} bits for {dim} entries; "
@@ -68,7 +68,7 @@ class TopK:
     def num_sent(self, dim: int) -> int:
         """k for a vector of `dim` entries."""
         if self.match_bits is None:
-            return amount(self.fraction, self.k, dim)
+            return num_kept(self.fraction, self.k, dim)
         low, high = 1, dim  # the worst case grows with k: the largest k within the budget by bisection
         while low < high:
             middle = (low + high + 1) // 2

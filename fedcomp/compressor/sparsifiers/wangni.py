@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.sparsifiers.compaction import compact
-from fedcomp.compressor.sparsifiers.num_kept import FRACTION, amount, check_amount, check_amount_fits
+from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Ascending, Float, Unsigned
@@ -45,12 +45,12 @@ class Wangni:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_amount(self.fraction, self.k)
+        check_num_kept(self.fraction, self.k)
         check_choice("compressor.values", self.values, VALUES)
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""
-        check_amount_fits(self.k, dim)
+        check_num_kept_fits(self.k, dim)
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Places and values of the entries that the coin chose; with values=sign in two groups and 1 / lambda."""
@@ -58,7 +58,7 @@ class Wangni:
         saturated = x.abs() >= step  # p = 1, of zeros only where every entry is sent
         probability = (x.abs() / step).masked_fill(saturated, 1.0)
         sent = (private_key.uniform(common.ids, common.dim) < probability) & (x != 0)
-        paper = 32 * amount(self.fraction, self.k, common.dim)
+        paper = 32 * num_kept(self.fraction, self.k, common.dim)
         if self.values == "float":
             value = torch.where(saturated, x, torch.copysign(step, x))
             return Payload(_group("sent", sent, value, Float()), paper_bits=paper)
@@ -90,7 +90,7 @@ class Wangni:
         If the m largest are saturated, 1 / lambda = (sum of the others) / (k - m), and m is the smallest number for
         which the next entry stays below it.
         """
-        k = amount(self.fraction, self.k, x.shape[1])
+        k = num_kept(self.fraction, self.k, x.shape[1])
         size = x.abs()
         largest = size.topk(k, dim=1).values
         before = torch.cumsum(largest, 1, dtype=torch.float64) - largest  # sum of the m largest, m = 0..k-1
