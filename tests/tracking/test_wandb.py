@@ -204,7 +204,7 @@ def test_a_line_that_fails_is_said_once(fedcomp, tmp_path: Path, monkeypatch, ca
     assert len(_lines(tmp_path)) == 4
 
 
-def test_wandb_is_imported_as_it_is(undrawn, tmp_path: Path, monkeypatch) -> None:
+def test_wandb_is_imported_as_it_is(fedcomp, tmp_path: Path, monkeypatch) -> None:
     import wandb
 
     hidden: list[str] = []
@@ -215,7 +215,7 @@ def test_wandb_is_imported_as_it_is(undrawn, tmp_path: Path, monkeypatch) -> Non
         return whole(**options)
 
     monkeypatch.setattr(wandb, "init", init)
-    assert undrawn(*QUICK, "rounds=1") == 0
+    assert fedcomp(*QUICK, "rounds=1") == 0
     assert not hidden
     assert len(pieces(tmp_path)) == 1
 
