@@ -79,7 +79,7 @@ def test_a_study_has_that_of_each_repetition(participation, together) -> None:
     first = world.simulation(FedAvg(SGD, STEP, SPATIAL, DENSE), participation=participation)
     repetitions = tuple(replace(first, key=repetition_key(first.key, number)) for number in range(3))
     study = MonteCarloStudy.of(repetitions)
-    assert (study.joint is not None) is together
+    assert (study.vmapped is not None) is together
     _, outcome = study.round(0, study.init(), Ledger())
     alone = [one.round(0, one.init(), Ledger())[2] for one in repetitions]
     assert outcome.shared[NAME].tolist() == pytest.approx([float(own[NAME]) for own in alone if own], rel=1e-4)
