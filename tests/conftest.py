@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,10 @@ from hydra.core.global_hydra import GlobalHydra
 from tests.hidden_gpu import hide_gpu
 
 torch.set_num_threads(1)
+
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:  # pytest was started by nohup or in the background of a script
+        signal.signal(_number, _handler)
 
 
 @pytest.fixture(autouse=True)
