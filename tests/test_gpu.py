@@ -10,7 +10,7 @@ import torch
 
 from fedcomp.compressor.mrc import coder
 from fedcomp.compressor.mrc.blocks import Blocks
-from fedcomp.random.keys import DeviceKey, Key, halves
+from fedcomp.random.keys import DeviceKey, Key, seed_halves
 from fedcomp.runtime.determinism import set_determinism
 from tests.algorithm import (
     test_conformance,
@@ -68,7 +68,7 @@ def test_draws(name: str, num: int) -> None:
         expected = getattr(KEY, name)(IDS, num, start)
         assert torch.equal(getattr(KEY, name)(IDS.to(GPU), num, start).cpu(), expected)
         if name in ("bits", "uniform"):
-            held = DeviceKey(torch.from_numpy(halves([KEY]))[0].to(GPU))
+            held = DeviceKey(torch.from_numpy(seed_halves([KEY]))[0].to(GPU))
             assert torch.equal(getattr(held, name)(IDS.to(GPU), num, start).cpu(), expected)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from fedcomp.runtime.exit_on_sigint import exit_on_sigint
+from fedcomp.runtime.signals import exit_on_sigint
 
 
 def fedcomp() -> None:

@@ -43,7 +43,7 @@ def _entry(config: DictConfig) -> float:
     """One run. Returns its objective, for a sweeper."""
     from fedcomp.config.factory import build
     from fedcomp.run.train import train
-    from fedcomp.runtime.graceful_stop import Interrupted
+    from fedcomp.runtime.signals import Interrupted
 
     hydra_config = HydraConfig.get()
     grid = hydra_config.mode == RunMode.MULTIRUN

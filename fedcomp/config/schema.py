@@ -10,7 +10,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from fedcomp.config.unread_keys import check_run_keys
-from fedcomp.core.naming import check_one_line
+from fedcomp.core.validate import check_one_line
 from fedcomp.report.figure_entry import parse as parse_figure
 
 

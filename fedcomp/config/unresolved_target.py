@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from fedcomp.config.defaults import PACKAGE
-from fedcomp.core.nearest import near
+from fedcomp.core.validate import suggest
 
 
 def unresolved(node: Any) -> str | None:
@@ -78,7 +78,7 @@ def _absent(where: Any, word: str) -> str:
     """What is missing, and what there is."""
     if where is None:
         return (
-            f"there is no module '{word}'{near(word, _own_modules())}; a module of your own lies in the folder that "
+            f"there is no module '{word}'{suggest(word, _own_modules())}; a module of your own lies in the folder that "
             "--config-dir names, or on PYTHONPATH"
         )
     name = getattr(where, "__name__", str(where))
@@ -91,7 +91,7 @@ def _absent(where: Any, word: str) -> str:
     ]
     within = [module.name for module in pkgutil.iter_modules(getattr(where, "__path__", ()))]
     file = f" ({where.__file__})" if getattr(where, "__file__", None) else ""
-    return f"module {name}{file} has no '{word}'{near(word, [*own, *within])}"
+    return f"module {name}{file} has no '{word}'{suggest(word, [*own, *within])}"
 
 
 def _own_modules() -> list[str]:

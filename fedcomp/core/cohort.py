@@ -15,8 +15,8 @@ class Cohort:
     Attributes:
         ids: [M] int64 client numbers in [0, N), ascending, on the run's device.
         weight: [M] float32; the aggregate of rows x is `weight @ x`, any 1/(N p_i) already inside.
-        clients: the same numbers as `ids`, known to the host without a device read.
-        state_donated: whether the caller gives up the state before the round, so that its rows may be changed in place.
+        clients: the same numbers as `ids`, on the host: reading them does not synchronise with the device.
+        state_donated: whether the caller gives up the old state, so that its rows may be overwritten in place.
     """
 
     ids: Tensor
@@ -35,14 +35,14 @@ class Cohort:
         return len(self.clients)
 
     def is_all_of(self, num_clients: int) -> bool:
-        """Whether these are all N clients, so that rows of the cohort are rows of all, in the same order."""
+        """Whether the cohort has all N clients; its rows [M, ...] are then the rows [N, ...] of all."""
         return self.size == num_clients
 
     def to(self, device: torch.device) -> Cohort:
         """The same cohort with its tensors on `device`."""
         if self.ids.device == device:
             return self
-        # A copy that blocks would wait until the GPU has done all that came before, in every round.
+        # A blocking copy would wait in every round for all queued GPU work.
         ids, weight = (tensor.to(device, non_blocking=True) for tensor in (self.ids, self.weight))
         return replace(self, ids=ids, weight=weight)
 

@@ -1,4 +1,4 @@
-"""How much memory can still be allocated: of the machine, or of the control group that a container or a job runs in."""
+"""Free memory: of a GPU, of the machine, or of the control group (cgroup) that a container or a job runs in."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def free_bytes(device: torch.device) -> int:
     """Bytes that can still be allocated on `device`."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    return min([_free_of_machine(), *_free_of_groups()])
+    return min([_machine_free_bytes(), *_cgroup_free_bytes()])
 
 
-def _free_of_machine() -> int:
+def _machine_free_bytes() -> int:
     try:
         fields = dict(line.split(":") for line in MEMINFO.read_text().splitlines())
         return int(fields["MemAvailable"].split()[0]) * 1024
@@ -27,22 +27,22 @@ def _free_of_machine() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _free_of_groups() -> Iterator[int]:
-    """What each limit leaves, of the process's own group and those around it; cached files count as free."""
-    for folder, limit, used, cache in _groups():
+def _cgroup_free_bytes() -> Iterator[int]:
+    """Limit minus use, for the process's own group and each group that contains it; cached files count as free."""
+    for folder, limit_file, usage_file, cache_field in _cgroups():
         try:
-            most = (folder / limit).read_text().strip()
-            if most == "max":
+            limit = (folder / limit_file).read_text().strip()
+            if limit == "max":
                 continue
-            counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            held = int((folder / used).read_text()) - int(counts.get(cache, 0))
-            yield max(0, int(most) - held)
-        except (OSError, ValueError):  # no such group, or none that may be looked at
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            used = int((folder / usage_file).read_text()) - int(stat.get(cache_field, 0))
+            yield max(0, int(limit) - used)
+        except (OSError, ValueError):  # the group does not exist or is not readable
             continue
 
 
-def _groups() -> Iterator[tuple[Path, str, str, str]]:
-    """Folders of memory groups, inner ones first, with the names of limit, use and cached files in them."""
+def _cgroups() -> Iterator[tuple[Path, str, str, str]]:
+    """(folder, file of the limit, file of the use, field of the cached files), the innermost group first."""
     try:
         lines = OWN_CGROUPS.read_text().splitlines()
     except OSError:
@@ -55,8 +55,8 @@ def _groups() -> Iterator[tuple[Path, str, str, str]]:
             root, names = CGROUPS / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
         else:
             continue
-        own = root / path.lstrip("/")
-        for folder in (own, *own.parents):  # in a container the group may be mounted as the root
+        innermost = root / path.lstrip("/")
+        for folder in (innermost, *innermost.parents):  # in a container the group may be mounted as the root
             yield (folder, *names)
             if folder == root:
                 break

@@ -1,6 +1,6 @@
-"""What the columns of a row of parameters are: the parameter tensors that they come from, and some of these as a part.
+"""Which parameter tensors the columns of a row of parameters come from, and subsets of these columns.
 
-Shape legend: M rows, D parameters, d of them in a part.
+Shape legend: M rows, D parameters, d of them in a subset.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class ParameterTensor:
     """One parameter tensor of a model.
 
     Attributes:
-        size: its entries.
-        kind: "weight", with at least two axes; "bias"; "normalisation", scale and shift of BatchNorm and its kin;
-            "other", such as the centres of a model that is no network.
-        fan_in: inputs of one output of the layer that it belongs to; 1 where that means nothing.
+        size: number of its entries.
+        kind: "weight", with at least two axes; "bias"; "normalisation": scale or shift of BatchNorm, LayerNorm and
+            similar layers; "other", such as the centres of a model that is not a network.
+        fan_in: number of inputs of one output of its layer; 1 where this is undefined.
     """
 
     size: int
@@ -32,12 +32,12 @@ class ParameterTensor:
 
 @dataclass(frozen=True)
 class ParameterSubset:
-    """Some of the columns of rows [M, D]: those of whole parameter tensors.
+    """Some columns of rows [M, D]: those of whole parameter tensors.
 
     Attributes:
         dim: D.
-        runs: (first, end) columns of its tensors, neighbours joined.
-        layers: size of each of its tensors.
+        runs: (first, end) column ranges of its tensors, adjacent ranges merged.
+        layers: size of each tensor.
     """
 
     dim: int
@@ -46,7 +46,7 @@ class ParameterSubset:
 
     @classmethod
     def of(cls, tensors: Sequence[ParameterTensor], belongs: Callable[[ParameterTensor], bool]) -> ParameterSubset:
-        """The tensors for which `belongs` says so."""
+        """The columns of the tensors for which `belongs` is true."""
         runs: list[tuple[int, int]] = []
         layers, first = [], 0
         for tensor in tensors:
@@ -71,14 +71,14 @@ class ParameterSubset:
         return ParameterSubset(self.dim, runs, tuple(end - first for first, end in runs))
 
     def take(self, rows: Tensor) -> Tensor:
-        """The part's columns [..., d] of rows [..., D]; the rows themselves if it has all."""
+        """The subset's columns [..., d] of rows [..., D]; the rows themselves if it has all."""
         if self.size == self.dim:
             return rows
         pieces = [rows[..., first:end] for first, end in self.runs]
         return torch.cat(pieces, -1) if pieces else rows[..., :0]
 
     def put(self, rows: Tensor, values: Tensor) -> Tensor:
-        """Rows [..., D] with the part's columns replaced by values [..., d]; `rows` stay as they are."""
+        """A copy of rows [..., D] with the subset's columns replaced by values [..., d]."""
         if self.size == self.dim:
             return values
         return self.put_(rows.clone(), values)
@@ -92,5 +92,5 @@ class ParameterSubset:
 
 
 def is_normalisation(tensor: ParameterTensor) -> bool:
-    """Whether it is a scale or shift of BatchNorm and its kin."""
+    """Whether it is a scale or shift of BatchNorm, LayerNorm or a similar layer."""
     return tensor.kind == NORMALISATION

@@ -1,4 +1,4 @@
-"""Frozen state to and from {path: tensor}, the form in which it is checkpointed and compared."""
+"""Trees of tensors: frozen state to and from {path: tensor} (for checkpoints), and rows of a cohort's clients."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ def flatten(state: Any, path: str = "") -> dict[str, Tensor]:
     """Name every tensor of a state: nested dataclasses and tuples become dotted paths.
 
     Raises:
-        TypeError: a leaf that is no tensor, and so could not be restored bit for bit.
+        TypeError: a leaf is not a tensor, so it could not be restored bit for bit.
     """
     if isinstance(state, Tensor):
         return {path: state}
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, value in _children(state, path):
-        found |= flatten(value, f"{path}.{name}" if path else name)
-    return found
+        tensors |= flatten(value, f"{path}.{name}" if path else name)
+    return tensors
 
 
 def restore(like: State, tensors: dict[str, Tensor], path: str = "") -> State:
-    """Put `tensors` back into the shape of `like`; the inverse of `flatten`.
+    """A state with the structure of `like` and the leaves `tensors`; the inverse of `flatten`.
 
     Raises:
-        ValueError: a tensor that is missing, or of another shape or dtype than in `like`.
+        ValueError: a tensor is missing, or has another shape or dtype than in `like`.
     """
-    return _rebuild(like, lambda where, old: _checked(where, old, tensors), path)
+    return _rebuild(like, lambda leaf_path, old: _checked(leaf_path, old, tensors), path)
 
 
 def to_device(state: State, device: Any) -> State:
@@ -43,21 +43,21 @@ def to_device(state: State, device: Any) -> State:
 
 
 def map_tensors(function: Callable[..., Tensor], *trees: Any) -> Any:
-    """`function` of the tensors in the same place of equally built trees (dataclasses, tuples), in such a tree."""
-    head = trees[0]
-    if isinstance(head, Tensor):
+    """Apply `function` leaf by leaf to trees of the same structure (dataclasses, tuples), as `jax.tree.map` does."""
+    first = trees[0]
+    if isinstance(first, Tensor):
         return function(*trees)
-    if isinstance(head, tuple):
-        return tuple(map_tensors(function, *parts) for parts in zip(*trees, strict=True))
-    names = [field.name for field in dataclasses.fields(head)]
-    parts = {name: map_tensors(function, *[getattr(tree, name) for tree in trees]) for name in names}
-    return dataclasses.replace(head, **parts)
+    if isinstance(first, tuple):
+        return tuple(map_tensors(function, *children) for children in zip(*trees, strict=True))
+    names = [field.name for field in dataclasses.fields(first)]
+    mapped = {name: map_tensors(function, *[getattr(tree, name) for tree in trees]) for name in names}
+    return dataclasses.replace(first, **mapped)
 
 
 def unflatten(like: Any, tensors: Iterable[Tensor]) -> Any:
-    """A tree built as `like` of other tensors, in the order of `flatten(like)`, whatever their shapes."""
-    left = iter(tensors)
-    return map_tensors(lambda _: next(left), like)
+    """A tree with the structure of `like` and the leaves `tensors`, in the order of `flatten(like)`; any shapes."""
+    leaves = iter(tensors)
+    return map_tensors(lambda _: next(leaves), like)
 
 
 def _children(state: Any, path: str) -> list[tuple[str, Any]]:
@@ -89,18 +89,18 @@ def _checked(path: str, old: Tensor, tensors: dict[str, Tensor]) -> Tensor:
 
 
 def take_rows(rows: Tensor, cohort: Cohort) -> Tensor:
-    """[M, ...]: the rows of the cohort's clients out of one row a client [N, ...]."""
-    if not rows.shape[1:].numel():  # a memory of nothing
+    """[M, ...]: the rows of the cohort's clients, out of one row per client [N, ...]."""
+    if not rows.shape[1:].numel():  # rows without entries: this sender keeps no memory
         return rows[: cohort.size]
-    if isinstance(rows, RowUpdate) and rows.places is cohort.ids:
-        return rows.changed
+    if isinstance(rows, RowUpdate) and rows.ids is cohort.ids:
+        return rows.new_rows
     return rows if cohort.is_all_of(rows.shape[0]) else rows.index_select(0, cohort.ids)
 
 
 def put_rows(rows: Tensor, cohort: Cohort, new: Tensor) -> Tensor:
-    """[N, ...]: `rows` with the cohort's rows replaced by `new` [M, ...]; those of idle clients untouched.
+    """[N, ...]: `rows` with the cohort's rows replaced by `new` [M, ...]; those of idle clients unchanged.
 
-    `rows` themselves stay as they are; where the state is given up, the change is noted, and made after the round.
+    `rows` is not modified. With `cohort.state_donated` the result is a `RowUpdate`, which is applied after the round.
     """
     if not rows.shape[1:].numel():
         return rows

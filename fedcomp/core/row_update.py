@@ -1,9 +1,9 @@
-"""Rows that a round changes, noted while it lasts and written when it is over: in place, if nothing else holds them.
+"""Updates of a few rows that are deferred to the end of a round, and then made in place if nothing else holds the rows.
 
-A method is given a state and returns a new one; the old one stays as it is. Where a few of many clients take part, a
-new tensor for all of them would double the memory. A caller that gives its state up lets `put_rows` note the change,
-and `written` then changes the old tensor itself. A method that reads such rows before the round is over gets a whole
-new tensor, with the same values.
+An algorithm gets a state and returns a new one; the old one is not modified. Where a cohort is a few of many clients,
+a new tensor [N, ...] would double the memory. If the caller donates its state, `put_rows` returns a `RowUpdate`, and
+`apply_row_updates` overwrites the old tensor after the round. An algorithm that reads a `RowUpdate` during the round
+gets a new tensor with the same values.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from torch import Tensor
 
 
 class RowUpdate(Tensor):
-    """[N, ...] rows in which those at some places are others. Any operation on it sees a whole tensor.
+    """[N, ...] the tensor `rows` with the rows `ids` replaced by `new_rows`. Any operation on it sees a dense tensor.
 
     Args:
-        rows: [N, ...]. places: [M] int64. changed: [M, ...].
+        rows: [N, ...]. ids: [M] int64. new_rows: [M, ...].
     """
 
     @staticmethod
-    def __new__(cls, rows: Tensor, places: Tensor, changed: Tensor) -> RowUpdate:
+    def __new__(cls, rows: Tensor, ids: Tensor, new_rows: Tensor) -> RowUpdate:
         return Tensor._make_wrapper_subclass(cls, rows.shape, dtype=rows.dtype, device=rows.device)
 
-    def __init__(self, rows: Tensor, places: Tensor, changed: Tensor) -> None:
+    def __init__(self, rows: Tensor, ids: Tensor, new_rows: Tensor) -> None:
         self.rows = rows
-        self.places = places
-        self.changed = changed
-        self._whole: Tensor | None = None
+        self.ids = ids
+        self.new_rows = new_rows
+        self._copy: Tensor | None = None
 
-    def whole(self) -> Tensor:
-        """[N, ...] a new tensor; `rows` stay as they are."""
-        if self._whole is None:
-            self._whole = self.rows.index_copy(0, self.places, self.changed)
-        return self._whole
+    def materialize(self) -> Tensor:
+        """[N, ...] a new tensor; `rows` is not modified."""
+        if self._copy is None:
+            self._copy = self.rows.index_copy(0, self.ids, self.new_rows)
+        return self._copy
 
-    def in_place(self) -> Tensor:
-        """[N, ...] `rows`, changed; where a whole tensor was made already, that one."""
-        if self._whole is not None:
-            return self._whole
-        return self.rows.index_copy_(0, self.places, self.changed)
+    def materialize_(self) -> Tensor:
+        """[N, ...] `rows`, overwritten in place; or the new tensor, if `materialize` has already made one."""
+        if self._copy is not None:
+            return self._copy
+        return self.rows.index_copy_(0, self.ids, self.new_rows)
 
     def numpy(self, *, force: bool = False) -> Any:
-        """As of the whole tensor."""
-        return self.whole().numpy(force=force)
+        """As `Tensor.numpy`, of the updated rows."""
+        return self.materialize().numpy(force=force)
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # results are plain tensors
 
@@ -55,36 +55,39 @@ class RowUpdate(Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        return function(*_plain(args), **_plain(kwargs or {}))
+        return function(*_dense(args), **_dense(kwargs or {}))
 
 
-def written(old: dict[str, Tensor], new: dict[str, Tensor], others: Iterable[Tensor] = ()) -> dict[str, Tensor]:
-    """The tensors of a round's `new` state, no update among them.
+def apply_row_updates(
+    old: dict[str, Tensor], new: dict[str, Tensor], returned: Iterable[Tensor] = ()
+) -> dict[str, Tensor]:
+    """The tensors of a round's `new` state, with every `RowUpdate` applied.
 
     Args:
-        old: tensors of the previous state, which are not read again. others: what else the round has returned.
+        old: tensors of the previous state, which the caller has donated.
+        returned: other tensors that the round returns.
     """
-    before = Counter(map(_place, old.values()))
-    after = Counter(map(_place, [*new.values(), *others]))
+    old_counts = Counter(map(_data_ptr, old.values()))
+    new_counts = Counter(map(_data_ptr, [*new.values(), *returned]))
 
-    def plain(tensor: Tensor) -> Tensor:
+    def applied(tensor: Tensor) -> Tensor:
         if not isinstance(tensor, RowUpdate):
             return tensor
-        place = _place(tensor)
-        alone = before[place] == 1 and after[place] == 1 and tensor.rows.is_contiguous()
-        return tensor.in_place() if alone else tensor.whole()
+        pointer = _data_ptr(tensor)
+        unshared = old_counts[pointer] == 1 and new_counts[pointer] == 1 and tensor.rows.is_contiguous()
+        return tensor.materialize_() if unshared else tensor.materialize()
 
-    return {name: plain(tensor) for name, tensor in new.items()}
+    return {name: applied(tensor) for name, tensor in new.items()}
 
 
-def _place(tensor: Tensor) -> int:
-    """Where a tensor's memory begins; of an update, that of the rows that it changes."""
+def _data_ptr(tensor: Tensor) -> int:
+    """Where a tensor's storage begins; for a `RowUpdate`, the storage of its `rows`."""
     return (tensor.rows if isinstance(tensor, RowUpdate) else tensor).untyped_storage().data_ptr()
 
 
-def _plain(value: Any) -> Any:
+def _dense(value: Any) -> Any:
     if isinstance(value, RowUpdate):
-        return value.whole()
+        return value.materialize()
     if isinstance(value, (list, tuple)):
-        return type(value)(map(_plain, value))
-    return {name: _plain(one) for name, one in value.items()} if isinstance(value, dict) else value
+        return type(value)(map(_dense, value))
+    return {name: _dense(one) for name, one in value.items()} if isinstance(value, dict) else value

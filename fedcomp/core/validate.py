@@ -1,6 +1,15 @@
-"""Checks of options that are numbers."""
+"""Checks of options: numbers, one-line names, and hints for a name that does not exist."""
 
 from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections.abc import Iterable
+
+CONTROL_CATEGORIES = ("Cc", "Cs", "Zl", "Zp")
+"""Unicode categories of control characters, surrogates, and separators of lines and paragraphs."""
+MAX_LISTED = 20
+"""Number of names that an error message lists; it counts the others."""
 
 
 def positive(name: str, value: float) -> None:
@@ -15,18 +24,57 @@ def at_least_zero(name: str, value: float) -> None:
         raise ValueError(f"{name}={value} must be a number, 0 or more")
 
 
-def check_seed(name: str, value: object) -> None:
-    """Raise ValueError unless the option names draws: a whole number, 0 or more."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name}={value} must be a whole number, 0 or more")
-
-
 def unit_interval(name: str, value: float) -> None:
     """Raise ValueError unless the option is a number in [0, 1)."""
     if not is_number(value) or not 0 <= value < 1:
         raise ValueError(f"{name}={value} must be in [0, 1)")
 
 
+def check_seed(name: str, value: object) -> None:
+    """Raise ValueError unless the seed is a whole number, 0 or more."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name}={value} must be a whole number, 0 or more")
+
+
 def is_number(value: object) -> bool:
-    """Whether the value is a number; true and false are none."""
+    """Whether the value is an int or a float; a bool is not a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def check_one_line(what: str, text: str) -> None:
+    """Refuse text with a newline, a tab or another control character: names become folders, headings and table cells.
+
+    Args:
+        what: names the text in the error message, such as "dataset name".
+    Raises:
+        ValueError: naming the first such character.
+    """
+    for character in text:
+        if unicodedata.category(character) in CONTROL_CATEGORIES:
+            raise ValueError(
+                f"{what} {text!r} contains {character!r}, but must be one line of text without control characters"
+            )
+
+
+def suggest(given: str, names: Iterable[str]) -> str:
+    """End of an error message about an unknown name: `; did you mean 'price'? (there are: price, age, bmi)`.
+
+    Args:
+        given: the unknown name. names: the known names, listed from the most similar to the least.
+    """
+    known = by_similarity(given, names)
+    if not known:
+        return ""
+    close = difflib.get_close_matches(given.lower(), [known[0].lower()], n=1)
+    hint = f"; did you mean '{known[0]}'?" if close else ""
+    more = f" and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
+    return f"{hint} (there are: {', '.join(known[:MAX_LISTED])}{more})"
+
+
+def by_similarity(given: str, names: Iterable[str]) -> list[str]:
+    """The names without repetition, the most similar to `given` first; ties keep their order."""
+
+    def similarity(name: str) -> float:
+        return difflib.SequenceMatcher(None, given.lower(), name.lower()).ratio()
+
+    return sorted(dict.fromkeys(names), key=similarity, reverse=True)

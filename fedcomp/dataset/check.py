@@ -7,7 +7,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from fedcomp.core.naming import check_one_line
+from fedcomp.core.validate import check_one_line
 from fedcomp.dataset.contract import Dataset, Samples, Task
 
 

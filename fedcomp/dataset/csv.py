@@ -16,7 +16,7 @@ from typing import get_args
 
 import numpy as np
 
-from fedcomp.core.nearest import by_likeness, near
+from fedcomp.core.validate import by_similarity, suggest
 from fedcomp.dataset.classes import classes_of, distinct
 from fedcomp.dataset.contract import Dataset, Task
 from fedcomp.dataset.delimiter import character, detect
@@ -155,7 +155,7 @@ class _Table:
         if name not in self.columns:
             raise ValueError(
                 f"dataset.{argument} names column '{name}', but {self.file} has none of that name"
-                f"{near(name, self.columns)}"
+                f"{suggest(name, self.columns)}"
             )
         return self.columns[name]
 
@@ -180,7 +180,7 @@ class _Table:
         for line, cell in zip(self.lines, cells):
             if not _is_number(cell):
                 numeric = [other for other, own in self.columns.items() if all(map(_is_number, own))]
-                there = f" (columns of numbers: {', '.join(by_likeness(name, numeric))})" if numeric else ""
+                there = f" (columns of numbers: {', '.join(by_similarity(name, numeric))})" if numeric else ""
                 raise ValueError(
                     f"{self.file}, line {line}, column '{name}' (dataset.target): '{cell}' is no number"
                     f"{_decimals(cell)}, which dataset.task=regression predicts: repair it, take "

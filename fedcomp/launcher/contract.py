@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedcomp.records.status import read_status
-from fedcomp.runtime.graceful_stop import SIGNALS
+from fedcomp.runtime.signals import SIGNALS
 
 MANIFEST = "runs.jsonl"
 """In a grid's own folder: which runs belong to it, one JSON line each (`number`, `folder`, `overrides`)."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from fedcomp.launcher.contract import GridRun
-from fedcomp.runtime.graceful_stop import heeded
+from fedcomp.runtime.signals import handled_signals
 
 
 def python_path() -> str:
@@ -40,7 +40,7 @@ class Children:
         self._live: set[subprocess.Popen[bytes]] = set()
 
     def __enter__(self) -> Children:
-        self._before = {number: signal.signal(number, self._hear) for number in heeded()}
+        self._before = {number: signal.signal(number, self._hear) for number in handled_signals()}
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,12 +1,12 @@
-"""Box and Muller's transform of words into normal draws, the same bits on every device.
+"""The Box-Muller transform: normal draws from random words, with the same bits on every device.
 
 G. Box, M. Muller, "A note on the generation of random normal deviates", 1958: for words w and w' of 32 bits,
 
     u = (w + 1/2) 2^-32,  v = w' 2^-32,  sqrt(-2 ln u) cos(2 pi v)  and  sqrt(-2 ln u) sin(2 pi v).
 
-Libraries differ in the last bits of ln, cos and sin. Here they are series in float64, summed up in one order by adds,
-multiplications, one division and one root, which IEEE 754 rounds in one way, to about 1e-13 of their value; one last
-rounding makes a float32. `philox_numba.normal` takes the same steps, so both agree bit for bit.
+Libraries differ in the last bits of ln, cos and sin. Here these are power series in float64, evaluated in a fixed order
+with operations that IEEE 754 rounds exactly: additions, multiplications, one division, one square root. Their relative
+error is about 1e-13; the result is then rounded to float32. `philox_numba.normal` takes the same steps bit for bit.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ SINE = tuple((-1) ** power / math.factorial(2 * power + 1) for power in range(7,
 """cos x and sin x / x in powers of x^2, |x| <= pi/4."""
 LN2 = math.log(2.0)
 ANGLE = 2.0 * math.pi * 2.0**-32
-"""A turn of 2^32 parts, in radians."""
+"""Radians per unit of a word: 2^32 units are a full turn."""
 SQRT_HALF_BITS = int(torch.tensor(math.sqrt(0.5), dtype=torch.float64).view(torch.int64))
 """The bits of sqrt(1/2) as an integer: u = m 2^e with sqrt(1/2) <= m < sqrt(2)."""
 
 
 def box_muller(words: Tensor) -> Tensor:
     """[M, n] float32 normal draws from words [M, n] int64 with n even: draws 2t and 2t + 1 from words 2t and 2t + 1."""
-    chance = (words[:, 0::2].to(torch.float64) + 0.5) * 2.0**-32
-    bits = chance.view(torch.int64)
+    u = (words[:, 0::2].to(torch.float64) + 0.5) * 2.0**-32
+    bits = u.view(torch.int64)
     exponent = (bits - SQRT_HALF_BITS) >> 52
     mantissa = (bits - (exponent << 52)).view(torch.float64)
     ratio = (mantissa - 1.0) / (mantissa + 1.0)

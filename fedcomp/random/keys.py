@@ -1,10 +1,10 @@
-"""Randomness by name: a key says what a draw is for, and the draw follows from the name alone.
+"""Keyed randomness: a draw is a pure function of a key, as in `jax.random`.
 
-A `Key` is a path such as ("run", seed, round, "mask"). Nothing is consumed when it draws, so no draw depends on
-order, chunk size, device count or a resume. Shape legend: M rows (clients), n draws a row.
+A `Key` is a path such as ("run", seed, round, "mask"). Drawing changes no state, so no draw depends on the order of
+draws, the chunk size, the number of devices or a resume. Shape legend: M rows (clients), n draws a row.
 
-The tensor code here defines every draw. `philox_numba.py` (CPU) and `philox_gpu.py` (GPU with Triton) compute the same
-bits faster; the CPU form is used once a process has drawn enough to pay for importing numba.
+The tensor code in this file defines every draw. `philox_numba.py` (CPU) and `philox_triton.py` (GPU) compute the same
+bits faster; the CPU form is used from the process's `COMPILE_AFTER_WORDS`-th word on.
 """
 
 from __future__ import annotations
@@ -25,24 +25,25 @@ from fedcomp.random.philox import MASK, philox_numpy, philox_torch
 
 log = logging.getLogger("fedcomp")
 
-PAYS = 1 << 22
-"""Words, counted over all draws of a process, after which compiled draws have paid for the import of numba."""
+COMPILE_AFTER_WORDS = 1 << 22
+"""Number of words, summed over all draws of a process, from which compiled draws are used. Importing numba takes half a
+second, which fewer words do not win back."""
 
 _words_so_far = 0
 
 
 @dataclass(frozen=True)
 class Key:
-    """The name of a source of randomness.
+    """Names a source of randomness.
 
     Attributes:
-        path: what the randomness is for, from the general to the particular.
+        path: what the randomness is for, from general to specific.
     """
 
     path: tuple[int | str, ...] = ()
 
     def fold_in(self, *parts: int | str) -> Key:
-        """A key further down the path: `key.fold_in("batch", 3)`."""
+        """A key with a longer path: `key.fold_in("batch", 3)`."""
         return Key(self.path + parts)
 
     @property
@@ -52,7 +53,7 @@ class Key:
         return int.from_bytes(digest, "little")
 
     def generator(self) -> torch.Generator:
-        """A fresh CPU generator, for one-off draws on the host (a permutation, a model's first weights)."""
+        """A new CPU generator, for single draws on the host (a permutation, a model's initial weights)."""
         return torch.Generator().manual_seed(self.seed >> 1)
 
     def bits(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
@@ -78,7 +79,7 @@ class Key:
         return _words_torch(key, ids_M, num, start)
 
     def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
-        """[M, n] float32 uniform on [0, 1) with 24 bits each, keyed as `bits` are."""
+        """[M, n] float32 uniform on [0, 1), each from the upper 24 bits of a word of `bits`."""
         assert start % 4 == 0, start
         if compiled := _compiled("uniform", ids_M, num):
             return self._draw(compiled, ids_M, num, start, torch.float32)
@@ -111,9 +112,12 @@ class Key:
         return box_muller(self.bits(ids_M, num + num % 2, start))[:, :num]
 
     def choice(self, ids_M: Tensor, num: int, out_of: int) -> Tensor:
-        """[M, k] int64, ascending: a uniformly random k-subset of range(n), drawn for each row by itself.
+        """[M, k] int64, ascending: for each row a uniformly random subset of range(n) with k elements.
 
-        The indices of the k smallest of n words of `bits`; of equal ones the first.
+        These are the indices of the k smallest of n words of `bits`; ties go to the lower index.
+
+        Args:
+            num: k. out_of: n.
         """
         assert 0 <= num <= out_of, (num, out_of)
         if compiled := _compiled("choice", ids_M, out_of):
@@ -130,7 +134,7 @@ class Key:
 
 @dataclass(frozen=True)
 class DeviceKey:
-    """A `Key` whose 64 bits lie on the device, for CUDA graphs: each replay reads another key from the same memory.
+    """A `Key` whose seed lies on the device, for CUDA graphs: each replay reads another key from the same memory.
 
     Attributes:
         halves: [2] int64, lower and upper 32 bits of `Key.seed`.
@@ -152,14 +156,14 @@ class DeviceKey:
         return _uniform(self.bits(ids_M, num, start))
 
 
-def halves(keys: Sequence[Key]) -> np.ndarray:
-    """[len(keys), 2] int64: what `DeviceKey` takes."""
+def seed_halves(keys: Sequence[Key]) -> np.ndarray:
+    """[len(keys), 2] int64: lower and upper 32 bits of each key's seed, as `DeviceKey` takes them."""
     seeds = [key.seed for key in keys]
     return np.array([(seed & MASK, seed >> 32) for seed in seeds], np.int64).reshape(-1, 2)
 
 
 def has_triton(device: torch.device) -> bool:
-    """Whether Triton's kernels run on this device; tried once (they need a C compiler and Python's headers)."""
+    """Whether Triton's kernels run on this device; found by a trial (they need a C compiler and Python's headers)."""
     return device.type == "cuda" and _triton_works(device)
 
 
@@ -171,15 +175,15 @@ def _triton_works(device: torch.device) -> bool:
         _by_triton("bits", 0, torch.zeros(1, dtype=torch.int64, device=device), 4, 0)
     except Exception as error:
         reason = str(error).strip().split("\n")[0]
-        log.warning("Triton cannot run on %s (%s): draws and codes are slower, and the same bits", device, reason)
+        log.warning("Triton cannot run on %s (%s): draws and codes have the same bits, but are slower", device, reason)
         return False
     return True
 
 
 def _by_triton(name: str, seed: int | Tensor, ids_M: Tensor, num: int, start: int) -> Tensor:
-    from fedcomp.random import philox_gpu
+    from fedcomp.random import philox_triton
 
-    return philox_gpu.draw(name, seed, ids_M, num, start)
+    return philox_triton.draw(name, seed, ids_M, num, start)
 
 
 def _uniform(words: Tensor) -> Tensor:
@@ -196,12 +200,12 @@ def _words_torch(key: tuple[int, int] | Tensor, ids_M: Tensor, num: int, start: 
 
 
 def _compiled(name: str, ids_M: Tensor, num: int) -> Callable[..., None] | None:
-    """The compiled draw called `name`, for CPUs and once it pays; the bits are the same either way."""
+    """numba's form of the draw `name` on a CPU, after `COMPILE_AFTER_WORDS` words; None: use the tensor code."""
     global _words_so_far
     if ids_M.device.type != "cpu":
         return None
     _words_so_far += ids_M.shape[0] * num
-    if _words_so_far < PAYS:
+    if _words_so_far < COMPILE_AFTER_WORDS:
         return None
     from fedcomp.random import philox_numba
 
@@ -209,7 +213,7 @@ def _compiled(name: str, ids_M: Tensor, num: int) -> Callable[..., None] | None:
 
 
 def _words_numpy(key: tuple[int, int], ids_M: np.ndarray, first: int, num_counters: int) -> np.ndarray:
-    """[M, 4 * num_counters] int64: the same words as on other devices, with numpy's cheaper calls."""
+    """[M, 4 * num_counters] int64: as `_words_torch`, by NumPy, whose calls cost less on small arrays."""
     counter = np.zeros((4, len(ids_M), num_counters), np.uint64)
     counter[0] = np.arange(first, first + num_counters)
     counter[2] = (ids_M & MASK)[:, None]

@@ -1,6 +1,6 @@
-"""Functions compiled by numba, for what tensors are too slow for on a CPU.
+"""numba's compiler, for loops on a CPU that are too slow as tensor operations.
 
-Importing this module takes half a second: import it, and what is compiled by it, only where there is much to do.
+Importing this module takes half a second: import it, and modules that use it, only for large inputs.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from numba import njit
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` compiled, free of Python's lock, and kept on disk where that is possible.
+    """`function` compiled, without Python's global lock (GIL), and cached on disk where that is possible.
 
-    numba keeps compiled code beside the file, or under NUMBA_CACHE_DIR; where neither can be written, each process
-    compiles anew. Never with numba's own threads: draws are also made inside worker threads, which its layer forbids.
+    numba caches compiled code beside the file, or under NUMBA_CACHE_DIR; where neither is writable, each process
+    compiles again. numba's own threads are not used: its threading layer forbids calls from our worker threads.
     """
     try:
         return njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # numba finds no folder that it can write
+    except RuntimeError:  # numba finds no writable folder
         return njit(nogil=True)(function)

@@ -1,9 +1,9 @@
 """Philox4x32-10, the counter-based generator behind every keyed draw.
 
 J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
-A pure function of (key, counter): no state, the same words on every device and for every chunk size. On a CPU it runs
-in numpy, whose calls cost a third of torch's on the small arrays of a round; elsewhere in torch, bit for bit the same
-(`keys.py` chooses).
+A pure function of (key, counter): no state, the same words on every device and for every chunk size. `keys.py` uses the
+NumPy form on a CPU, where its calls take a third of torch's time on the small arrays of a round, and the torch form
+elsewhere. Both give the same bits.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def philox_numpy(key: tuple[int, int] | tuple[np.ndarray, np.ndarray], counter: 
 
 
 def philox_torch(key: tuple[int, int] | Tensor, counter: Tensor) -> Tensor:
-    """The same on int64 tensors of any device: products wrap around, and both halves are masked out.
+    """As `philox_numpy`, on int64 tensors of any device: products wrap around, and both halves are masked out.
 
-    `key` may also be a tensor [2, ...] that broadcasts against the counters, for keys that the host does not know.
+    `key` may also be a tensor [2, ...] that broadcasts against the counters, for keys that only the device knows.
     """
     key0, key1 = key[0], key[1]
     c0, c1, c2, c3 = counter.unbind()
-    for step in range(ROUNDS):  # numbers of the host stay numbers: as tensors they would have to be sent to a GPU
+    for step in range(ROUNDS):  # the constants stay Python ints: tensors would be copied to the GPU
         first, second = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
         round0, round1 = (key0 + step * WEYL[0]) & MASK, (key1 + step * WEYL[1]) & MASK
         c0, c1 = ((second >> 32) & MASK) ^ c1 ^ round0, second & MASK

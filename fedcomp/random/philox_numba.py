@@ -1,11 +1,10 @@
-"""Large draws on a CPU, compiled: the words of `philox.py` and what `keys.py` makes of them, row by row, without [M, n]
-int64 words in between.
+"""The draws of `keys.py`, compiled by numba for large draws on a CPU, without a temporary tensor of [M, n] words.
 
-Only add, multiply, divide, square root and bit operations, none of them fused: every CPU computes the same bits, and so
-do the tensors of `keys.py`. No kernel starts threads, and each lets go of the interpreter's lock, since draws are made
-within worker threads. Importing this module takes half a second (numba), so `keys.py` does it at the first large draw.
+The kernels use additions, multiplications, divisions, square roots and bit operations, none of them fused: every CPU
+computes the same bits as the tensor code of `keys.py`. They start no threads and release Python's global lock (GIL),
+since draws are made in worker threads. Importing this module takes half a second (numba).
 
-numba's cache watches only the file of a function itself, so all that a kernel calls is in this file.
+numba recompiles a function only when its own file changes, so everything that a kernel calls is in this file.
 
 Shape legend: M rows (clients), n draws a row.
 """
@@ -19,7 +18,7 @@ from fedcomp.random.numba_jit import compiled
 from fedcomp.random.philox import MULTIPLIERS, ROUNDS, WEYL
 
 BLOCK = 1024
-"""Words that are made at once, in a buffer that stays in the first cache."""
+"""Words per block; a block stays in the first-level cache."""
 
 _M0, _M1 = (np.uint64(factor) for factor in MULTIPLIERS)
 _W0, _W1 = (np.uint32(step) for step in WEYL)
@@ -29,19 +28,19 @@ _BUCKETS = 4096
 
 @compiled
 def _fill(seed: int, row: int, first: int, words: np.ndarray) -> None:
-    """words[:] = the words from counter `first` on, for key `seed` and client `row`; whole counters only."""
+    """words[:] = the words from counter `first` on, for key `seed` and client `row`; words.size is a multiple of 4."""
     key0, key1 = np.uint32(seed), np.uint32(np.uint64(seed) >> _HALF)
     low, high = np.uint32(row), np.uint32(np.uint64(row) >> _HALF)
-    for place in range(words.size // 4):
-        c0, c1, c2, c3 = np.uint32(first + place), np.uint32(0), low, high
+    for i in range(words.size // 4):
+        c0, c1, c2, c3 = np.uint32(first + i), np.uint32(0), low, high
         k0, k1 = key0, key1
         for _ in range(ROUNDS):
             even, odd = np.uint64(c0) * _M0, np.uint64(c2) * _M1
             c0, c1 = np.uint32(odd >> _HALF) ^ c1 ^ k0, np.uint32(odd)
             c2, c3 = np.uint32(even >> _HALF) ^ c3 ^ k1, np.uint32(even)
             k0, k1 = np.uint32(k0 + _W0), np.uint32(k1 + _W1)
-        words[4 * place], words[4 * place + 1] = c0, c1
-        words[4 * place + 2], words[4 * place + 3] = c2, c3
+        words[4 * i], words[4 * i + 1] = c0, c1
+        words[4 * i + 2], words[4 * i + 3] = c2, c3
 
 
 @compiled
@@ -50,11 +49,11 @@ def bits(seed: int, rows: np.ndarray, start: int, out: np.ndarray) -> None:
     block = np.empty(BLOCK, np.uint32)
     num = out.shape[1]
     for m in range(out.shape[0]):
-        for at in range(0, num, BLOCK):
-            end = min(BLOCK, num - at)
-            _fill(seed, rows[m], (start + at) // 4, block[: (end + 3) // 4 * 4])
-            for place in range(end):
-                out[m, at + place] = block[place]
+        for offset in range(0, num, BLOCK):
+            end = min(BLOCK, num - offset)
+            _fill(seed, rows[m], (start + offset) // 4, block[: (end + 3) // 4 * 4])
+            for i in range(end):
+                out[m, offset + i] = block[i]
 
 
 @compiled
@@ -63,11 +62,11 @@ def uniform(seed: int, rows: np.ndarray, start: int, out: np.ndarray) -> None:
     block = np.empty(BLOCK, np.uint32)
     num = out.shape[1]
     for m in range(out.shape[0]):
-        for at in range(0, num, BLOCK):
-            end = min(BLOCK, num - at)
-            _fill(seed, rows[m], (start + at) // 4, block[: (end + 3) // 4 * 4])
-            for place in range(end):
-                out[m, at + place] = np.float32(np.int32(block[place] >> np.uint32(8))) * np.float32(2.0**-24)
+        for offset in range(0, num, BLOCK):
+            end = min(BLOCK, num - offset)
+            _fill(seed, rows[m], (start + offset) // 4, block[: (end + 3) // 4 * 4])
+            for i in range(end):
+                out[m, offset + i] = np.float32(np.int32(block[i] >> np.uint32(8))) * np.float32(2.0**-24)
 
 
 @compiled
@@ -76,32 +75,32 @@ def rademacher(seed: int, rows: np.ndarray, start: int, out: np.ndarray) -> None
     block = np.empty(BLOCK, np.uint32)
     num = out.shape[1]
     for m in range(out.shape[0]):
-        for at in range(0, num, 32 * BLOCK):
-            end = min(32 * BLOCK, num - at)
-            _fill(seed, rows[m], (start + at) // 128, block[: (end + 127) // 128 * 4])
+        for offset in range(0, num, 32 * BLOCK):
+            end = min(32 * BLOCK, num - offset)
+            _fill(seed, rows[m], (start + offset) // 128, block[: (end + 127) // 128 * 4])
             for word in range(end // 32):
                 for bit in range(32):
                     sign = np.int32((block[word] >> np.uint32(bit)) & np.uint32(1))
-                    out[m, at + 32 * word + bit] = np.float32(np.int32(2) * sign - np.int32(1))
-            for place in range(end // 32 * 32, end):
-                sign = np.int32((block[place // 32] >> np.uint32(place % 32)) & np.uint32(1))
-                out[m, at + place] = np.float32(np.int32(2) * sign - np.int32(1))
+                    out[m, offset + 32 * word + bit] = np.float32(np.int32(2) * sign - np.int32(1))
+            for i in range(end // 32 * 32, end):
+                sign = np.int32((block[i // 32] >> np.uint32(i % 32)) & np.uint32(1))
+                out[m, offset + i] = np.float32(np.int32(2) * sign - np.int32(1))
 
 
 @compiled
 def normal(seed: int, rows: np.ndarray, start: int, out: np.ndarray) -> None:
-    """out [M, n] float32: `Key.normal`, by the steps of `normal.box_muller`."""
+    """out [M, n] float32: `Key.normal`, by the steps of `box_muller.box_muller`."""
     block, pairs = np.empty(BLOCK, np.uint32), np.empty(BLOCK, np.float32)
     num = out.shape[1]
     for m in range(out.shape[0]):
-        for at in range(0, num, BLOCK):
-            end = min(BLOCK, num - at)
-            _fill(seed, rows[m], (start + at) // 4, block[: (end + 3) // 4 * 4])
+        for offset in range(0, num, BLOCK):
+            end = min(BLOCK, num - offset)
+            _fill(seed, rows[m], (start + offset) // 4, block[: (end + 3) // 4 * 4])
             for t in range((end + 1) // 2):
                 radius = _radius(block[2 * t])
                 first, second = _direction(np.int64(block[2 * t + 1]))
                 pairs[2 * t], pairs[2 * t + 1] = radius * first, radius * second
-            out[m, at : at + end] = pairs[:end]
+            out[m, offset : offset + end] = pairs[:end]
 
 
 @compiled
@@ -137,11 +136,11 @@ def _series(coefficients: tuple[float, ...], x: float) -> float:
 
 @compiled
 def choice(seed: int, rows: np.ndarray, out_of: int, out: np.ndarray) -> None:
-    """out [M, k] int64: `Key.choice`, the places of the k smallest of `out_of` words, ascending.
+    """out [M, k] int64: `Key.choice`, the indices of the k smallest of `out_of` words, ascending.
 
-    Words that may be among them are kept as they come: those up to a threshold four standard deviations above where
-    the k-th is expected; all words, in the rare row where that is too low. A histogram of what was kept finds where
-    the k-th lies, and only words beside it are sorted.
+    A first pass keeps the words up to a threshold, four standard deviations above the expected k-th smallest. In the
+    rare row with fewer than k such words it keeps all. A histogram of the kept words finds the bucket of the k-th
+    smallest, and only that bucket is sorted.
     """
     num = out.shape[1]
     if num == 0:
@@ -155,29 +154,29 @@ def choice(seed: int, rows: np.ndarray, out_of: int, out: np.ndarray) -> None:
             threshold = np.uint32(4294967295)
             count = _keep(seed, rows[m], threshold, out_of, block, kept)
         last = _smallest(kept[:count], num, threshold)
-        found = 0
-        for place in range(count):
-            if kept[place] <= last:
-                out[m, found] = kept[place] & 0x7FFFFFFF
-                found += 1
+        num_chosen = 0
+        for i in range(count):
+            if kept[i] <= last:
+                out[m, num_chosen] = kept[i] & 0x7FFFFFFF
+                num_chosen += 1
 
 
 @compiled
 def _keep(seed: int, row: int, threshold: int, out_of: int, block: np.ndarray, kept: np.ndarray) -> int:
-    """Put word << 31 | place of all words <= threshold into `kept`, in order; returns how many."""
+    """Put word << 31 | index of every word <= threshold into `kept`, in order; returns how many."""
     count = 0
-    for at in range(0, out_of, BLOCK):
-        end = min(BLOCK, out_of - at)
-        _fill(seed, row, at // 4, block[: (end + 3) // 4 * 4])
-        for place in range(end):
-            kept[count] = (np.int64(block[place]) << 31) | (at + place)
-            count += block[place] <= threshold
+    for offset in range(0, out_of, BLOCK):
+        end = min(BLOCK, out_of - offset)
+        _fill(seed, row, offset // 4, block[: (end + 3) // 4 * 4])
+        for i in range(end):
+            kept[count] = (np.int64(block[i]) << 31) | (offset + i)
+            count += block[i] <= threshold
     return count
 
 
 @compiled
 def _smallest(kept: np.ndarray, num: int, threshold: int) -> int:
-    """The num-th smallest entry of `kept`, which are all different."""
+    """The num-th smallest entry of `kept`, whose entries are distinct."""
     shift = 31
     while np.int64(threshold) >> (shift - 31) >= _BUCKETS:
         shift += 1
@@ -188,11 +187,11 @@ def _smallest(kept: np.ndarray, num: int, threshold: int) -> int:
     while before + counts[bucket] < num:
         before += counts[bucket]
         bucket += 1
-    beside = np.empty(counts[bucket], np.int64)
-    found = 0
+    entries = np.empty(counts[bucket], np.int64)
+    num_entries = 0
     for entry in kept:
         if entry >> shift == bucket:
-            beside[found] = entry
-            found += 1
-    beside.sort()
-    return beside[num - before - 1]
+            entries[num_entries] = entry
+            num_entries += 1
+    entries.sort()
+    return entries[num - before - 1]

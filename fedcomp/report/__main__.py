@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcomp.runtime.exit_on_sigint import STATUS
+from fedcomp.runtime.signals import SIGINT_STATUS
 
 EPILOG = """\
 examples:
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return STATUS
+        return SIGINT_STATUS
 
 
 if __name__ == "__main__":

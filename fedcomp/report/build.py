@@ -24,7 +24,7 @@ from fedcomp.report.metrics import qualities
 from fedcomp.report.picture import MAX_LINES, Picture, shown_labels, split
 from fedcomp.report.runs import RecordedRun, find
 from fedcomp.report.table import ResultTable
-from fedcomp.runtime.exit_on_sigint import restore_sigint
+from fedcomp.runtime.signals import restore_sigint
 
 if TYPE_CHECKING:
     from rich.console import Console

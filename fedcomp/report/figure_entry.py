@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedcomp.core.naming import check_one_line
+from fedcomp.core.validate import check_one_line
 
 KINDS = ("last", "curve", "variance", "runs", "circle")
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from fedcomp.core.nearest import near
+from fedcomp.core.validate import suggest
 from fedcomp.display import units
 from fedcomp.report.group import RunGroup
 from fedcomp.report.metrics import ACCURACY, SPREAD, Metric, metric, qualities, recorded, trained
@@ -154,7 +154,7 @@ def parse_target(text: str, groups: Sequence[RunGroup]) -> Target:
     runs = [run for one in groups for run in one.runs]
     known = [*recorded(runs), *trained(runs)]
     if key and key not in known:
-        raise ValueError(f"--target {text}: no run recorded a quality {key}{near(key, known)}")
+        raise ValueError(f"--target {text}: no run recorded a quality {key}{suggest(key, known)}")
     if not known:
         raise ValueError(f"--target {text}: the runs recorded no quality to reach")
     wanted = metric(key) if key else (qualities(runs) or [metric(known[0])])[0]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from omegaconf.errors import OmegaConfBaseException
 
-from fedcomp.runtime.graceful_stop import Interrupted
+from fedcomp.runtime.signals import Interrupted
 
 PACKAGE = Path(__file__).resolve().parents[1]
 OURS = (PACKAGE, PACKAGE.parent / "hydra_plugins")

@@ -9,7 +9,7 @@ from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.status import Status
 from fedcomp.run.session import Session
-from fedcomp.runtime.graceful_stop import GracefulStop, Interrupted
+from fedcomp.runtime.signals import GracefulStop, Interrupted
 from fedcomp.wire import Ledger
 
 

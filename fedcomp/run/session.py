@@ -26,7 +26,7 @@ from fedcomp.records.status import State, Status, write_status
 from fedcomp.run.error_location import first_line
 from fedcomp.run.evaluation_queue import EvaluationQueue
 from fedcomp.run.memory_growth import MemoryGrowthMonitor
-from fedcomp.runtime.graceful_stop import GracefulStop, Interrupted
+from fedcomp.runtime.signals import GracefulStop, Interrupted
 from fedcomp.simulation.async_metrics import MetricsReader, SyncReader
 from fedcomp.simulation.divergence import DivergenceMonitor
 from fedcomp.simulation.round_result import RoundRunner

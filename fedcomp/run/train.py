@@ -36,8 +36,8 @@ from fedcomp.run.error_location import first_line, is_in_code, located
 from fedcomp.run.follower import Follower
 from fedcomp.run.session import Session
 from fedcomp.runtime.determinism import set_determinism
-from fedcomp.runtime.exit_on_sigint import restore_sigint
 from fedcomp.runtime.malloc import keep_freed_memory
+from fedcomp.runtime.signals import restore_sigint
 from fedcomp.simulation.async_metrics import SyncReader, reader_for
 from fedcomp.simulation.autotune.conv_autotune import FILE as PLAN
 from fedcomp.simulation.autotune.conv_autotune import ConvPlan, plan_convolutions

@@ -14,7 +14,7 @@ from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setu
 from fedcomp.client.contract import LoopRunner
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, unflatten
-from fedcomp.core.row_update import written
+from fedcomp.core.row_update import apply_row_updates
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, tensors_of
 from fedcomp.participation.contract import Participation
@@ -94,7 +94,7 @@ class Simulation:
                 raise cause from error
             raise
         if donate_state:
-            new = unflatten(new, written(flatten(state), flatten(new), metrics.values()).values())
+            new = unflatten(new, apply_row_updates(flatten(state), flatten(new), metrics.values()).values())
         return new, cohort, metrics
 
     def round_key(self, index: int) -> Key:

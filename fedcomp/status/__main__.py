@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcomp.runtime.exit_on_sigint import STATUS, restore_sigint
+from fedcomp.runtime.signals import SIGINT_STATUS, restore_sigint
 from fedcomp.status.runs import GOING, RunState, look
 from fedcomp.status.table import render
 
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return STATUS
+        return SIGINT_STATUS
     return int(any(run.state in ("failed", "killed") for run in runs))
 
 

@@ -26,7 +26,7 @@ from fedcomp.launcher.contract import Launcher as RunLauncher
 from fedcomp.records.finished_run import finished
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, read_lines
-from fedcomp.runtime.exit_on_sigint import restore_sigint
+from fedcomp.runtime.signals import restore_sigint
 
 if TYPE_CHECKING:
     from fedcomp.provenance.check import Finished

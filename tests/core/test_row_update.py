@@ -17,7 +17,7 @@ from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, put_rows, take_rows
-from fedcomp.core.row_update import RowUpdate, written
+from fedcomp.core.row_update import RowUpdate, apply_row_updates
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.wire import Ledger
@@ -37,24 +37,24 @@ def _changed() -> Tensor:
 
 def test_the_change_is_made_in_place_when_the_round_is_over() -> None:
     rows = _rows()
-    noted = put_rows(rows, SOME, NEW)
+    update = put_rows(rows, SOME, NEW)
     assert torch.equal(rows, _rows())
-    assert torch.equal(take_rows(noted, SOME), NEW)  # the cohort's own rows can be looked at
-    after = written({"rows": rows}, {"rows": noted})["rows"]
+    assert torch.equal(take_rows(update, SOME), NEW)  # the cohort's own rows can be looked at
+    after = apply_row_updates({"rows": rows}, {"rows": update})["rows"]
     assert after is rows
     assert torch.equal(rows, _changed())
 
 
 def test_whoever_reads_the_change_before_sees_it_and_the_old_rows_stay() -> None:
     rows = _rows()
-    noted = put_rows(rows, SOME, NEW)
-    assert torch.equal(noted + 0, _changed())
-    assert torch.equal(take_rows(noted, replace(SOME, ids=torch.tensor([0, 3]))), _changed()[[0, 3]])
-    assert torch.equal(torch.stack([noted, noted])[1], _changed())
-    assert (noted.numpy() == _changed().numpy()).all()
-    assert type(noted.sum()) is Tensor
-    assert torch.equal(put_rows(noted, SOME, 2 * NEW), _rows().index_copy(0, SOME.ids, 2 * NEW))
-    assert torch.equal(written({"rows": rows}, {"rows": noted})["rows"], _changed())
+    update = put_rows(rows, SOME, NEW)
+    assert torch.equal(update + 0, _changed())
+    assert torch.equal(take_rows(update, replace(SOME, ids=torch.tensor([0, 3]))), _changed()[[0, 3]])
+    assert torch.equal(torch.stack([update, update])[1], _changed())
+    assert (update.numpy() == _changed().numpy()).all()
+    assert type(update.sum()) is Tensor
+    assert torch.equal(put_rows(update, SOME, 2 * NEW), _rows().index_copy(0, SOME.ids, 2 * NEW))
+    assert torch.equal(apply_row_updates({"rows": rows}, {"rows": update})["rows"], _changed())
     assert torch.equal(rows, _rows())
 
 
@@ -62,14 +62,14 @@ def test_whoever_reads_the_change_before_sees_it_and_the_old_rows_stay() -> None
 def test_rows_that_somebody_else_holds_stay(holder: str) -> None:
     rows = torch.zeros(1, 2).expand(4, 2) if holder == "repeated row" else _rows()
     before = rows.clone()
-    noted = put_rows(rows, SOME, NEW)
-    assert isinstance(noted, RowUpdate)
+    update = put_rows(rows, SOME, NEW)
+    assert isinstance(update, RowUpdate)
     old = {} if holder == "nobody's" else {"rows": rows}
-    new = {"rows": noted}
+    new = {"rows": update}
     old |= {"other": rows[0]} if holder == "old state" else {}
     new |= {"other": rows[1:]} if holder == "new state" else {}
     new |= {"other": put_rows(rows, SOME, 2 * NEW)} if holder == "another update" else {}
-    after = written(old, new, [rows[:, 0]] if holder == "metric" else [])
+    after = apply_row_updates(old, new, [rows[:, 0]] if holder == "metric" else [])
     assert torch.equal(after["rows"], before.index_copy(0, SOME.ids, NEW))
     assert torch.equal(rows, before)
     assert not any(isinstance(tensor, RowUpdate) for tensor in after.values())

@@ -9,14 +9,14 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from fedcomp.random import philox_triton
-from fedcomp.random.philox_gpu import LANES, TYPES
+from fedcomp.random.philox_triton import COUNTERS_PER_PROGRAM, TYPES
 
 POINTERS = {"keys": "*i64", "ids": "*i64"}
 
 
 def main() -> None:
     """Print the name of each kernel that compiles, with keys of the host and of the device."""
-    for name, lanes in LANES.items():
+    for name, lanes in COUNTERS_PER_PROGRAM.items():
         kernel = getattr(philox_triton, name)
         out = "*i64" if TYPES[name].itemsize == 8 else "*fp32"
         for known in (True, False):
@@ -25,8 +25,8 @@ def main() -> None:
                 argument: "constexpr" if argument in constants else (POINTERS | {"out": out}).get(argument, "i32")
                 for argument in inspect.signature(kernel.fn).parameters
             }
-            made = triton.compile(ASTSource(kernel, types, constants), target=GPUTarget("cuda", 90, 32))
-            assert "fma.rn" not in made.asm["ptx"]
+            compiled = triton.compile(ASTSource(kernel, types, constants), target=GPUTarget("cuda", 90, 32))
+            assert "fma.rn" not in compiled.asm["ptx"]
         print(name)
 
 

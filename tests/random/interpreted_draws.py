@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from fedcomp.random import philox_gpu
-from fedcomp.random.keys import Key, halves
+from fedcomp.random import philox_triton
+from fedcomp.random.keys import Key, seed_halves
 
 KEYS = (Key(("draws", 3)), Key(("draws", 6)))
 IDS = torch.tensor([5, (1 << 32) + 5, -1])
@@ -21,10 +21,10 @@ def main() -> None:
             own = getattr(key, name)
             for start in STARTS:
                 for num in SIZES:
-                    _same(philox_gpu.draw(name, key.seed, IDS, num, start), own(IDS, num, start))
-            _same(philox_gpu.draw(name, torch.from_numpy(halves([key]))[0], IDS, 33, 128), own(IDS, 33, 128))
-            _same(philox_gpu.draw(name, key.seed, IDS.repeat(2)[::2], 7, 0), own(IDS[[0, 2, 1]], 7))
-            assert philox_gpu.draw(name, key.seed, IDS[:0], 5, 0).shape == (0, 5)
+                    _same(philox_triton.draw(name, key.seed, IDS, num, start), own(IDS, num, start))
+            _same(philox_triton.draw(name, torch.from_numpy(seed_halves([key]))[0], IDS, 33, 128), own(IDS, 33, 128))
+            _same(philox_triton.draw(name, key.seed, IDS.repeat(2)[::2], 7, 0), own(IDS[[0, 2, 1]], 7))
+            assert philox_triton.draw(name, key.seed, IDS[:0], 5, 0).shape == (0, 5)
         print(name)
 
 

@@ -26,13 +26,13 @@ DRAWS = ("bits", "uniform", "rademacher", "normal")
 @pytest.fixture(autouse=True)
 def _compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """All draws of this file are compiled, but for those within `tensors`."""
-    monkeypatch.setattr(keys, "PAYS", 0)
+    monkeypatch.setattr(keys, "COMPILE_AFTER_WORDS", 0)
 
 
 def tensors(draw: Callable[[], Tensor]) -> Tensor:
     """The same draw by the tensor code."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keys, "PAYS", math.inf)
+        patch.setattr(keys, "COMPILE_AFTER_WORDS", math.inf)
         return draw()
 
 
@@ -157,7 +157,7 @@ for impl in vars(caching).values():
         impl._locator_classes = [place for place in impl._locator_classes if "UserProvided" in place.__name__]
 import torch
 from fedcomp.random import keys
-keys.PAYS = 0
+keys.COMPILE_AFTER_WORDS = 0
 print(keys.Key().rademacher(torch.arange(2), 9).sum(1).tolist())
 """
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "file" / "cache")}

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedcomp.random import keys
-from fedcomp.random.keys import DeviceKey, Key, halves
+from fedcomp.random.keys import DeviceKey, Key, seed_halves
 
 KEY = Key(("draws", 3))
 IDS = torch.tensor([0, 5, (1 << 32) + 5, -1])
@@ -44,7 +44,7 @@ def test_kernels_compile_for_a_gpu() -> None:
 
 def test_a_device_key_draws_what_its_key_does() -> None:
     others = [KEY, Key(("other",)), Key(())]
-    for key, pair in zip(others, torch.from_numpy(halves(others))):
+    for key, pair in zip(others, torch.from_numpy(seed_halves(others))):
         device_key = DeviceKey(pair)
         for num, start in ((0, 0), (1, 0), (9, 0), (77, 128)):
             assert torch.equal(device_key.bits(IDS, num, start), key.bits(IDS, num, start))
@@ -56,15 +56,15 @@ def test_a_device_key_follows_what_is_written_to_it() -> None:
     slot = torch.zeros(2, dtype=torch.int64)
     device_key = DeviceKey(slot)
     for step in range(2):
-        slot.copy_(torch.from_numpy(halves([KEY.fold_in(step)]))[0])
+        slot.copy_(torch.from_numpy(seed_halves([KEY.fold_in(step)]))[0])
         assert torch.equal(device_key.uniform(IDS, 5), KEY.fold_in(step).uniform(IDS, 5))
 
 
 def test_halves() -> None:
-    (pair,) = halves([KEY])
+    (pair,) = seed_halves([KEY])
     assert int(pair[0]) | int(pair[1]) << 32 == KEY.seed
-    assert halves([]).shape == (0, 2)
-    assert halves([KEY]).dtype == np.int64
+    assert seed_halves([]).shape == (0, 2)
+    assert seed_halves([KEY]).dtype == np.int64
 
 
 def test_triton_is_asked_for_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ def test_triton_is_asked_for_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> N
     with monkeypatch.context() as patch:
         patch.setattr(keys, "_triton_works", lambda device: False)
         assert not keys.has_triton(torch.device("cuda"))
-    monkeypatch.setattr(keys, "PAYS", 1 << 62)
+    monkeypatch.setattr(keys, "COMPILE_AFTER_WORDS", 1 << 62)
     monkeypatch.setattr(keys, "has_triton", lambda device: True)
     monkeypatch.setattr(keys, "_by_triton", draw)
     for name in ("uniform", "rademacher"):
@@ -107,7 +107,7 @@ def test_triton_is_tried_once_before_it_is_relied_on(monkeypatch: pytest.MonkeyP
     assert tried == ([] if problem == "not installed" else ["bits"])
     lines = [record.message for record in caplog.records]
     assert lines == (
-        ["Triton cannot run on cuda (Failed to find C compiler.): draws and codes are slower, and the same bits"]
+        ["Triton cannot run on cuda (Failed to find C compiler.): draws and codes have the same bits, but are slower"]
         if problem == "no compiler"
         else []
     )

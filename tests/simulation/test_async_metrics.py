@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedcomp.records.metrics_file import read_lines
-from fedcomp.runtime.graceful_stop import Interrupted
+from fedcomp.runtime.signals import Interrupted
 from fedcomp.simulation.async_metrics import SyncReader, pack, to_host, unpack
 from fedcomp.simulation.divergence import Diverged
 from fedcomp.simulation.round_result import RoundResult

@@ -22,7 +22,7 @@ from torch import Tensor
 from fedcomp.client.contract import GradFn, LocalResult
 from fedcomp.client.hook import Hook
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.random.keys import halves
+from fedcomp.random.keys import seed_halves
 from fedcomp.simulation.graphs.cuda_graphs import Capture, Work
 from fedcomp.simulation.graphs.segments import Shape, segments
 from fedcomp.simulation.graphs.static_step import StaticBuffers, StaticInputs, static_step
@@ -204,9 +204,9 @@ def _fill(
         held = held.to(inputs.weight.device, non_blocking=True)
         inputs.weight.copy_(torch.arange(batch, device=held.device) < held[:, :, None])
     if data.dataset.augments:
-        _write(inputs.augmentation, halves([data.augmentation(step) for step in steps]))
+        _write(inputs.augmentation, seed_halves([data.augmentation(step) for step in steps]))
     if hook is not None:
-        _write(inputs.draws, halves([hook.key.fold_in(step) for step in steps]))
+        _write(inputs.draws, seed_halves([hook.key.fold_in(step) for step in steps]))
         _write(inputs.step, np.arange(first, first + length))
 
 

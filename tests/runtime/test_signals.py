@@ -1,8 +1,10 @@
-"""Signals that ask a run to stop, and SIGHUP, which `nohup` has ignored from the start."""
+"""Signals that stop a run: between rounds; at once while modules are imported; never SIGHUP under `nohup`."""
 
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,10 +12,16 @@ import pytest
 
 from fedcomp.launcher.process import Children
 from fedcomp.records.status import read_status
-from fedcomp.runtime.graceful_stop import SIGNALS, GracefulStop
+from fedcomp.runtime.signals import SIGNALS, GracefulStop
 from fedcomp.tracking.jsonl import Jsonl
 
 TINY = ("dataset=diabetes", "model=linear", "num_clients=4", "rounds=4", "pictures=false")
+BEGIN = """
+import os, signal, sys
+from fedcomp.cli import entry_points
+from fedcomp.runtime.signals import exit_on_sigint, restore_sigint
+"""
+SWALLOWED = "try: os.kill(os.getpid(), signal.SIGINT)\nexcept BaseException: pass\n"
 
 
 @pytest.fixture
@@ -25,7 +33,7 @@ def ignored() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
-def test_every_signal_is_heard_and_given_back(number: signal.Signals) -> None:
+def test_every_signal_is_recorded_and_its_handler_restored(number: signal.Signals) -> None:
     before = {one: signal.getsignal(one) for one in SIGNALS}
     with GracefulStop() as stop:
         signal.raise_signal(number)
@@ -62,3 +70,28 @@ def test_a_closed_terminal_saves_the_run(
     assert (status.state, status.round) == ("interrupted", 2)
     assert fedcomp(*TINY) == 0
     assert "resuming after round 2" in capsys.readouterr().err
+
+
+def _run(code: str) -> tuple[int, str]:
+    done = subprocess.run([sys.executable, "-c", BEGIN + code], stderr=subprocess.PIPE, text=True)
+    return done.returncode, done.stderr
+
+
+def test_the_first_ctrl_c_cannot_be_swallowed() -> None:
+    assert _run("exit_on_sigint('bye')\n" + SWALLOWED) == (130, "bye\n")
+    assert _run("exit_on_sigint('bye'); restore_sigint()\n" + SWALLOWED) == (0, "")
+
+
+@pytest.mark.parametrize("script", ["fedcomp", "report", "status"])
+def test_ctrl_c_ends_every_script_while_it_imports(script: str) -> None:
+    module = "fedcomp.cli.main" if script == "fedcomp" else f"fedcomp.{script}.__main__"
+    source = (
+        "class Finder:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == {module!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        f"sys.meta_path.insert(0, Finder()); entry_points.{script}()"
+    )
+    code, shown = _run(source)
+    assert code == 130
+    assert shown.count("\n") == 1
+    assert "interrupted" in shown
