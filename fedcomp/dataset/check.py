@@ -1,4 +1,4 @@
-"""What every dataset must satisfy before the first round: a user's own as much as one of ours."""
+"""What every dataset must satisfy before the first round, including a user's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedcomp.dataset.contract import Dataset, Samples, Task
 
 
 def check(dataset: Dataset) -> None:
-    """Refuse a dataset that a run could not use, or that would silently spoil it.
+    """Refuse a dataset that a run cannot use or that would spoil its results silently.
 
     Raises:
         ValueError: no samples, shapes that do not fit, labels outside [0, num_outputs) or of one class only, a value

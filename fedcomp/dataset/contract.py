@@ -1,4 +1,4 @@
-"""What a dataset is: raw samples kept as they come, and how to turn gathered ones into model inputs.
+"""The contract of a dataset: raw samples, and how they become model inputs.
 
 Shape legend: n samples, B batch, C channels, H height, W width, F features.
 """

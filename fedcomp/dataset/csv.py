@@ -8,6 +8,7 @@ children and smoker=yes, all min-max scaled, have the optimal cost 0.009199, whi
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +18,17 @@ from typing import get_args
 import numpy as np
 
 from fedcomp.core.validate import by_similarity, suggest
-from fedcomp.dataset.classes import classes_of, distinct
 from fedcomp.dataset.contract import Dataset, Task
-from fedcomp.dataset.delimiter import character, detect
-from fedcomp.dataset.tabular import Scaling, tabular_dataset
+from fedcomp.dataset.tabular import Scaling, classes_of, distinct, tabular_dataset
 
 Column = list[str]
+
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}
+"""Words for characters that are awkward on a command line."""
+DETECTED = ("comma", "semicolon", "tab", "pipe")
+"""Delimiters that `auto` looks for."""
+DETECTION_LINES = 100
+"""How many of a file's first lines `auto` reads."""
 
 
 def load(
@@ -74,8 +80,8 @@ def load(
     for feature in wanted:
         if feature == target or (feature not in table.columns and feature.partition("=")[0].strip() == target):
             raise ValueError(
-                f"dataset.features has '{feature}', but '{target}' is the target: a model would be told what it is to "
-                "predict; leave it out"
+                f"dataset.features has '{feature}', but '{target}' is the target: the model would see what it "
+                "has to predict; leave it out"
             )
     class_names: list[str] = []
     if task == "classification":
@@ -124,7 +130,7 @@ class _Table:
             raise ValueError(f"dataset.rows is {rows!r}, but must be 1 or more, or null for all rows")
         if not file.is_file():
             raise ValueError(f"no CSV file at {file}: put it there, or set dataset.path")
-        separator = character(delimiter, file)
+        separator = _character(delimiter, file)
         try:
             with file.open(newline="", encoding="utf-8-sig") as content:
                 reader = csv.reader(content, delimiter=separator)
@@ -134,7 +140,7 @@ class _Table:
         if len(table) < 2:
             raise ValueError(f"{file} has no rows: it needs a line of column names, then one line a sample")
         header, body = table[0][1], table[1:]
-        other = detect(file) if len(header) == 1 else None
+        other = _detect(file) if len(header) == 1 else None
         if other is not None:
             raise ValueError(
                 f"{file} has one column with dataset.delimiter={delimiter!r}, but looks separated by {other}s: give "
@@ -216,3 +222,47 @@ def _is_number(cell: str) -> bool:
 def _decimals(cell: str) -> str:
     """A hint for numbers such as 3,14, which are no error of a single cell."""
     return " (decimals need a point, not a comma)" if _is_number(cell.replace(",", ".")) else ""
+
+
+def _character(delimiter: str, file: Path) -> str:
+    """The character that `dataset.delimiter` means for this file.
+
+    Raises:
+        ValueError: it is neither one character, nor a name, nor auto; or auto finds none.
+    """
+    if delimiter == "auto":
+        found = _detect(file)
+        if found is None:
+            raise ValueError(
+                f"dataset.delimiter=auto finds no delimiter in {file}: none of {', '.join(DETECTED)} gives every line "
+                "as many cells as the header has; repair the file, or name its delimiter"
+            )
+        return DELIMITERS[found]
+    separator = DELIMITERS.get(delimiter, delimiter) if isinstance(delimiter, str) else ""
+    if len(separator) != 1 or separator in '"\r\n':
+        raise ValueError(
+            f"dataset.delimiter={delimiter} must be auto, one of {', '.join(DELIMITERS)}, or one character other "
+            "than a quotation mark, in quotes on a command line: 'dataset.delimiter=\":\"'"
+        )
+    return separator
+
+
+def _detect(file: Path) -> str | None:
+    """The name of the delimiter that gives the file's first lines the most cells, in all lines as many; None: none.
+
+    Lines of one cell each have no delimiter.
+    """
+    with file.open(newline="", encoding="utf-8-sig", errors="replace") as content:
+        lines = list(itertools.islice(content, DETECTION_LINES))
+    widths = {name: _width(lines, DELIMITERS[name]) for name in DETECTED}
+    best = max(DETECTED, key=lambda name: widths[name])
+    return best if widths[best] > 1 else None
+
+
+def _width(lines: list[str], separator: str) -> int:
+    """Cells a line; 0 if lines differ."""
+    try:
+        found = {len(cells) for cells in csv.reader(lines, delimiter=separator) if cells}
+    except csv.Error:
+        return 0
+    return found.pop() if len(found) == 1 else 0

@@ -1,4 +1,4 @@
-"""Open a published dataset from its folder, or download it there, or say in one line what is missing."""
+"""Read a published dataset from its folder, or download it there; one line says what is missing."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import TypeVar
 
 Opened = TypeVar("Opened")
 
-NO_ANSWER_S = 15.0  # a host that answers nothing for so long counts as unreachable
+NO_ANSWER_S = 15.0  # timeout after which a host counts as unreachable
 READ_ERRORS = (RuntimeError, OSError, ValueError, AssertionError, EOFError, KeyError, UnpicklingError)
 
 
 def fetch(name: str, root: str, files: str, download: bool, open_in: Callable[[str, bool], Opened]) -> Opened:
-    """What `open_in(folder, download)` reads: first from the files that are there, then, if allowed, by a download.
+    """Call `open_in(folder, download)`: first on the files that are there, then, if allowed, with a download.
 
     Args:
         name: the dataset, for the error.
@@ -26,7 +26,7 @@ def fetch(name: str, root: str, files: str, download: bool, open_in: Callable[[s
         download: whether missing files may be downloaded.
         open_in: torchvision's constructors; RuntimeError or OSError where files are missing.
     Raises:
-        ValueError: the files are missing and cannot be had, or cannot be read; in one line, with the remedy.
+        ValueError: files that are missing and cannot be downloaded, or cannot be read.
     """
     folder = str(Path(root).expanduser().absolute())
     remedy = f"put {files} into that folder or set dataset.root to the folder that holds them"
@@ -60,7 +60,7 @@ def _says_missing(error: Exception) -> bool:
 
 @contextmanager
 def _given_up_after(seconds: float) -> Iterator[None]:
-    """Sockets that answer nothing fail after `seconds`; torchvision's own downloads would wait for ever."""
+    """Sockets time out after `seconds`; torchvision's own downloads have no time limit."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:

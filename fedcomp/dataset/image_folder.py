@@ -19,7 +19,6 @@ from PIL import Image, UnidentifiedImageError
 
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.image import image_dataset
-from fedcomp.dataset.links import check_links
 
 GREY = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
 """Pillow's modes of images with one channel, transparency aside."""
@@ -59,8 +58,8 @@ def load(
             1 if all are, else 3.
         name: what the run calls the dataset.
     Raises:
-        ValueError: a missing folder, a link out of it or round in it, an image that cannot be read, sizes or classes
-            that differ.
+        ValueError: a missing folder, a link that leads out of it or in a circle, an image that cannot be read,
+            sizes or classes that differ.
     """
     if size is not None and (not isinstance(size, int) or size < 1):
         raise ValueError(f"dataset.size is {size!r}, but must be 1 or more pixels a side, or null for no resizing")
@@ -71,7 +70,7 @@ def load(
     if folder is None:
         raise ValueError(f"dataset={name} needs dataset.folder, for instance dataset.folder=flowers")
     base = _base(root, folder)
-    check_links(base, (base / train, base / test))
+    _check_links(base, (base / train, base / test))
     classes, train_samples, coloured = _read_split(base / train, size, cache)
     test_classes, test_samples, test_coloured = _read_split(base / test, size, cache)
     if classes != test_classes:
@@ -186,3 +185,54 @@ def _write(store: Path, **content: Any) -> None:
         os.replace(temporary, store)
     except OSError:
         temporary.unlink(missing_ok=True)
+
+
+def _check_links(base: Path, splits: Sequence[Path]) -> None:
+    """Refuse a symbolic link below `splits` that leaves `base`, or through which an image would be read twice.
+
+    The folder `base` itself may be a link.
+
+    Raises:
+        ValueError: a link that is broken, leads out of `base`, into a split, or to a folder that was read already.
+    """
+    home, apart = base.resolve(), list(dict.fromkeys(splits))
+    inside = [split.resolve() for split in apart]
+    seen = set(inside)
+    for index, split in enumerate(apart):
+        if split.is_symlink():
+            _check_link(split, home, [*inside[:index], *inside[index + 1 :]])
+        open_folders = [split]
+        while open_folders:
+            for entry in _entries(open_folders.pop()):
+                path = Path(entry.path)
+                if entry.is_symlink():
+                    _check_link(path, home, inside)
+                if entry.is_dir():
+                    real = path.resolve()
+                    if real in seen:
+                        raise ValueError(f"link {path} leads round, to {real}, which is seen already: remove it")
+                    seen.add(real)
+                    open_folders.append(path)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """The folder's entries sorted by name; none if there is no such folder, which `_read_split` reports."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _check_link(link: Path, home: Path, splits: Sequence[Path]) -> None:
+    """Refuse a broken link, one out of `home`, and one to any of `splits` or a folder that holds one."""
+    real = Path(os.path.realpath(link))
+    if not real.exists():
+        raise ValueError(f"link {link} leads nowhere (to {real}): repair or remove it")
+    if not real.is_relative_to(home):
+        raise ValueError(
+            f"link {link} leads out of {home}, to {real}: copy what it names into the folder, or set dataset.folder to "
+            "a folder that holds all images"
+        )
+    if any(real.is_relative_to(split) or split.is_relative_to(real) for split in splits):
+        raise ValueError(f"link {link} leads to {real}, whose images would be seen twice: remove it")

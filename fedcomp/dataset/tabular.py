@@ -1,10 +1,11 @@
-"""A dataset from a table of numbers: the split into training and test rows, and the scaling.
+"""A dataset from a table: the split into training and test rows, the scaling, and the classes of a target column.
 
 Shape legend: n rows, F features.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -16,6 +17,11 @@ from fedcomp.dataset.contract import Dataset, Samples, Task
 from fedcomp.random.keys import Key
 
 Scaling = Literal["min_max", "z_score", "none"]
+
+MISSING = ("", "na", "n/a", "#n/a", "<na>", "null")
+"""Cells that stand for a missing value, beside `nan` in any spelling."""
+FEWEST_EACH = 5
+"""Rows a class on average; a column with fewer is taken for a quantity or a name."""
 
 
 def tabular_dataset(
@@ -101,3 +107,42 @@ def _statistics(columns: np.ndarray, scaling: Scaling, names: Sequence[str]) -> 
                 f"{name} is {first:g} in every training row and cannot be scaled: leave it out of features"
             )
     return offset, scale
+
+
+def classes_of(target: str, cells: Sequence[str], places: Sequence[str], many: bool) -> list[str]:
+    """The distinct values of the target column in order; ValueError unless they can be classes.
+
+    Args:
+        target: the column. cells: [n] its values. places: [n] where each stands, to open an error.
+        many: whether to allow more classes than a fifth of the rows.
+    Raises:
+        ValueError: a cell without a value, or more distinct values than a fifth of the rows.
+    """
+    for place, cell in zip(places, cells):
+        if _is_missing(cell):
+            said = f"'{cell}', which stands for no value" if cell else "empty"
+            raise ValueError(f"{place}: the label is {said}; repair or drop that row, or give the class another name")
+    found = distinct(cells)
+    if len(found) * FEWEST_EACH > len(cells) and not many:
+        raise ValueError(
+            f"dataset.target={target} has {len(found)} different values in {len(cells)} rows, too many for classes (at "
+            "most a fifth): take dataset.task=regression or another column, or dataset.many_classes=true if each is "
+            "a class"
+        )
+    return found
+
+
+def distinct(cells: Sequence[str]) -> list[str]:
+    """The distinct values in order: as numbers where all are, else as text."""
+    found = sorted(set(cells))
+    try:
+        return sorted(found, key=float)
+    except ValueError:
+        return found
+
+
+def _is_missing(cell: str) -> bool:
+    try:
+        return math.isnan(float(cell))
+    except ValueError:
+        return cell.lower() in MISSING

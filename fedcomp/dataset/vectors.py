@@ -33,7 +33,7 @@ def load(
     root: str = ".",
     seed: int = 0,
 ) -> Dataset:
-    """n vectors, which are both the training and the test set; their "targets" are zeros that nobody reads.
+    """n vectors, which are both the training and the test set; their targets are zeros, which no task reads.
 
     Args:
         kind: paper | gaussian (independent standard normal entries over sqrt(d)) | equal (one such vector n times) |

@@ -1,4 +1,4 @@
-"""From a module, or what makes one, to the fastest model that computes the same."""
+"""Builds the model of a run from a module or a factory: the fastest form that computes the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedcomp.model.loss import loss_of
 from fedcomp.random.keys import Key
 
 Factory = Callable[..., Any]
-"""Makes a torch.nn.Module, or a `TaskModel` model."""
+"""Makes a torch.nn.Module or a `TaskModel`."""
 
 
 def build(
@@ -40,15 +40,15 @@ def build(
         factory: makes the module (a function, a class, a partial of one), given those of `input_shape`, `num_outputs`,
             `task` and `train` that its signature names and that are not bound already; or a ready module, whose weights
             are drawn anew by its parts' `reset_parameters()`. To keep pretrained weights, give a function that loads
-            them. What it makes may also be a `TaskModel` model, which is taken as it is.
+            them. It may also make a `TaskModel`, which is used as it is.
         key: draws the first weights of `model.module`; `model.init(key)` draws the same.
         input_shape: of one sample, (F,) or (C, H, W).
         num_outputs: classes or regression targets.
         task: "classification" or "regression".
-        train: batches [B, ...] of the training inputs, for models that are compared with what all data gives.
+        train: batches [B, ...] of the training inputs, for models whose metrics compare with a solution on all data.
         precision: of the products in training, see `precision.py`.
     Returns:
-        the factory's own `TaskModel` model; else `Perceptron` for Flatten, Linear and ReLU, `Stacked` for other chains
+        the factory's own `TaskModel`; else `Perceptron` for Flatten, Linear and ReLU, `Stacked` for other chains
         of known layers, `Functional` for the rest.
     Raises:
         ValueError: the module does not take such inputs or give such outputs, draws random numbers in training, or
@@ -86,7 +86,7 @@ def build(
 
 
 def _named(factory: Factory, given: dict[str, object]) -> dict[str, object]:
-    """Those of `given` that the factory's signature names and no partial has bound."""
+    """The arguments in `given` that the factory's signature names and no partial has bound."""
     bound = factory.keywords if isinstance(factory, functools.partial) else {}
     try:
         accepted = inspect.signature(factory).parameters

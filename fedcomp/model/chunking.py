@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from fedcomp.model.contract import AnyModel
 
 CACHE_BYTES = 8 << 20
-# Of the free memory of a GPU; the rest is for the server, the algorithm's rows and what other programs take.
+# Of the free memory of a GPU; the rest is for the server, the algorithm's rows and other programs.
 GPU_SHARE = 0.5
 # Rows of D a chunk holds at the worst: parameters, gradient, its parts before joining, a solver's two moments, a copy.
 ROWS_OF_PARAMETERS = 6
@@ -45,7 +45,7 @@ def client_bytes(model: AnyModel, input_shape: tuple[int, ...], batch_size: int)
 
 
 def num_activations(model: AnyModel, input_shape: tuple[int, ...]) -> int:
-    """Values that one sample leaves behind: the input and the output of every innermost part of the module."""
+    """Values that one sample keeps for the backward pass: its input and the output of every innermost part."""
     sizes = [torch.Size(input_shape).numel()]
 
     def record(part: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:

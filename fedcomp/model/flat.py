@@ -23,7 +23,7 @@ Make = Callable[[], nn.Module]
 
 
 class Flat:
-    """How one module lies in a row: parameters in the order of `parameters()`, float buffers in that of `buffers()`.
+    """The layout of one module in a row: parameters in the order of `parameters()`, float buffers of `buffers()`.
 
     Attributes:
         module: the plain twin, on the CPU.

@@ -1,4 +1,7 @@
-"""Which clients take part in a round, and how much each counts. Shape legend: N clients, M in the cohort."""
+"""The contract of a participation: which clients take part in a round, and with what weight.
+
+Shape legend: N clients, M in the cohort.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from fedcomp.random.keys import Key
 
 
 class Participation(Protocol):
-    """A rule that draws a cohort a round."""
+    """A rule that draws the cohort of each round."""
 
     def check(self, num_clients: int) -> None:
         """Before the first round: refuse settings that do not fit N clients.

@@ -1,4 +1,4 @@
-"""How training samples are dealt to clients. Shape legend: n samples, N clients."""
+"""The contract of a partition: how training samples are dealt to clients. Shape legend: n samples, N clients."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Partition(Protocol):
     """A rule that gives every training sample to one client.
 
     Attributes:
-        seed: None for a partition of its own in each run; a number fixes one partition for all runs. Only the caller
-            reads it, to make the key.
+        seed: None: a partition of its own for each run's seed; a number: one partition for all runs. The caller
+            makes the key from it.
     """
 
     @property
@@ -38,7 +38,7 @@ class Partition(Protocol):
 
 
 def check_parts(parts: Sequence[Tensor], num_samples: int) -> None:
-    """What any partition must satisfy, a user's own as well.
+    """What every partition must satisfy, including a user's own.
 
     Raises:
         ValueError: a part that is no int64 index list, a client without data, a sample outside [0, n) or held twice.
@@ -63,7 +63,7 @@ def check_parts(parts: Sequence[Tensor], num_samples: int) -> None:
 
 
 def check_enough(num_samples: int, num_clients: int) -> None:
-    """Refuse a number of clients that leaves someone without a sample under any rule.
+    """Refuse a number of clients that no rule can give a sample each.
 
     Raises:
         ValueError: fewer than one client, or more clients than samples.

@@ -25,8 +25,8 @@ class Labels:
         labels_per_client: k, 1 or more, at most the number of classes C.
         variant: "balanced": client after client takes the k labels that the fewest clients hold so far, the lower
             label first. 100 clients with 3 of 10 labels make 10 distinct sets {0,1,2}, {3,4,5}, {6,7,8}, {9,0,1}, ...
-            "random": each client draws k distinct labels; a label that nobody drew then replaces a random holding of a
-            label that several clients hold, so that no sample goes unused.
+            "random": each client draws k distinct labels; a label that no client drew then replaces a random holding
+            of a label that several clients hold, so that every sample is used.
         seed: as in `Partition`.
     """
 
@@ -43,7 +43,7 @@ class Labels:
         """As `Partition.split`.
 
         Raises:
-            ValueError: k above the number of classes, or classes that nobody could hold (N k < C).
+            ValueError: k above the number of classes, or too few clients to hold every class (N k < C).
         """
         labels = required_labels(labels, "labels")
         check_enough(num_samples, num_clients)

@@ -1,4 +1,7 @@
-"""What a partition gave to whom, for logs and pictures. Shape legend: N clients, C classes."""
+"""Label counts and entropies of the clients of a partition, for logs and pictures.
+
+Shape legend: N clients, C classes.
+"""
 
 from __future__ import annotations
 

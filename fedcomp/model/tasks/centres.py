@@ -1,4 +1,4 @@
-"""Cluster centres: what k-means looks for. Shape legend: K centres, F features (all values of a sample), B batch."""
+"""Cluster centres, the parameters of k-means. Shape legend: K centres, F features (all values of a sample), B batch."""
 
 from __future__ import annotations
 

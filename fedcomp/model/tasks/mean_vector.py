@@ -1,4 +1,4 @@
-"""The mean of all vectors: what one-shot mean estimation looks for. Shape legend: F entries of a vector, B batch."""
+"""An estimate of the mean of all vectors, for mean estimation. Shape legend: F entries of a vector, B batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The principal direction of the data: the unit vector that power iteration looks for.
+"""The principal direction of the data, a unit vector, for power iteration.
 
 Shape legend: n samples, F features (all values of a sample), B batch.
 """
@@ -22,8 +22,8 @@ class PrincipalDirection:
     The sum is over all training samples, x_i normalised as the dataset says; it is the mean of the clients' own
     matrices, weighted by their numbers of samples, whatever the partition. The papers say "covariance" and leave open
     what is subtracted: c = 0 (`none`: second moments), or the mean of the training inputs (`global`). That mean is then
-    a constant of the preprocessing, as `dataset.mean` is: everybody knows it before the first round, and nothing is
-    sent for it. It lies in the model's statistics.
+    a constant of the preprocessing, as `dataset.mean` is: clients and server know it before the first round, and no
+    bits are counted for it. It lies in the model's statistics.
 
     Attributes:
         principal: [F] float64 v1. values: [F] float64 all eigenvalues of A, ascending.
@@ -50,7 +50,7 @@ class PrincipalDirection:
         return w / w.norm(), self.mean
 
     def metrics(self, theta: Tensor, stats: Tensor, test: Iterable[Tensor]) -> dict[str, Tensor]:
-        """`distance` 1 - <w, v1>^2, in [0, 1] and blind to sign and length.
+        """`distance` 1 - <w, v1>^2, in [0, 1] which ignores sign and length of w.
 
         As the part of w that is orthogonal to v1, which keeps its digits where the difference of two ones loses them.
         """
