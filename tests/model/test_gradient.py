@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from fedcomp.model.batched.convolution import FORMS
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.batched.mlp_backward import Perceptron
 from fedcomp.model.batched.stacked import Stacked
@@ -17,6 +16,7 @@ from fedcomp.model.networks.cnn import cnn4, cnn6, lenet5
 from fedcomp.model.networks.cnn_bn import cnn4_bn, cnn8_bn
 from fedcomp.model.networks.linear import linear, logistic
 from fedcomp.model.networks.mlp import mlp
+from fedcomp.model.tunable import FORMS
 from fedcomp.random.keys import Key
 from tests.model.plain_modules import assert_close, batch, plain_gradient, plain_outputs, rows
 

@@ -18,11 +18,11 @@ from fedcomp.compressor.feedback import FEEDBACKS
 from fedcomp.compressor.mrc.fixed_point import gumbel_table
 from fedcomp.config.factory import build_simulation
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.model.batched.convolution import FORMS
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
 from fedcomp.model.networks.cnn_bn import cnn4_bn
+from fedcomp.model.tunable import FORMS
 from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd

@@ -11,7 +11,7 @@ G = M times the convolution's own groups.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,8 +20,7 @@ from torch.nn import functional
 from fedcomp.model.batched.layers import Pass
 from fedcomp.model.batched.streamed import convolved
 from fedcomp.model.batched.streams import can_fork
-
-FORMS = ("grouped", "looped", "unfolded", "streamed")
+from fedcomp.model.tunable import FORMS, TunableOperation, Workload
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Convolution:
     Attributes:
         weight, bias: places in `Pass.parameters`; None: no bias.
         stride, padding, dilation, groups: as in `nn.Conv2d`.
-        form: one of `FORMS`.
+        form: one of `tunable.FORMS`.
     """
 
     weight: int
@@ -40,7 +39,7 @@ class Convolution:
     padding: tuple[int, ...] | str
     dilation: tuple[int, ...]
     groups: int
-    form: str = "grouped"
+    form: str = FORMS[0]
 
     def __call__(self, x: Tensor, state: Pass) -> Tensor:
         x, weight = state.factor(x), state.factor(state.parameters[self.weight])
@@ -54,6 +53,28 @@ class Convolution:
         else:
             y = self._grouped(x, weight, bias)
         return y.contiguous(memory_format=torch.channels_last)
+
+    def tunable(self, x: Tensor, state: Pass, size: Workload) -> TunableOperation:
+        """This convolution on such inputs."""
+        parameters = list(state.parameters)
+        places = [place for place in (self.weight, self.bias) if place is not None]
+        for place in places:
+            parameters[place] = parameters[place].detach().clone().requires_grad_()
+        x = x.detach().requires_grad_()
+        leaves = [x, *(parameters[place] for place in places)]
+
+        def both_ways(form: str) -> None:
+            y = replace(self, form=form)(x, replace(state, parameters=parameters))
+            torch.autograd.grad(y, leaves, torch.ones_like(y))
+
+        about = {
+            "clients": size.clients,
+            "input": list(x.shape),
+            "weight": list(state.parameters[self.weight].shape),
+            "layer": [self.stride, self.padding, self.dilation, self.groups, self.bias is None],
+            "products": str(state.products),
+        }
+        return TunableOperation(about, candidates_on(size.device, size.clients), both_ways)
 
     def _grouped(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         rows = weight.flatten(0, 1).contiguous(memory_format=torch.channels_last)
@@ -99,6 +120,13 @@ class Convolution:
         assert not isinstance(self.padding, str)
         above, left = self.padding
         return [left, left, above, above]
+
+
+def candidates_on(device: torch.device, clients: int) -> tuple[str, ...]:
+    """The forms that are worth measuring there; without streams, streamed is looped."""
+    if clients == 1 and device.type == "cpu":  # one client's grouped convolution is the plain one
+        return FORMS[:1]
+    return FORMS if can_fork(device) else tuple(form for form in FORMS if form != "streamed")
 
 
 def _last(x: Tensor) -> Tensor:

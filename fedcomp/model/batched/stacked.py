@@ -1,12 +1,14 @@
 """Gradients of M clients by one pass through stacked layers: the path of every chain of known layers.
 
-Shape legend: M clients, D parameters, C running statistics, B batch, O outputs.
+Shape legend: M clients, D parameters, C running statistics or channels, B batch, O outputs, H height, W width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +18,10 @@ from fedcomp.model.batched.layers import Layer, Pass, stack_images
 from fedcomp.model.batched.translate import translate
 from fedcomp.model.contract import Gradient
 from fedcomp.model.flat import Flat, Make
-from fedcomp.model.loss import Loss, client_mean
+from fedcomp.model.loss import Loss, client_mean, squared_error
 from fedcomp.model.precision import product_type
+from fedcomp.model.tunable import TunableOperation, Workload
+from fedcomp.random.keys import Key
 
 
 class Stacked(Flat):
@@ -42,12 +46,40 @@ class Stacked(Flat):
         """The chain's convolutions, in order."""
         return [layer for layer in self.chain if isinstance(layer, Convolution)]
 
+    @property
+    def conv_algorithms(self) -> tuple[str, ...]:
+        """The form of each convolution."""
+        return tuple(layer.form for layer in self.convolutions)
+
     def set_conv_algorithms(self, forms: Sequence[str]) -> None:
-        """Compute the convolutions in these of `convolution.FORMS`, one for each."""
+        """Compute the convolutions in these of `tunable.FORMS`, one for each."""
         left = iter(forms)
         self.chain = [
             replace(layer, form=next(left)) if isinstance(layer, Convolution) else layer for layer in self.chain
         ]
+
+    def tunable_operations(self, size: Workload) -> Iterator[TunableOperation]:
+        """The convolutions, each on inputs of its own size."""
+        theta, stats, x = self._start(size)
+        state = Pass(self.parameters(theta), self.statistics(stats), None, True, self.products)
+        x = stack_images(x)
+        for layer in self.chain:
+            if isinstance(layer, Convolution):
+                yield layer.tunable(x, state, size)
+            with torch.no_grad():
+                x = layer(x, state)
+
+    def step(self, size: Workload) -> Callable[[], Gradient]:
+        """A function that computes one gradient of so many clients."""
+        theta, stats, x = self._start(size)
+        y = torch.zeros(size.clients, size.batch, dtype=torch.int64, device=size.device)
+        if self.loss is squared_error:
+            y = self.outputs(theta[0], stats[0], x[0]).expand(size.clients, -1, -1)
+        return partial(self.gradient, theta, stats, x, y)
+
+    def tuning_key(self, size: Workload) -> dict[str, Any]:
+        """What the time of `step` depends on besides forms and device."""
+        return {"model": self.layers, "input": size.shape, "batch": size.batch, "products": str(self.products)}
 
     def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
         """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`."""
@@ -64,6 +96,15 @@ class Stacked(Flat):
             loss_M = client_mean(self.loss(outputs, y), weight)
             (grad,) = torch.autograd.grad(loss_M.sum(), leaf)
         return Gradient(grad, loss_M.detach(), stats)
+
+    def _start(self, size: Workload) -> tuple[Tensor, Tensor, Tensor]:
+        """Parameters [M, D], statistics [M, C] and inputs [M, B, C, H, W] to measure with."""
+        theta, stats = (
+            part.to(size.device).expand(size.clients, -1).contiguous() for part in self.init(Key(("plan",)))
+        )
+        channels, height, width = size.shape
+        x = torch.ones(size.clients, size.batch, height, width, channels, device=size.device).movedim(-1, -3)
+        return theta, stats, x
 
     @torch.no_grad()
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:

@@ -17,9 +17,11 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.distributed.context import SingleProcess
-from fedcomp.model.batched.convolution import FORMS, Convolution
+from fedcomp.model.batched import convolution
+from fedcomp.model.batched.convolution import Convolution, candidates_on
 from fedcomp.model.batched.layers import Pass
 from fedcomp.model.build import build
+from fedcomp.model.tunable import FORMS
 from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
 from fedcomp.records.run_folder import CONFIG
@@ -62,13 +64,13 @@ def _timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> list[str
     """Measurements answer as `times` says, by the form; returns the list that notes what was measured."""
     asked: list[str] = []
 
-    def forms(layer, x, state, device, graphs):
+    def forms(operation, device, graphs):
         asked.append("layer")
-        return {form: times[form] for form in plan.forms_on(device)}
+        return {form: times[form] for form in operation.candidates}
 
-    def client(model, device, shape, batch, clients, forms):
+    def client(model, size, forms):
         asked.append("clients")
-        return times[str(clients)]
+        return times[str(size.clients)]
 
     monkeypatch.setattr(plan, "_forms", forms)
     monkeypatch.setattr(plan, "_client_seconds", client)
@@ -116,11 +118,13 @@ def test_measured_once_a_device_and_once_a_run(monkeypatch, tmp_path) -> None:
 def test_streams_are_a_candidate_where_there_are_any(monkeypatch, tmp_path) -> None:
     """On a GPU, where all clients are tried at once; what was measured without them is measured again."""
     times = {"grouped": 3, "looped": 2, "unfolded": 1, "streamed": 0.5}
-    assert (plan.forms_on(torch.device("cuda")), plan.forms_on(CPU)) == (FORMS, FORMS[:3])
+    cuda = torch.device("cuda")
+    assert [candidates_on(device, 3) for device in (cuda, CPU)] == [FORMS, FORMS[:3]]
+    assert [candidates_on(device, 1) for device in (cuda, CPU)] == [FORMS, FORMS[:1]]
     asked = _timed(monkeypatch, times)
     monkeypatch.setattr(plan, "device_name", lambda _: "one")
     without = plan_convolutions(_simulation(3), "measure", 2, 3, True, tmp_path / "a")
-    monkeypatch.setattr(plan, "can_fork", lambda device: True)
+    monkeypatch.setattr(convolution, "can_fork", lambda device: True)
     monkeypatch.setattr(plan, "cached_timings", lambda question, measure, anew: cached_timings(question, measure))
     settled = plan_convolutions(_simulation(3), "measure", 2, 3, True, tmp_path / "b")
     assert (without, settled) == (ConvPlan(("unfolded",) * 2, 3), ConvPlan(("streamed",) * 2, 3))

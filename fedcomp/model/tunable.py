@@ -1,0 +1,66 @@
+"""A model whose convolutions can be computed in several forms, as whoever measures the forms sees it.
+
+Shape legend: M clients at once, B batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+FORMS = ("grouped", "looped", "unfolded", "streamed")
+"""What a convolution may be computed as; `batched/convolution.py` says what each is. The first is the default."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The size of one step: M clients at once, samples of each, shape of a sample, and where it runs."""
+
+    clients: int
+    batch: int
+    shape: tuple[int, ...]
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class TunableOperation:
+    """One operation on inputs of its own size.
+
+    Attributes:
+        about: plain values, all that the time of a candidate depends on besides the device.
+        candidates: forms that are worth measuring there, the default first; a single one leaves no choice.
+        run: computes the operation forwards and backwards in one of these forms.
+    """
+
+    about: dict[str, Any]
+    candidates: tuple[str, ...]
+    run: Callable[[str], None]
+
+
+@runtime_checkable
+class TunableModel(Protocol):
+    """A model with such operations."""
+
+    @property
+    def conv_algorithms(self) -> tuple[str, ...]:
+        """The form of each operation, in order."""
+        ...
+
+    def set_conv_algorithms(self, forms: Sequence[str]) -> None:
+        """Compute the operations in these of `FORMS`, one for each."""
+        ...
+
+    def tunable_operations(self, size: Workload) -> Iterator[TunableOperation]:
+        """The operations in order, each with inputs that the forms in use give it."""
+        ...
+
+    def step(self, size: Workload) -> Callable[[], object]:
+        """A function that computes one gradient of all M clients."""
+        ...
+
+    def tuning_key(self, size: Workload) -> dict[str, Any]:
+        """Plain values, all that the time of `step` depends on besides forms and device."""
+        ...
