@@ -15,9 +15,6 @@ from typing import Protocol
 from fedcomp.records.status import read_status
 from fedcomp.runtime.signals import SIGNALS
 
-MANIFEST = "runs.jsonl"
-"""In a grid's own folder: which runs belong to it, one JSON line each (`number`, `folder`, `overrides`)."""
-
 
 class RunFailed(Exception):
     """A run of a grid failed, with one line that says why; the rest of the grid goes on."""

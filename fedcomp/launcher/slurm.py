@@ -20,9 +20,9 @@ from typing import Any
 
 from fedcomp.display.console import say
 from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
-from fedcomp.launcher.jobs import note_jobs
 from fedcomp.launcher.process import Children, python_path
 from fedcomp.launcher.tally import Tally
+from fedcomp.records.grid import note_jobs
 
 POLL_SECONDS = 1.0
 MAX_ARRAY = 1000  # Slurm's MaxArraySize is 1001 unless a cluster sets another

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
@@ -21,6 +22,7 @@ from fedcomp.records.atomic_write import explained
 
 FILE = "metrics.jsonl"
 NONFINITE = "nonfinite"
+ACCURACY = re.compile(rb'"test/accuracy": ([-+.\deE]+)')
 
 Metrics = Mapping[str, float | int]
 """One evaluation: `round`, `test/...`, `train/loss`, cumulative `bits/...`, `bpp/...`, `seconds`, method metrics."""
@@ -105,6 +107,28 @@ def read_lines(path: Path) -> list[Line]:
             raise ValueError(doubled(path, number, line["round"], lines[-1]["round"]))
         lines.append(line)
     return lines
+
+
+def read_latest(path: Path) -> tuple[Line, float | None]:
+    """The last whole line ({}: none), and the best test accuracy in the file, a fraction (None: none).
+
+    Only the last line is parsed, so that thousands of records are read in a second.
+
+    Raises:
+        ValueError: the file cannot be read, or its last line is no record.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return {}, None
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+    lines = content[: content.rfind(b"\n") + 1].splitlines()
+    best = max(map(float, ACCURACY.findall(content)), default=None)
+    try:
+        return (json.loads(lines[-1]) if lines else {}), best
+    except ValueError as error:
+        raise ValueError(f"{path}: the last line is no record: {lines[-1][:60]!r}") from error
 
 
 def doubled(path: Path, number: int, round: float, before: float) -> str:

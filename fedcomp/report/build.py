@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcomp.records.atomic_write import explained, write_atomically
+from fedcomp.records.reader import RecordedRun, read_runs
 from fedcomp.report import columns, curves, escape, figures, formats, latex, notes, page, points, published, table
 from fedcomp.report.draw import draw
 from fedcomp.report.group import RunGroup, group
@@ -22,7 +23,6 @@ from fedcomp.report.labels import distinct
 from fedcomp.report.made import made_with
 from fedcomp.report.metrics import qualities
 from fedcomp.report.picture import MAX_LINES, Picture, shown_labels, split
-from fedcomp.report.runs import RecordedRun, find
 from fedcomp.report.table import ResultTable
 from fedcomp.runtime.signals import restore_sigint
 
@@ -72,7 +72,7 @@ def report(options: Options) -> int:
         ValueError: in one line, what cannot be done: no run under the paths, nowhere to write, an unknown target.
     """
     printed = published.load(options.against) if options.against else []
-    runs = find(options.paths)
+    runs = read_runs(options.paths)
     groups = group(runs)
     console = _console()
     if not groups:

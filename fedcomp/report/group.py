@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fedcomp.records.reader import RecordedRun
 from fedcomp.records.run_folder import VERSION, WITHOUT_EFFECT
 from fedcomp.report.labels import Flat, distinct, flatten, labels, part_name, short_keys, show_value
-from fedcomp.report.runs import RecordedRun
 
 NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "figures"}
 """Config keys, folders included, that say where, when or how visibly a run happens, not what it computes."""

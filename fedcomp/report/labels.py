@@ -78,20 +78,6 @@ def part_name(target: Any) -> str:
     return path[-2] if len(path) > 1 else path[0]
 
 
-def without_rooms(config: Any) -> Any:
-    """The config with fedcomp's classes named without the rooms they lie in, which differ from version to version."""
-    if isinstance(config, Mapping):
-        return {
-            key: _without_rooms(value) if key == "_target_" else without_rooms(value) for key, value in config.items()
-        }
-    return [without_rooms(value) for value in config] if isinstance(config, list) else config
-
-
-def _without_rooms(target: Any) -> Any:
-    path = str(target).split(".")
-    return ".".join(["fedcomp", *path[-2:]]) if path[0] == "fedcomp" and len(path) > 2 else target
-
-
 def short_keys(keys: Iterable[str]) -> dict[str, str]:
     """The last word of each dotted key, with as many words before it as keep two keys apart."""
     split = {key: [word for word in key.split(".") if word not in ARROWS] for key in keys}

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from fedcomp.records.provenance import Fingerprints, Provenance, SessionRecord, read_provenance
+from fedcomp.records.provenance import Fingerprints, Provenance, SessionRecord
+from fedcomp.records.reader import RecordedRun
 from fedcomp.report.group import RunGroup
-from fedcomp.report.runs import RecordedRun
 
 SHORT = 8
 """Hex digits of a fingerprint or a commit that are shown."""
@@ -26,7 +26,7 @@ def made_with(groups: Iterable[RunGroup]) -> list[str]:
     broken = []
     for run in runs:
         try:
-            found = read_provenance(run.folder)
+            found = run.files.provenance()
         except ValueError as error:
             broken.append(str(error))
             continue

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedcomp.display import units
-from fedcomp.report.runs import RecordedRun
+from fedcomp.records.reader import RecordedRun
 
 ACCURACY, LOSS = "test/accuracy", "test/loss"
 MSE = "mse"

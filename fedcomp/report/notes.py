@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterable, Sequence
 
 from fedcomp.display import units
+from fedcomp.records.reader import RecordedRun
 from fedcomp.report.group import RunGroup, by_setting, method
 from fedcomp.report.metrics import Metric, recorded
-from fedcomp.report.runs import RecordedRun
 
 
 def left_out(runs: Iterable[RecordedRun], groups: Iterable[RunGroup]) -> list[tuple[RecordedRun, str]]:

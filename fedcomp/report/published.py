@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from fedcomp.display import units
+from fedcomp.records.reader import RecordedRun
 from fedcomp.report import escape
 from fedcomp.report.formats import markdown_table
 from fedcomp.report.group import RunGroup
 from fedcomp.report.labels import flatten, part_name, show_value
 from fedcomp.report.latex import tabular
 from fedcomp.report.metrics import metric
-from fedcomp.report.runs import RecordedRun
 from fedcomp.report.table import Mean, best, last, mean_over_seeds
 
 ACCURACY = metric("test/accuracy")

@@ -6,11 +6,11 @@ Shape legend: R repetitions, E evaluations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from fedcomp.records.repetitions import PerRepetition, read_repetitions
+from fedcomp.records.reader import RecordedRun
+from fedcomp.records.repetitions import PerRepetition
 from fedcomp.report.group import RunGroup
 from fedcomp.report.metrics import Metric
 from fedcomp.report.picture import Series
@@ -25,7 +25,7 @@ def each_run(group: RunGroup, metric: Metric, x: str) -> Series:
     lines: list[dict[int, float]] = []
     places: list[dict[int, float]] = []
     for run in group.runs:
-        found = {round: own[metric.key] for round, own in read_repetitions(run.folder).items() if metric.key in own}
+        found = {round: own[metric.key] for round, own in run.files.repetitions().items() if metric.key in own}
         own = {int(line["round"]): line for line in run.lines if metric.key in line}
         found = found or {round: [float(line[metric.key])] for round, line in own.items()}
         places.append({round: float(line[x]) for round, line in own.items() if x in line or x == "round"})
@@ -44,7 +44,7 @@ def each_run(group: RunGroup, metric: Metric, x: str) -> Series:
 
 def last_places(group: RunGroup, x: str, y: str) -> Series | None:
     """Where each repetition ends in the plane of two metrics, with the median distance to their mean."""
-    ends = [last for run in group.runs if (last := _last(run.folder, x, y)) is not None]
+    ends = [last for run in group.runs if (last := _last(run, x, y)) is not None]
     if not ends:
         return None
     x_R, y_R = (np.array([value for last in ends for value in last[key]]) for key in (x, y))
@@ -57,14 +57,14 @@ def optimum(groups: Sequence[RunGroup], x: str, y: str) -> tuple[tuple[str, floa
     keys = [key.replace("theta/", "optimum/") for key in (x, y)]
     for group in groups:
         for run in group.runs:
-            last = _last(run.folder, *keys)
+            last = _last(run, *keys)
             if last is not None and keys != [x, y]:
                 return (("optimum", last[keys[0]][0], last[keys[1]][0]),)
     return ()
 
 
-def _last(folder: Path, *keys: str) -> PerRepetition | None:
+def _last(run: RecordedRun, *keys: str) -> PerRepetition | None:
     """The last evaluation of a run's repetitions, if it has these metrics."""
-    found = read_repetitions(folder)
+    found = run.files.repetitions()
     last = found[max(found)] if found else {}
     return last if all(key in last for key in keys) else None

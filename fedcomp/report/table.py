@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from fedcomp.core.validate import suggest
 from fedcomp.display import units
+from fedcomp.records.reader import RecordedRun
 from fedcomp.report.group import RunGroup
 from fedcomp.report.metrics import ACCURACY, SPREAD, Metric, metric, qualities, recorded, trained
-from fedcomp.report.runs import RecordedRun
 
 LATE = 10
 """Evaluations at a run's end whose mean is less a matter of luck than their best."""

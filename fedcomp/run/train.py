@@ -27,9 +27,9 @@ from fedcomp.model.precision import set_tf32
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
 from fedcomp.provenance.check import Begun, Finished, RunInputs, begin, run_inputs
 from fedcomp.records.atomic_write import write_atomically
-from fedcomp.records.finished_run import finished
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.provenance import differences
+from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG, LOG, PARTITION, clear, owned
 from fedcomp.records.status import State, Status, read_status, write_status
 from fedcomp.run.error_location import first_line, is_in_code, located
@@ -74,7 +74,7 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
             progress.note(f"this run was in {former}: renamed to {folder}")
         if config.overwrite:
             clear(folder)
-        done = finished(folder, config.rounds, config.eval_every, config.repeats)
+        done = RunFiles(folder).finished(config.rounds, config.eval_every, config.repeats)
         if done is not None:
             remark = Finished(lambda _: build(config.dataset)).check(folder, plain)
         if processes.broadcast_object(done is not None):

@@ -5,21 +5,14 @@ A thousand runs of a hundred evaluations take about a second.
 
 from __future__ import annotations
 
-import json
-import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fedcomp.launcher.contract import MANIFEST
-from fedcomp.launcher.jobs import noted_jobs
-from fedcomp.records import metrics_file as record
 from fedcomp.records import status
-from fedcomp.records.provenance import read_provenance
-from fedcomp.records.run_folder import CONFIG, held
-from fedcomp.report.labels import without_rooms
+from fedcomp.records.grid import listed_runs, noted_jobs
+from fedcomp.records.reader import RunFiles, find_runs
 from fedcomp.status import slurm
 from fedcomp.status.slurm import Job
 
@@ -40,7 +33,6 @@ State = Literal[
 GOING = ("running", "requeued", "waiting", "not started")
 """States that something is still to come after, without anybody's doing."""
 
-ACCURACY = re.compile(rb'"test/accuracy": ([-+.\deE]+)')
 RESUME = "the same command goes on"
 
 
@@ -80,53 +72,38 @@ class Found:
     problem: str | None = None
 
 
-def find(root: Path) -> list[RunState]:
-    """The runs of `look`."""
-    return look(root).runs
-
-
 def look(root: Path) -> Found:
     """Every run under `root`, in the order of the paths; runs that a grid lists and that have not begun come last.
 
     Raises:
         ValueError: there is no such folder, or no run in it.
     """
-    if not root.is_dir():
-        raise ValueError(f"{root} is no folder; give the folder of one run, or one that holds runs (outputs/)")
-    folders, manifests = [], []
-    for folder, inner, files in os.walk(root):
-        inner[:] = sorted(name for name in inner if not name.startswith("."))
-        if status.FILE in files or record.FILE in files:
-            folders.append(Path(folder))
-            inner.clear()
-        if MANIFEST in files:
-            manifests.append(Path(folder))
-            inner.clear()
+    below = find_runs([root])
     configs: dict[Path, dict[str, Any]] = {}
-    found = [_read(folder, configs) for folder in folders]
-    known = {folder.resolve() for folder in folders}
-    for listed, words, config in _listed(manifests):
+    found = [_read(files, configs) for files in below.runs]
+    known = {files.folder.resolve() for files in below.runs}
+    for listed, words, config in listed_runs(below.grids):
         if config is not None:
             configs.setdefault(listed.parent, config)
         if listed not in known:
-            begun = (listed / status.FILE).exists()  # where `root` is a grid's own folder
-            found.append(_read(listed, configs) if begun else _waiting(listed, words, configs))
+            files = RunFiles(listed)  # it has begun where `root` is a grid's own folder
+            found.append(_read(files, configs) if files.begun else _waiting(files, words, configs))
     if not found:
         raise ValueError(f"no run found under {root}: a run is a folder that holds {status.FILE}")
-    return _with_jobs(found, manifests)
+    return _with_jobs(found, below.grids)
 
 
-def _read(folder: Path, configs: dict[Path, dict[str, Any]]) -> RunState:
+def _read(files: RunFiles, configs: dict[Path, dict[str, Any]]) -> RunState:
     try:
-        now = status.read_status(folder)
-        config = _config(folder, configs)
-        last, best = _record(folder / record.FILE)
+        now = files.status()
+        config = _config(files, configs)
+        last, best = files.latest()
     except ValueError as unreadable:
-        return RunState(folder, _seed(folder), {}, "", "failed", error=str(unreadable))
+        return RunState(files.folder, files.seed, {}, "", "failed", error=str(unreadable))
     state: State = "running"
     if now is not None and now.state != "running":
         state = "done" if now.state == "finished" else now.state
-    elif not held(folder):
+    elif not files.held:
         state = "killed"
     rounds = int(config.get("rounds", 0))
     round_ = now.round if now is not None else int(last.get("round", 0))
@@ -136,12 +113,23 @@ def _read(folder: Path, configs: dict[Path, dict[str, Any]]) -> RunState:
     error = now.error if now is not None else None
     if state == "killed":
         error = f"killed after round {round_}; {RESUME}"
-    return RunState(folder, _seed(folder), config, "", state, round_, rounds, best, left, error)
+    return RunState(files.folder, files.seed, config, "", state, round_, rounds, best, left, error)
 
 
-def _waiting(folder: Path, overrides: str, configs: dict[Path, dict[str, Any]]) -> RunState:
-    config = configs.get(folder.parent, {})
-    return RunState(folder, _seed(folder), config, overrides, "not started", rounds=int(config.get("rounds", 0)))
+def _config(files: RunFiles, configs: dict[Path, dict[str, Any]]) -> dict[str, Any]:
+    """The run's config, read once for all seeds: they share the folder that is named after its hash."""
+    shared = files.folder.parent
+    if shared not in configs:
+        config = files.config()
+        if config is None:
+            return {}
+        configs[shared] = config
+    return configs[shared]
+
+
+def _waiting(files: RunFiles, overrides: str, configs: dict[Path, dict[str, Any]]) -> RunState:
+    config = configs.get(files.folder.parent, {})
+    return RunState(files.folder, files.seed, config, overrides, "not started", rounds=int(config.get("rounds", 0)))
 
 
 def _with_jobs(runs: list[RunState], grids: Iterable[Path]) -> Found:
@@ -162,7 +150,7 @@ def _jobs(run: RunState, submitted: dict[Path, list[str]]) -> list[str]:
     if run.state == "not started" or own:
         return own
     try:
-        kept = read_provenance(run.folder)
+        kept = RunFiles(run.folder).provenance()
     except ValueError:
         return []  # the run itself will say so
     job = kept.sessions[-1].job if kept is not None and kept.sessions else None
@@ -199,60 +187,3 @@ def _last_word(folder: Path) -> float:
         return (folder / status.FILE).stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _listed(grids: Iterable[Path]) -> Iterator[tuple[Path, str, dict[str, Any] | None]]:
-    """(folder, overrides, config) of runs that grids list, each folder once; a half-written last line is passed over.
-
-    A grid gives the config of the first run of each method; None with the others, and in a grid of an earlier fedcomp.
-    """
-    seen = set()
-    for grid in grids:
-        for raw in (grid / MANIFEST).read_bytes().split(b"\n")[:-1]:
-            line = json.loads(raw)
-            folder = (grid / line["folder"]).resolve()
-            if folder not in seen:
-                seen.add(folder)
-                yield folder, " ".join(line["overrides"]), line.get("config")
-
-
-def _config(folder: Path, configs: dict[Path, dict[str, Any]]) -> dict[str, Any]:
-    """The resolved config, read once for all seeds: they share the folder that is named after its hash."""
-    import yaml
-
-    if folder.parent not in configs:
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is 10 times faster
-        try:
-            configs[folder.parent] = yaml.load((folder / CONFIG).read_bytes(), Loader=loader) or {}
-        except FileNotFoundError:
-            return {}
-        except yaml.YAMLError as error:
-            raise ValueError(f"{folder / CONFIG} is no YAML: {' '.join(str(error).split())}") from error
-        except OSError as error:
-            raise ValueError(f"cannot read {folder / CONFIG}: {error.strerror}") from error
-        if not isinstance(configs[folder.parent], dict):
-            del configs[folder.parent]
-            raise ValueError(f"{folder / CONFIG} is no config: it must be a mapping")
-        configs[folder.parent] = without_rooms(configs[folder.parent])
-    return configs[folder.parent]
-
-
-def _record(path: Path) -> tuple[dict[str, float], float | None]:
-    """The last whole line of a record, and the best accuracy in it."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return {}, None
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from error
-    lines = content[: content.rfind(b"\n") + 1].splitlines()
-    best = max(map(float, ACCURACY.findall(content)), default=None)
-    try:
-        return (json.loads(lines[-1]) if lines else {}), best
-    except ValueError as error:
-        raise ValueError(f"{path}: the last line is no record: {lines[-1][:60]!r}") from error
-
-
-def _seed(folder: Path) -> int | None:
-    match = re.fullmatch(r"seed=(\d+)", folder.name)
-    return int(match[1]) if match else None

@@ -21,11 +21,12 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from fedcomp.config import schema
 from fedcomp.config.placement import adopt_former, run_folder
 from fedcomp.display.console import say
-from fedcomp.launcher.contract import MANIFEST, GridRun, RunFailed, RunOutcome
+from fedcomp.launcher.contract import GridRun, RunFailed, RunOutcome
 from fedcomp.launcher.contract import Launcher as RunLauncher
-from fedcomp.records.finished_run import finished
+from fedcomp.records.grid import MANIFEST
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, read_lines
+from fedcomp.records.reader import RunFiles
 from fedcomp.runtime.signals import restore_sigint
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ class GridLauncher(Launcher):
         own = tuple(word for word in overrides if word not in common)
         run = GridRun(number, own, command, folder, grid / f"{number}.log")
         try:
-            done = not task.overwrite and finished(folder, task.rounds, task.eval_every, task.repeats) is not None
+            often = (task.rounds, task.eval_every, task.repeats)
+            done = not task.overwrite and RunFiles(folder).finished(*often) is not None
             remark = self._checked(folder, task) if done else None
         except ValueError as error:
             return _Job(run, composed, finished=False, broken=str(error))

@@ -15,8 +15,8 @@ from fedcomp.config import schema
 from fedcomp.config.defaults import CONF
 from fedcomp.config.identity import config_hash, identity
 from fedcomp.config.schema import PARTS, plain_config
+from fedcomp.records.reader import without_rooms
 from fedcomp.records.run_folder import VERSION
-from fedcomp.report.labels import without_rooms
 
 RECORDED = Path(__file__).parent / "recorded_defaults.json"
 GROUPS = sorted({"compressor" if part == "downlink" else part for part in PARTS})

@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 from fedcomp.config import schema
 from fedcomp.config.experiments import experiments
 from fedcomp.records.metrics_file import read_lines
+from fedcomp.records.reader import RecordedRun
 from fedcomp.report.published import load, meets
-from fedcomp.report.runs import RecordedRun
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 FOLDER = CONF / "experiment" / "bicompfl"

@@ -11,8 +11,8 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from fedcomp.config import schema
+from fedcomp.records.reader import RecordedRun
 from fedcomp.report.published import load, meets
-from fedcomp.report.runs import RecordedRun
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 FOLDER = CONF / "experiment" / "fedmrn"

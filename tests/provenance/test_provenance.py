@@ -14,11 +14,11 @@ from PIL import Image
 
 from fedcomp.provenance import check, code
 from fedcomp.records.provenance import Provenance, read_provenance
+from fedcomp.records.reader import read_runs
 from fedcomp.records.status import read_status
 from fedcomp.report.build import Options, report
 from fedcomp.report.group import group
 from fedcomp.report.made import made_with
-from fedcomp.report.runs import find
 from fedcomp.tracking.jsonl import Jsonl
 
 TINY = ("num_clients=3", "rounds=4", "checkpoint_every=1", "pictures=false", "client.batch_size=4", "threads=1")
@@ -63,7 +63,7 @@ def _kept(root: Path) -> Provenance:
 
 
 def _made_with(root: Path) -> list[str]:
-    return made_with(group(find([root])))
+    return made_with(group(read_runs([root])))
 
 
 def _relabel(table: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from fedcomp.records.reader import read_runs
 from fedcomp.report import columns, formats, latex, page, points, table
 from fedcomp.report.__main__ import main
 from fedcomp.report.group import group
-from fedcomp.report.runs import find
 
 from .conftest import MakeRun
 
@@ -29,7 +29,7 @@ def wide(make_run: MakeRun, tmp_path: Path) -> table.ResultTable:
         make_run("sign", seed, [value + 0.01 * seed for value in accuracies])
         config = {"label": "the largest 3 % of entries, with error feedback"}
         make_run("topk", seed, accuracies, config=config, extra={"bpp/uplink": 1.158, **paper})
-    groups = group(find([tmp_path]))
+    groups = group(read_runs([tmp_path]))
     return table.build(groups, table.parse_target("0.6", groups))
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcomp.records.reader import read_runs
 from fedcomp.report.curves import curve, curves, overview, scatter
 from fedcomp.report.draw import draw
 from fedcomp.report.group import group
 from fedcomp.report.metrics import metric
 from fedcomp.report.picture import MAX_LINES, Picture, shown_labels, split, wide
-from fedcomp.report.runs import find
 
 from .conftest import MakeRun
 
@@ -22,7 +22,7 @@ ACCURACY, LOSS = metric("test/accuracy"), metric("test/loss")
 def test_curve_uses_the_rounds_of_every_seed_after_bits_were_sent(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.4, 0.8, 0.9])
     make_run("sign", 1, [0.1, 0.6, 0.8])
-    (one,) = group(find([tmp_path]))
+    (one,) = group(read_runs([tmp_path]))
     line = curve(one, "test/accuracy", "bits/uplink")
     assert line.x.tolist() == [1000, 2000]
     assert line.mean.tolist() == pytest.approx([0.5, 0.8])
@@ -37,7 +37,7 @@ def test_a_picture_for_each_setting_and_quality(make_run: MakeRun, tmp_path: Pat
         for method in ("sign", "topk"):
             config = {"dataset": {"_target_": f"fedcomp.dataset.{dataset}.load"}}
             make_run(method, 0, [0.1, 0.5, 0.75], config=config, folder=f"{method}{dataset}")
-    groups = group(find([tmp_path]))
+    groups = group(read_runs([tmp_path]))
     assert [(one.label, one.setting) for one in groups[:3]] == [
         ("sign", (("dataset", "digits"),)),
         ("topk", (("dataset", "digits"),)),
@@ -65,7 +65,7 @@ def test_a_picture_for_each_setting_and_quality(make_run: MakeRun, tmp_path: Pat
 def test_too_many_lines_are_split_evenly_and_none_is_lost(make_run: MakeRun, tmp_path: Path) -> None:
     for index in range(MAX_LINES + 2):
         make_run(f"m{index:02}", 0, [0.1, 0.5, 0.6])
-    (whole,) = curves(group(find([tmp_path])), [ACCURACY])
+    (whole,) = curves(group(read_runs([tmp_path])), [ACCURACY])
     parts = split(whole)
     assert [len(part.order) for part in parts] == [8, 8]
     assert [part.name for part in parts] == ["curves-1", "curves-2"]
@@ -81,7 +81,7 @@ def test_rounds_are_whole_and_bad_math_is_drawn(make_run: MakeRun, tmp_path: Pat
     monkeypatch.setattr(figure, "save", lambda picture, path: kept.append(picture))
     make_run("top $x_{k$ of", 0, [0.1, 0.5, 0.6])
     make_run("$x_k$", 0, [0.1, 0.5, 0.6])
-    (whole,) = curves(group(find([tmp_path])), [ACCURACY])
+    (whole,) = curves(group(read_runs([tmp_path])), [ACCURACY])
     panel = replace(whole.panels[3], title="in $x_{k$")
     panel = replace(panel, series=tuple(replace(one, x=np.arange(len(one.x))) for one in panel.series))
     draw(replace(whole, panels=(panel,), title="all $x_{k$"), [tmp_path / "x.png"])
@@ -105,7 +105,7 @@ def test_pictures_with_many_groups_a_nan_and_constants(make_run: MakeRun, tmp_pa
     for index in range(9):
         for seed in range(2):
             make_run(f"method{index}", seed, [0.1, 0.3 + 0.05 * index + 0.02 * seed, math.nan if index == 0 else 0.9])
-    groups = group(find([tmp_path / "outputs"]))
+    groups = group(read_runs([tmp_path / "outputs"]))
     (whole,) = curves(groups, [ACCURACY])
     small = replace(whole, panels=(replace(whole.panels[0], lines=(("goal", 50.0),), marks=(1500.0,)),), title="demo")
     paths = [tmp_path / "curves.png", tmp_path / "curves.pdf"]

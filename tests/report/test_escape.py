@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from fedcomp.records.reader import read_runs
 from fedcomp.report import escape, formats, latex, table
 from fedcomp.report.__main__ import main
 from fedcomp.report.group import group
-from fedcomp.report.runs import find
 
 from .conftest import MakeRun
 
@@ -76,7 +76,7 @@ def test_latex_takes_no_name_for_an_option_or_a_dash(make_run: MakeRun, tmp_path
     make_run("sign", 0, [0.1, 0.9], config={"label": "[3pt] --a *"})
     make_run("topk", 0, [0.1, 0.8], config={"label": r"\textbf{x} & y"})
     make_run("dense", 0, [0.1, 0.7], config={"label": "日本"})
-    text = latex.to_latex(table.build(group(find([tmp_path]))))
+    text = latex.to_latex(table.build(group(read_runs([tmp_path]))))
     assert "\n{[}3pt{]} -{}-a {*} & " in text
     assert "\n" + r"\textbackslash{}textbf\{x\} \& y & " in text
     assert "% ?? is 日本: lualatex and xelatex can set it, pdflatex cannot\n" in text
@@ -85,12 +85,12 @@ def test_latex_takes_no_name_for_an_option_or_a_dash(make_run: MakeRun, tmp_path
 def test_what_stands_behind_a_bold_number_keeps_its_blank(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.9], extra={"bpp/uplink": 1.1, "paper/bpp/uplink": 1.0})
     make_run("topk", 0, [0.1, 0.8], extra={"bpp/uplink": 2.0})
-    assert r"\textbf{1.10} (1.00)" in latex.to_latex(table.build(group(find([tmp_path]))))
+    assert r"\textbf{1.10} (1.00)" in latex.to_latex(table.build(group(read_runs([tmp_path]))))
 
 
 def test_line_breaks_in_old_labels_break_no_row(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.9], config={"label": "a\n\nb"})
-    built = table.build(group(find([tmp_path])))
+    built = table.build(group(read_runs([tmp_path])))
     assert formats.to_markdown(built).splitlines()[2].startswith("| a  b | ")
     assert any(line.startswith("a  b & ") for line in latex.to_latex(built).splitlines())
 
@@ -100,7 +100,7 @@ def test_targets_of_the_training_and_of_any_metric(make_run: MakeRun, tmp_path: 
     losses: list[dict[str, float]] = [{}, {"train/loss": 0.5}, {"train/loss": 0.3}]
     lines = [{"test/accuracy": accuracy, **loss} for accuracy, loss in zip(accuracies, losses)]
     make_run("sign", 0, [], lines=lines)
-    groups = group(find([tmp_path]))
+    groups = group(read_runs([tmp_path]))
     built = table.build(groups, table.parse_target("train/loss=0.3", groups))
     (rounds, bits) = (column for column in built.columns if column.reached)
     assert (rounds.title, bits.title) == ("rounds to train loss 0.300", "bits to train loss 0.300")

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedcomp.records.reader import read_runs
 from fedcomp.report.figure_entry import parse
 from fedcomp.report.figures import pictures
 from fedcomp.report.group import group
-from fedcomp.report.runs import find
 
 from .conftest import MakeRun
 
@@ -43,7 +43,7 @@ def test_last_values_over_a_metric_in_panels(make_run: MakeRun, tmp_path: Path) 
                     name = f"{method}-{fraction}-{correlation}"
                     config = _estimate(method, fraction, correlation)
                     make_run(method, seed, [], lines=[{"mse": 1e9}, last], config=config, folder=name)
-    (picture,), notes = pictures(group(find([tmp_path])))
+    (picture,), notes = pictures(group(read_runs([tmp_path])))
     assert notes == []
     assert [panel.title for panel in picture.panels] == ["fraction = 0.02", "fraction = 0.1"]
     assert picture.order == ("randk", "spatial")  # neither the correlation nor the fraction names a line
@@ -61,7 +61,7 @@ def test_over_a_config_key_with_log_axes_where_values_are_far_apart(make_run: Ma
     for clients in (1, 10, 100):
         config = {"num_clients": clients, "figures": [figure]}
         make_run("sign", 0, [], lines=[{"mse": 2.0 / clients}], config=config, folder=f"{clients}")
-    ((picture,), _) = pictures(group(find([tmp_path])))
+    ((picture,), _) = pictures(group(read_runs([tmp_path])))
     (panel,) = picture.panels
     (line,) = panel.series
     assert (line.x.tolist(), line.y.tolist()) == ([1, 10, 100], [2.0, 0.2, 0.02])
@@ -82,7 +82,7 @@ def test_curves_averages_and_variances_of_fedscalar(make_run: MakeRun, tmp_path:
         make_run("fedscalar", seed, [], lines=lines, config={"figures": figures})
         make_run("fedavg", seed, [], lines=[{"test/loss": 1.0, "train/loss": 1.0}] * 2, config={"figures": figures})
     make_run("single", 0, [], lines=[{"test/loss": 1.0}] * 2, config={"figures": figures})
-    (excess, variance, again), notes = pictures(group(find([tmp_path])))
+    (excess, variance, again), notes = pictures(group(read_runs([tmp_path])))
     assert notes == []
     (panel,) = excess.panels
     (line,) = panel.series  # FedAvg has no such metric and is left out
@@ -109,7 +109,7 @@ def test_a_wrong_figure_is_a_line_and_stops_nothing(make_run: MakeRun, tmp_path:
     with pytest.raises(ValueError, match=said):
         parse(entry)
     make_run("sign", 0, [0.1, 0.5], config={"figures": [entry, {"name": "empty", "kind": "curve", "y": "nothing"}]})
-    drawn, notes = pictures(group(find([tmp_path])))
+    drawn, notes = pictures(group(read_runs([tmp_path])))
     assert drawn == []
     assert said in notes[0]
     assert notes[1] == "figure 'empty' is empty: no finished run has round, nothing together"
@@ -123,7 +123,7 @@ def test_what_a_figure_is_over_is_no_quality_and_single_values_make_no_curve(mak
         for seed in (0, 1, 2):
             line = {"vectors/correlation": 0.2, "mse": 0.1 * (1 + seed), "mse/closed_form": 0.1}
             make_run(method, seed, [], lines=[line], config=_estimate(method, 0.1, 0.2))
-    groups = group(find([tmp_path]))
+    groups = group(read_runs([tmp_path]))
     built = table(groups)
     assert [column.title for column in built.columns][:3] == ["mse", "mse closed form", "uplink"]
     assert built.rows[0].means[1].deviation == 0  # exactly, although 3 * 0.1 / 3 is not 0.1

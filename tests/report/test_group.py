@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from fedcomp.records.reader import read_runs
 from fedcomp.report.group import group, regroup
 from fedcomp.report.labels import flatten, labels
 from fedcomp.report.notes import left_out
-from fedcomp.report.runs import find
 
 from .conftest import MakeRun
 
@@ -25,7 +25,7 @@ def test_runs_that_differ_by_seed_are_one_group(make_run: MakeRun, tmp_path: Pat
             config={"device": f"cuda:{seed}", "dataset": {"root": f"/{seed}"}, "tracker": {"x": seed}},
         )
     make_run("topk", 0, [0.1, 0.6])
-    groups = group(find([tmp_path]))
+    groups = group(read_runs([tmp_path]))
     assert [(one.label, [run.seed for run in one.runs]) for one in groups] == [("sign", [0, 2, 10]), ("topk", [0])]
 
 
@@ -39,7 +39,7 @@ def test_who_is_left_out_and_why(make_run: MakeRun, tmp_path: Path) -> None:
         [0.1, 0.5],
         config={"compressor": {"_target_": "fedcomp.compressor.quantisers.sign.Codec"}, "name": "x"},
     )
-    runs = find([tmp_path])
+    runs = read_runs([tmp_path])
     groups = group(runs)
     assert [one.label for one in groups] == ["sign"]
     reasons = {run.folder.parent.name: reason for run, reason in left_out(runs, groups)}
@@ -54,7 +54,7 @@ def test_an_explicit_label_wins_and_a_repeated_one_says_what_differs(make_run: M
     make_run("a", 0, [0.1, 0.5], config={"label": "ours"})
     make_run("b", 0, [0.1, 0.5], config={"label": "ours"})
     make_run("c", 0, [0.1, 0.5], config={"label": None})
-    assert [one.label for one in group(find([tmp_path]))] == ["c", "ours a", "ours b"]
+    assert [one.label for one in group(read_runs([tmp_path]))] == ["c", "ours a", "ours b"]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_what_methods_are_compared_on_is_no_part_of_their_names(make_run: MakeRu
     for dataset, lr in (("digits", 0.1), ("mnist", 0.2)):
         for method in ("sign", "topk"):
             make_run(method, 0, [0.1, 0.5], config=_on(dataset, lr=lr), folder=f"{dataset}-{method}")
-    groups = group(find([tmp_path]))
+    groups = group(read_runs([tmp_path]))
     assert [(one.place, one.label) for one in groups] == [
         ("digits", "sign"),
         ("digits", "topk"),
@@ -122,7 +122,7 @@ def test_one_method_on_many_settings_is_one_picture_named_by_the_settings(make_r
     for alpha in (0.1, 1.0, 10.0):
         partition = {"_target_": "fedcomp.partition.dirichlet.Dirichlet", "alpha": alpha}
         make_run("sign", 0, [0.1, 0.5], config={"partition": partition}, folder=f"{alpha}")
-    assert [(one.setting, one.label) for one in group(find([tmp_path]))] == [
+    assert [(one.setting, one.label) for one in group(read_runs([tmp_path]))] == [
         ((), "alpha=0.1"),
         ((), "alpha=1"),
         ((), "alpha=10"),
@@ -132,14 +132,14 @@ def test_one_method_on_many_settings_is_one_picture_named_by_the_settings(make_r
 def test_an_option_added_later_with_no_effect_splits_no_group(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.5], folder="before")
     make_run("sign", 1, [0.1, 0.5], config={"tf32": None, "figures": [{"name": "x", "y": "mse"}]}, folder="after")
-    (one,) = group(find([tmp_path]))
+    (one,) = group(read_runs([tmp_path]))
     assert [run.seed for run in one.runs] == [0, 1]
 
 
 def test_where_when_and_how_visibly_a_run_happens_splits_no_group(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.5], config={"wire": "counted", "chunk_size": 5}, folder="one")
     make_run("sign", 1, [0.1, 0.5], config={"wire": "packed", "chunk_size": None}, folder="other")
-    (one,) = group(find([tmp_path]))
+    (one,) = group(read_runs([tmp_path]))
     assert [run.seed for run in one.runs] == [0, 1]
 
 
@@ -148,7 +148,7 @@ def test_numbers_in_names_are_sorted_as_numbers(make_run: MakeRun, tmp_path: Pat
         for levels in (16, 2, 128):
             config = {"num_clients": clients, "compressor": {"_target_": TOPK, "levels": levels}}
             make_run("topk", 0, [0.1, 0.5], config=config, folder=f"{clients}-{levels}")
-    names = [(one.place, one.label) for one in group(find([tmp_path]))]
+    names = [(one.place, one.label) for one in group(read_runs([tmp_path]))]
     assert names == [(f"{clients} clients", f"levels={n}") for clients in (5, 20, 100) for n in (2, 16, 128)]
 
 
@@ -157,6 +157,6 @@ def test_regrouped_names_leave_keys_out(make_run: MakeRun, tmp_path: Path) -> No
         for method in ("randk", "topk"):
             config = {"compressor": {"_target_": f"fedcomp.compressor.{method}.Codec", "fraction": fraction}}
             make_run(method, 0, [0.1, 0.5], config=config, folder=f"{method}{fraction}")
-    groups = group(find([tmp_path]))
+    groups = group(read_runs([tmp_path]))
     assert [one.label for one in groups] == [f"{m} fraction={f}" for m in ("randk", "topk") for f in (0.1, 0.2)]
     assert [one.label for one in regroup(groups, {"compressor.fraction"})] == ["randk", "randk", "topk", "topk"]

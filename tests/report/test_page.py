@@ -4,11 +4,11 @@ import json
 import re
 from pathlib import Path
 
+from fedcomp.records.reader import read_runs
 from fedcomp.report.curves import curves
 from fedcomp.report.group import group
 from fedcomp.report.metrics import metric
 from fedcomp.report.page import to_html
-from fedcomp.report.runs import find
 from fedcomp.report.table import build
 
 from .conftest import MakeRun
@@ -18,7 +18,7 @@ def test_page(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.5, 0.7], config={"label": "</script><b>a&b"})
     make_run("sign", 1, [0.1, 0.6, float("nan")], config={"label": "</script><b>a&b"})
     make_run("topk", 0, [0.1, 0.3, 0.2])
-    groups = group(find([tmp_path]))
+    groups = group(read_runs([tmp_path]))
     text = to_html("demo", build(groups), curves(groups, [metric("test/accuracy")]), [("Left out", ["a < b"])])
     assert "<li>a &lt; b</li>" in text
     own = re.sub(r"<script>/\*\*\n\* plotly.*?</script>", "", text, flags=re.S)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fedcomp.records.reader import RecordedRun, read_runs
 from fedcomp.report.group import group
 from fedcomp.report.published import (
     Printed,
@@ -19,7 +20,6 @@ from fedcomp.report.published import (
     to_markdown,
     without_counterpart,
 )
-from fedcomp.report.runs import RecordedRun, find
 
 from .conftest import MakeRun
 
@@ -90,7 +90,7 @@ def test_ours_beside_the_printed_row(make_run: MakeRun, tmp_path: Path) -> None:
     }  # fmt: skip
     make_run("sign", 0, [0.1, 0.9], config={**SETTING, "compressor": SIGN, "downlink": SIGN}, extra=counted)
     make_run("topk", 0, [0.1, 0.9], config=SETTING)
-    groups = group(find([tmp_path]))
+    groups = group(read_runs([tmp_path]))
     rows = [row for row in load("bicompfl") if row.table == "6"]
     pairs = compare(groups, rows)
     assert [pair.printed.method for pair in pairs if pair.ours is not None] == ["FedAvg", "Doublesqueeze"]
@@ -123,7 +123,7 @@ def test_the_downlink_compared_is_that_of_a_receiver(make_run: MakeRun, tmp_path
     make_run("sign", 0, [0.1, 0.9], config=part, extra={**bits, **heard})
     make_run("topk", 0, [0.1, 0.9], config=part, extra=bits)  # an old record
     printed = Printed("1", "MNIST", "LeNet5", "iid", "Sign", "dataset=mnist", "dataset=mnist", 0.9, 0.0, {"bpp": 2.0})
-    sign, old = compare(group(find([tmp_path])), [printed])
+    sign, old = compare(group(read_runs([tmp_path])), [printed])
     assert sign.rates is not None
     assert sign.true_rates is not None
     assert [sign.rates[name].mean for name in ("downlink", "bpp")] == [1.0, 2.0]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedcomp.records.reader import read_runs
 from fedcomp.report import build
 from fedcomp.report.draw import draw
 from fedcomp.report.figure_entry import parse
 from fedcomp.report.figures import pictures
 from fedcomp.report.group import group
 from fedcomp.report.page import to_html
-from fedcomp.report.runs import find
 from fedcomp.report.table import build as table
 
 from .conftest import MakeRun
@@ -45,7 +45,7 @@ def test_thin_lines_and_circles_for_each_case(make_run: MakeRun, tmp_path: Path)
     for case in ("case 2", "case 1"):
         _study(make_run, "ours", case, 1.0)
         _study(make_run, "theirs", case, 2.0)
-    groups = group(find([tmp_path]))
+    groups = group(read_runs([tmp_path]))
     (cost, cep), notes = pictures(groups)
     assert notes == []
     assert [panel.title for panel in cost.panels] == [panel.title for panel in cep.panels] == ["case 1", "case 2"]
@@ -66,7 +66,7 @@ def test_runs_without_repetitions_are_a_line_a_seed(make_run: MakeRun, tmp_path:
     for seed in (0, 1):
         lines = [{"test/excess": value + seed} for value in (4.0, 2.0)]
         make_run("sgd", seed, [], lines=lines, config={"figures": [{**COST, "x": "round"}, CEP]})
-    (cost,), notes = pictures(group(find([tmp_path])))
+    (cost,), notes = pictures(group(read_runs([tmp_path])))
     (line,) = cost.panels[0].series
     assert [one.tolist() for one in line.each] == [[4, 2], [5, 3]]
     assert np.array_equal(line.y, [4.5, 2.5])
@@ -76,7 +76,7 @@ def test_runs_without_repetitions_are_a_line_a_seed(make_run: MakeRun, tmp_path:
 def test_they_are_drawn_on_paper_and_on_the_page(make_run: MakeRun, tmp_path: Path) -> None:
     _study(make_run, "ours", "case 1", 1.0)
     _study(make_run, "theirs", "case 1", 2.0)
-    groups = group(find([tmp_path]))
+    groups = group(read_runs([tmp_path]))
     drawn, _ = pictures(groups)
     for picture in drawn:
         draw(picture, [tmp_path / f"{picture.name}.png"])

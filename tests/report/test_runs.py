@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.report.runs import find
+from fedcomp.records.reader import read_runs
 
 from .conftest import MakeRun
 
@@ -18,7 +18,7 @@ def test_every_run_is_found_once_with_its_state(make_run: MakeRun, tmp_path: Pat
     with (killed / "metrics.jsonl").open("a") as file:
         file.write('{"round": 20, "te')
     (make_run("randk", 7, [0.1]) / "config.yaml").write_text("a: [")
-    runs = find([tmp_path, done, done / ".." / "seed=0"])
+    runs = read_runs([tmp_path, done, done / ".." / "seed=0"])
     found = {(run.folder.parent.name, run.seed): run for run in runs}
     assert len(runs) == len(found) == 5
     assert {key: run.state for key, run in found.items()} == {
@@ -36,6 +36,6 @@ def test_every_run_is_found_once_with_its_state(make_run: MakeRun, tmp_path: Pat
 
 def test_nothing_found_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no run found under"):
-        find([tmp_path])
+        read_runs([tmp_path])
     with pytest.raises(ValueError, match="is no folder"):
-        find([tmp_path / "nowhere"])
+        read_runs([tmp_path / "nowhere"])

@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 
 from fedcomp.distributed.context import SingleProcess
 from fedcomp.records.metrics_file import read_lines
+from fedcomp.records.reader import RunFiles, read_run
 from fedcomp.records.repetitions import read_repetitions
 from fedcomp.records.status import read_status
-from fedcomp.report.runs import read
 from fedcomp.tracking.jsonl import Jsonl
 
 OPTIONS = (
@@ -243,7 +243,7 @@ def test_a_finished_run_with_a_hole_in_its_record_is_no_result(
     path.write_bytes(b"".join(lines[:2] + lines[4:]))
     assert fedcomp(*OPTIONS) == 1
     assert f"{file} has no line of round 2 and 1 more, but the run was at round 6" in capsys.readouterr().err
-    run = read(path.parent)
+    run = read_run(RunFiles(path.parent))
     assert (run.state == "unreadable") == (file == "metrics.jsonl")
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from fedcomp.launcher.jobs import note_jobs
+from fedcomp.records.grid import note_jobs
 from fedcomp.status import __main__ as status
 from fedcomp.status import slurm
 from fedcomp.status.__main__ import main

@@ -1,0 +1,50 @@
+"""The files in a grid's own folder: `runs.jsonl`, which runs it has, and `jobs.jsonl`, their jobs of Slurm.
+
+Both are appended to line by line; a half-written last line is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+MANIFEST = "runs.jsonl"
+"""One JSON line a run: `number`, `folder` (relative), `overrides`, and of the first run of each method `config`."""
+JOBS = "jobs.jsonl"
+"""One JSON line a run: `folder` (relative) and `job`."""
+
+
+def listed_runs(grids: Iterable[Path]) -> Iterator[tuple[Path, str, dict[str, Any] | None]]:
+    """(folder, overrides, config) of the runs of grids, each folder once.
+
+    A grid gives the config of the first run of each method; None with the others, and in a grid of an earlier fedcomp.
+    """
+    seen = set()
+    for grid in grids:
+        for line in _lines(grid / MANIFEST):
+            folder = (grid / line["folder"]).resolve()
+            if folder not in seen:
+                seen.add(folder)
+                yield folder, " ".join(line["overrides"]), line.get("config")
+
+
+def note_jobs(grid: Path, jobs: Mapping[Path, str]) -> None:
+    """Add what was submitted: {a run's folder: its job, of an array `<array>_<task>`}."""
+    grid.mkdir(parents=True, exist_ok=True)
+    with (grid / JOBS).open("a") as file:
+        for folder, job in jobs.items():
+            file.write(json.dumps({"folder": os.path.relpath(folder, grid), "job": job}) + "\n")
+
+
+def noted_jobs(grid: Path) -> Iterator[tuple[Path, str]]:
+    """(a run's folder, its job), in the order submitted; nothing if the grid had no jobs."""
+    for line in _lines(grid / JOBS):
+        yield (grid / line["folder"]).resolve(), str(line["job"])
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        yield from map(json.loads, path.read_bytes().split(b"\n")[:-1])

@@ -1,0 +1,227 @@
+"""Reading runs that others wrote: which folders hold one, and what its files say.
+
+Reports, `fedcomp-status` and the question whether a run is finished already all read runs through here. Each file is
+read when it is asked for: a status needs a record's last line, a report all lines.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedcomp.records import metrics_file, provenance, repetitions, status
+from fedcomp.records.grid import MANIFEST
+from fedcomp.records.metrics_file import Line, check_complete
+from fedcomp.records.provenance import Provenance
+from fedcomp.records.repetitions import PerRepetition
+from fedcomp.records.run_folder import CONFIG, held
+from fedcomp.records.status import Status
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The files of one run. Every call reads anew.
+
+    Attributes:
+        folder: where they lie.
+    """
+
+    folder: Path
+
+    @property
+    def seed(self) -> int | None:
+        """The n of a folder `seed=<n>`; None: it has another name."""
+        match = re.fullmatch(r"seed=(\d+)", self.folder.name)
+        return int(match[1]) if match else None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the run has written its status."""
+        return (self.folder / status.FILE).exists()
+
+    @property
+    def held(self) -> bool:
+        """Whether a process works on the run."""
+        return held(self.folder)
+
+    def config(self) -> dict[str, Any] | None:
+        """The resolved config, classes without their rooms (`without_rooms`); None: there is none yet.
+
+        Raises:
+            ValueError: the file cannot be read, or is no YAML mapping.
+        """
+        import yaml
+
+        path = self.folder / CONFIG
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is 10 times faster
+        try:
+            config = yaml.load(path.read_bytes(), Loader=loader)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise ValueError(f"cannot read {path}: {error.strerror}") from error
+        except yaml.YAMLError as error:
+            raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+        if not isinstance(config, dict):
+            raise ValueError(f"{path} is no config: it must be a mapping")
+        return without_rooms(config)
+
+    def status(self) -> Status | None:
+        """How far the run is; None: it has not said so yet. Raises ValueError: the file is no status."""
+        return status.read_status(self.folder)
+
+    def lines(self) -> list[Line]:
+        """Every evaluation, without a half-written last line; [] if there is no record. Raises ValueError: broken."""
+        path = self.folder / metrics_file.FILE
+        return metrics_file.read_lines(path) if path.exists() else []
+
+    def latest(self) -> tuple[Line, float | None]:
+        """The last evaluation ({}: none), and the best test accuracy so far, a fraction (None: none). Fast.
+
+        Raises:
+            ValueError: the record cannot be read, or its last line is none.
+        """
+        return metrics_file.read_latest(self.folder / metrics_file.FILE)
+
+    def repetitions(self) -> dict[int, PerRepetition]:
+        """{round: {metric: one value a repetition}}; {} for a run without repetitions. Raises ValueError: broken."""
+        return repetitions.read_repetitions(self.folder)
+
+    def provenance(self) -> Provenance | None:
+        """What the run was made of; None if it keeps none. Raises ValueError: the file cannot be understood."""
+        return provenance.read_provenance(self.folder)
+
+    def finished(self, rounds: int, eval_every: int, repeats: int = 1) -> list[Line] | None:
+        """The record of a run of `rounds` rounds that ended well; None if there is still something to do.
+
+        Raises:
+            ValueError: status or record is broken; or a line is missing, so that the run is no result.
+        """
+        now, path = self.status(), self.folder / metrics_file.FILE
+        if now is None or now.state != "finished" or now.round != rounds:
+            return None
+        lines = self.lines()
+        if not lines or lines[-1]["round"] != rounds:
+            raise ValueError(
+                f"the run is finished, but {path} has no line of its last round {rounds}: put the file back, or run "
+                f"again with overwrite=true"
+            )
+        check_complete(path, [int(line["round"]) for line in lines], rounds, rounds, eval_every)
+        if repeats > 1:
+            check_complete(self.folder / repetitions.FILE, self.repetitions(), rounds, rounds, eval_every)
+        return lines
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """One run, read whole.
+
+    Attributes:
+        folder: where it lies.
+        config: its resolved config; empty if unreadable.
+        seed: from the config, else from the folder's name `seed=<n>`, else None.
+        state: finished, running (also: killed), failed, interrupted; `unreadable` if its files cannot be understood.
+        error: one line for a failed or unreadable run.
+        lines: its evaluations, in order of rounds.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    seed: int | None
+    state: str
+    error: str | None = None
+    lines: list[Line] = field(default_factory=list)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it may stand in a table: it went to its end and was evaluated."""
+        return self.state == "finished" and bool(self.lines)
+
+    @property
+    def files(self) -> RunFiles:
+        """What else the run left."""
+        return RunFiles(self.folder)
+
+
+def read_run(files: RunFiles) -> RecordedRun:
+    """The run of these files; what cannot be understood makes it `unreadable`, nothing is raised."""
+    try:
+        config = files.config()
+        if config is None:
+            raise ValueError(f"cannot read {files.folder / CONFIG}: {os.strerror(errno.ENOENT)}")
+        lines, now = files.lines(), files.status()
+        if now is not None and now.state == "finished" and lines and {"rounds", "eval_every"} <= config.keys():
+            found = [int(line["round"]) for line in lines]
+            path = files.folder / metrics_file.FILE
+            check_complete(path, found, now.round, config["rounds"], config["eval_every"])
+    except ValueError as unreadable:
+        return RecordedRun(files.folder, {}, files.seed, "unreadable", str(unreadable))
+    state, error = (now.state, now.error) if now is not None else ("running", None)
+    return RecordedRun(files.folder, config, config.get("seed", files.seed), state, error, lines)
+
+
+def read_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
+    """Every run in or below the folders, each once, in the order of their paths.
+
+    Raises:
+        ValueError: a path does not exist, or there is no run under any of them.
+    """
+    roots = [Path(path) for path in paths]
+    found = find_runs(roots).runs
+    if not found:
+        listed = ", ".join(map(str, roots))
+        raise ValueError(f"no run found under {listed}: a run is a folder that holds {metrics_file.FILE}")
+    return [read_run(files) for files in found]
+
+
+@dataclass(frozen=True)
+class FoundRuns:
+    """What lies below some folders, in the order of the paths.
+
+    Attributes:
+        runs: folders that hold a status or a record, whatever became of the run. grids: folders of grids.
+    """
+
+    runs: list[RunFiles]
+    grids: list[Path]
+
+
+def find_runs(roots: Iterable[Path]) -> FoundRuns:
+    """Every run in or below the folders, each once. Hidden folders are left out.
+
+    Raises:
+        ValueError: there is no such folder.
+    """
+    runs: dict[Path, RunFiles] = {}
+    grids: list[Path] = []
+    for root in roots:
+        if not root.is_dir():
+            raise ValueError(f"{root} is no folder; give the folder of one run, or one that holds runs (outputs/)")
+        for name, inner, files in os.walk(root):
+            folder = Path(name)
+            inner[:] = sorted(name for name in inner if not name.startswith("."))
+            if metrics_file.FILE in files or status.FILE in files:
+                runs.setdefault(folder.resolve(), RunFiles(folder))
+            if MANIFEST in files:
+                grids.append(folder)
+                inner.clear()  # logs
+    return FoundRuns(list(runs.values()), grids)
+
+
+def without_rooms(config: Any) -> Any:
+    """The config with fedcomp's classes named without the rooms they lie in, which differ from version to version."""
+    if isinstance(config, Mapping):
+        return {
+            key: _without_rooms(value) if key == "_target_" else without_rooms(value) for key, value in config.items()
+        }
+    return [without_rooms(value) for value in config] if isinstance(config, list) else config
+
+
+def _without_rooms(target: Any) -> Any:
+    path = str(target).split(".")
+    return ".".join(["fedcomp", *path[-2:]]) if path[0] == "fedcomp" and len(path) > 2 else target
