@@ -176,7 +176,7 @@ def read_runs(paths: Iterable[str | Path]) -> list[RecordedRun]:
     if not found:
         listed = ", ".join(map(str, roots))
         raise ValueError(f"no run found under {listed}: a run is a folder that holds {metrics_file.FILE}")
-    return [read_run(files) for files in found]
+    return [read_run(files) for files in found.values()]
 
 
 @dataclass(frozen=True)
@@ -184,10 +184,11 @@ class FoundRuns:
     """What lies below some folders, in the order of the paths.
 
     Attributes:
-        runs: folders that hold a status or a record, whatever became of the run. grids: folders of grids.
+        runs: {resolved path: a folder that holds a status or a record, whatever became of the run}.
+        grids: folders of grids.
     """
 
-    runs: list[RunFiles]
+    runs: dict[Path, RunFiles]
     grids: list[Path]
 
 
@@ -210,7 +211,7 @@ def find_runs(roots: Iterable[Path]) -> FoundRuns:
             if MANIFEST in files:
                 grids.append(folder)
                 inner.clear()  # logs
-    return FoundRuns(list(runs.values()), grids)
+    return FoundRuns(runs, grids)
 
 
 def without_rooms(config: Any) -> Any:

@@ -80,12 +80,11 @@ def look(root: Path) -> Found:
     """
     below = find_runs([root])
     configs: dict[Path, dict[str, Any]] = {}
-    found = [_read(files, configs) for files in below.runs]
-    known = {files.folder.resolve() for files in below.runs}
+    found = [_read(files, configs) for files in below.runs.values()]
     for listed, words, config in listed_runs(below.grids):
         if config is not None:
             configs.setdefault(listed.parent, config)
-        if listed not in known:
+        if listed not in below.runs:
             files = RunFiles(listed)  # it has begun where `root` is a grid's own folder
             found.append(_read(files, configs) if files.begun else _waiting(files, words, configs))
     if not found:
