@@ -87,7 +87,7 @@ def _one_run(words: list[str]) -> list[str]:
     name = config.dataset._target_.split(".")[-2]
     if name in FILES and not (DATA / FILES[name]).exists():
         pytest.skip(f"{name} is not in {DATA}")
-    rounds = min(int(config.rounds), 3 if name in ("mnist", "cifar10_jpeg") else 100)
+    rounds = min(int(config.rounds), 3 if name in ("mnist", "cifar10_jpeg") else 30)
     added += [f"rounds={rounds}", f"eval_every={rounds}", "quiet=true", "pictures=false"]
     added += ["repeats=2"] if config.repeats > 2 else []
     added += [f"dataset.root={DATA}"] if "root" in config.dataset else []

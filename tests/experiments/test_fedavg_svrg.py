@@ -147,6 +147,7 @@ def _assert_ordered(found: dict[tuple[str, str], list[Line]]) -> None:
             assert _mean_of_last(ours, name) < _mean_of_last(theirs, name), (case, name)
 
 
+@pytest.mark.slow
 def test_orderings_over_20_repetitions_of_the_diabetes_regression(fedcomp, tmp_path: Path) -> None:
     options = (f"{METHOD}=fedavg_svrg,fedavg_prob", "rounds=32", "quiet=true", "pictures=false")
     assert fedcomp("experiment=fedavg_svrg/diabetes", *options) == 0
