@@ -1,7 +1,7 @@
-"""The command line's words: flags and overrides in any order.
+"""Parses the command line: flags and overrides in any order.
 
-Hydra reads its arguments with argparse, which takes overrides from one place alone: `rounds=5 -m seed=0,1` fails there.
-`parse` sorts them, flags first, and refuses in one line what argparse refuses with its usage.
+Hydra uses argparse, which needs all overrides in one sequence: it refuses `rounds=5 -m seed=0,1`. `parse` puts the
+flags first. Its errors are one line, where argparse prints its usage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "--cfg": ("job", "hydra", "all"),
     "--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
 }
-"""Flags that take a value, with the words that it may be; (): any."""
+"""{flag that takes a value: allowed values}; (): any value."""
 SHORT = {
     "-h": "--help",
     "-r": "--run",
@@ -38,11 +38,11 @@ SHORT = {
 
 @dataclass(frozen=True)
 class Arguments:
-    """A command line, sorted.
+    """A parsed command line.
 
     Attributes:
         flags: (full name, value) in the order given; the value of a switch is None.
-        overrides: all other words, in the order given.
+        overrides: all other arguments, in the order given.
     """
 
     flags: tuple[tuple[str, str | None], ...]
@@ -50,38 +50,38 @@ class Arguments:
 
     def has(self, flag: str) -> bool:
         """Whether a flag is given, by its full name."""
-        return bool(self.only(flag))
+        return bool(self.select(flag))
 
-    def only(self, flag: str) -> tuple[tuple[str, str | None], ...]:
-        """What is given of one flag."""
+    def select(self, flag: str) -> tuple[tuple[str, str | None], ...]:
+        """The occurrences of one flag."""
         return tuple(one for one in self.flags if one[0] == flag)
 
     @property
-    def words(self) -> list[str]:
-        """The command line that argparse understands: flags, then overrides."""
+    def argv(self) -> list[str]:
+        """The arguments in the order that argparse needs: flags, then overrides."""
         return [name if value is None else f"{name}={value}" for name, value in self.flags] + list(self.overrides)
 
     @property
     def config_folders(self) -> list[Path]:
-        """The user's own config folder, if `--config-dir` names one."""
-        return [Path(value or "").expanduser().resolve() for _, value in self.only("--config-dir")]
+        """The folder that `--config-dir` names; [] without the flag."""
+        return [Path(value or "").expanduser().resolve() for _, value in self.select("--config-dir")]
 
 
 def parse(words: Sequence[str]) -> Arguments:
-    """Sort the words of a command line. All words after `--` are overrides.
+    """Parse a command line. All arguments after `--` are overrides.
 
     Raises:
-        ValueError: an unknown flag, a flag without its value, a value that it cannot have, `--config-dir` twice.
+        ValueError: an unknown flag, a flag without its value or with one that is not allowed, `--config-dir` twice.
     """
     flags: list[tuple[str, str | None]] = []
     overrides: list[str] = []
-    left = list(words)
-    while left:
-        word = left.pop(0)
+    remaining = list(words)
+    while remaining:
+        word = remaining.pop(0)
         if word == "--":
-            overrides, left = [*overrides, *left], []
+            overrides, remaining = [*overrides, *remaining], []
         elif word.startswith("-") and word != "-":
-            flags.append(_flag(word, left))
+            flags.append(_flag(word, remaining))
         else:
             overrides.append(word)
     if sum(name == "--config-dir" for name, _ in flags) > 1:
@@ -89,8 +89,8 @@ def parse(words: Sequence[str]) -> Arguments:
     return Arguments(tuple(flags), tuple(overrides))
 
 
-def value_of(word: str) -> str:
-    """The full name of the flag `word` if the next word has to be its value, "" otherwise."""
+def flag_with_value(word: str) -> str:
+    """The full name of the flag `word` if the next argument must be its value, else ""."""
     try:
         name = _full_name(word) if word.startswith("-") else ""
     except ValueError:
@@ -98,8 +98,8 @@ def value_of(word: str) -> str:
     return name if name in VALUES and name != "--info" else ""
 
 
-def _flag(word: str, left: list[str]) -> tuple[str, str | None]:
-    """(full name, value) of the flag `word`; a value that is the next word is taken out of `left`."""
+def _flag(word: str, remaining: list[str]) -> tuple[str, str | None]:
+    """(full name, value) of the flag `word`; removes the value from `remaining` if it is the next argument."""
     given, equals, inline = word.partition("=")
     name = _full_name(given)
     if name in SWITCHES:
@@ -109,10 +109,10 @@ def _flag(word: str, left: list[str]) -> tuple[str, str | None]:
     allowed = VALUES[name]
     if equals:
         value = inline
-    elif name == "--info" and (not left or left[0] not in allowed):
+    elif name == "--info" and (not remaining or remaining[0] not in allowed):
         value = "all"
-    elif left and not left[0].startswith("-"):
-        value = left.pop(0)
+    elif remaining and not remaining[0].startswith("-"):
+        value = remaining.pop(0)
     else:
         value = ""
     if not value or (allowed and value not in allowed):
@@ -122,13 +122,13 @@ def _flag(word: str, left: list[str]) -> tuple[str, str | None]:
 
 
 def _full_name(given: str) -> str:
-    """The flag that `given` is, its short form, or the start of it alone."""
+    """The flag that `given` names: in full, by its short form, or by an unambiguous prefix."""
     names = [*SWITCHES, *VALUES]
     if given in names or given in SHORT:
         return SHORT.get(given, given)
-    meant = [name for name in names if given.startswith("--") and name.startswith(given)]
-    if len(meant) == 1:
-        return meant[0]
-    close = meant or difflib.get_close_matches(given, names, n=1)
+    matches = [name for name in names if given.startswith("--") and name.startswith(given)]
+    if len(matches) == 1:
+        return matches[0]
+    close = matches or difflib.get_close_matches(given, names, n=1)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     raise ValueError(f"there is no flag {given}{hint} (an option is given as key=value)")

@@ -1,8 +1,8 @@
-"""Tab completion: what the last word of a command line may become.
+"""Tab completion of a command line's last argument.
 
-Hydra completes options and the names of groups. It is told the line in a form that it understands: of the flags only
--m, and `--config-dir` as its own flag. Choices of groups are completed here, for Hydra knows neither experiments in
-folders, nor `compressor@downlink`, nor the second value of a grid.
+Hydra completes options and the names of groups, given a line in a form that it can parse (`Line.for_hydra`). Flags and
+choices are completed here: Hydra completes neither experiments in folders, nor `compressor@downlink`, nor the second
+value of a grid.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcomp.cli.arguments import SWITCHES, VALUES, Arguments, parse, value_of
-from fedcomp.config.comments import read
+from fedcomp.cli.arguments import SWITCHES, VALUES, Arguments, flag_with_value, parse
+from fedcomp.config.comments import experiments, read
 from fedcomp.config.defaults import CONF
-from fedcomp.config.experiments import experiments
 
 SWEPT = re.compile(r"([\w@/]+=[\w/]+),[\w/,]*")
 """A group with several choices: `compressor=topk,sign`."""
@@ -33,18 +32,18 @@ INSTALL = r"""_fedcomp()
     done < <(COMP_LINE=$line "${COMP_WORDS[0]/#\~/$HOME}" -sc query=bash 2>/dev/null | tr ' ' '\n')
 }
 complete -o default -o nospace -F _fedcomp fedcomp"""
-"""For bash. Answers are whole words; readline replaces only what stands behind the last of COMP_WORDBREAKS."""
+"""For bash. Completions are whole words, but readline replaces only the part after the last of COMP_WORDBREAKS."""
 
 UNINSTALL = "complete -r fedcomp; unset -f _fedcomp"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A command line as far as it is typed.
+    """A command line that is being typed.
 
     Attributes:
-        before: the words before the last one, sorted. flag: whose value the last word is; "" if of none.
-        word: the last word; "" where a new one begins.
+        before: the arguments before the last one. flag: the flag whose value the last one is; "" if it is not a value.
+        word: the last argument; "" where a new one begins.
     """
 
     before: Arguments
@@ -53,53 +52,53 @@ class Line:
 
     @property
     def folders(self) -> list[Path]:
-        """The user's own config folders that there are."""
+        """The existing folders that `--config-dir` names."""
         return [folder for folder in self.before.config_folders if folder.is_dir()]
 
     @property
     def for_hydra(self) -> str:
-        """The line without what Hydra's completion does not understand."""
-        settled = [
+        """The line without what Hydra's completion cannot parse."""
+        overrides = [
             SWEPT.sub(r"\1", word) for word in self.before.overrides if "=" in word and not re.search(r"\s", word)
         ]
-        return " ".join(["fedcomp", *settled, self.word])
+        return " ".join(["fedcomp", *overrides, self.word])
 
 
-def typed(line: str) -> Line:
-    """Read a line that begins with the program: `fedcomp`, or `python` with a file or a module."""
+def parse_line(line: str) -> Line:
+    """Parse a line that begins with the program: `fedcomp`, or `python` with a file or a module."""
     words = _split(line)
     word = "" if not line or line[-1].isspace() else words.pop()
     if words and Path(words[0]).name.startswith("python"):
         words = words[2 if words[1:2] == ["-m"] else 1 :]
     words = words[1:]
-    flag = value_of(words[-1]) if words else ""
+    flag = flag_with_value(words[-1]) if words else ""
     try:
         before = parse(words[:-1] if flag else words)
-    except ValueError:  # something earlier that cannot be, which is for the command itself to say
+    except ValueError:  # an earlier argument is wrong: the command itself reports it
         before = Arguments((), ())
     return Line(before, flag, word)
 
 
 def completions(line: Line) -> list[str] | None:
-    """What the last word may become; None: Hydra knows; []: a file or a folder, for the shell to complete."""
+    """Completions of the last argument; None: Hydra completes it; []: the shell completes files and folders."""
     word, folders = line.word, [CONF, *line.folders]
     if line.flag:
-        found = list(VALUES[line.flag])
+        candidates = list(VALUES[line.flag])
     elif word.startswith("-"):
-        found = [] if "=" in word else [*SWITCHES, *VALUES]
+        candidates = [] if "=" in word else [*SWITCHES, *VALUES]
     elif "=" in word:
         group, _, values = word.partition("=")
         earlier = values[: values.rfind(",") + 1]
-        found = [f"{group}={earlier}{choice}" for choice in _choices(group, folders)]
-        if not found:
+        candidates = [f"{group}={earlier}{choice}" for choice in _choices(group, folders)]
+        if not candidates:
             return None
     elif "@" in word:
-        found = [f"{group}=" for group in read(CONF / "train.yaml").groups if "@" in group]
+        candidates = [f"{group}=" for group in read(CONF / "train.yaml").groups if "@" in group]
     elif line.before.has("--help") and word:
-        found = [group for group in read(CONF / "train.yaml").groups if "/" not in group]
+        candidates = [group for group in read(CONF / "train.yaml").groups if "/" not in group]
     else:
         return None
-    return sorted(one for one in found if one.startswith(word))
+    return sorted(one for one in candidates if one.startswith(word))
 
 
 def _choices(group: str, folders: Sequence[Path]) -> list[str]:
@@ -111,5 +110,5 @@ def _choices(group: str, folders: Sequence[Path]) -> list[str]:
 def _split(line: str) -> list[str]:
     try:
         return shlex.split(line)
-    except ValueError:  # a quotation that is not closed yet
+    except ValueError:  # an unclosed quote
         return line.split()

@@ -1,4 +1,4 @@
-"""The console scripts: Ctrl-C is heard before anything that takes time is imported."""
+"""The console scripts. They handle Ctrl-C before they import anything that takes time."""
 
 from __future__ import annotations
 

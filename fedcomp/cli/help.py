@@ -1,4 +1,4 @@
-"""What `fedcomp --help` prints: everything, the choices of a group, or the options of what is chosen."""
+"""The text of `fedcomp --help`: everything, the choices of a group, or the options of a choice."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedcomp.config.comments import about, read
+from fedcomp.config.comments import about, experiments, read
 from fedcomp.config.defaults import CONF, default_choices
-from fedcomp.config.experiments import experiments
-from fedcomp.config.explained import UNSAID, ConfigPart, Option
+from fedcomp.config.explain import NO_COMMENT, ConfigPart, Option
 
 WIDTH = 100
 WIDEST = 26
-"""Columns of an option with its value; where it is longer, its explanation begins on the next line."""
+"""Maximum width of an option with its value; the comment of a wider one begins on the next line."""
 WIDEST_NAME = 40
-"""The same of a choice's name."""
+"""Maximum width of a choice's name."""
 
 HEAD = """\
 fedcomp: communication-efficient federated learning, accuracy against true bits.
@@ -32,7 +31,7 @@ Examples:
   fedcomp dataset=mnist model=lenet5 partition=dirichlet partition.alpha=0.1
   fedcomp participation=uniform participation.num_participants=5 client.epochs=3
   fedcomp -m compressor=dense,topk,sign seed=0,1,2   a grid, one run after another
-  fedcomp -m launcher=joblib seed=0,1,2              side by side; launcher=slurm: as a job array
+  fedcomp -m launcher=joblib seed=0,1,2              in parallel; launcher=slurm: as a job array
   fedcomp sweeper=optuna client.lr='tag(log, interval(0.01, 1))'   a search for the best objective
   fedcomp experiment=quickstart                      overrides by name; `experiment=` lists them
   fedcomp --config-dir DIR compressor=mine           your own: DIR/compressor/mine.yaml, DIR/mine.py
@@ -45,7 +44,7 @@ Flags:
   -m, --multirun                run the grid of all comma-separated values
   --config-dir DIR              more configs and Python files, your own
   --cfg job                     show the composed config, run nothing (hydra, all: Hydra's too)
-  --resolve, --package KEY      with --cfg: with references replaced; only what is below KEY
+  --resolve, --package KEY      with --cfg: references replaced by values; only the keys below KEY
   --info [defaults-tree]        how the config is composed
   --version, --hydra-help       versions; Hydra's own flags
 """
@@ -64,14 +63,13 @@ def help_text(
     groups: Sequence[str],
     words: Sequence[str],
 ) -> str:
-    """What to show.
+    """The text to print.
 
     Args:
-        run: the run's own options of the composed config. parts: its groups' options. folders: with configs.
-        groups: whose choices are to be explained; an option's full name: that option. words: the command line's
-            overrides.
+        run: the run's own options in the composed config. parts: its parts with their options. folders: with configs.
+        groups: groups whose choices to list, or full names of options to explain. words: overrides of the command line.
     Raises:
-        ValueError: there is no such group.
+        ValueError: an unknown group.
     """
     shown = _mentioned(parts, words)
     named = {one.name: one for one in run} | {f"{part.key}.{one.name}": one for part in parts for one in part.options}
@@ -87,7 +85,7 @@ def help_text(
 
 
 def everything(run: Sequence[Option], parts: Sequence[ConfigPart], folders: Sequence[Path]) -> str:
-    """All groups with their choices, examples, flags, and every option with its value."""
+    """All groups with their choices, examples, flags, and all options with their values."""
     lines = ["Groups and their choices (`fedcomp --help GROUP` says what each is):"]
     for group in read(CONF / "train.yaml").groups:
         if "/" not in group and group != "experiment":
@@ -98,7 +96,7 @@ def everything(run: Sequence[Option], parts: Sequence[ConfigPart], folders: Sequ
 
 
 def options(run: Sequence[Option], parts: Sequence[ConfigPart]) -> str:
-    """Every option of the run and of these parts, with its value."""
+    """All options of the run and of these parts, with their values."""
     blocks = [f"Options of the run, with their values (OPTION=VALUE):\n{_options(run)}"] if run else []
     if any(part.options for part in parts):
         blocks.append(DOTS)
@@ -109,57 +107,57 @@ def options(run: Sequence[Option], parts: Sequence[ConfigPart]) -> str:
 
 
 def choices(group: str, parts: Sequence[ConfigPart], folders: Sequence[Path]) -> str:
-    """Every choice of a group, in one line each.
+    """The choices of a group, one per line.
 
     Raises:
-        ValueError: there is no such group.
+        ValueError: an unknown group.
     """
-    meant = {group: words for group, words in read(CONF / "train.yaml").groups.items() if "/" not in group}
-    group = next((one for one in meant if one.partition("@")[2] == group), group)
-    found = experiments(folders) if group == "experiment" else _choices(group, folders)
-    if not found:
-        close = difflib.get_close_matches(group, meant, n=1)
+    groups = {group: comment for group, comment in read(CONF / "train.yaml").groups.items() if "/" not in group}
+    group = next((one for one in groups if one.partition("@")[2] == group), group)
+    comments = experiments(folders) if group == "experiment" else _choices(group, folders)
+    if not comments:
+        close = difflib.get_close_matches(group, groups, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else ""
-        raise ValueError(f"there is no group '{group}' to help with{hint} (there are: {', '.join(meant)})")
-    now = next((part.choice for part in parts if part.group == group), None)
-    title = f"{group}: {meant[group]}" if group in meant else group
-    rows = _table([(name, words or UNSAID) for name, words in found.items()], WIDEST_NAME)
-    example = f"`fedcomp --help {group}={now or next(iter(found))}` explains the options of a choice."
-    return f"{title}{f'; now {now}' if now else ''}\n{rows}\n\n{example}"
+        raise ValueError(f"there is no group '{group}' to help with{hint} (there are: {', '.join(groups)})")
+    current = next((part.choice for part in parts if part.group == group), None)
+    title = f"{group}: {groups[group]}" if group in groups else group
+    rows = _table([(name, comment or NO_COMMENT) for name, comment in comments.items()], WIDEST_NAME)
+    example = f"`fedcomp --help {group}={current or next(iter(comments))}` explains the options of a choice."
+    return f"{title}{f'; now {current}' if current else ''}\n{rows}\n\n{example}"
 
 
 def _mentioned(parts: Sequence[ConfigPart], words: Iterable[str]) -> list[ConfigPart]:
-    """The parts that a command line chooses or changes, and those that its choices bring along.
+    """The parts that a command line chooses or changes, and those that an experiment chooses.
 
-    Brought along is what is not the choice of `conf/train.yaml`.
+    An experiment's choices are recognised by not being the defaults of `conf/train.yaml`.
     """
     keys = {word.partition("=")[0].lstrip("+~").partition(".")[0] for word in words}
     named = [part for part in parts if part.group in keys or part.key in keys]
-    usual = default_choices()
-    return [part for part in parts if part in named or part.choice != usual.get(part.group)] if named else []
+    defaults = default_choices()
+    return [part for part in parts if part in named or part.choice != defaults.get(part.group)] if named else []
 
 
 def _choices(group: str, folders: Sequence[Path]) -> dict[str, str]:
     """{choice: its first comment} of a group."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for folder in folders:
         for path in (folder / group.partition("@")[0]).glob("*.yaml"):
-            found.setdefault(path.stem, about(path))
-    return dict(sorted(found.items()))
+            comments.setdefault(path.stem, about(path))
+    return dict(sorted(comments.items()))
 
 
-def _options(found: Sequence[Option]) -> str:
-    return _table([(f"{one.name}={one.value}", one.about) for one in found])
+def _options(options: Sequence[Option]) -> str:
+    return _table([(f"{one.name}={one.value}", one.about) for one in options])
 
 
 def _table(rows: Sequence[tuple[str, str]], widest: int = WIDEST) -> str:
-    """Two columns; a left cell that is wider than `widest` has a line of its own."""
+    """Two columns; a left cell wider than `widest` has its own line."""
     width = max((len(left) for left, _ in rows if len(left) <= widest), default=widest)
     return "\n".join(line for left, right in rows for line in _wrapped(left, width, right))
 
 
 def _wrapped(left: str, width: int, right: str) -> list[str]:
-    """The lines of one row; without a left cell, of a paragraph."""
+    """The lines of one row, or of a paragraph if `left` is empty."""
     indent = " " * (width + 4) if left else "  "
     room = {"width": WIDTH, "subsequent_indent": indent, "break_on_hyphens": False}
     if not left:
@@ -170,5 +168,5 @@ def _wrapped(left: str, width: int, right: str) -> list[str]:
 
 
 def _cut(left: str) -> str:
-    """A left cell that fits the width: a list of figures, or a long path, is not shown to its end."""
+    """A left cell, cut to the width: a list of figures or a path may be long."""
     return left if len(left) <= WIDTH - 2 else f"{left[: WIDTH - 5]}..."

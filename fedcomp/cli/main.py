@@ -1,6 +1,6 @@
-"""The command line: Hydra composes the config, errors become one line, and the run or the grid starts.
+"""`fedcomp`: Hydra composes the config and starts the run or the grid; errors become one line.
 
-Torch is imported only once there is something to train, so that `--help` and tab completion answer quickly.
+Torch is imported only for training, so that `--help` and tab completion are fast.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from yaml import YAMLError
 
 from fedcomp import __version__
 from fedcomp.cli.arguments import Arguments, parse
-from fedcomp.cli.completion import INSTALL, UNINSTALL, completions, typed
+from fedcomp.cli.completion import INSTALL, UNINSTALL, completions, parse_line
 from fedcomp.cli.help import help_text
 from fedcomp.config import schema
+from fedcomp.config.comments import list_experiments
 from fedcomp.config.defaults import CONF
-from fedcomp.config.errors import one_line
-from fedcomp.config.experiments import listing
-from fedcomp.config.explained import Sources, explained
-from fedcomp.config.quoting import readable
-from fedcomp.config.unread_keys import check_part_keys
+from fedcomp.config.errors import error_message
+from fedcomp.config.explain import Sources, explain
+from fedcomp.config.options import check_part_keys
+from fedcomp.config.quoting import quote
 from fedcomp.display.console import say
 from fedcomp.distributed.context import process_context, say_once
 from fedcomp.launcher.contract import RunFailed
@@ -40,7 +40,7 @@ from fedcomp.sweeper.contract import SweepFailed
 
 @hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")
 def _entry(config: DictConfig) -> float:
-    """One run. Returns its objective, for a sweeper."""
+    """One run. Returns its objective, which a sweeper reads."""
     from fedcomp.config.factory import build
     from fedcomp.run.train import train
     from fedcomp.runtime.signals import Interrupted
@@ -55,7 +55,7 @@ def _entry(config: DictConfig) -> float:
             objective = build(config.objective)
             return objective(train(config, processes))
         except Interrupted as interruption:
-            processes.say(f"{interruption}; the same command goes on")
+            processes.say(f"{interruption}; the same command resumes it")
             raise SystemExit(128 + interruption.signal) from interruption
         except (ValueError, MemoryError) as error:
             processes.say(f"error: {error}")
@@ -65,9 +65,9 @@ def _entry(config: DictConfig) -> float:
 
 
 def _show_help(given: Arguments) -> None:
-    """Print what `--help` with these other words asks for. Hydra composes the config, as for a run."""
+    """Print the help for these arguments. Hydra composes the config as for a run."""
     groups = [word for word in given.overrides if "=" not in word and not word.startswith("~")]
-    words, several = _first_values([word for word in given.overrides if word not in groups])
+    words, grid_values = _first_values([word for word in given.overrides if word not in groups])
 
     composed: list[tuple[DictConfig, Sources]] = []
 
@@ -79,34 +79,34 @@ def _show_help(given: Arguments) -> None:
         folders = [Path(one.path) for one in runtime.config_sources if one.schema == "file"]
         composed.append((config, Sources(folders, runtime.choices, files)))
 
-    sys.argv[1:] = [*Arguments(given.only("--config-dir"), tuple(words)).words, "hydra.mode=RUN"]
+    sys.argv[1:] = [*Arguments(given.select("--config-dir"), tuple(words)).argv, "hydra.mode=RUN"]
     compose()
     ((config, sources),) = composed
-    print(help_text(*explained(config, sources), sources.folders, groups, words))
-    if several:
-        print(f"\nOf several values the first is shown: {' '.join(several)}")
+    print(help_text(*explain(config, sources), sources.folders, groups, words))
+    if grid_values:
+        print(f"\nOf several values the first is shown: {' '.join(grid_values)}")
 
 
 def _first_values(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words with the first of several values; those that had several. A range that is searched is left out."""
-    kept, several = [], []
+    """The overrides with the first of several values each, and those that had several; search ranges are left out."""
+    single, first_of_several = [], []
     for word, override in zip(words, OverridesParser.create().parse_overrides(words)):
         if not override.is_sweep_override():
-            kept.append(word)
+            single.append(word)
         elif not override.is_interval_sweep():
-            several.append(f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}")
-    return [*kept, *several], several
+            first_of_several.append(f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}")
+    return [*single, *first_of_several], first_of_several
 
 
 def main() -> None:
-    """Run `fedcomp` with the arguments of the process."""
+    """Run `fedcomp` with the process's arguments."""
     try:
         given = parse(sys.argv[1:])
     except ValueError as error:
         say_once(f"error: {error}")
         raise SystemExit(2) from None
-    given = replace(given, overrides=tuple(map(readable, given.overrides)))
-    sys.argv[1:] = given.words
+    given = replace(given, overrides=tuple(map(quote, given.overrides)))
+    sys.argv[1:] = given.argv
     if given.has("--version"):
         print(f"fedcomp {__version__}")
         return
@@ -120,13 +120,13 @@ def main() -> None:
         say_once(f"error: {empty[0]}, which --config-dir names, holds no config: put GROUP/NAME.yaml there")
         raise SystemExit(2)
     if "experiment=" in arguments or "experiment=list" in arguments:
-        print(listing([CONF, *own]))
+        print(list_experiments([CONF, *own]))
         return
     if given.has("--shell-completion") and _complete(arguments):
         return
     schema.register()
-    sys.path[:0] = [str(folder) for folder in own]  # configs in `--config-dir DIR` may name Python files in DIR
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach us as they are, instead of as Hydra prints them
+    sys.path[:0] = [str(folder) for folder in own]  # configs in DIR may name Python files in DIR
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises errors instead of printing them
     try:
         if given.has("--help"):
             _show_help(given)
@@ -138,10 +138,10 @@ def main() -> None:
         say_once("interrupted before the first round")
         raise SystemExit(130) from None
     except (HydraException, OmegaConfBaseException) as error:
-        say_once(f"error: {one_line(error, CONF, arguments, own)}")
+        say_once(f"error: {error_message(error, CONF, arguments, own)}")
         raise SystemExit(2) from None
     except YAMLError as error:
-        say_once(f"error: a config is no YAML: {' '.join(str(error).split())}")
+        say_once(f"error: a config is not valid YAML: {' '.join(str(error).split())}")
         raise SystemExit(2) from None
     except ValueError as error:
         say_once(f"error: {error}")
@@ -152,7 +152,7 @@ def main() -> None:
 
 
 def _complete(words: Sequence[str]) -> bool:
-    """Install tab completion, or answer a shell that asks for what a word may become; False: that is for Hydra."""
+    """Print the script that installs completion, or the completions of a line; False if Hydra must do it."""
     if not sys.argv[0].endswith(".py"):  # Hydra installs it for `python scripts/train.py`
         for word, script in (("install=bash", INSTALL), ("uninstall=bash", UNINSTALL)):
             if word in words:
@@ -160,11 +160,11 @@ def _complete(words: Sequence[str]) -> bool:
                 return True
     if not any(word.startswith("query=") for word in words):
         return False
-    line = typed(os.environ.get("COMP_LINE", ""))
-    found = completions(line)
-    if found is None:
+    line = parse_line(os.environ.get("COMP_LINE", ""))
+    candidates = completions(line)
+    if candidates is None:
         os.environ["COMP_LINE"] = line.for_hydra
         sys.argv[1:1] = [f"--config-dir={folder}" for folder in line.folders]
         return False
-    print("\n".join(found))
+    print("\n".join(candidates))
     return True

@@ -1,14 +1,16 @@
-"""What a config's own comments say: of the file, of each option, and of each group that a defaults list chooses."""
+"""Reads the comments of config files (of the file, its options, its groups), and lists the experiments."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
+PARTS_OF_EXPERIMENTS = ("method", "setting", "data", "split", "case")
+"""Folders of configs that experiments share or compare; these are not experiments themselves."""
 COMMENT = re.compile(r"(?:^|\s)#+\s?(.*)$")
 
 
@@ -17,10 +19,10 @@ class Comments:
     """The comments of a YAML file.
 
     Attributes:
-        about: the file's first comment, but for `@package` lines; "" if there is none.
-        options: {dotted key: its explanation} of the keys that have one: what stands behind the value, or else the
-            whole comment lines right above the key.
-        groups: {group, as in `compressor@downlink`: explanation} of the entries of a defaults list.
+        about: the file's first comment, without `@package` lines; "" if there is none.
+        options: {dotted key: comment}: the comment behind the value, or else the comment lines directly above the key;
+            keys without a comment are left out.
+        groups: {group, such as `compressor@downlink`: comment} of the entries of a defaults list.
     """
 
     about: str
@@ -29,7 +31,7 @@ class Comments:
 
 
 def read(path: Path) -> Comments:
-    """The comments of a file. Raises YAMLError: it is no YAML."""
+    """The comments of a file. Raises YAMLError if the file is not valid YAML."""
     text = path.read_text()
     lines, root = text.splitlines(), yaml.compose(text, Loader=yaml.SafeLoader)
     options, groups = {}, {}
@@ -40,7 +42,7 @@ def read(path: Path) -> Comments:
             if name == "defaults" and isinstance(value, yaml.SequenceNode):
                 entries = (pair for entry in value.value if isinstance(entry, yaml.MappingNode) for pair in entry.value)
                 groups = {str(group.value): _behind(lines, group, choice) for group, choice in entries}
-    return Comments(about(path), _filled(options), _filled(groups))
+    return Comments(about(path), _non_empty(options), _non_empty(groups))
 
 
 def about(path: Path) -> str:
@@ -49,8 +51,26 @@ def about(path: Path) -> str:
     return next((comment for comment in comments if not comment.startswith("@package")), "")
 
 
+def experiments(folders: Iterable[Path]) -> dict[str, str]:
+    """{name: first comment of its YAML} of the experiments in these config folders, sorted by name."""
+    comments = {}
+    for folder in folders:
+        root = folder / "experiment"
+        for path in root.rglob("*.yaml"):
+            if path.parent.name not in PARTS_OF_EXPERIMENTS:
+                comments[path.relative_to(root).with_suffix("").as_posix()] = about(path)
+    return dict(sorted(comments.items()))
+
+
+def list_experiments(folders: Iterable[Path]) -> str:
+    """A table of the experiments, one per line: what `fedcomp experiment=` prints."""
+    lines = experiments(folders)
+    width = max(map(len, lines), default=0)
+    return "\n".join(f"{name:<{width}}  {comment}".rstrip() for name, comment in lines.items())
+
+
 def _pairs(node: yaml.MappingNode, prefix: str = "") -> Iterator[tuple[yaml.Node, str, yaml.Node]]:
-    """(key, its dotted name, value) of a mapping and of those within that have lines of their own."""
+    """(key, its dotted name, value) of a mapping, and of the mappings inside it that are not written in one line."""
     for key, value in node.value:
         name = f"{prefix}{key.value}"
         yield key, name, value
@@ -59,15 +79,15 @@ def _pairs(node: yaml.MappingNode, prefix: str = "") -> Iterator[tuple[yaml.Node
 
 
 def _behind(lines: Sequence[str], key: yaml.Node, value: yaml.Node) -> str:
-    """The comment behind a value, and what goes on below it in the same column."""
-    own_lines = value.style in ("|", ">") if isinstance(value, yaml.ScalarNode) else not value.flow_style
-    end = key.end_mark if own_lines else value.end_mark
+    """The comment behind a value, with its continuation on the next lines in the same column."""
+    is_block = value.style in ("|", ">") if isinstance(value, yaml.ScalarNode) else not value.flow_style
+    end = key.end_mark if is_block else value.end_mark
     if end.line >= len(lines):
         return ""
-    found = COMMENT.search(lines[end.line], end.column)
-    if found is None:
+    match = COMMENT.search(lines[end.line], end.column)
+    if match is None:
         return ""
-    words, column = [found.group(1)], lines[end.line].index("#", found.start())
+    words, column = [match.group(1)], lines[end.line].index("#", match.start())
     for line in lines[end.line + 1 :]:
         if line[:column].strip() or not line[column:].startswith("#"):
             break
@@ -76,7 +96,7 @@ def _behind(lines: Sequence[str], key: yaml.Node, value: yaml.Node) -> str:
 
 
 def _above(lines: Sequence[str], key: yaml.Node, skipped: int) -> str:
-    """The comment lines right above a key, in its column; `skipped` lines of the file are not in `lines`."""
+    """The comment lines directly above a key, in its column; `lines` lacks the first `skipped` lines of the file."""
     column, words = key.start_mark.column, []
     for line in reversed(lines[: max(0, key.start_mark.line - skipped)]):
         if line[:column].strip() or not line[column:].startswith("#"):
@@ -86,9 +106,9 @@ def _above(lines: Sequence[str], key: yaml.Node, skipped: int) -> str:
 
 
 def _header(lines: Sequence[str]) -> int:
-    """How many lines the comment at the top of the file has: it speaks of the file, not of the first key."""
+    """Number of lines of the comment at the top of the file, which is about the file and not about the first key."""
     return next((number for number, line in enumerate(lines) if not line.startswith("#")), len(lines))
 
 
-def _filled(comments: dict[str, str]) -> dict[str, str]:
+def _non_empty(comments: dict[str, str]) -> dict[str, str]:
     return {name: comment for name, comment in comments.items() if comment}

@@ -1,23 +1,34 @@
-"""Whether the parts of a run fit together: what an algorithm or a solver says it needs, against what was chosen."""
+"""Whether the parts of a run fit together, checked before the first round.
+
+Shape legend: N clients.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from omegaconf import DictConfig
+from torch import Tensor
 
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.contract import Recursive
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel
+from fedcomp.participation.contract import Participation
+from fedcomp.random.keys import Key
+from fedcomp.simulation.simulation import Simulation
 
 NETWORK = "network"
-"""What models are that say nothing else by `kind`: they have gradients and outputs."""
+"""The kind of models without an attribute `kind`: networks, which have gradients and outputs."""
+NUM_COHORTS = 1000
+"""Cohorts drawn to estimate a mean over random cohorts."""
 
 
 def check_needs(algorithm: Any, config: DictConfig) -> None:
-    """An algorithm may say by `needs` which class a part of it must be of, {"client": Svrg}: else it is another one.
+    """Check `algorithm.needs`, {part: class}, such as {"client": Svrg}.
 
     Raises:
-        ValueError: the part is of another class.
+        ValueError: a part is of another class.
     """
     for group, kind in getattr(algorithm, "needs", {}).items():
         if not isinstance(getattr(algorithm, group), kind):
@@ -30,7 +41,7 @@ def check_needs(algorithm: Any, config: DictConfig) -> None:
 
 
 def check_learns(algorithm: Any, model: AnyModel, config: DictConfig) -> None:
-    """An algorithm may say by `learns` which kind of model it is made for; without it, it trains networks.
+    """Check `algorithm.learns`, the kind of model that the algorithm trains (default: a network).
 
     Raises:
         ValueError: the model is of another kind.
@@ -45,13 +56,15 @@ def check_learns(algorithm: Any, model: AnyModel, config: DictConfig) -> None:
 
 
 def check_participation(algorithm: Any, participation: Any, config: DictConfig) -> None:
-    """An algorithm may say by `full_participation` that it needs every client in every round.
+    """Check `algorithm.full_participation`: whether the algorithm needs every client in every round.
 
     Raises:
-        ValueError: some client may be left out.
+        ValueError: it does, and some clients may be left out.
     """
     needed = getattr(algorithm, "full_participation", False)
-    if needed and any(float(participation.inclusion(config.num_clients, at).min()) < 1 for at in range(config.rounds)):
+    if needed and any(
+        float(participation.inclusion(config.num_clients, index).min()) < 1 for index in range(config.rounds)
+    ):
         name, chosen = (file_name(config[group]) for group in ("algorithm", "participation"))
         raise ValueError(
             f"algorithm={name} needs every client in every round, but participation={chosen} leaves some out: take "
@@ -60,10 +73,10 @@ def check_participation(algorithm: Any, participation: Any, config: DictConfig) 
 
 
 def check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:
-    """A local solver may say by `fixed_samples` that it needs its samples as they are.
+    """Check `client.fixed_samples`: whether the local solver needs samples without random augmentation.
 
     Raises:
-        ValueError: the dataset changes them at random.
+        ValueError: it does, and the dataset augments them.
     """
     if dataset.augments and getattr(getattr(algorithm, "client", None), "fixed_samples", False):
         name, chosen = (file_name(config[group]) for group in ("client", "dataset"))
@@ -73,6 +86,54 @@ def check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:
         )
 
 
+def check_estimators(simulation: Simulation) -> None:
+    """Raise ValueError if the error of an estimator would grow from round to round with the clients' weights.
+
+    The uplink's weights are those of the participation; the downlink has one sender, the server, of weight 1.
+    """
+    algorithm: Any = simulation.algorithm
+    if not getattr(algorithm, "remembers", True):
+        return
+    dim = simulation.model.dim
+    for name in ("uplink", "downlink"):
+        compressor = getattr(algorithm, name, None)
+        if not isinstance(compressor, Compressor) or not isinstance(compressor.estimator, Recursive):
+            continue
+        if name == "uplink":
+            compressor.check_weights(dim, _largest_mean_squares(simulation))
+            continue
+        try:
+            compressor.check_weights(dim, 1.0)
+        except ValueError as error:
+            raise ValueError(str(error).replace("compressor.", "downlink.")) from error
+
+
+def _largest_mean_squares(simulation: Simulation) -> float:
+    """The largest `mean_squares` of all rounds."""
+    num_clients, participation = len(simulation.shards.sizes), simulation.participation
+    first: dict[tuple[float, ...], int] = {}  # rounds with equal probabilities have the same distribution of cohorts
+    for index in range(simulation.rounds):
+        first.setdefault(tuple(participation.inclusion(num_clients, index).tolist()), index)
+    return max(mean_squares(participation, simulation.importance, index) for index in first.values())
+
+
+def mean_squares(participation: Participation, importance: Tensor, index: int) -> float:
+    """The mean of sum_i w_i^2 over the non-empty cohorts of round `index`.
+
+    Exact with full participation; otherwise the mean of `NUM_COHORTS` cohorts, which are the same in every run.
+
+    Args:
+        importance: [N] float64 above 0: data sizes, or ones for equal weights.
+    """
+    full = bool((participation.inclusion(len(importance), index) == 1).all())
+    sums = []
+    for draw in range(1 if full else NUM_COHORTS):
+        cohort = participation.sample(Key(("squared weights", draw)), importance, index)
+        if cohort.size:
+            sums.append(float(cohort.weight.double().square().sum()))
+    return sum(sums) / max(len(sums), 1)
+
+
 def file_name(node: DictConfig) -> str:
-    """The file of what a node builds, which is its config's name."""
+    """Name of the module that a node's `_target_` lies in, which is also the name of its YAML."""
     return str(node.get("_target_")).split(".")[-2:][0]

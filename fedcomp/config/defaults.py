@@ -1,4 +1,4 @@
-"""Where the configs lie, and what `conf/train.yaml` chooses for a group that nobody mentions."""
+"""Where the configs lie, and the default choices of `conf/train.yaml`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "co
 
 
 def default_choices() -> dict[str, str]:
-    """{group, as in `compressor@downlink`: its default's name}."""
+    """{group, such as `compressor@downlink`: name of its default choice}."""
     listed = OmegaConf.load(CONF / "train.yaml").defaults
     assert isinstance(listed, ListConfig)
-    chosen = [entry.items() for entry in listed if isinstance(entry, DictConfig)]
-    return {str(group): str(choice) for pairs in chosen for group, choice in pairs if choice is not None}
+    entries = [entry.items() for entry in listed if isinstance(entry, DictConfig)]
+    return {str(group): str(choice) for pairs in entries for group, choice in pairs if choice is not None}
 
 
 def default_choice(key: str) -> tuple[str, dict[str, Any]]:
-    """(name, options) of the default for a config key such as `server`, or `downlink` of `compressor@downlink`."""
+    """(name, options) of the default choice for a config key: `server`, or `downlink` for `compressor@downlink`."""
     for group, choice in default_choices().items():
         folder, _, package = group.partition("@")
         if (package or folder) == key:
@@ -31,7 +31,7 @@ def default_choice(key: str) -> tuple[str, dict[str, Any]]:
 
 
 def changes(key: str, given: Any) -> list[str]:
-    """How a config node differs from its key's default, as overrides: `compressor=topk`, `server.lr=0.5`; [] if not."""
+    """The overrides by which a node differs from its default: `compressor=topk`, `server.lr=0.5`; [] if it does not."""
     _, default = default_choice(key)
     plain = OmegaConf.to_container(given, resolve=True)
     assert isinstance(plain, dict)

@@ -1,4 +1,4 @@
-"""Hydra's and OmegaConf's errors in one line, with what would have been allowed."""
+"""Hydra's and OmegaConf's errors as one line: what was given, what is allowed, and the most similar name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, InstantiationException
 from omegaconf import DictConfig, OmegaConf
 
-from fedcomp.config.experiments import experiments
-from fedcomp.config.quoting import as_text, unreadable
+from fedcomp.config.comments import experiments
+from fedcomp.config.quoting import quote_text, quoting_error
 
 UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'")
 UNKNOWN_CHOICE = re.compile(
@@ -26,27 +26,27 @@ CHOICE = re.compile(rf"({PARTS})=\w+")
 """One part of a run, chosen by name."""
 
 
-def one_line(error: Exception, conf: Path, arguments: Sequence[str] = (), own: Sequence[Path] = ()) -> str:
-    """What was wrong, what is allowed and, where one is close, what was probably meant.
+def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), own: Sequence[Path] = ()) -> str:
+    """The error in one line.
 
     Args:
-        conf: where the configs lie. arguments: of the command line, whose choices say which options there are.
+        conf: folder of the configs. arguments: overrides of the command line; their choices determine the options.
         own: the user's config folders.
     """
-    refusal = _refusal(error)
-    if refusal is not None:
-        return refusal
-    unread = next((line for line in map(unreadable, arguments) if line is not None), None)
-    if unread is not None:
-        return unread
+    message = _own_message(error)
+    if message is not None:
+        return message
+    unquoted = next((line for line in map(quoting_error, arguments) if line is not None), None)
+    if unquoted is not None:
+        return unquoted
     text = str(error)
     if "Key 'experiment' not in 'RunConfig'" in text:
         name = text.split("'")[1]
-        return f"the keys of {name} are for no part of a run: {name}.yaml must begin with `# @package _global_`"
+        return f"the keys of {name} belong to no part of a run: {name}.yaml must begin with `# @package _global_`"
     if text.startswith("Ambiguous value for argument"):
         given = text.splitlines()[0].removeprefix("Ambiguous value for argument ")
         option, _, value = given.strip("'").partition("=")
-        quoted = as_text(option, value) if ", " in value else None
+        quoted = quote_text(option, value) if ", " in value else None
         hint = f"; if it is one text, quote it: {quoted}" if quoted is not None else ""
         return f"{given} has several values: for a grid say -m{hint}"
     choice = UNKNOWN_CHOICE.search(text)
@@ -54,22 +54,22 @@ def one_line(error: Exception, conf: Path, arguments: Sequence[str] = (), own: S
         wanted, group, options = choice.group(1), choice.group(2), choice.group(3).split()
         if group.split("/")[0] == "experiment":
             return _unknown_experiment(wanted.removeprefix("experiment/"), [conf, *own])
-        return f"{group}={wanted.removeprefix(group + '/')} is unknown{_near(wanted.split('/')[-1], options)}"
+        return f"{group}={wanted.removeprefix(group + '/')} is unknown{_suggest(wanted.split('/')[-1], options)}"
     key = UNKNOWN_KEY.search(text)
     cause = error.__cause__
     if key and (
         "is not in struct" in f"{text} {cause}" or "not in '" in f"{text} {cause}" or UNKNOWN_GROUP.search(text)
     ):
         name = key.group(1).split("@")[-1]
-        return f"there is no option '{name}'{_near(name.split('.')[-1], _siblings(name, conf, arguments, own))}"
+        return f"there is no option '{name}'{_suggest(name.split('.')[-1], _siblings(name, conf, arguments, own))}"
     parts = [text] if cause is None or str(cause) in text else [text, str(cause)]
     lines = [line.strip() for part in parts for line in part.split("\n")]
     kept = [line for line in lines if line and not line.startswith(("full_key", "object_type", "Set the environment"))]
     return "; ".join(kept[:3])
 
 
-def _refusal(error: BaseException) -> str | None:
-    """What a launcher, a sweeper or an objective says of its own settings; None for any other error."""
+def _own_message(error: BaseException) -> str | None:
+    """The message of a launcher, sweeper or objective that refuses its options; None for any other error."""
     if not isinstance(error, InstantiationException):
         return None
     while error.__cause__ is not None:
@@ -83,21 +83,21 @@ def _unknown_experiment(name: str, folders: Sequence[Path]) -> str:
     return f"experiment={name} is unknown{hint} (`fedcomp experiment=` lists them)"
 
 
-def _near(name: str, options: list[str]) -> str:
+def _suggest(name: str, options: list[str]) -> str:
     close = difflib.get_close_matches(name, options, n=1)
     hint = f"; did you mean '{close[0]}'?" if close else ""
     return f"{hint} (there are: {', '.join(options)})" if options else hint
 
 
 def _siblings(name: str, conf: Path, arguments: Sequence[str], own: Sequence[Path]) -> list[str]:
-    """Keys beside `name` in the config with the parts that the command line chooses."""
+    """The keys beside `name` in the config that is composed of the command line's choices."""
     GlobalHydra.instance().clear()
     choices = [word for word in arguments if CHOICE.fullmatch(word)]
     search = "hydra.searchpath=" + json.dumps([f"file://{folder}" for folder in own], ensure_ascii=False)
     with initialize_config_dir(str(conf), version_base="1.3"):
         try:
             config = compose("train", overrides=[search, *choices])
-        except HydraException:  # a part that there is not, which is another error
+        except HydraException:  # an unknown choice, which is reported elsewhere
             config = compose("train")
     node = OmegaConf.select(config, name.rpartition(".")[0]) if "." in name else config
     return sorted(str(key) for key in node if not str(key).startswith("_")) if isinstance(node, DictConfig) else []

@@ -1,4 +1,4 @@
-"""From a composed config to the parts of a simulation, checked to fit together before anything runs."""
+"""Builds the parts of a simulation from a composed config, and checks before the first round that they fit."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ from fedcomp.compressor.estimators.estimator import ESTIMATORS
 from fedcomp.compressor.exclude_norm_layers import exclude_norm_layers
 from fedcomp.compressor.feedback import FEEDBACKS, NoFeedback
 from fedcomp.config import schema
-from fedcomp.config.compatibility import check_learns, check_needs, check_participation, check_samples, file_name
+from fedcomp.config.compatibility import (
+    check_estimators,
+    check_learns,
+    check_needs,
+    check_participation,
+    check_samples,
+    file_name,
+)
 from fedcomp.config.defaults import changes, default_choice
-from fedcomp.config.estimator_growth import check_growth
 from fedcomp.config.misspelt import ALGORITHM, CLIENT, CODEC, ESTIMATOR, check_spelling
-from fedcomp.config.options import check_flags, check_kinds, word_for_number
-from fedcomp.config.unread_keys import check_part_keys
+from fedcomp.config.options import check_part_keys, check_types, wrong_number
 from fedcomp.config.unresolved_target import unresolved
 from fedcomp.core.validate import check_seed
 from fedcomp.dataset.check import check as check_dataset
@@ -51,7 +56,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     """Build every part of the run, and check that they fit together.
 
     Returns:
-        the simulation, with everything on `device`, and each client's sample numbers.
+        The simulation, with everything on `device`, and the indices of each client's samples.
     """
     check_keys(config)
     key = Key(("run", config.seed))
@@ -61,33 +66,33 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     try:
         train = dataset.inputs(dataset.train)
         model = build_model(factory, key.fold_in("model"), *sizes, train, config.precision.name)
-    except TypeError as error:  # a user's factory that does not take its own config's options
-        raise _own_line(error, config.model) from error
+    except TypeError as error:  # the factory does not take the options in its config
+        raise _build_error(error, config.model) from error
 
     participation = build(config.participation)
     participation.check(config.num_clients)
     parts = _split(config, dataset)
 
-    def spared(compressor: Compressor) -> Compressor:
+    def without_norm_layers(compressor: Compressor) -> Compressor:
         if config.normalisation is schema.Normalisation.compressed:
             return compressor
         return exclude_norm_layers(compressor, tensors_of(model))
 
-    offered = {
+    constructors = {
         "client": lambda: build(config.client),
         "server": lambda: build(config.server),
-        "uplink": lambda: spared(build_compressor(config.compressor)),
-        "downlink": lambda: spared(build_compressor(config.downlink, "downlink")),
+        "uplink": lambda: without_norm_layers(build_compressor(config.compressor)),
+        "downlink": lambda: without_norm_layers(build_compressor(config.downlink, "downlink")),
     }
     algorithm = build(config.algorithm)
     check_learns(getattr(algorithm, "func", algorithm), model, config)
-    wanted = _wanted(algorithm)
-    _refuse_unused(config, set(offered) - wanted)
+    wanted = _open_parameters(algorithm)
+    _refuse_unused(config, set(constructors) - wanted)
     if isinstance(algorithm, functools.partial):
         try:
-            algorithm = algorithm(**{name: make() for name, make in offered.items() if name in wanted})
-        except TypeError as error:  # an option that this algorithm does not have
-            raise _own_line(error, config.algorithm) from error
+            algorithm = algorithm(**{name: make() for name, make in constructors.items() if name in wanted})
+        except TypeError as error:  # the algorithm does not have this option
+            raise _build_error(error, config.algorithm) from error
 
     check_spelling(algorithm, ALGORITHM)
     check_spelling(getattr(algorithm, "client", None), CLIENT)
@@ -101,7 +106,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         raise ValueError(f"dtype=float64 is for networks, not for model={file_name(config.model)}: take dtype=float32")
     most_samples = getattr(getattr(algorithm, "client", None), "most_samples", config.client.batch_size)
     batch_size = getattr(algorithm, "batch_size", most_samples)
-    at_once = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size)
+    num_in_chunk = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size)
     simulation = Simulation(
         algorithm=algorithm,
         dataset=dataset,
@@ -110,7 +115,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         participation=participation,
         key=key,
         rounds=config.rounds,
-        chunk_size=at_once,
+        chunk_size=num_in_chunk,
         link=WireLink if config.wire is schema.Wire.packed else Link,
         workers=Workers(1 if device.type == "cuda" else config.threads or num_cores()),
         dtype=getattr(torch, config.dtype.name),
@@ -123,7 +128,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         device=device,
         loop_runner=GraphedLoops(CudaGraphs(device)) if config.cuda_graphs and can_capture(device) else None,
     )
-    check_growth(simulation)
+    check_estimators(simulation)
     return _with_optimum(simulation), parts
 
 
@@ -133,31 +138,30 @@ def build_runner(simulation: Simulation, config: DictConfig) -> RoundRunner:
         return Once(simulation)
     repetitions = [simulation]
     for number in range(1, config.repeats):
-        own = replace(simulation, key=repetition_key(simulation.key, number))
+        repetition = replace(simulation, key=repetition_key(simulation.key, number))
         if config.partition.get("seed") is None:
-            own = _with_optimum(
-                replace(own, shards=ClientShards.of(_split(config, simulation.dataset, number), own.device))
-            )
-            check_growth(own)
-        repetitions.append(own)
+            shards = ClientShards.of(_split(config, simulation.dataset, number), repetition.device)
+            repetition = _with_optimum(replace(repetition, shards=shards))
+            check_estimators(repetition)
+        repetitions.append(repetition)
     return MonteCarloStudy.of(tuple(repetitions))
 
 
 def _with_optimum(simulation: Simulation) -> Simulation:
-    """Adds the optimum of the clients' objective, if the model is a linear regression."""
+    """The simulation with the optimum of the clients' objective, if the model is a linear regression."""
     parts = simulation.model, simulation.dataset, simulation.shards, simulation.importance
     return replace(simulation, optimum=least_squares(*parts))
 
 
-def _wanted(algorithm: Any) -> set[str]:
-    """The constructor's arguments that its own config leaves open."""
+def _open_parameters(algorithm: Any) -> set[str]:
+    """The constructor's parameters that the algorithm's config does not set: the parts that it uses."""
     if not isinstance(algorithm, functools.partial):
         return set()
     return set(inspect.signature(algorithm.func).parameters) - set(algorithm.keywords)
 
 
 def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
-    """Raise ValueError for a part that was chosen although the algorithm has no use for it."""
+    """Raise ValueError for a part that was chosen although the algorithm does not use it."""
     for name in sorted(unused):
         group = "compressor" if name == "uplink" else name
         given = changes(group, config[group])
@@ -168,19 +172,18 @@ def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
 
 
 def check_keys(config: DictConfig) -> None:
-    """Raise ValueError for an option of a part, also of one that this run does not build, that nothing reads."""
+    """Raise ValueError for an unknown option of any part, including parts that this run does not build."""
     for name in schema.PARTS:
         check_part_keys(name, config[name], (VERSION, *schema.READ_BESIDE.get(name, ())))
 
 
 def build(node: Any) -> Any:
-    """What a config node describes.
+    """Instantiate a config node.
 
     Raises:
-        ValueError: the part refuses its options; its own line, without Hydra's wrapping. Or a switch is given a word.
+        ValueError: an option has the wrong type, or the part refuses it; the part's own message, without Hydra's.
     """
-    check_flags(node)
-    check_kinds(node)
+    check_types(node)
     options = node.copy() if isinstance(node, DictConfig) and VERSION in node else node
     if options is not node:
         with open_dict(options):
@@ -188,16 +191,16 @@ def build(node: Any) -> Any:
     try:
         return instantiate(options, _convert_="all")
     except InstantiationException as error:
-        raise _own_line(error, node) from error
+        raise _build_error(error, node) from error
 
 
 def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
-    """A codec's options with `feedback` and `estimator` beside them: short names, or nodes with a `_target_`."""
+    """Build codec, feedback and estimator from one node; the latter two are names, or nodes with a `_target_`."""
     options = dict(node)
     feedback = _named("feedback", options.pop("feedback", "none"), FEEDBACKS, group)
     estimator = _named("estimator", options.pop("estimator", "weighted_sum"), ESTIMATORS, group)
     try:
-        codec = build(OmegaConf.create({group: options})[group])  # which knows its options' full names
+        codec = build(OmegaConf.create({group: options})[group])  # within its group, so that errors have full names
         check_spelling(codec, CODEC)
         check_spelling(estimator, ESTIMATOR)
         if codec.near_lossless and codec.unbiased and not isinstance(feedback, NoFeedback):
@@ -216,18 +219,18 @@ def _named(part: str, choice: Any, known: Mapping[str, Any], group: str) -> Any:
     return known[choice]
 
 
-def _own_line(error: Exception, node: DictConfig) -> ValueError:
-    """The innermost ValueError's own message; otherwise the word for a number, or what Python says of an argument."""
+def _build_error(error: Exception, node: DictConfig) -> ValueError:
+    """One line: the innermost ValueError's message, or an option that is not a number, or Python's own reason."""
     inner: BaseException = error
     while inner.__cause__ is not None:
         inner = inner.__cause__
     if isinstance(inner, ValueError):
         return ValueError(str(inner))
-    word = word_for_number(node) if isinstance(inner, TypeError) else None
+    line = wrong_number(node) if isinstance(inner, TypeError) else None
     if isinstance(inner, (ImportError, AttributeError)):
-        word = unresolved(node)
+        line = unresolved(node)
     reason = str(inner).strip().split("\n")[0]
-    return ValueError(word or f"cannot build {node.get('_target_')}: {type(inner).__name__}: {reason}")
+    return ValueError(line or f"cannot build {node.get('_target_')}: {type(inner).__name__}: {reason}")
 
 
 def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[torch.Tensor]:
@@ -245,7 +248,7 @@ def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[to
 
 
 def pick_device(name: str) -> torch.device:
-    """The device called `name`; auto is a GPU where there is one. Raises ValueError: no such device."""
+    """The device called `name`; auto is a GPU if there is one. Raises ValueError if there is no such device."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -1,14 +1,14 @@
-"""What a run is, said by what its user chose: the text that its folder's hash is made of.
+"""The identity of a run: what its user chose. The name of the run's folder is a hash of it.
 
-The identity holds what differs from the defaults: the run's own keys whose values are not those of `conf/train.yaml`,
-and each part, by the name of its choice (a YAML file beside `conf/train.yaml`) with the options whose values are not
-that file's. A choice that is the default, with default options, is left out. So a class may move, and a group or an
-option may be added with a default that changes nothing, and finished runs keep their folders.
+The identity has the settings that differ from the defaults: keys of the run whose values are not those of
+`conf/train.yaml`, and parts, by the name of their YAML with the options whose values are not those of that YAML. A
+default choice with default options is left out. So the folders of finished runs stay valid when a class moves, or when
+a group or an option is added with a default that changes nothing.
 
-Where a default itself changes, runs before and after it are different runs that both say nothing: whoever changes it
-raises `defaults_version` in the same file (1 where it is not written). It belongs to the identity.
+Who changes a default in a YAML raises `defaults_version` in that YAML (1 if missing). It belongs to the identity, so
+that runs before and after the change have different folders.
 
-A part of the user's own, with a `_target_` outside this package, is identified by its whole node.
+A part of the user's own, whose `_target_` is outside this package, is identified by its whole node.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fedcomp.config.defaults import CONF
+from fedcomp.config.defaults import CONF, default_choices
 from fedcomp.records.run_folder import VERSION, WITHOUT_EFFECT
 
 GROUPS = {"downlink": "compressor"}
-"""Config keys whose choices lie in a folder of another name."""
+"""{config key: folder of its choices}, where the two differ."""
 HASH_DIGITS = 10
 
 Plain = dict[str, Any]
@@ -38,13 +38,13 @@ def config_hash(config: Mapping[str, Any]) -> str:
 
 
 def identity(config: Mapping[str, Any]) -> Plain:
-    """What the user chose, as plain values that can be written as JSON.
+    """What the user chose, as plain values for JSON.
 
     Args:
-        config: resolved, with plain values, as `config.yaml` of a run holds it; an earlier version may have written it.
+        config: resolved, with plain values, such as the `config.yaml` of a run, also of an earlier version's.
     """
-    run = _defaults_of_run()
-    found: Plain = {}
+    run = _run_defaults()
+    chosen: Plain = {}
     for key, value in config.items():
         if key in WITHOUT_EFFECT or key == VERSION:
             continue
@@ -52,18 +52,17 @@ def identity(config: Mapping[str, Any]) -> Plain:
             options = {name: one for name, one in value.items() if f"{key}.{name}" not in WITHOUT_EFFECT}
             part = _part(GROUPS.get(key, key), options, config)
             if part != {_default_choices().get(key): {}}:
-                found[key] = part
+                chosen[key] = part
         elif key not in run or value != run[key]:
-            found[key] = value
+            chosen[key] = value
     if run.get(VERSION, 1) > 1:
-        found[VERSION] = run[VERSION]
-    return found
+        chosen[VERSION] = run[VERSION]
+    return chosen
 
 
 def _part(group: str, node: Mapping[str, Any], config: Mapping[str, Any]) -> Plain:
-    """{choice: {option: value}}, with the options that differ from the choice's file."""
-    short = _short(str(node["_target_"]))
-    choice = _choice(group, short)
+    """{choice: {option: value}} with the options that differ from the YAML of the choice."""
+    choice = _choice(group, _short_name(str(node["_target_"])))
     if choice is None:
         return {"_target_": node["_target_"], "options": _nested(group, _options(node))}
     name, file = choice
@@ -80,31 +79,31 @@ def _options(node: Mapping[str, Any]) -> Plain:
 
 
 def _nested(group: str, value: Any) -> Any:
-    """Parts within options are said by their class, and by what differs from the file that has such a part."""
+    """A value with each part inside it replaced by {class name: options that differ from the YAML with such a part}."""
     if isinstance(value, Mapping):
         if "_target_" not in value:
             return {str(key): _nested(group, one) for key, one in value.items()}
-        short = _short(str(value["_target_"]))
-        defaults = _defaults_within(group).get(short, {}) if short else {}
-        kept = {key: one for key, one in _options(value).items() if key not in defaults or one != defaults[key]}
-        return {short or str(value["_target_"]): _nested(group, kept)}
+        short = _short_name(str(value["_target_"]))
+        defaults = _nested_defaults(group).get(short, {}) if short else {}
+        differing = {key: one for key, one in _options(value).items() if key not in defaults or one != defaults[key]}
+        return {short or str(value["_target_"]): _nested(group, differing)}
     if isinstance(value, (list, tuple)):
         return [_nested(group, one) for one in value]
     return value
 
 
-def _short(target: str) -> str | None:
-    """`TopK` of fedcomp's class wherever it lies, `mnist.load` of a function; None: it is not fedcomp's."""
-    words = target.split(".")
-    if words[0] != "fedcomp":
+def _short_name(target: str) -> str | None:
+    """`TopK` for a class of fedcomp in any module, `mnist.load` for a function; None if it is not fedcomp's."""
+    names = target.split(".")
+    if names[0] != "fedcomp":
         return None
-    return words[-1] if words[-1][:1].isupper() else ".".join(words[-2:])
+    return names[-1] if names[-1][:1].isupper() else ".".join(names[-2:])
 
 
 def _choice(group: str, short: str | None) -> tuple[str, Plain] | None:
-    """(name, content) of the file that stands for a class; of several, the one called like its module comes first."""
-    found = [(name, file) for name, file in _files(group) if short and _short(str(file.get("_target_"))) == short]
-    return min(found, key=lambda one: (one[0] != str(one[1]["_target_"]).split(".")[-2], one[0]), default=None)
+    """(name, content) of the YAML of a class; of several, the one that is named after the class's module."""
+    files = [(name, file) for name, file in _files(group) if short and _short_name(str(file.get("_target_"))) == short]
+    return min(files, key=lambda one: (one[0] != str(one[1]["_target_"]).split(".")[-2], one[0]), default=None)
 
 
 @functools.cache
@@ -121,7 +120,7 @@ def _load(node: Any, resolve: bool = False) -> Plain:
 
 
 @functools.cache
-def _defaults_of_run() -> Plain:
+def _run_defaults() -> Plain:
     """The run's own keys in `conf/train.yaml`."""
     file = _load(OmegaConf.load(CONF / "train.yaml"))
     return {key: value for key, value in file.items() if key != "hydra"}
@@ -129,30 +128,29 @@ def _defaults_of_run() -> Plain:
 
 @functools.cache
 def _default_choices() -> dict[str, str]:
-    """{config key: name of the choice} as `conf/train.yaml` lists them."""
-    listed = OmegaConf.to_container(OmegaConf.load(CONF / "train.yaml").defaults)
-    assert isinstance(listed, list)
-    pairs = [pair for entry in listed if isinstance(entry, dict) for pair in entry.items()]
-    return {str(group).rpartition("@")[2]: str(choice) for group, choice in pairs}
+    """{config key: name of its default choice}."""
+    return {group.rpartition("@")[2]: choice for group, choice in default_choices().items()}
 
 
 @functools.cache
-def _defaults_within(group: str) -> dict[str, Plain]:
-    """Of each class that a part within a choice of the group is made of, the options that its file gives it."""
+def _nested_defaults(group: str) -> dict[str, Plain]:
+    """{class name: default options} of the parts inside the choices of a group."""
 
     def walk(node: Any) -> Iterator[tuple[str, Plain]]:
         if isinstance(node, dict):
-            short = _short(str(node["_target_"])) if "_target_" in node else None
+            short = _short_name(str(node["_target_"])) if "_target_" in node else None
             if short:
                 yield short, _options(node)
             for one in node.values():
                 yield from walk(one)
 
-    return {short: own for _, file in _files(group) for one in _options(file).values() for short, own in walk(one)}
+    return {
+        name: options for _, file in _files(group) for one in _options(file).values() for name, options in walk(one)
+    }
 
 
 def _resolved(file: Plain, group: str, config: Mapping[str, Any]) -> Plain:
-    """A choice's options as they would be in this run, whose keys they may refer to."""
+    """The options of a choice's YAML, with references to keys of this run resolved."""
     if "${" not in str(file):
         return _options(file)
     whole = OmegaConf.create({**{str(key): value for key, value in config.items()}, "_choice_": _options(file)})

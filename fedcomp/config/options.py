@@ -1,62 +1,109 @@
-"""Checks option values against the constructor's annotations (bool, int, float).
+"""Checks of a part's options against the parameters of what its `_target_` names: unknown keys and wrong types.
 
-Options of parts are not typed: `off`, `no` and `abc` come as words, and any word is true to Python.
+The options of parts have no types in the schema: `off`, `no` and `abc` are strings there, and every string is true to
+Python. The keys of the run itself are checked against the schema. A key that another value refers to as `${key}` is
+known.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import pkgutil
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
+HYDRA_KEYS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
+"""Keys of a part that Hydra reads."""
 NUMBERS = {"int": "a whole number", "float": "a number"}
 LISTS = ("Sequence", "list", "tuple")
-LISTED: dict[str, tuple[Any, str, str]] = {
+ENTRIES: dict[str, tuple[Any, str, str]] = {
     "int": (int, " of whole numbers", "[32,16]"),
     "float": ((int, float), " of numbers", "[0.5,1]"),
 }
-"""Of a list's entries their types, what they are called, and an example."""
+"""For the annotated type of a list's entries: Python types, description, example."""
 
 
-def check_flags(node: Any) -> None:
-    """Raise ValueError unless each option that is a switch, here or in a part within, is true or false."""
-    for name, value, kinds in _options(node):
-        if kinds - {"None"} == {"bool"} and not isinstance(value, bool):
-            raise ValueError(f"{name}={value} must be true or false{_or_null(kinds)}")
+def check_run_keys(config: DictConfig, known: Sequence[str]) -> None:
+    """Refuse a key of the run's config that is neither in `known` nor referred to by another value.
 
-
-def check_kinds(node: Any) -> None:
-    """Raise ValueError for a string of digits where a number belongs, and for anything but a list where that does.
-
-    Of lists this looks at the entries too.
+    Raises:
+        ValueError: naming the key and the known keys.
     """
-    for name, value, kinds in _options(node):
-        wanted = kinds - {"None"}
+    for key in map(str, config):
+        if key in known or _is_referred_to(key, config):
+            continue
+        raise ValueError(f"{_unknown(key, known)}; values that other keys refer to go under vars: +vars.{key}=...")
+
+
+def check_part_keys(name: str, part: Any, also: Iterable[str] = ()) -> None:
+    """Refuse an option of a part, or of a part inside it, that is not a parameter of its `_target_`.
+
+    Args:
+        name: the part's full name. also: further known keys.
+    Raises:
+        ValueError: naming the option and the known options.
+    """
+    if isinstance(part, DictConfig) and "_target_" in part:
+        parameters = _parameters(str(part["_target_"]))
+        any_key = parameters is None or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+        known = [*(parameters or {}), *also]
+        given = [str(key) for key in part if key not in HYDRA_KEYS]
+        for key in given:
+            if not any_key and key not in known:
+                raise ValueError(_unknown(f"{name}.{key}", [other for other in given if other in known] or known))
+    for key, child in _children(part):
+        check_part_keys(f"{name}.{key}", child)
+
+
+def check_types(node: Any) -> None:
+    """Check each option of a part, and of parts inside it, against the annotation of its parameter.
+
+    Raises:
+        ValueError: a bool option is neither true nor false, a number is a string of digits, or a list is not a list or
+            has entries of another type.
+    """
+    for name, value, types in _options(node):
+        wanted = types - {"None"}
+        if wanted == {"bool"} and not isinstance(value, bool):
+            raise ValueError(f"{name}={value} must be true or false{_or_null(types)}")
         if wanted and wanted <= NUMBERS.keys() and isinstance(value, str) and _is_number(bare := value.strip("'\" ")):
             number = NUMBERS["float" if "float" in wanted else "int"]
             raise ValueError(
-                f"{name}={value!r} is a string, but must be {number}{_or_null(kinds)}: write {name}={bare}, without "
+                f"{name}={value!r} is a string, but must be {number}{_or_null(types)}: write {name}={bare}, without "
                 "quotes"
             )
-        entry = _entry(wanted)
-        if entry is None:
-            continue
-        types, words, example = LISTED.get(entry, (object, "", "[a,b]"))
-        entries = list(value) if isinstance(value, (ListConfig, list, tuple)) else None
-        if entries is None and isinstance(value, types):
-            example = f"[{value}]"
-        if entries is None or any(isinstance(one, bool) or not isinstance(one, types) for one in entries):
-            raise ValueError(f"{name}={value} must be a list{words}{_or_null(kinds)}, such as {name}={example}")
+        entry_type = _entry_type(wanted)
+        if entry_type is not None:
+            _check_list(name, value, entry_type, _or_null(types))
 
 
-def _entry(kinds: set[str]) -> str | None:
-    """The type of the entries, if the only kind is that of a list; None otherwise."""
-    if len(kinds) != 1:
+def wrong_number(node: Any) -> str | None:
+    """The error message for the first option that must be a number and is not one; None if there is none."""
+    for name, value, types in _options(node):
+        wanted = types - {"None"}
+        if wanted and wanted <= NUMBERS.keys() and not isinstance(value, (int, float)):
+            return f"{name}={value} must be {NUMBERS['float' if 'float' in wanted else 'int']}{_or_null(types)}"
+    return None
+
+
+def _check_list(name: str, value: Any, entry_type: str, or_null: str) -> None:
+    types, description, example = ENTRIES.get(entry_type, (object, "", "[a,b]"))
+    entries = list(value) if isinstance(value, (ListConfig, list, tuple)) else None
+    if entries is None and isinstance(value, types):
+        example = f"[{value}]"
+    if entries is None or any(isinstance(one, bool) or not isinstance(one, types) for one in entries):
+        raise ValueError(f"{name}={value} must be a list{description}{or_null}, such as {name}={example}")
+
+
+def _entry_type(types: set[str]) -> str | None:
+    """The type of the entries if the only annotated type is a list, else None."""
+    if len(types) != 1:
         return None
-    name, _, entry = next(iter(kinds)).partition("[")
+    name, _, entry = next(iter(types)).partition("[")
     return entry.rstrip("]").split(",")[0].strip() if name in LISTS else None
 
 
@@ -68,42 +115,51 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def word_for_number(node: Any) -> str | None:
-    """One line about an option that must be a number, here or in a part within, and is none; None: there is none."""
-    for name, value, kinds in _options(node):
-        wanted = kinds - {"None"}
-        if wanted and wanted <= NUMBERS.keys() and not isinstance(value, (int, float)):
-            return f"{name}={value} must be {NUMBERS['float' if 'float' in wanted else 'int']}{_or_null(kinds)}"
-    return None
-
-
-def _or_null(kinds: set[str]) -> str:
-    return ", or null" if "None" in kinds else ""
+def _or_null(types: set[str]) -> str:
+    return ", or null" if "None" in types else ""
 
 
 def _options(node: Any) -> Iterator[tuple[str, Any, set[str]]]:
-    """(name, value, kinds) of every option that is not null where it may be: its full name, and types it may have."""
+    """(full name, value, annotated types) of every option with an annotation, except nulls that are allowed."""
     if not isinstance(node, DictConfig) or "_target_" not in node:
         return
-    kinds = _kinds(str(node["_target_"]))
+    types = {name: _types(one) for name, one in (_parameters(str(node["_target_"])) or {}).items()}
     for key, value in node.items():
         yield from _options(value)
-        if key in kinds and not (value is None and "None" in kinds[str(key)]):
-            yield str(node._get_full_key(key)), value, kinds[str(key)]
+        if key in types and not (value is None and "None" in types[str(key)]):
+            yield str(node._get_full_key(key)), value, types[str(key)]
 
 
-def _kinds(target: str) -> dict[str, set[str]]:
-    """Of each parameter the names of the types that it is declared with; {} if nothing is to be found out."""
+def _parameters(target: str) -> Mapping[str, inspect.Parameter] | None:
+    """The parameters of what a `_target_` names; None: it cannot be imported or inspected."""
     try:
-        parameters = inspect.signature(pkgutil.resolve_name(target)).parameters.values()
-    except Exception:  # whatever a module of a user's own raises: who builds the part says what is wrong with it
-        return {}
-    return {one.name: _declared(one) for one in parameters}
+        return inspect.signature(pkgutil.resolve_name(target)).parameters
+    except Exception:  # a user's module may raise anything: building the part reports it
+        return None
 
 
-def _declared(parameter: inspect.Parameter) -> set[str]:
-    kind = parameter.annotation
-    if kind is parameter.empty:
+def _types(parameter: inspect.Parameter) -> set[str]:
+    annotation = parameter.annotation
+    if annotation is parameter.empty:
         return {"bool"} if isinstance(parameter.default, bool) else set()
-    text = kind if isinstance(kind, str) else inspect.formatannotation(kind)
-    return {word.strip() for word in text.split("|")}
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return {name.strip() for name in text.split("|")}
+
+
+def _children(node: Any) -> list[tuple[Any, Any]]:
+    """(key or index, value) of a mapping or a list, without resolving interpolations; [] for anything else."""
+    if not isinstance(node, DictConfig | ListConfig) or node._is_none() or node._is_missing():
+        return []
+    if isinstance(node, ListConfig):
+        return [(index, node._get_node(index)) for index in range(len(node))]
+    return [(key, node._get_node(key)) for key in node]
+
+
+def _unknown(name: str, options: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name.split(".")[-1], options, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else ""
+    return f"there is no option '{name}'{hint}" + (f" (there are: {', '.join(sorted(options))})" if options else "")
+
+
+def _is_referred_to(key: str, config: DictConfig) -> bool:
+    return re.search(rf"\$\{{[^}}]*\b{re.escape(key)}\b", OmegaConf.to_yaml(config)) is not None

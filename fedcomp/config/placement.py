@@ -1,10 +1,10 @@
-"""Which folder a run lives in: outputs/<name>/<hash of what was chosen>/seed=<n>/.
+"""The folder of a run: outputs/<name>/<hash of its identity>/seed=<n>/.
 
-`identity.json` beside the seeds says what the hash stands for, so that a folder is understood without fedcomp, and two
-choices that happen to have one hash are told apart: the second lives in `<hash>-2`.
+`identity.json` beside the seeds has the identity that is hashed, for readers without fedcomp. Of two identities with
+the same hash, the second one's folder is `<hash>-2`.
 
-Earlier versions made the hash (eight hex digits) of the whole resolved config, class paths included. A run of theirs
-that was chosen alike is found by the `config.yaml` in its folder, and its folder is renamed.
+Earlier versions hashed the whole resolved config, class paths included (eight hex digits). A run of theirs with the
+same identity is found by the `config.yaml` in its folder, and its folder is renamed.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.run_folder import CONFIG, held
 
 IDENTITY = "identity.json"
-FORMER = re.compile("[0-9a-f]{8}")
+FORMER_HASH = re.compile("[0-9a-f]{8}")
 
 
 def run_folder(config: Mapping[str, Any]) -> Path:
-    """Where the run of this resolved config lives."""
-    chosen = _encoded(config)
+    """The folder of the run of this resolved config."""
+    encoded = _encoded(config)
     for number in itertools.count(1):
         folder = _root(config) / (config_hash(config) + (f"-{number}" if number > 1 else ""))
         try:
-            taken = (folder / IDENTITY).read_bytes() != chosen
-        except OSError:  # nobody has been here
+            taken = (folder / IDENTITY).read_bytes() != encoded
+        except OSError:  # a new folder
             taken = False
         if not taken:
             break
@@ -43,27 +43,27 @@ def run_folder(config: Mapping[str, Any]) -> Path:
 
 
 def claim(folder: Path, config: Mapping[str, Any]) -> None:
-    """Write beside the run's folder what its hash stands for. Raises ValueError: it cannot be written."""
+    """Write `identity.json` beside the run's folder. Raises ValueError if it cannot be written."""
     path = folder.parent / IDENTITY
     if not path.exists():
         write_atomically(path, _encoded(config))
 
 
 def adopt_former(folder: Path, config: Mapping[str, Any]) -> Path | None:
-    """Rename the folder of a run that an earlier version placed elsewhere to `folder`.
+    """Rename the folder that an earlier version gave to the run of this config to `folder`.
 
     Returns:
-        the folder's former name; None: there is no such run, or `folder` is there already.
+        The former folder; None if there is no such run, or if `folder` exists already.
     """
     if folder.exists():
         return None
-    chosen = _encoded(config)
-    for former in _former(config):
-        if _read(former / CONFIG) == chosen and not held(former):
+    encoded = _encoded(config)
+    for former in _former_folders(config):
+        if _read(former / CONFIG) == encoded and not held(former):
             folder.parent.mkdir(parents=True, exist_ok=True)
             try:
                 former.rename(folder)
-            except OSError:  # another process of the same grid was faster
+            except OSError:  # another process of the same grid has renamed it
                 return None
             if not any(former.parent.iterdir()):
                 former.parent.rmdir()
@@ -75,16 +75,16 @@ def _root(config: Mapping[str, Any]) -> Path:
     return Path(str(config["output_root"])).expanduser() / str(config["name"])
 
 
-def _former(config: Mapping[str, Any]) -> Iterator[Path]:
-    """Folders of this seed whose names earlier versions gave."""
+def _former_folders(config: Mapping[str, Any]) -> Iterator[Path]:
+    """Folders of this seed that were named by earlier versions."""
     root = _root(config)
     for parent in sorted(root.iterdir()) if root.is_dir() else ():
-        if FORMER.fullmatch(parent.name) and (parent / f"seed={config['seed']}").is_dir():
+        if FORMER_HASH.fullmatch(parent.name) and (parent / f"seed={config['seed']}").is_dir():
             yield parent / f"seed={config['seed']}"
 
 
 def _read(path: Path) -> bytes | None:
-    """The identity of a config on disk; None: it cannot be read."""
+    """The identity of a config on disk; None if it cannot be read."""
     try:
         config = OmegaConf.to_container(OmegaConf.load(path))
     except (OSError, YAMLError, OmegaConfBaseException):

@@ -1,6 +1,6 @@
-"""Values on the command line that Hydra cannot read without quotes of its own: `label=日本語`, `label=k=1`.
+"""Adds quotes to values on the command line that Hydra cannot parse without them: `label=日本語`, `label=k=1`.
 
-Such a value has one meaning alone, the text itself, so it is given the quotes. What Hydra reads stays as it is.
+Such a value can only mean its own text. A value that Hydra can parse is left unchanged.
 """
 
 from __future__ import annotations
@@ -12,58 +12,58 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 TOKEN = re.compile(r"""'(?:\\.|[^'\\])*'(?=[,\]]|$) | "(?:\\.|[^"\\])*"(?=[,\]]|$) | [,\[\]] | [^,\[\]]+""", re.X)
-"""A value's parts: text in quotes, what separates the entries of lists and of grids, and text without quotes."""
-KNOWN = re.compile(r"[\w/\-\\+.$%*@?|:{}() ]*", re.ASCII)
-"""Text that Hydra reads without quotes, or that means something to it."""
-MEANING = re.compile(r"[$(){}]")
-"""What may be an interpolation, a function or a mapping: such text gets no quotes."""
+"""The tokens of a value: quoted text; commas and brackets, which separate entries of lists and grids; other text."""
+UNQUOTED = re.compile(r"[\w/\-\\+.$%*@?|:{}() ]*", re.ASCII)
+"""Text that Hydra parses without quotes, or that has a meaning in its grammar."""
+SYNTAX = re.compile(r"[$(){}]")
+"""Characters of interpolations, functions and mappings: text with one of these gets no quotes."""
 
 
-def readable(word: str) -> str:
-    """`label=日本語` -> `label='日本語'`; the word itself if Hydra reads it, or if quotes do not help."""
-    key, equals, value = word.partition("=")
-    if not equals or _reads(word):
-        return word
+def quote(override: str) -> str:
+    """`label=日本語` -> `label='日本語'`; the override itself if Hydra can parse it, or if quotes do not help."""
+    key, equals, value = override.partition("=")
+    if not equals or _parses(override):
+        return override
     parts = [_quoted(part) for part in TOKEN.findall(value)]
     candidate = f"{key}={''.join(parts)}"
-    return candidate if "".join(TOKEN.findall(value)) == value and _reads(candidate) else word
+    return candidate if "".join(TOKEN.findall(value)) == value and _parses(candidate) else override
 
 
-def unreadable(word: str) -> str | None:
-    """One line on an override that Hydra cannot read, with the quotes that it may need; None if it can."""
-    key, equals, value = word.partition("=")
-    if not equals or _reads(word):
+def quoting_error(override: str) -> str | None:
+    """The error message for an override that Hydra cannot parse, with the missing quotes; None if it can."""
+    key, equals, value = override.partition("=")
+    if not equals or _parses(override):
         return None
-    quoted = as_text(key, value)
+    quoted = quote_text(key, value)
     if quoted is None:
-        return f"'{word}' cannot be read: '{key}' is no option's name"
-    return f"'{word}' cannot be read: if its value is plain text, quote it, also for the shell: {quoted}"
+        return f"'{override}' cannot be read: '{key}' is no option's name"
+    return f"'{override}' cannot be read: if its value is plain text, quote it, also for the shell: {quoted}"
 
 
-def as_text(key: str, value: str) -> str | None:
-    """What to type so that the value is plain text; None if the key is none."""
+def quote_text(key: str, value: str) -> str | None:
+    """The override as it is typed in a shell, with its value quoted as one text; None if the key is invalid."""
     quoted = _in_quotes(value) if set(value) & set('"\\') else f'"{value}"'
     candidate = f"{key}={quoted}"
-    return shlex.quote(candidate) if _reads(candidate) else None
+    return shlex.quote(candidate) if _parses(candidate) else None
 
 
 def _quoted(part: str) -> str:
-    if part[0] in "'\",[]" or KNOWN.fullmatch(part) or MEANING.search(part):
+    if part[0] in "'\",[]" or UNQUOTED.fullmatch(part) or SYNTAX.search(part):
         return part
     bare = part.strip()
     return part.replace(bare, _in_quotes(bare))
 
 
 def _in_quotes(text: str) -> str:
-    """Hydra's quotes: a quote within has a backslash before it, and so have those at the end."""
+    """The text in Hydra's quotes, with a backslash before each quote and each backslash at the end."""
     body = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", text)
     tail = re.search(r"\\*$", body)
     return f"'{body}{tail[0] if tail else ''}'"
 
 
-def _reads(word: str) -> bool:
+def _parses(override: str) -> bool:
     try:
-        OverridesParser.create().parse_override(word)
+        OverridesParser.create().parse_override(override)
     except HydraException:
         return False
     return True

@@ -1,4 +1,4 @@
-"""The typed run-level config, registered with Hydra: a misspelt key or a wrong type is refused before anything runs."""
+"""The typed schema of a run's own keys, registered with Hydra, which refuses unknown keys and wrong types."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from fedcomp.config.unread_keys import check_run_keys
+from fedcomp.config.options import check_run_keys
 from fedcomp.core.validate import check_one_line
 from fedcomp.report.figure_entry import parse as parse_figure
 
 
 class Wire(Enum):
-    """How messages travel: `counted` as they are, `packed` through real bytes (slower, bit-identical)."""
+    """How messages are sent: `counted` as tensors, `packed` as bytes (slower, with the same results)."""
 
     counted = "counted"
     packed = "packed"
 
 
 class Normalisation(Enum):
-    """How scale and shift of normalisation layers travel where weights are compressed: `dense` beside them, or too."""
+    """How scale and shift of normalisation layers are sent: `dense`, beside the compressed weights, or `compressed`."""
 
     dense = "dense"
     compressed = "compressed"
 
 
 class Dtype(Enum):
-    """What clients compute in; messages and state are float32 in either case."""
+    """The dtype that clients compute in; messages and state are float32 in either case."""
 
     float32 = "float32"
     float64 = "float64"
 
 
 class Precision(Enum):
-    """Numbers that convolutions and matrix products are computed in while training: see `model/precision.py`."""
+    """The precision of convolutions and matrix products in training: see `model/precision.py`."""
 
     fp32 = "fp32"
     tf32 = "tf32"
@@ -45,7 +45,7 @@ class Precision(Enum):
 
 @dataclass
 class RunConfig:
-    """Keys of a run beside its groups; `conf/train.yaml` explains each."""
+    """A run's own keys, and its parts; `conf/train.yaml` explains each."""
 
     defaults_version: int = 1
     name: str = "fedcomp"
@@ -96,30 +96,30 @@ PARTS = tuple(key.name for key in fields(RunConfig) if key.default is MISSING)
 
 
 READ_BESIDE = dict.fromkeys(("compressor", "downlink"), ("feedback", "estimator"))
-"""Of a part: options that `factory.build_compressor` reads beside those of the codec."""
+"""{part: options that `factory.build_compressor` reads in addition to the codec's}."""
 
 
 def register() -> None:
-    """Make the schema known to Hydra under the name that `conf/train.yaml` builds on."""
+    """Register the schema under the name that the defaults list of `conf/train.yaml` uses."""
     ConfigStore.instance().store(name="schema", node=RunConfig)
     OmegaConf.register_new_resolver("fedcomp_mode", _mode, replace=True)
 
 
 def _mode(launcher: str, sweeper: str) -> str | None:
-    """What `hydra.mode` is unless an experiment or -m says it: a launcher or a search asks for a grid, if of one."""
-    plain = launcher.endswith(".Local") and sweeper.endswith(".Grid")
-    return None if plain else "MULTIRUN"
+    """The default of `hydra.mode`: with another launcher or a search, a single run is a grid of one, too."""
+    is_default = launcher.endswith(".Local") and sweeper.endswith(".Grid")
+    return None if is_default else "MULTIRUN"
 
 
 def plain_config(config: DictConfig, device: object) -> dict[str, Any]:
-    """The resolved config as plain values, with the device that was picked."""
+    """The resolved config as plain values, with the name of the device that the run uses."""
     plain = OmegaConf.to_container(config, resolve=True, enum_to_str=True, throw_on_missing=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()} | {"device": str(device)}
 
 
 def check(config: RunConfig | DictConfig) -> None:
-    """Raise ValueError for run-level keys that there are not, and for values that no run can have."""
+    """Raise ValueError for unknown keys of the run, and for invalid values."""
     if isinstance(config, DictConfig):
         check_run_keys(config, [key.name for key in fields(RunConfig)])
     for name in PARTS:

@@ -1,4 +1,4 @@
-"""A `_target_` that names nothing: the module or the name that is missing, and those that are there."""
+"""The error message for a `_target_` that cannot be found: the missing module or name, and the ones that exist."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fedcomp.core.validate import suggest
 
 
 def unresolved(node: Any) -> str | None:
-    """One line about the first `_target_`, here or in a part within, that names nothing; None: all name something.
+    """The error message for the first `_target_` of a node, or of a part inside it, that cannot be found, else None.
 
-    A module that is there but cannot be imported is none of these: its own error says more.
+    A module that exists but raises during its import is not reported here: its own error says more.
     """
     for key, target in _targets(node):
         line = _missing(key, target)
@@ -31,7 +31,7 @@ def unresolved(node: Any) -> str | None:
 
 
 def _targets(node: Any) -> Iterator[tuple[str, str]]:
-    """(full key, target) of a node and the parts within."""
+    """(full key, target) of a node and of the parts inside it."""
     if not isinstance(node, DictConfig):
         return
     if "_target_" in node:
@@ -41,28 +41,28 @@ def _targets(node: Any) -> Iterator[tuple[str, str]]:
 
 
 def _missing(key: str, target: str) -> str | None:
-    words = target.split(".")
-    found: Any = None
-    for number, word in enumerate(words):
-        name = ".".join(words[: number + 1])
-        if found is None or isinstance(found, ModuleType):
+    names = target.split(".")
+    parent: Any = None
+    for number, name in enumerate(names):
+        path = ".".join(names[: number + 1])
+        if parent is None or isinstance(parent, ModuleType):
             try:
-                found = getattr(found, word) if hasattr(found, word) else importlib.import_module(name)
+                parent = getattr(parent, name) if hasattr(parent, name) else importlib.import_module(path)
                 continue
             except ModuleNotFoundError as error:
-                if error.name != name:
+                if error.name != path:
                     return None
             except Exception:
                 return None
-        elif hasattr(found, word):
-            found = getattr(found, word)
+        elif hasattr(parent, name):
+            parent = getattr(parent, name)
             continue
-        return f"{key}={target}: {_absent(found, word)}{_elsewhere(target)}"
+        return f"{key}={target}: {_not_found(parent, name)}{_new_module(target)}"
     return None
 
 
-def _elsewhere(target: str) -> str:
-    """Where a name of fedcomp's lies now, if an earlier version had it in another module."""
+def _new_module(target: str) -> str:
+    """The module that now has this name of fedcomp's, if an earlier version had it elsewhere."""
     first, *_, name = target.split(".")
     if first != PACKAGE.name or not name.isidentifier():
         return ""
@@ -74,28 +74,28 @@ def _elsewhere(target: str) -> str:
     return ""
 
 
-def _absent(where: Any, word: str) -> str:
-    """What is missing, and what there is."""
-    if where is None:
+def _not_found(parent: Any, name: str) -> str:
+    """What is missing in `parent` (None: a top-level module), and what exists there."""
+    if parent is None:
         return (
-            f"there is no module '{word}'{suggest(word, _own_modules())}; a module of your own lies in the folder that "
+            f"there is no module '{name}'{suggest(name, _own_modules())}; a module of your own lies in the folder that "
             "--config-dir names, or on PYTHONPATH"
         )
-    name = getattr(where, "__name__", str(where))
-    if not isinstance(where, ModuleType):
-        return f"{name} has no '{word}'"
-    own = [
-        name
-        for name, value in vars(where).items()
-        if not name.startswith("_") and callable(value) and inspect.getmodule(value) is where
+    parent_name = getattr(parent, "__name__", str(parent))
+    if not isinstance(parent, ModuleType):
+        return f"{parent_name} has no '{name}'"
+    defined = [
+        key
+        for key, value in vars(parent).items()
+        if not key.startswith("_") and callable(value) and inspect.getmodule(value) is parent
     ]
-    within = [module.name for module in pkgutil.iter_modules(getattr(where, "__path__", ()))]
-    file = f" ({where.__file__})" if getattr(where, "__file__", None) else ""
-    return f"module {name}{file} has no '{word}'{suggest(word, [*own, *within])}"
+    submodules = [module.name for module in pkgutil.iter_modules(getattr(parent, "__path__", ()))]
+    file = f" ({parent.__file__})" if getattr(parent, "__file__", None) else ""
+    return f"module {parent_name}{file} has no '{name}'{suggest(name, [*defined, *submodules])}"
 
 
 def _own_modules() -> list[str]:
-    """Modules in the folders that Python looks through, but for what is installed, and for this project."""
+    """Modules on Python's search path, without installed packages and without this project."""
     paths = [Path(path or ".") for path in sys.path if "lib" not in Path(path).parts]
     folders = [str(path) for path in paths if path.is_dir() and not (path / "fedcomp").is_dir()]
     return sorted({module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_")})

@@ -1,4 +1,4 @@
-"""The run's own curve: quality against bits."""
+"""The picture of one run: its main metric against the bits sent."""
 
 from __future__ import annotations
 
@@ -8,19 +8,16 @@ from pathlib import Path
 
 from fedcomp.display import figure, units
 from fedcomp.display.main_metric import axis_name, main_metric
-from fedcomp.display.partition_plot import plot_partition
 from fedcomp.records.metrics_file import Metrics
 
-__all__ = ["plot_curve", "plot_partition"]
-
 TITLE_WIDTH = 55
-"""Characters of the heading that fit into a line."""
+"""Characters of a heading's line."""
 
 
 def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int) -> None:
-    """The run's main metric (display/main_metric.py) against all bits sent, and against the uplink's alone.
+    """Plot the run's main metric against all bits sent, and against the bits of the uplink.
 
-    Round 0, which no bit precedes, is the dotted level: a logarithmic axis has no place for it.
+    Before round 0 no bits are sent, which a logarithmic axis cannot show: its value is a dotted horizontal line.
 
     Args:
         lines: the run's evaluations, in order.
@@ -29,7 +26,7 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
         num_params: parameters of the model, for the heading.
 
     Raises:
-        ValueError: there is nothing to draw, or the picture cannot be written.
+        ValueError: the lines hold no metric to draw, or the picture cannot be written.
     """
     quality = main_metric(lines)
     if quality is None:
@@ -39,12 +36,12 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
 
     picture = figure.new_figure(5.2, 3.4)
     axes = picture.add_subplot()
-    start = [scale * line[quality] for line in lines if not line.get("bits/total")]
-    if start and math.isfinite(start[0]):
-        axes.axhline(start[0], color="#999999", linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+    initial = [scale * line[quality] for line in lines if not line.get("bits/total")]
+    if initial and math.isfinite(initial[0]):
+        axes.axhline(initial[0], color="#999999", linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
         axes.annotate(
             "before training",
-            (1, start[0]),
+            (1, initial[0]),
             xycoords=("axes fraction", "data"),
             xytext=(0, 2),
             textcoords="offset points",
@@ -80,8 +77,8 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
     else:
         axes.plot([line["round"] for line in lines], [scale * line[quality] for line in lines], color=figure.COLOURS[0])
         axes.set_xlabel("round (no bits were sent)")
-        figure.whole_axis(axes, "x")
-    if quality != "test/accuracy" and _spread(lines, quality) > 50:
+        figure.integer_axis(axes, "x")
+    if quality != "test/accuracy" and _dynamic_range(lines, quality) > 50:
         axes.set_yscale("log")
     if drawn:
         axes.legend(
@@ -102,17 +99,18 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
 
 
 def _heading(last: Metrics, num_params: int) -> str:
-    """What was spent, in one line under the title."""
+    """The line under the title: parameters, rounds, bits per parameter."""
     parts = [f"{num_params:,} parameters", f"{last['round']} rounds"]
     if "bpp/uplink" in last and "bpp/downlink" in last:
         up, down = (units.bits_per_parameter(last[f"bpp/{way}"]) for way in ("uplink", "downlink"))
-        heard = last.get("bpp/downlink_per_receiver", last["bpp/downlink"])
-        down += f" ({units.bits_per_parameter(heard)} per receiver)" if heard != last["bpp/downlink"] else ""
+        per_receiver = last.get("bpp/downlink_per_receiver", last["bpp/downlink"])
+        if per_receiver != last["bpp/downlink"]:
+            down += f" ({units.bits_per_parameter(per_receiver)} per receiver)"
         parts.append(f"{up} ↑ {down} ↓ bits per parameter")
     return "  ·  ".join(parts)
 
 
-def _spread(lines: Sequence[Metrics], key: str) -> float:
-    """Largest over smallest finite value; 0 where that says nothing."""
+def _dynamic_range(lines: Sequence[Metrics], key: str) -> float:
+    """Largest over smallest finite value; 0 if there is none, or if the smallest is not positive."""
     values = [line[key] for line in lines if math.isfinite(line[key])]
     return max(values) / min(values) if values and min(values) > 0 else 0.0

@@ -1,6 +1,6 @@
-"""The look that all pictures share: colours, axes, units on ticks, and saving in one step.
+"""What all pictures share: colours, axes, units on ticks, and saving in one step.
 
-Figures are made without pyplot: no global state, no display needed, nothing to close.
+Figures are made without pyplot: there is no global state, no display is needed, and nothing has to be closed.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's colours for every kind of colour vision, without the yellow that fades on white."""
+"""The colours of Okabe and Ito, which the colour-blind can tell apart, without yellow, which is faint on white."""
 DASHES: tuple[str | tuple[int, tuple[float, ...]], ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
-"""Tell lines apart once the colours are used up, and in a black and white print."""
+"""Line styles, for more lines than colours and for print in black and white."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 INK = "#333333"
 GRID = "#E4E4E4"
 DPI = 200
 MISSING_GLYPH = re.compile(r"Glyph (\d+) ")
-_SAID: set[str] = set()
-"""Characters without a font that this process has told of."""
+_WARNED: set[str] = set()
+"""Characters without a glyph that this process has warned about."""
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of `width` x `height` inches whose parts make room for each other."""
+    """An empty figure of `width` x `height` inches with constrained layout."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=DPI, layout="constrained", facecolor="white")
 
 
 def is_math(text: str) -> bool:
-    """Whether the text holds parts between dollars that matplotlib can set as math."""
+    """Whether the text has math between dollars that matplotlib can parse."""
     from matplotlib.cbook import is_math_text
     from matplotlib.mathtext import MathTextParser
 
@@ -56,17 +56,17 @@ def is_math(text: str) -> bool:
 
 
 def drawable(text: str) -> str:
-    """A user's text as matplotlib draws it for sure: dollars that enclose no math are dollars."""
+    """A user's text with its dollars escaped, unless they enclose math that matplotlib can parse."""
     return text if is_math(text) else re.sub(r"(?<!\\)\$", r"\\$", text)
 
 
 def wrapped(text: str, width: int) -> str:
-    """A user's text in lines of at most `width` characters; math in one that is not cut, as its source is longer."""
+    """A user's text in lines of at most `width` characters; text with math stays in one line."""
     return drawable(text if is_math(text) else textwrap.fill(text, width))
 
 
 def style(axes: Axes, xlabel: str, ylabel: str) -> None:
-    """Labels with units, a light grid behind the data, no box."""
+    """Set labels, a light grid behind the data, and no box."""
     axes.set_xlabel(xlabel, fontsize=9, color=INK)
     axes.set_ylabel(ylabel, fontsize=9, color=INK)
     axes.tick_params(which="both", labelsize=8, colors=INK, length=3, width=0.6)
@@ -80,16 +80,16 @@ def style(axes: Axes, xlabel: str, ylabel: str) -> None:
 
 
 def bits_axis(axes: Axes) -> None:
-    """A logarithmic x axis whose ticks read 10 kbit, 1 Mbit; call after the data is drawn."""
+    """Make the x axis logarithmic with ticks such as 10 kbit, 1 Mbit; call after the data is drawn."""
     log_axis(axes, "x", units.bits)
 
 
 def log_axis(axes: Axes, which: str, text: Callable[[float], str] | None = None) -> None:
-    """A logarithmic axis, at least three of its ticks with numbers where it is short; call after the data is drawn.
+    """Make an axis logarithmic, with enough numbered ticks if it is short; call after the data is drawn.
 
     Args:
         which: x or y.
-        text: a tick's number with its unit; None for plain numbers, 0.03, 20, 10⁵.
+        text: formats a tick's value with its unit; None: plain numbers such as 0.03, 20, 10⁵.
     """
     from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
@@ -98,14 +98,14 @@ def log_axis(axes: Axes, which: str, text: Callable[[float], str] | None = None)
     low, high = axis.get_view_interval()
     per_decade: tuple[float, ...] = (
         (1.0, 2.0, 5.0) if high < (100 if text is None else 30) * low else (1.0,)
-    )  # units take room
+    )  # ticks with units are wide
     if high < 8 * low and text is None:
         per_decade = tuple(map(float, range(1, 10)))
     candidates = (per_decade, (1.0, 3.0), (1.0, 2.0, 5.0))
     several = next((digits for digits in candidates if _num_ticks(low, high, digits) > 1), None)
     major: Locator = LogLocator(subs=several or per_decade, numticks=8)
     minor: Locator = LogLocator(subs=(2.0, 5.0), numticks=30)
-    if several is None:  # LogLocator would crowd so short an axis
+    if several is None:  # on so short an axis LogLocator sets too many ticks
         major, minor = MaxNLocator(nbins=5 if text is None else 3, steps=[1, 2, 5, 10]), NullLocator()
     axis.set_major_locator(major)
     axis.set_major_formatter(FuncFormatter(lambda count, _: _tick(count, text)))
@@ -113,13 +113,13 @@ def log_axis(axes: Axes, which: str, text: Callable[[float], str] | None = None)
     axis.set_minor_formatter(NullFormatter())
 
 
-def whole_axis(axes: Axes, which: Literal["x", "y"]) -> None:
-    """Ticks at whole numbers alone, as rounds have."""
+def integer_axis(axes: Axes, which: Literal["x", "y"]) -> None:
+    """Set ticks at whole numbers only, for rounds."""
     axes.locator_params(axis=which, integer=True, min_n_ticks=1)
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the figure in one step, as its ending says (.png, .pdf); the same figure gives the same bytes.
+    """Write the figure atomically, in the format of the suffix (.png, .pdf); the same figure gives the same bytes.
 
     Raises:
         ValueError: the file cannot be written.
@@ -128,32 +128,32 @@ def save(figure: Figure, path: Path) -> None:
 
     metadata = {".pdf": {"CreationDate": None}, ".png": {"Software": None}}.get(path.suffix)
     settings = rc_context({"pdf.fonttype": 42})  # 42: fonts that conferences accept
-    with atomic_path(path) as temporary, settings, warnings.catch_warnings(record=True) as heard:
+    with atomic_path(path) as temporary, settings, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         figure.savefig(temporary, format=path.suffix.removeprefix("."), metadata=metadata)
     missing = set()
-    for one in heard:
-        glyph = MISSING_GLYPH.match(str(one.message))
+    for warning in caught:
+        glyph = MISSING_GLYPH.match(str(warning.message))
         if glyph:
             missing.add(chr(int(glyph[1])))
         else:
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    if missing - _SAID:
-        _SAID.update(missing)
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if missing - _WARNED:
+        _WARNED.update(missing)
         letters = "".join(sorted(missing))
         print(f"pictures show boxes for {letters}: matplotlib has no font with them", file=sys.stderr, flush=True)
 
 
 def _num_ticks(low: float, high: float, per_decade: tuple[float, ...]) -> int:
-    """How many of these multiples of powers of ten lie on an axis."""
+    """Number of ticks `digit * 10^k` on an axis from `low` to `high`."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     return sum(low <= digit * 10.0**decade <= high for decade in decades for digit in per_decade)
 
 
 def _tick(count: float, text: Callable[[float], str] | None) -> str:
-    """A tick's number without needless digits: 1 kbit, 20 kbit; 0.03, 20, 10⁵."""
+    """A tick's text without trailing zeros: 1 kbit, 20 kbit; 0.03, 20, 10⁵."""
     if text is not None and count > 0:
         number, _, unit = text(count).partition(" ")
-        factor = 1000.0 ** round(math.log(count / float(number), 1000))  # all digits: a short axis needs them
+        factor = 1000.0 ** round(math.log(count / float(number), 1000))  # a short axis needs all digits
         return f"{count / factor:g} {unit}"
     return f"{count:g}" if 1e-3 <= abs(count) < 1e4 else units.power(count)

@@ -1,4 +1,4 @@
-"""Which of a run's metrics says how good it is: what its curve, its progress line and its end show."""
+"""The metric that a run's curve, its progress and its last line show."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def main_metric(lines: Iterable[Metrics]) -> str | None:
 
 
 def axis_name(metric: str) -> str:
-    """How a picture calls it: "test accuracy (%)", "test loss", "test distance"."""
+    """A metric's name on the axis of a picture: "test accuracy (%)", "test loss", "test distance"."""
     return metric.replace("/", " ") + (" (%)" if metric == "test/accuracy" else "")
 
 
-def in_words(metric: str, value: float) -> str:
-    """How a line of text shows it: `accuracy 97.31 %`, `test loss 0.312`."""
+def metric_text(metric: str, value: float) -> str:
+    """A metric and its value as text: `accuracy 97.31 %`, `test loss 0.312`."""
     if metric == "test/accuracy":
         return f"accuracy {units.percent(value)} %"
     return f"{axis_name(metric)} {units.significant(value)}"

@@ -1,4 +1,4 @@
-"""Who holds which label: one row a client.
+"""The picture of a partition: how many samples of each class every client holds, one row per client.
 
 Shape legend: N clients, C classes.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_NUMBERED = 25
-"""With more clients or classes than this, cells carry no numbers and ticks are thinned out."""
+"""With more clients or classes than this, cells have no numbers and not every client has a tick."""
 
 
 def plot_partition(
@@ -28,19 +28,19 @@ def plot_partition(
     title: str = "",
     below: str = "",
 ) -> None:
-    """Samples of each class a client holds, with a bar of all its samples; only the bars where C = 1 (regression).
+    """Plot the samples of each class that a client holds, and a bar of all its samples; for C = 1 only the bars.
 
-    A cell is the darker the more it holds (by the square root, so that few samples still show) and white for none.
+    Darker cells hold more samples (the shade follows the square root, so that few samples are visible); white: none.
 
     Args:
         counts: [N, C] samples of client n with class c, integers >= 0.
         path: of the picture to write (.png or .pdf).
         class_names: C names, or none: then classes are numbered from 0.
         title: heading.
-        below: a line at the foot, in small print.
+        below: a line under the plot, in a small font.
 
     Raises:
-        ValueError: counts is no [N, C] table, the names do not fit it, or the picture cannot be written.
+        ValueError: counts is not [N, C], the names do not fit it, or the picture cannot be written.
     """
     counts_NC = np.asarray(counts)
     if counts_NC.ndim != 2 or counts_NC.size == 0:
@@ -79,15 +79,15 @@ def plot_partition(
 
 
 def _cells(axes: Axes, counts_NC: np.ndarray) -> None:
-    """A shaded cell for each client and class, with its number while there is room, else with a colour bar."""
+    """A shaded cell for each client and class, with its number if there are few cells, else with a colour bar."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap, PowerNorm
 
-    most = max(1, counts_NC.max())
+    largest = max(1, counts_NC.max())
     shades = ListedColormap(colormaps["Blues"](np.linspace(0.1, 1.0, 256)))
     image = axes.imshow(
         np.ma.masked_equal(counts_NC, 0),
-        norm=PowerNorm(0.5, 0, most),
+        norm=PowerNorm(0.5, 0, largest),
         cmap=shades,
         aspect="auto",
         interpolation="nearest",
@@ -95,7 +95,7 @@ def _cells(axes: Axes, counts_NC: np.ndarray) -> None:
     if max(counts_NC.shape) <= MAX_NUMBERED:
         for client, label in np.argwhere(counts_NC):
             number = int(counts_NC[client, label])
-            colour = "white" if number > 0.3 * most else figure.INK
+            colour = "white" if number > 0.3 * largest else figure.INK
             axes.text(label, client, _short(number), fontsize=7, color=colour, ha="center", va="center_baseline")
     else:
         bar = axes.figure.colorbar(image, ax=axes, location="top", shrink=0.7, aspect=40, pad=0.02)
@@ -105,7 +105,7 @@ def _cells(axes: Axes, counts_NC: np.ndarray) -> None:
 
 
 def _sizes(bars: Axes, samples_N: np.ndarray) -> None:
-    """One horizontal bar a client, its number beside it while there is room, else an axis."""
+    """One horizontal bar per client, with its number if there are few clients, else with an axis."""
     clients = np.arange(len(samples_N))
     few = len(samples_N) <= MAX_NUMBERED
     bars.barh(clients, samples_N, height=0.7 if few else 1.0, color="#A9B4C0", linewidth=0)
@@ -138,7 +138,7 @@ def _short(number: int) -> str:
 
 
 def _class_ticks(axes: Axes, names: list[str]) -> None:
-    """Names while they fit, slanted when long; then every so many numbers."""
+    """One tick per class, with long names slanted; a selection of numbers if there are many classes."""
     if len(names) <= MAX_NUMBERED:
         long = max(map(len, names)) > 3
         axes.set_xticks(range(len(names)), [figure.drawable(name) for name in names])
@@ -151,7 +151,7 @@ def _class_ticks(axes: Axes, names: list[str]) -> None:
 
 
 def _client_ticks(axes: Axes, num_clients: int) -> None:
-    """Each client while they fit, then every so many."""
+    """One tick per client; a selection if there are many clients."""
     if num_clients <= MAX_NUMBERED:
         axes.set_yticks(range(num_clients))
     else:

@@ -1,8 +1,8 @@
-"""How a run shows itself while it lasts: a bar on a terminal, a few plain lines elsewhere, nothing when quiet.
+"""A run's progress: a bar on a terminal, a few plain lines elsewhere, nothing when quiet.
 
-`advance` is called every round, also when a round takes 0.8 ms: it reads the clock and returns, unless a redraw is
-due. Nothing here runs in a thread, so a slow screen or Ctrl-C cannot leave one behind. A screen that cannot be written
-to (the reader of a pipe has died, a disk is full) is given up, and the run goes on.
+`advance` is called in every round, and a round may take 0.8 ms: it reads the clock and returns, unless a redraw is due.
+No thread draws, so neither a slow terminal nor Ctrl-C can leave one behind. Where the output cannot be written (the
+reader of a pipe has died, a disk is full), progress stops and the run continues.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from types import TracebackType
 from typing import Literal, Protocol, TextIO, get_args
 
 from fedcomp.display import units
-from fedcomp.display.broken_pipe import forget
-from fedcomp.display.main_metric import in_words, main_metric
+from fedcomp.display.console import redirect_to_null
+from fedcomp.display.main_metric import main_metric, metric_text
 from fedcomp.records.metrics_file import Metrics
 
 Verbosity = Literal["quiet", "normal", "verbose"]
 
+BAR_SECONDS = 0.1
 LINE_SECONDS = 5.0
 LINE_SECONDS_EVALUATED = 1.0
 
 
 class Screen(Protocol):
-    """Where progress is drawn. `Bar` (display/bar.py) for terminals, `Lines` below for anything else."""
+    """Where progress is drawn: `Bar` on terminals, `Lines` elsewhere."""
 
     seconds: float
-    """Least time between two draws that no evaluation asked for."""
+    """Minimum seconds between two draws."""
     seconds_evaluated: float
-    """Least time between two draws after evaluations."""
+    """Minimum seconds between two draws that show an evaluation."""
 
     def start(self, rounds: int) -> None: ...
     def draw(self, round: int, rounds: int, metrics: str, seconds_left: float | None) -> None: ...
@@ -39,8 +40,48 @@ class Screen(Protocol):
     def stop(self) -> None: ...
 
 
+class Bar:
+    """A bar with round, metrics and time left, drawn with rich. `stream`: a terminal."""
+
+    seconds = BAR_SECONDS
+    seconds_evaluated = BAR_SECONDS
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bar = RichProgress(
+            TextColumn("round {task.completed}/{task.total}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[metrics]}", style="bold"),
+            TextColumn("{task.fields[left]}", style="dim"),
+            console=Console(file=stream, highlight=False),
+            auto_refresh=False,
+            redirect_stdout=sys.stdout.isatty(),
+        )
+
+    def start(self, rounds: int) -> None:
+        """Start the bar on the terminal's last line."""
+        self._task = self._bar.add_task("", total=rounds, metrics="", left="")
+        self._bar.start()
+
+    def draw(self, round: int, rounds: int, metrics: str, seconds_left: float | None) -> None:
+        """Redraw the bar."""
+        left = f"{units.duration(seconds_left)} left" if seconds_left else ""
+        self._bar.update(self._task, completed=round, metrics=metrics, left=left, refresh=True)
+
+    def note(self, text: str) -> None:
+        """Print one line above the bar."""
+        self._bar.console.print(text, markup=False)
+
+    def stop(self) -> None:
+        """Leave the bar on the terminal and restore the cursor."""
+        self._bar.stop()
+
+
 class Lines:
-    """Plain lines for log files and notebooks. `stream`: where they go."""
+    """Plain lines for log files and notebooks. `stream`: where they are printed."""
 
     seconds = LINE_SECONDS
     seconds_evaluated = LINE_SECONDS_EVALUATED
@@ -50,30 +91,30 @@ class Lines:
         self._shown = ""
 
     def start(self, rounds: int) -> None:
-        """Nothing to prepare."""
+        """Does nothing."""
 
     def draw(self, round: int, rounds: int, metrics: str, seconds_left: float | None) -> None:
-        """One line; an evaluation stands in one line only, rounds after it are not its rounds."""
+        """Print one line. An evaluation is printed once: the lines of later rounds leave its metrics out."""
         left = f"{units.duration(seconds_left)} left" if seconds_left else ""
         fresh = metrics if metrics != self._shown else ""
         self._shown = metrics
         self.note("  ".join(part for part in (f"round {round:>{len(str(rounds))}}/{rounds}", fresh, left) if part))
 
     def note(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         print(text, file=self._stream, flush=True)
 
     def stop(self) -> None:
-        """Nothing to restore."""
+        """Does nothing."""
 
 
 class Progress:
     """Progress of one run; a context manager, so that Ctrl-C restores the terminal.
 
     Args:
-        verbosity: quiet shows nothing; normal a bar, or a line at evaluations (at most one a second) and every five
-            seconds without one; verbose in addition a line for each evaluation.
-        stream: where to show it; None for the standard error stream.
+        verbosity: quiet shows nothing; normal shows a bar, or else lines: one per evaluation (at most one a second),
+            and one every five seconds without an evaluation; verbose prints a line for each evaluation as well.
+        stream: where to show it; None: the standard error stream.
 
     Raises:
         ValueError: an unknown verbosity.
@@ -92,7 +133,7 @@ class Progress:
         self._pending = False
 
     def start(self, round: int, rounds: int) -> None:
-        """Begin at `round` (0, or the checkpoint's) of `rounds`; the time left follows this session's speed."""
+        """Begin at `round` (0, or the checkpoint's) of `rounds`; the time left is estimated from the rounds since."""
         self._round = self._first_round = round
         self._rounds = rounds
         self._started = perf_counter()
@@ -102,7 +143,7 @@ class Progress:
         self._show(lambda screen: screen.start(rounds))
 
     def advance(self, round: int) -> None:
-        """`round` rounds are complete. Costs well under a microsecond unless a redraw is due."""
+        """`round` rounds are complete; redraws only if a redraw is due."""
         self._round = round
         if perf_counter() >= self._due:
             self._draw()
@@ -122,11 +163,11 @@ class Progress:
             self._draw()
 
     def note(self, text: str) -> None:
-        """One line for the user, above the bar; nothing when quiet."""
+        """Print one line, above the bar if there is one; print nothing when quiet."""
         self._show(lambda screen: screen.note(text))
 
     def stop(self) -> None:
-        """Show what is still unshown and give the terminal back. May be called twice, or before `start`."""
+        """Show a pending evaluation, and restore the terminal; may be called twice, or before `start`."""
         if self._pending:
             self._draw()
         self._due = self._due_evaluated = float("inf")
@@ -145,35 +186,32 @@ class Progress:
             self._due = now + self._screen.seconds
         self._show(lambda screen: screen.draw(self._round, self._rounds, self._metrics, self._seconds_left(now)))
 
-    def _show(self, what: Callable[[Screen], None]) -> None:
-        """Do `what` on the screen, if there is one still."""
+    def _show(self, action: Callable[[Screen], None]) -> None:
+        """Apply `action` to the screen, if there is one; drop the screen if it cannot be written."""
         if self._screen is None:
             return
         try:
-            what(self._screen)
+            action(self._screen)
         except OSError:
             self._screen, self._due = None, float("inf")
-            forget(self._stream)
+            redirect_to_null(self._stream)
 
     def _seconds_left(self, now: float) -> float | None:
-        """Rounds to come at the mean speed since `start`; None before the first round is complete."""
+        """Seconds for the remaining rounds at the mean speed since `start`; None before a round is complete."""
         done = self._round - self._first_round
         return (now - self._started) / done * (self._rounds - self._round) if done > 0 else None
 
 
 def describe(record: Metrics) -> str:
-    """One evaluation in words: `accuracy 97.31 %  1.24 Mbit`, or another main metric where there is no accuracy."""
+    """One evaluation as text: its main metric and its bits, such as `accuracy 97.31 %  1.24 Mbit`."""
     metric = main_metric([record])
-    parts = [in_words(metric, record[metric])] if metric is not None else []
+    parts = [metric_text(metric, record[metric])] if metric is not None else []
     if "bits/total" in record:
         parts.append(units.bits(record["bits/total"]))
     return "  ".join(parts)
 
 
 def _screen(stream: TextIO) -> Screen:
-    """A bar where the stream is a terminal that can move its cursor, else lines."""
-    if stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown"):
-        from fedcomp.display.bar import Bar
-
-        return Bar(stream)
-    return Lines(stream)
+    """A bar if the stream is a terminal that can move its cursor, else lines."""
+    can_redraw = stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
+    return Bar(stream) if can_redraw else Lines(stream)

@@ -8,7 +8,7 @@ BIT_UNITS = ("bit", "kbit", "Mbit", "Gbit", "Tbit", "Pbit", "Ebit")
 
 
 def significant(value: float) -> str:
-    """Three significant digits: 0.0312, 1.00, 32.0, 123; integers above; 2.70e-06 below 1e-4; 0 for zero."""
+    """Three significant digits: 0.0312, 1.00, 32.0, 123; all digits from 1000 on; 2.70e-06 below 1e-4; 0 for zero."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     if abs(value) >= 999.5:
@@ -49,12 +49,12 @@ def duration(seconds: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """A fraction in percent with two decimals, without the sign: 0.97312 -> 97.31."""
+    """A fraction in percent with two decimals, without the percent sign: 0.97312 -> 97.31."""
     return f"{100 * fraction:.2f}"
 
 
 def power(value: float) -> str:
-    """A power of ten, or a few of it: 10⁵, 2·10⁻⁴."""
+    """One digit times a power of ten: 10⁵, 2·10⁻⁴."""
     mantissa, _, exponent = f"{value:.0e}".partition("e")
     digits = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return f"10{digits}" if mantissa == "1" else f"{mantissa}·10{digits}"

@@ -111,7 +111,7 @@ class ProcessGroup:
                 rank, _, words = self.store.get(FAILURE).decode().partition(" ")
                 return f"process {rank} of {self.size} failed: {words}"
         lost = f"another of the {self.size} processes was killed or cannot be reached"
-        return f"{lost}; the last checkpoint holds, the same command goes on"
+        return f"{lost}; the last checkpoint holds, the same command resumes it"
 
     def _built_alike(self, mine: Any, source: int, device: torch.device) -> Any:
         """`mine`; where it is None, a tree of 0 rows with the shapes and dtypes that `source` has."""

@@ -94,9 +94,9 @@ def outcome(run: GridRun, code: int | None) -> RunOutcome:
     if code is not None and (-code in SIGNALS or code - 128 in SIGNALS):
         return RunOutcome(run, "interrupted before it could save a state", interrupted=True)
     if code is not None and code < 0:
-        return RunOutcome(run, f"killed by {signal.Signals(-code).name}; the same command goes on")
+        return RunOutcome(run, f"killed by {signal.Signals(-code).name}; the same command resumes it")
     said = (last_line(run.log) or "").removeprefix("fedcomp: ").removeprefix("error: ")
-    return RunOutcome(run, said or "it ended without a word; the same command goes on")
+    return RunOutcome(run, said or "it ended without a word; the same command resumes it")
 
 
 def last_line(log: Path) -> str | None:

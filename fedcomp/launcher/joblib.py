@@ -73,7 +73,7 @@ class Joblib:
         if children.heard is not None:
             waiting = sum(one is None for one in outcomes)
             left = f", {waiting} of {len(runs)} runs not started" if waiting else ""
-            say(f"interrupted{left}; the same command goes on")
+            say(f"interrupted{left}; the same command resumes it")
             raise SystemExit(128 + children.heard)
         return [one for one in outcomes if one is not None]
 

@@ -11,7 +11,7 @@ from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome
 
 @dataclass(frozen=True)
 class Local:
-    """The quickest for small runs. A crash of the interpreter ends the grid; the same command goes on."""
+    """The quickest for small runs. A crash of the interpreter ends the grid; the same command resumes it."""
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """The device that a run here would pick."""

@@ -187,7 +187,7 @@ def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis) -> None:
     else:
         axes.ticklabel_format(axis=which, scilimits=(-3, 6))
         if axis.unit == "rounds":
-            figure.whole_axis(axes, which)
+            figure.integer_axis(axes, which)
 
 
 def _apart(lines: Sequence[tuple[str, float]], axes: Axes) -> list[tuple[str, float]]:

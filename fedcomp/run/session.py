@@ -74,7 +74,7 @@ class Session:
         """Run to the end from wherever the folder's checkpoint stands; returns all lines of the record.
 
         Raises:
-            Interrupted: stopped by a signal; the same command goes on.
+            Interrupted: stopped by a signal; the same command resumes it.
             ValueError: the run failed, with one line that says why; the record up to there is kept.
         """
         record = Record(self.folder)

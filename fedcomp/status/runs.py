@@ -33,7 +33,7 @@ State = Literal[
 GOING = ("running", "requeued", "waiting", "not started")
 """States that something is still to come after, without anybody's doing."""
 
-RESUME = "the same command goes on"
+RESUME = "the same command resumes it"
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ HOPELESS = 2
 class Optuna:
     """Proposes `n_jobs` points at a time until the study holds `n_trials`.
 
-    Trials of an earlier session count: the same command goes on where the study stands, and trials that were under
+    Trials of an earlier session count: the same command resumes the study, and trials that were under
     way when it was stopped are run again (their runs resume from their checkpoints).
 
     Attributes:

@@ -37,7 +37,7 @@ def test_the_flags_are_hydras() -> None:
     ],
 )
 def test_flags_come_first(line: str, sorted_line: str) -> None:
-    assert parse(line.split()).words == sorted_line.split()
+    assert parse(line.split()).argv == sorted_line.split()
 
 
 def test_the_config_folder() -> None:

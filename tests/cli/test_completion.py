@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.cli.completion import typed
+from fedcomp.cli.completion import parse_line
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = f"#!{sys.executable}\nfrom fedcomp.cli.entry_points import fedcomp\nfedcomp()\n"
@@ -81,11 +81,11 @@ def test_the_shell_completes_files(fedcomp, capsys, monkeypatch, line: str) -> N
 
 
 def test_what_hydra_is_asked() -> None:
-    line = typed("python -m fedcomp rounds=5 -m compressor=topk,sign client.lr='tag(log, interval(0.1, 1))' comp")
+    line = parse_line("python -m fedcomp rounds=5 -m compressor=topk,sign client.lr='tag(log, interval(0.1, 1))' comp")
     assert line.for_hydra == "fedcomp rounds=5 compressor=topk comp"
-    assert typed("python scripts/train.py a=1 b").for_hydra == "fedcomp a=1 b"
-    assert typed("/opt/bin/fedcomp a=1 ").for_hydra == "fedcomp a=1 "
-    assert typed("fedcomp client.lr='tag(log, ").word == ""
+    assert parse_line("python scripts/train.py a=1 b").for_hydra == "fedcomp a=1 b"
+    assert parse_line("/opt/bin/fedcomp a=1 ").for_hydra == "fedcomp a=1 "
+    assert parse_line("fedcomp client.lr='tag(log, ").word == ""
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs a bash")

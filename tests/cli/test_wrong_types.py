@@ -59,6 +59,6 @@ def test_a_config_of_the_users_own_that_is_no_yaml(fedcomp, tmp_path, capsys):
     (tmp_path / "experiment" / "bad.yaml").write_text("a: [1\n")
     assert fedcomp("--config-dir", str(tmp_path), "experiment=bad") == 2
     shown = capsys.readouterr().err.strip()
-    assert shown.startswith("fedcomp: error: a config is no YAML: ")
+    assert shown.startswith("fedcomp: error: a config is not valid YAML: ")
     assert "bad.yaml" in shown
     assert "\n" not in shown

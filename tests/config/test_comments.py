@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fedcomp.config.comments import read
-from fedcomp.config.experiments import experiments
+from fedcomp.config.comments import experiments, read
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 CHOICES = sorted(

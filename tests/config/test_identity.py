@@ -10,8 +10,8 @@ import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from fedcomp.config import defaults, schema
 from fedcomp.config import identity as module
-from fedcomp.config import schema
 from fedcomp.config.defaults import CONF
 from fedcomp.config.identity import config_hash, identity
 from fedcomp.config.schema import PARTS, plain_config
@@ -35,8 +35,9 @@ def own_conf(tmp_path, monkeypatch):
 
     copy = tmp_path / "conf"
     shutil.copytree(CONF, copy)
-    monkeypatch.setattr(module, "CONF", copy)
-    caches = (module._files, module._defaults_of_run, module._default_choices, module._defaults_within)
+    for each in (module, defaults):
+        monkeypatch.setattr(each, "CONF", copy)
+    caches = (module._files, module._run_defaults, module._default_choices, module._nested_defaults)
     for cache in caches:
         cache.cache_clear()
     yield copy
@@ -48,7 +49,7 @@ def _edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    for cache in (module._files, module._defaults_of_run, module._default_choices, module._defaults_within):
+    for cache in (module._files, module._run_defaults, module._default_choices, module._nested_defaults):
         cache.cache_clear()
 
 

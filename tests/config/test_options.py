@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from fedcomp.config import schema
 from fedcomp.config.factory import build, build_compressor, build_simulation, pick_device
-from fedcomp.config.options import check_flags
+from fedcomp.config.options import check_types
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -45,7 +45,7 @@ def test_a_switch_takes_true_or_false_alone(choice: str, option: str, word: str)
     make = functools.partial(build_compressor, group=group) if group in ("compressor", "downlink") else build
     with pytest.raises(ValueError, match=rf"^{option}=\w+ must be true or false$"):
         make(config[group])
-    check_flags(_compose(choice, f"{option}=true")[group])
+    check_types(_compose(choice, f"{option}=true")[group])
 
 
 @pytest.mark.parametrize(

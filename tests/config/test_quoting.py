@@ -8,7 +8,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from fedcomp.config.quoting import readable
+from fedcomp.config.quoting import quote
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from fedcomp.config.quoting import readable
     ],
 )
 def test_what_has_one_meaning_is_read(word: str, value: object) -> None:
-    given = OverridesParser.create().parse_override(readable(word)).value()
+    given = OverridesParser.create().parse_override(quote(word)).value()
     assert (given if isinstance(value, str) else list(map(str, given))) == value
 
 
@@ -46,7 +46,7 @@ def test_what_has_one_meaning_is_read(word: str, value: object) -> None:
     ],
 )
 def test_what_hydra_reads_or_may_mean_otherwise_stays(word: str) -> None:
-    assert readable(word) == word
+    assert quote(word) == word
 
 
 def test_a_label_in_any_script_is_the_runs_label(fedcomp, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fedcomp.display import figure, units
-from fedcomp.display.curve_plot import plot_curve, plot_partition
+from fedcomp.display.curve_plot import plot_curve
+from fedcomp.display.partition_plot import plot_partition
 
 LINES = [
     {

@@ -1,6 +1,6 @@
 """The metric that a run is shown by."""
 
-from fedcomp.display.main_metric import axis_name, in_words, main_metric
+from fedcomp.display.main_metric import axis_name, main_metric, metric_text
 from fedcomp.display.progress import describe
 
 
@@ -11,10 +11,10 @@ def test_accuracy_then_loss_then_the_first_of_the_test_metrics() -> None:
     assert main_metric([{"round": 1, "train/loss": 2.0}]) is None
 
 
-def test_in_words() -> None:
+def test_metric_text() -> None:
     assert axis_name("test/accuracy") == "test accuracy (%)"
     assert axis_name("test/distance") == "test distance"
-    assert in_words("test/accuracy", 0.97312) == "accuracy 97.31 %"
+    assert metric_text("test/accuracy", 0.97312) == "accuracy 97.31 %"
     assert (
         describe({"round": 3, "test/distance": 2.7e-6, "bits/total": 1_240_000}) == "test distance 2.70e-06  1.24 Mbit"
     )

@@ -257,20 +257,22 @@ def test_torchrun_killed_stopped_and_resumed_by_another_number_of_processes(tmp_
     (line,) = _said(stderr)
     status = json.loads((folder / "status.json").read_text())
     assert status["state"] == "interrupted"
-    assert line == f"fedcomp: interrupted after round {status['round']} of 120, state saved; the same command goes on"
+    assert (
+        line == f"fedcomp: interrupted after round {status['round']} of 120, state saved; the same command resumes it"
+    )
 
     process = _torchrun(2, root)
     folder = _wait_for_round(process, root, 70)
     process.send_signal(signal.SIGINT)  # Ctrl-C: torchrun passes it on
     stderr = process.communicate(timeout=120)[1]
     assert len(_said(stderr)) == 1
-    assert "state saved; the same command goes on" in _said(stderr)[0]
+    assert "state saved; the same command resumes it" in _said(stderr)[0]
 
     process = _torchrun(2, root)
     folder = _wait_for_round(process, root, 90)
     process.send_signal(signal.SIGHUP)  # a closed terminal: torchrun passes it on too
     (line,) = _said(process.communicate(timeout=120)[1])
-    assert "state saved; the same command goes on" in line
+    assert "state saved; the same command resumes it" in line
 
     process = _torchrun(2, root)
     stderr = process.communicate(timeout=300)[1]

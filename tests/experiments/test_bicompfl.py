@@ -11,7 +11,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from fedcomp.config import schema
-from fedcomp.config.experiments import experiments
+from fedcomp.config.comments import experiments
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.reader import RecordedRun
 from fedcomp.report.published import load, meets

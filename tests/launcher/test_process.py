@@ -41,7 +41,7 @@ def test_what_kills_one_leaves_the_others(tmp_path: Path) -> None:
     runs = [_run(tmp_path, number, code) for number, code in enumerate([KILLED, FAILS, "print('fine')"])]
     with Children() as children:
         assert _see(children, runs) == [-signal.SIGKILL, 1, 0]
-    assert outcome(runs[0], -9).error == "killed by SIGKILL; the same command goes on"
+    assert outcome(runs[0], -9).error == "killed by SIGKILL; the same command resumes it"
     assert outcome(runs[1], 1).error == "this cannot be"
     write_status_in(runs[2].folder, Status("finished", 3))
     assert outcome(runs[2], 0).error is None
@@ -95,7 +95,7 @@ def test_joblib_says_once_what_an_interrupt_left(tmp_path: Path, capsys) -> None
         "run 0 (seed=0) interrupted after round 12 of 20, state saved",
         "run 1 (seed=1) interrupted before it could save a state",
     ]
-    assert last == "fedcomp: interrupted, 1 of 3 runs not started; the same command goes on"
+    assert last == "fedcomp: interrupted, 1 of 3 runs not started; the same command resumes it"
 
 
 def test_one_that_does_not_leave_in_time_is_killed(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_run_that_is_stopped_in_every_way_ends_as_an_unbroken_one(fedcomp, tmp
         assert "resuming after round" in shown
         status = _status(root)
         assert status.state == "interrupted"
-        assert f"interrupted after round {status.round} of 60, state saved; the same command goes on" in shown
+        assert f"interrupted after round {status.round} of 60, state saved; the same command resumes it" in shown
         assert "Traceback" not in shown
     process = _start(root)
     assert f"resuming after round {status.round}" in process.communicate(timeout=120)[1]

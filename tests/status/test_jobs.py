@@ -116,8 +116,8 @@ def test_accounting_knows_what_the_queue_has_forgotten(cluster: Cluster, grid: P
     assert [line.split()[0] for line in cluster.asked] == ["squeue", "sacct"]
     assert main([str(grid)]) == 1
     shown = capsys.readouterr().out
-    assert "job 7_1 ended after round 5: OUT_OF_MEMORY; the same command goes on" in shown
-    assert "job 7_5 was cancelled; the same command goes on" in shown
+    assert "job 7_1 ended after round 5: OUT_OF_MEMORY; the same command resumes it" in shown
+    assert "job 7_5 was cancelled; the same command resumes it" in shown
     assert "1 waiting" in shown
 
 

@@ -73,7 +73,7 @@ def test_a_grid_of_its_own_shows_its_runs_alone(grid: Path) -> None:
 
 def test_a_run_that_nobody_holds_was_killed(grid: Path) -> None:
     (killed,) = [run for run in look(grid).runs if run.state == "killed"]
-    assert killed.error == "killed after round 10; the same command goes on"
+    assert killed.error == "killed after round 10; the same command resumes it"
 
 
 def test_the_screen_and_the_exit_status(grid: Path, capsys) -> None:

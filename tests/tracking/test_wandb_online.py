@@ -149,7 +149,7 @@ def test_ctrl_c_for_the_whole_group_marks_the_run_preempted(server, tmp_path: Pa
     process = _process(tmp_path, *options)
     _wait_for_round(process, tmp_path, 200)
     os.killpg(process.pid, signal.SIGINT)
-    assert "state saved; the same command goes on" in process.communicate(timeout=120)[1]
+    assert "state saved; the same command resumes it" in process.communicate(timeout=120)[1]
     (piece,) = pieces(tmp_path)
     assert piece.preempted
     assert piece.exit_code == 1

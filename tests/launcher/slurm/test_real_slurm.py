@@ -111,7 +111,7 @@ def test_sigkill_of_one_of_two_packed_runs(tmp_path: Path, unbroken) -> None:
     code, said = _end(process)
     assert code == 1, said
     assert "2 runs as 1 jobs of Slurm" in said
-    assert "run 0 (seed=0) failed: killed by SIGKILL; the same command goes on" in said
+    assert "run 0 (seed=0) failed: killed by SIGKILL; the same command resumes it" in said
     assert "run 1 (seed=1) finished" in said
     _assert_equal(_result(tmp_path, 1), unbroken[1])
     assert status([str(tmp_path)]) == 1
@@ -160,7 +160,7 @@ def test_a_job_out_of_time_is_requeued_as_often_as_allowed(tmp_path: Path) -> No
     assert code == 1, said
     assert "run 0 (defaults) interrupted after round" in said
     # Of the last piece; the first one may be ended by its requeueing before it has said so.
-    assert "state saved; the same command goes on" in log().rpartition("resuming after round")[2]
+    assert "state saved; the same command resumes it" in log().rpartition("resuming after round")[2]
 
 
 def test_ctrl_c_leaves_the_jobs(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The options of a composed config, each with its value and with what the YAML that writes it says about it."""
+"""The options of a composed config, each with its value and with the comment of the YAML that sets it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fedcomp.config.comments import Comments, read
 from fedcomp.config.defaults import CONF
 
-UNSAID = "(no comment in its YAML)"
+NO_COMMENT = "(no comment in its YAML)"
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Option:
     """One option.
 
     Attributes:
-        name: within its part, dots included. value: as it is typed on the command line. about: its explanation.
+        name: within its part, with dots. value: as typed on the command line. about: its comment.
     """
 
     name: str
@@ -35,8 +35,8 @@ class ConfigPart:
     """A part of a run, chosen by name.
 
     Attributes:
-        group: `compressor@downlink`. choice: its YAML's name. key: `downlink`, of its options. about: the choice's
-            first comment.
+        group: such as `compressor@downlink`. choice: name of its YAML. key: of its options, such as `downlink`.
+        about: the first comment of the YAML.
     """
 
     group: str
@@ -48,10 +48,10 @@ class ConfigPart:
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a composed config comes from.
+    """The files that a config is composed of.
 
     Attributes:
-        folders: with configs; of two files of one name the first counts.
+        folders: with configs; the first folder that has a file wins.
         choices: {group: choice}.
         files: (config, such as `compressor/topk`; package, such as `downlink`) in the order of composition.
     """
@@ -61,14 +61,14 @@ class Sources:
     files: Sequence[tuple[str, str]]
 
     def file(self, config: str) -> Path | None:
-        """The YAML file of a config, `compressor/topk`; None: it has none."""
+        """The YAML file of a config such as `compressor/topk`; None if there is none."""
         paths = (folder / f"{config}.yaml" for folder in self.folders)
         return next((path for path in paths if path.is_file()), None)
 
 
-def explained(config: DictConfig, sources: Sources) -> tuple[tuple[Option, ...], tuple[ConfigPart, ...]]:
+def explain(config: DictConfig, sources: Sources) -> tuple[tuple[Option, ...], tuple[ConfigPart, ...]]:
     """The options of the run itself, and its parts in the order of `conf/train.yaml`."""
-    said = _said(sources)
+    comments = _comments(sources)
     parts = []
     groups = [group for group in read(CONF / "train.yaml").groups if "/" not in group]
     chosen = {group: choice for group, choice in sources.choices.items() if choice and not group.startswith("hydra/")}
@@ -77,46 +77,46 @@ def explained(config: DictConfig, sources: Sources) -> tuple[tuple[Option, ...],
             folder, _, package = group.partition("@")
             key = package or folder
             node = config.get(key)
-            options = _options(node, f"{key}.", said) if isinstance(node, DictConfig) else ()
+            options = _options(node, f"{key}.", comments) if isinstance(node, DictConfig) else ()
             path = sources.file(f"{folder}/{chosen[group]}")
-            parts.append(ConfigPart(group, str(chosen[group]), key, _read(path).about or UNSAID, options))
+            parts.append(ConfigPart(group, str(chosen[group]), key, _read(path).about or NO_COMMENT, options))
     keys = {part.key for part in parts}
     run = [str(key) for key in config if key not in keys]
-    return tuple(Option(name, _typed(config, name), said.get(name, UNSAID)) for name in run), tuple(parts)
+    return tuple(Option(name, _typed(config, name), comments.get(name, NO_COMMENT)) for name in run), tuple(parts)
 
 
-def _said(sources: Sources) -> dict[str, str]:
-    """{option's full name: explanation}; a file wins over those it builds on, an experiment over none."""
-    said: dict[str, str] = {}
+def _comments(sources: Sources) -> dict[str, str]:
+    """{option's full name: comment}; a later file replaces earlier comments, but an experiment only adds new ones."""
+    comments: dict[str, str] = {}
     for config, package in sources.files:
         prefix = f"{package}." if package not in ("", "_global_") else ""
-        for name, words in _read(sources.file(config)).options.items():
+        for name, comment in _read(sources.file(config)).options.items():
             if config.startswith("experiment/"):
-                said.setdefault(prefix + name, words)
+                comments.setdefault(prefix + name, comment)
             else:
-                said[prefix + name] = words
-    return said
+                comments[prefix + name] = comment
+    return comments
 
 
 def _read(path: Path | None) -> Comments:
     return Comments("", {}, {}) if path is None else read(path)
 
 
-def _options(node: DictConfig, prefix: str, said: Mapping[str, str], within: str = "") -> tuple[Option, ...]:
-    """The options of a part, and those of parts within it."""
-    found: list[Option] = []
+def _options(node: DictConfig, prefix: str, comments: Mapping[str, str], path: str = "") -> tuple[Option, ...]:
+    """The options of a part, and of the parts inside it."""
+    options: list[Option] = []
     for name in (str(key) for key in node if not str(key).startswith("_")):
-        full = f"{within}{name}"
+        full = f"{path}{name}"
         inner = None if OmegaConf.is_missing(node, name) or OmegaConf.is_interpolation(node, name) else node[name]
-        if isinstance(inner, DictConfig) and any(one.startswith(f"{prefix}{full}.") for one in said):
-            found += _options(inner, prefix, said, f"{full}.")
+        if isinstance(inner, DictConfig) and any(one.startswith(f"{prefix}{full}.") for one in comments):
+            options += _options(inner, prefix, comments, f"{full}.")
         else:
-            found.append(Option(full, _typed(node, name), said.get(prefix + full, UNSAID)))
-    return tuple(found)
+            options.append(Option(full, _typed(node, name), comments.get(prefix + full, NO_COMMENT)))
+    return tuple(options)
 
 
 def _typed(node: DictConfig, key: str) -> str:
-    """A value as it is typed on the command line, resolved where that can be done already."""
+    """A value as typed on the command line, with interpolations resolved if possible."""
     if OmegaConf.is_missing(node, key):
         return "???"
     try:

@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from fedcomp.config import schema
-from fedcomp.config.estimator_growth import mean_squares
+from fedcomp.config.compatibility import mean_squares
 from fedcomp.config.factory import build_runner, build_simulation
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.contract import Participation
