@@ -1,7 +1,7 @@
-"""Fingerprints of the user's own code: modules that a config names by `_target_`, and what these import.
+"""Fingerprints of the user's own code: the modules that a config names by `_target_`, and the modules they import.
 
-Own is what is neither fedcomp nor Python's nor installed (those have versions). Files are read, nothing is executed.
-Imports are those that a file's text shows; one that is made by `importlib` at run time is not seen.
+Own modules belong neither to fedcomp nor to Python nor to an installed package (these have versions). The files are
+parsed and not executed, so an import by `importlib` at run time is not found.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from fedcomp.records.run_folder import WITHOUT_EFFECT
 
 
 def code_files(config: Mapping[str, Any]) -> dict[str, Path]:
-    """The user's own files that the run of this resolved config is made with, by their names in imports."""
-    found: dict[str, Path] = {}
-    due = list(_targets({key: value for key, value in config.items() if key not in WITHOUT_EFFECT}))
+    """{module: file} of the user's own code that the run of this resolved config uses."""
+    files: dict[str, Path] = {}
+    pending = list(_targets({key: value for key, value in config.items() if key not in WITHOUT_EFFECT}))
     seen = set()
-    while due:
-        name = due.pop()
+    while pending:
+        name = pending.pop()
         if name in seen:
             continue
         seen.add(name)
         for module, path in _modules(name):
-            if module not in found:
-                found[module] = path
-                due += _imports(module, path)
-    return found
+            if module not in files:
+                files[module] = path
+                pending += _imports(module, path)
+    return files
 
 
 def code_parts(config: Mapping[str, Any]) -> dict[str, Fingerprint]:
-    """Fingerprints of `code_files`: of each as it was when this process first looked, which is what it runs.
+    """Fingerprints of `code_files`, of their content when this process first read it, which is what it runs.
 
     Raises:
         ValueError: a file cannot be read.
@@ -53,7 +53,7 @@ def code_parts(config: Mapping[str, Any]) -> dict[str, Fingerprint]:
 
 @functools.cache
 def source(path: Path) -> bytes:
-    """A file of code as it is at the first call. An import does the same: later edits do not reach this process."""
+    """A file's content at the first call; like an import, this process does not see later edits."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -79,7 +79,7 @@ def _targets(node: Any) -> Iterator[str]:
 
 
 def _modules(dotted: str) -> Iterator[tuple[str, Path]]:
-    """The own modules on the way to a dotted name: the packages' `__init__` files, and the module itself."""
+    """The own modules that importing a dotted name executes: the packages' `__init__` files and the module itself."""
     top, *inner = dotted.split(".")
     for folder, file in _own(top):
         if file is not None:
@@ -100,7 +100,7 @@ def _modules(dotted: str) -> Iterator[tuple[str, Path]]:
 
 
 def _own(top: str) -> tuple[tuple[Path | None, Path | None], ...]:
-    """Of a module or package that is the user's own: (a package's folder or None, its file or None)."""
+    """(folder of a package or None, its file or None) of a top-level module that is the user's own; () if it is not."""
     if not top or top == "fedcomp" or top in sys.stdlib_module_names or top in sys.builtin_module_names:
         return ()
     try:
@@ -117,7 +117,7 @@ def _own(top: str) -> tuple[tuple[Path | None, Path | None], ...]:
 
 
 def _has_version(top: str, path: Path) -> bool:
-    """Whether this belongs to an installed distribution."""
+    """Whether `path` belongs to an installed distribution."""
     installed = {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
     if not {"site-packages", "dist-packages"} & set(path.parts) and not any(
         path.is_relative_to(at) for at in installed
@@ -136,11 +136,11 @@ def _installed() -> Mapping[str, list[str]]:
 
 
 def _imports(module: str, path: Path) -> list[str]:
-    """Dotted names that a file imports, `from a import b` as `a.b`, which may be a module."""
+    """Dotted names that a file imports; `from a import b` gives `a.b`, which may be a module."""
     try:
         tree = ast.parse(source(path))
     except (SyntaxError, ValueError):
-        return []  # importing it will say what is wrong
+        return []  # importing it reports the error
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     names = []
     for node in ast.walk(tree):

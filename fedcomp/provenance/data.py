@@ -1,8 +1,8 @@
-"""Fingerprints of what a run's dataset is read from, whatever the dataset.
+"""Fingerprints of a run's dataset.
 
-A dataset's module may say by `data_files(**options)`, with the options of its config, which files its samples come
-from; [] if the options alone make them. The fingerprint is then had without loading anything. Where a module says
-nothing, as a user's own may, the samples themselves are taken.
+A dataset's module may have a function `data_files(**options)` that returns the files its samples come from, given the
+options of its config; [] if the options determine the samples. The fingerprint is then that of the files, without
+loading the dataset. Otherwise it is that of the samples.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from fedcomp.records.provenance import Fingerprint
 
 
 def data_parts(options: Mapping[str, Any], load: Callable[[], Dataset]) -> dict[str, Fingerprint]:
-    """What the dataset of this config is made of.
+    """Fingerprints of the dataset's files or samples.
 
     Args:
         options: the resolved config group `dataset`.
-        load: gives the dataset; called only if its files are not known.
+        load: loads the dataset; called only if its files are unknown.
     Raises:
         ValueError: a file cannot be read, or the dataset cannot be loaded.
     """
-    named = getattr(_module(str(options.get("_target_"))), "data_files", None)
-    if named is None:
+    data_files = getattr(_module(str(options.get("_target_"))), "data_files", None)
+    if data_files is None:
         return _samples(load())
-    files = named(**{key: value for key, value in options.items() if not key.startswith("_")})
+    files = data_files(**{key: value for key, value in options.items() if not key.startswith("_")})
     if not files:
         return {}
     return fingerprints(files) or _samples(load())
 
 
 def _module(target: str) -> ModuleType | None:
-    """The module that the dotted name of a function, or of a method, begins with; None if there is none."""
+    """The module that a dotted name of a function or method begins with; None if there is none."""
     name = target
     while "." in name:
         name = name.rpartition(".")[0]
@@ -59,5 +59,5 @@ def _samples(dataset: Dataset) -> dict[str, Fingerprint]:
 def _parts(tensors: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Fingerprint]]:
     for name, tensor in tensors:
         array = tensor.detach().cpu().contiguous().numpy()
-        form = f"{array.dtype} {array.shape}".encode()
-        yield name, Fingerprint(digest(form, array.reshape(-1).view("uint8").data), 1, array.nbytes)
+        header = f"{array.dtype} {array.shape}".encode()
+        yield name, Fingerprint(digest(header, array.reshape(-1).view("uint8").data), 1, array.nbytes)

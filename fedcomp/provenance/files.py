@@ -1,4 +1,4 @@
-"""Fingerprints of files by their content. What takes long to read is read once, while size and times stay the same."""
+"""Fingerprints of files by their content; those of large data are cached until a file's size or time changes."""
 
 from __future__ import annotations
 
@@ -14,102 +14,102 @@ from pathlib import Path
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.provenance import Fingerprint
 
-MOST_NAMED = 64
-"""Of more files than these, each folder has one fingerprint."""
+MAX_FILES = 64
+"""With more files, each folder has one fingerprint."""
 LARGE_BYTES, MANY_FILES = 8 << 20, 500
-"""What is smaller than both is read in milliseconds, and so is not worth remembering."""
-SETTLED_SECONDS = 2.0
-"""A file system's clock may be so coarse: what was written later may be written again under the same time."""
+"""Data below both limits are read in milliseconds, so their fingerprints are not cached."""
+CLOCK_SECONDS = 2.0
+"""Resolution of a file system's clock: a file that is younger may be written again without a new time."""
 
 
 def fingerprints(files: Sequence[Path]) -> dict[str, Fingerprint]:
-    """Of each file that is there, named below the folder that holds all; of many files, of each folder.
+    """Fingerprints of the existing files, by path below their common folder; with many files, of each folder.
 
     Raises:
         ValueError: a file cannot be read.
     """
-    found = sorted({path.absolute() for path in files if path.is_file()})
-    if not found:
+    existing = sorted({path.absolute() for path in files if path.is_file()})
+    if not existing:
         return {}
     try:
-        base = os.path.commonpath([path.parent for path in found])
-        names = [os.path.relpath(path, base) for path in found]
-        stats = [path.stat() for path in found]
-        worth = sum(stat.st_size for stat in stats) >= LARGE_BYTES or len(found) >= MANY_FILES
-        if not worth:
-            return _read(found, names)
+        base = os.path.commonpath([path.parent for path in existing])
+        names = [os.path.relpath(path, base) for path in existing]
+        stats = [path.stat() for path in existing]
+        is_large = sum(stat.st_size for stat in stats) >= LARGE_BYTES or len(existing) >= MANY_FILES
+        if not is_large:
+            return _read(existing, names)
         listing = _listing(names, stats)
-        kept = _remembered(base, names, listing)
-        if kept is not None:
-            return kept
-        settled = time.time() - max(max(stat.st_mtime, stat.st_ctime) for stat in stats) > SETTLED_SECONDS
-        parts = _read(found, names)
+        cached = _read_cache(base, names, listing)
+        if cached is not None:
+            return cached
+        can_cache = time.time() - max(max(stat.st_mtime, stat.st_ctime) for stat in stats) > CLOCK_SECONDS
+        parts = _read(existing, names)
     except OSError as error:
         raise ValueError(f"cannot read {error.filename}: {error.strerror}") from error
-    if settled:
-        _remember(base, names, listing, parts)
+    if can_cache:
+        _write_cache(base, names, listing, parts)
     return parts
 
 
 def digest(*pieces: bytes | memoryview) -> str:
-    """Of the pieces in their order, 32 hex digits."""
-    out = hashlib.blake2b(digest_size=16)
+    """BLAKE2b of the concatenated pieces, 32 hex digits."""
+    hasher = hashlib.blake2b(digest_size=16)
     for piece in pieces:
-        out.update(piece)
-    return out.hexdigest()
+        hasher.update(piece)
+    return hasher.hexdigest()
 
 
 def _read(files: Sequence[Path], names: Sequence[str]) -> dict[str, Fingerprint]:
-    each = {}
+    by_file = {}
     for path, name in zip(files, names):
         with path.open("rb") as file:
             content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
-            each[name] = Fingerprint(content, 1, file.tell())
-    if len(each) <= MOST_NAMED:
-        return each
+            by_file[name] = Fingerprint(content, 1, file.tell())
+    if len(by_file) <= MAX_FILES:
+        return by_file
     folders: dict[str, dict[str, Fingerprint]] = {}
-    for name, part in each.items():
+    for name, part in by_file.items():
         folders.setdefault(os.path.dirname(name) or ".", {})[os.path.basename(name)] = part
-    return {name: _together(inside) for name, inside in folders.items()}
+    return {name: _combined(parts) for name, parts in folders.items()}
 
 
-def _together(parts: Mapping[str, Fingerprint]) -> Fingerprint:
-    words = "".join(f"{name}\0{part.digest}\n" for name, part in sorted(parts.items()))
-    return Fingerprint(digest(words.encode()), len(parts), sum(part.bytes for part in parts.values()))
+def _combined(parts: Mapping[str, Fingerprint]) -> Fingerprint:
+    text = "".join(f"{name}\0{part.digest}\n" for name, part in sorted(parts.items()))
+    return Fingerprint(digest(text.encode()), len(parts), sum(part.bytes for part in parts.values()))
 
 
 def _listing(names: Sequence[str], stats: Sequence[os.stat_result]) -> str:
-    """Changes when a file is added, removed, renamed or written to, also if its time is then set back."""
+    """A digest that changes when a file is added, removed, renamed or written, even if its mtime is set back."""
     lines = (f"{name}\0{one.st_size}\0{one.st_mtime_ns}\0{one.st_ctime_ns}\n" for name, one in zip(names, stats))
     return digest("".join(lines).encode())
 
 
-def _store(base: str, names: Sequence[str]) -> Path | None:
-    """Where the fingerprints of a folder's files are remembered; None where there is no home."""
+def _cache_path(base: str, names: Sequence[str]) -> Path | None:
+    """The cache file of a folder's fingerprints; None if there is no home folder."""
     root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if not os.path.isabs(root):
         return None
     return Path(root, "fedcomp", "fingerprints", f"{digest(base.encode(), names[0].encode())}.json")
 
 
-def _remembered(base: str, names: Sequence[str], listing: str) -> dict[str, Fingerprint] | None:
-    store = _store(base, names)
-    if store is None:
+def _read_cache(base: str, names: Sequence[str], listing: str) -> dict[str, Fingerprint] | None:
+    cache = _cache_path(base, names)
+    if cache is None:
         return None
     try:
-        content = json.loads(store.read_bytes())
+        content = json.loads(cache.read_bytes())
         if content["listing"] == listing:
             return {name: Fingerprint(**part) for name, part in content["parts"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        pass  # none yet, or not ours: read again
+        pass  # missing, or not written by fedcomp: read the files
     return None
 
 
-def _remember(base: str, names: Sequence[str], listing: str, parts: Mapping[str, Fingerprint]) -> None:
-    store = _store(base, names)
-    if store is None:
+def _write_cache(base: str, names: Sequence[str], listing: str, parts: Mapping[str, Fingerprint]) -> None:
+    cache = _cache_path(base, names)
+    if cache is None:
         return
     content = {"base": base, "listing": listing, "parts": {name: asdict(part) for name, part in parts.items()}}
-    with contextlib.suppress(OSError, ValueError):  # a home that cannot be written: read again next time
-        store.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(store, json.dumps(content).encode())
+    with contextlib.suppress(OSError, ValueError):  # the home folder is not writable: no cache
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(cache, json.dumps(content).encode())

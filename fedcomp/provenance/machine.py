@@ -1,4 +1,4 @@
-"""Where a session runs and with what: versions, commits, host, processor."""
+"""A session's machine and software: host, processor, versions, commits."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from fedcomp.provenance.files import digest
 from fedcomp.records.provenance import Commit
 
 PACKAGES = ("torch", "torchvision", "numpy", "numba", "triton", "pillow", "scikit-learn")
-"""What computes, decodes pictures or holds data."""
+"""Packages that affect results: they compute, decode pictures or contain data."""
 GIT_SECONDS = 10.0
 ROOT = Path(__file__).resolve().parents[1]
 
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Of fedcomp, Python and the packages that compute; fedcomp's has a digest of its source behind a plus sign."""
-    found = {"fedcomp": f"{__version__}+{_source()}", "python": platform.python_version()}
+    """Versions of fedcomp, Python and `PACKAGES`; fedcomp's ends with a plus sign and a digest of its source."""
+    by_name = {"fedcomp": f"{__version__}+{_source()}", "python": platform.python_version()}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
+            by_name[package] = importlib.metadata.version(package)
     if torch.version.cuda is not None:
-        found["cuda"] = torch.version.cuda
-    return found
+        by_name["cuda"] = torch.version.cuda
+    return by_name
 
 
 def commits(files: Iterable[Path]) -> tuple[Commit, ...]:
-    """Of the repositories that hold fedcomp and these files; none where there is no git."""
+    """Commits of the repositories of fedcomp and of these files; () without git."""
     roots = {_repository(path.resolve().parent) for path in [ROOT / "__init__.py", *files]}
-    found = (_commit(root) for root in sorted(root for root in roots if root is not None))
-    return tuple(one for one in found if one is not None)
+    each = (_commit(root) for root in sorted(root for root in roots if root is not None))
+    return tuple(one for one in each if one is not None)
 
 
 def processor(device: torch.device) -> str:
-    """A GPU's name; a CPU's, with the instructions that torch uses on it, since these decide how sums round."""
+    """A GPU's name; or a CPU's, with the vector instructions that torch uses, since these affect rounding."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{_cpu()}, {torch.backends.cpu.get_cpu_capability()}"
@@ -57,13 +57,13 @@ def host() -> str:
 
 
 def job() -> str | None:
-    """Slurm's name of the job that this process runs in; of an array `<array>_<task>`."""
+    """Slurm's id of this process's job; `<array>_<task>` in an array; None outside Slurm."""
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
 
 
 def now() -> str:
-    """ISO 8601, in UTC."""
+    """The current time in UTC, in ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

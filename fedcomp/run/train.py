@@ -25,7 +25,7 @@ from fedcomp.display.progress import Progress, describe
 from fedcomp.distributed.context import ProcessContext, SingleProcess, torchrun_env
 from fedcomp.model.precision import set_tf32
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
-from fedcomp.provenance.check import Begun, Finished, RunInputs, begin, run_inputs
+from fedcomp.provenance.check import FinishedRuns, RunInputs, SessionProvenance, run_inputs, session_provenance
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.provenance import differences
@@ -76,7 +76,7 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
             clear(folder)
         done = RunFiles(folder).finished(config.rounds, config.eval_every, config.repeats)
         if done is not None:
-            remark = Finished(lambda _: build(config.dataset)).check(folder, plain)
+            remark = FinishedRuns(lambda _: build(config.dataset)).check(folder, plain)
         if processes.broadcast_object(done is not None):
             assert done is not None
             update_label(folder / CONFIG, plain)
@@ -167,12 +167,12 @@ def _planned(
     return (simulation if plan is None else plan.applied_to(simulation)), plan
 
 
-def _begin(folder: Path, plain: dict[str, Any], found: RunInputs, simulation: Simulation) -> Begun:
+def _begin(folder: Path, plain: dict[str, Any], found: RunInputs, simulation: Simulation) -> SessionProvenance:
     """The session's own part of `provenance.json`. Raises ValueError: data or code are not what the run began with."""
     place = torchrun_env()
     counts = {"threads": simulation.workers.num, "processes": place.size if place is not None else 1}
     resumes = any(folder.glob(f"{Path(CHECKPOINT).stem}*"))  # or the one before
-    return begin(folder, plain, found, resumes, simulation.device, **counts)
+    return session_provenance(folder, plain, found, resumes, simulation.device, **counts)
 
 
 def _check_same_inputs(mine: RunInputs, main: RunInputs) -> None:

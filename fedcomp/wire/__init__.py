@@ -1,6 +1,6 @@
-"""Messages as they really are: payloads, the links that carry them and the ledger that counts them."""
+"""Messages: payloads, the links that carry them, and the ledger that counts their bits."""
 
-from fedcomp.wire.errors import WireError
+from fedcomp.wire.coding.contract import WireError
 from fedcomp.wire.ledger import Ledger
 from fedcomp.wire.link import Link, WireLink
 from fedcomp.wire.payload import Field, Payload

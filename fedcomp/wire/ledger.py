@@ -13,53 +13,53 @@ PER_RECEIVER = "downlink_per_receiver"
 
 
 class Ledger:
-    """Cumulative bits by link: the true ones, and those that a method's paper counts.
+    """Cumulative bits by link: the bits that are sent, and the bits that a method's paper counts.
 
-    uplink: clients to server. downlink: server to clients, a broadcast counted once for every receiver.
-    broadcast: the same traffic with a broadcast counted once. Counts that depend on data are added on their device
-    and read only when asked for, so counting does not make a GPU wait.
+    uplink: clients to server. downlink: server to clients, with a broadcast counted once for every receiver.
+    broadcast: the same messages, with a broadcast counted once. Counts that depend on data are summed on their device
+    and read only by `counters` and `record`, so counting does not synchronise with a GPU.
 
-    Gradients are counted in samples: a gradient over a batch of 10 counts 10 component gradients.
+    Gradients are counted in samples: a gradient over a batch of 10 is 10 component gradients.
 
     Attributes:
-        client_rounds: sum over rounds of the clients that took part; the denominator of bits per parameter.
-        receiver_rounds: sum over rounds of the clients that the server sent to: those that took part, or more where a
-            message goes to idle clients too. None: unknown, since a checkpoint of an older version did not keep it.
+        client_rounds: sum over rounds of the cohort's size; the denominator of bits per parameter.
+        receiver_rounds: sum over rounds of the number of clients that the server sent to: the cohort, or more if a
+            message goes to idle clients too. None: unknown, after a resume from a checkpoint of an older version.
     """
 
     def __init__(self) -> None:
         self.client_rounds = 0
         self.receiver_rounds: int | None = 0
-        self._receivers = 0  # of the round that is being counted
+        self._receivers = 0  # of the current round
         self._fixed = dict.fromkeys((*_names(), GRADIENTS), 0)
         self._varying: dict[str, Tensor] = {}
 
     def add(self, link: str, bits: int | Tensor, paper_bits: int | Tensor) -> None:
-        """Count a message on `link` (one of LINKS): its true bits and its paper's count."""
+        """Count a message on `link` (one of LINKS): the bits that are sent and the bits that the paper counts."""
         self._add(link, bits)
         self._add(f"paper/{link}", paper_bits)
 
     def add_round(self, num_clients: int) -> None:
-        """Count a round in which `num_clients` took part (0 for an empty one)."""
+        """Count a round with a cohort of `num_clients` (0: an empty one)."""
         self.client_rounds += num_clients
         self._receivers = 0
         self.add_receivers(num_clients)
 
     def add_receivers(self, num_receivers: int) -> None:
-        """Say that in this round a message went to `num_receivers` clients.
+        """Record that a message of this round went to `num_receivers` clients.
 
-        The largest number in a round counts: a smaller group of receivers is part of a larger one.
+        The largest number of a round counts: smaller groups of receivers are subsets of the largest.
         """
         if self.receiver_rounds is not None:
             self.receiver_rounds += max(0, num_receivers - self._receivers)
         self._receivers = max(self._receivers, num_receivers)
 
     def add_gradients(self, num: int | Tensor) -> None:
-        """Count component gradients that clients computed."""
+        """Add to the number of component gradients that clients computed."""
         self._add(GRADIENTS, num)
 
     def merge(self, other: Ledger) -> None:
-        """Add what another ledger counted."""
+        """Add the counts of another ledger."""
         for amounts in (other._fixed, other._varying):
             for name, amount in amounts.items():
                 self._add(name, amount)
@@ -85,7 +85,7 @@ class Ledger:
             del self._varying[name]
 
     def counters(self) -> dict[str, int]:
-        """Everything counted so far, as integers; the form that is checkpointed."""
+        """All counts as integers, the form in which they are checkpointed."""
         self.resolve({name: int(amount) for name, amount in self._varying.items()})
         rounds = {"client_rounds": self.client_rounds}
         if self.receiver_rounds is not None:
@@ -107,9 +107,9 @@ class Ledger:
         Returns:
             `bits/<link>` and `bits/total` (uplink + downlink), cumulative over clients; `bpp/<link>` and `bpp/total`,
             bits per parameter per participating client and round, averaged so far; `bpp/downlink_per_receiver`, the
-            downlink per client that received it, which is less than `bpp/downlink` where idle clients receive too;
-            and the same under `paper/` for the links on which a paper counts otherwise, without the totals if it
-            counts only one of two directions; `gradients`, cumulative over clients, if there were any.
+            downlink per receiving client, which is less than `bpp/downlink` if idle clients receive too; the same
+            under `paper/` if the paper's count differs on any link, without the totals if the paper counts only one
+            direction; `gradients`, cumulative over clients, if there are any.
         """
         counters = self.counters()
         line = self._lines(counters, "", dim)
@@ -120,7 +120,7 @@ class Ledger:
     def _lines(self, counters: Mapping[str, int], prefix: str, dim: int) -> dict[str, int | float]:
         """`bits/` and `bpp/` under a prefix."""
         bits = {link: counters[prefix + link] for link in LINKS}
-        if all(bits[way] or not counters[way] for way in DIRECTIONS):  # what is not counted belongs in no total
+        if all(bits[way] or not counters[way] for way in DIRECTIONS):  # no total if a direction is not counted
             bits["total"] = bits["uplink"] + bits["downlink"]
         per = max(dim * self.client_rounds, 1)
         line: dict[str, int | float] = {f"{prefix}bits/{link}": amount for link, amount in bits.items()}

@@ -1,4 +1,4 @@
-"""Links carry payloads and write the ledger. `Link` counts; `WireLink` is its honest twin and really sends bytes."""
+"""Links carry payloads and write the ledger. `Link` only counts bits; `WireLink` encodes payloads as bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedcomp.wire.payload import Payload
 
 
 class Link:
-    """Carries messages between clients and server as they are, and counts them (`wire=counted`)."""
+    """Carries messages between clients and server as tensors, and counts their bits (`wire=counted`)."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -38,13 +38,14 @@ class Link:
         return self._carry(payload)
 
     def relay(self, payload: Payload, coded: bool = False) -> Payload:
-        """The server passes every client's message (row) on to all other clients; returns what each then has.
+        """The server forwards every client's message (row) to all other clients; returns what each of them then has.
 
-        Point to point, each gets the M - 1 messages of the others. A broadcast has to carry all M of them; `coded`,
-        M - 1 suffice: the XORs of neighbours, of which each client solves the rest with its own. Papers count M - 1.
+        By unicast, each client gets the M - 1 messages of the others. A broadcast has all M messages. With `coded` it
+        has M - 1 messages, the XORs of neighbouring ones: each client decodes them with its own message. Papers count
+        M - 1 messages.
 
         Raises:
-            ValueError: `coded`, but messages differ in length.
+            ValueError: `coded` and the messages differ in length.
         """
         num, bits, paper = payload.num_rows, payload.total_bits, payload.total_paper_bits
         self.ledger.add("downlink", bits * (num - 1), paper * (num - 1))
@@ -52,22 +53,22 @@ class Link:
             raise ValueError(
                 "relaying by XOR needs messages of one length: relay each as it is (algorithm.relay=plain)"
             )
-        others = paper * (num - 1) // num
-        self.ledger.add("broadcast", bits * (num - 1) // num if coded or num == 1 else bits, others)
-        return self._pass_on(payload, coded)
+        paper_of_others = paper * (num - 1) // num
+        self.ledger.add("broadcast", bits * (num - 1) // num if coded or num == 1 else bits, paper_of_others)
+        return self._forward(payload, coded)
 
     def _carry(self, payload: Payload) -> Payload:
         return payload
 
-    def _pass_on(self, payload: Payload, coded: bool) -> Payload:
+    def _forward(self, payload: Payload, coded: bool) -> Payload:
         return payload
 
 
 class WireLink(Link):
-    """Sends every row through bytes, and hands the receiver only what it unpacks (`wire=packed`).
+    """Packs every row into bytes, and returns only what is unpacked from them (`wire=packed`).
 
     Raises:
-        AssertionError: a message whose bytes are not its declared bits, rounded up to a byte.
+        AssertionError: a message whose length is not its number of bits, rounded up to bytes.
     """
 
     def _carry(self, payload: Payload) -> Payload:
@@ -77,20 +78,20 @@ class WireLink(Link):
             assert 0 <= 8 * len(message) - bits < 8, f"a message of {8 * len(message)} bits declares {bits}"
         return replace(unpack(messages, layout(payload), device), paper_bits=payload.paper_bits)
 
-    def _pass_on(self, payload: Payload, coded: bool) -> Payload:
+    def _forward(self, payload: Payload, coded: bool) -> Payload:
         if not coded:
             return self._carry(payload)
         device = next(iter(payload.fields.values())).data.device
         messages = [pack(payload, row) for row in range(payload.num_rows)]
         sent = [_xor(one, other) for one, other in pairwise(messages)]
-        for own in range(len(messages)):  # what client `own` makes of these
-            known = {own: messages[own]}
-            for row in range(own, 0, -1):
+        for receiver in range(len(messages)):
+            known = {receiver: messages[receiver]}
+            for row in range(receiver, 0, -1):
                 known[row - 1] = _xor(known[row], sent[row - 1])
-            for row in range(own, len(sent)):
+            for row in range(receiver, len(sent)):
                 known[row + 1] = _xor(known[row], sent[row])
             received = [known[row] for row in range(len(messages))]
-            assert received == messages, "a client cannot solve the relayed messages"
+            assert received == messages, "a client cannot decode the relayed messages"
         return replace(unpack(received, layout(payload), device), paper_bits=payload.paper_bits)
 
 

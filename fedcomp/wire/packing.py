@@ -1,6 +1,6 @@
-"""Payloads to bytes and back: the proof that a message really is as small as the ledger says.
+"""Payloads to bytes and back: shows that a message has as many bits as the ledger counts.
 
-Bits are made and read on the device of the payload; what crosses to the host and back are finished bytes.
+Bits are written and read on the payload's device; only packed bytes are copied to the host and back.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 import torch
 
 from fedcomp.wire.coding import Coding, Unsigned, bits_for
+from fedcomp.wire.coding.contract import WireError
 from fedcomp.wire.coding.packed_bytes import pack_bits, unpack_bits
-from fedcomp.wire.errors import WireError
 from fedcomp.wire.payload import Field, Payload
 
 
 @dataclass(frozen=True)
 class FieldLayout:
-    """What a receiver knows of a field before a bit arrives: nothing that depends on the data.
+    """What a receiver knows of a field in advance; it does not depend on the data.
 
     Attributes:
-        num: n, entries a row (at most, for a ragged field).
+        num: n, entries per row (the maximum for a ragged field).
         coding: how an entry is written.
         dtype: of the entries in memory.
-        ragged: whether a row sends the first of its entries only.
-        known_counts: how many, row by row, where both ends know it; None: a ragged row begins with the number.
+        ragged: whether a row sends only its first entries.
+        known_counts: number of entries per row, if both ends know it; None: a ragged row begins with the number.
         on_paper: as in `Field`.
     """
 
@@ -38,7 +38,7 @@ class FieldLayout:
 
     @property
     def count_coding(self) -> Unsigned:
-        """How the number of a ragged row's entries is written."""
+        """Coding of the number of entries of a ragged row."""
         return _count_coding(self.num)
 
 
@@ -51,7 +51,7 @@ def layout(payload: Payload) -> Layout:
 
 
 def pack(payload: Payload, row: int) -> bytes:
-    """The bytes of one row's message; the last byte is filled up with zeros."""
+    """The bytes of one row's message; the last byte is padded with zeros."""
     bits = []
     for field in payload.fields.values():
         data = field.data[row]
@@ -65,11 +65,11 @@ def pack(payload: Payload, row: int) -> bytes:
 
 
 def unpack(messages: list[bytes], known: Layout, device: torch.device) -> Payload:
-    """Read one message a row; only the bytes and the layout are used.
+    """Read one message per row, from the bytes and the layout alone.
 
     Raises:
-        WireError: bytes that no sender of this layout can have written: cut, padded, or with an entry that is not
-            allowed. It names the field.
+        WireError: bytes that no sender of this layout can have written: truncated, padded, or with an invalid entry. It
+            names the field.
     """
     rows = [_read(message, row, known, device) for row, message in enumerate(messages)]
     fields = {}
@@ -84,7 +84,7 @@ def unpack(messages: list[bytes], known: Layout, device: torch.device) -> Payloa
 
 
 def _count_coding(num: int) -> Unsigned:
-    """How the number of entries of a row is written that has at most `num`."""
+    """Coding of a number of entries from 0 to `num`."""
     return Unsigned(bits_for(num + 1), num + 1)
 
 
@@ -108,14 +108,14 @@ def _read(message: bytes, index: int, known: Layout, device: torch.device) -> di
             row[name], at = part.coding.read(bits, at, num, part.dtype)
         except WireError as error:
             raise WireError(f"field {name} of row {index}: {error}") from None
-    left = len(bits) - at
-    if left >= 8 or (left and message[-1] & ((1 << left) - 1)):
-        raise WireError(f"row {index}: {left} bits after the last field, not the zeros that fill up a byte")
+    remaining = len(bits) - at
+    if remaining >= 8 or (remaining and message[-1] & ((1 << remaining) - 1)):
+        raise WireError(f"row {index}: {remaining} bits after the last field, not the zeros that fill up a byte")
     return row
 
 
 def _bytes_of(message: bytes) -> torch.Tensor:
-    """The bytes of a message; a tensor needs some that may be written to, and at least one."""
+    """The bytes of a message as a tensor; `torch.frombuffer` needs writable memory of at least one byte."""
     return (
         torch.frombuffer(bytearray(message), dtype=torch.uint8)
         if message

@@ -1,4 +1,4 @@
-"""What a message is: named fields whose entries have a declared coding; its bits follow from them.
+"""A message: named fields whose entries have a declared coding, from which its number of bits follows.
 
 Shape legend: M senders (rows), n entries of a field.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.wire.coding import Coding, bits_for
-from fedcomp.wire.errors import WireError
+from fedcomp.wire.coding.contract import WireError
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class Field:
     Attributes:
         data: [M, n] floats or non-negative integer codes.
         coding: how an entry is written.
-        count: [M] int64 entries that row really sends, the first ones (the rest is zero and not sent); itself sent
-            before them. None: all n, which both ends know.
-        count_known: both ends know `count` from what they share, so that it is neither sent nor charged.
-        on_paper: papers count it, where `Payload.paper_bits` does not say how many bits they count.
+        count: [M] int64 number of entries that a row sends, its first ones (the others are zero); the number is sent
+            before them. None: a row sends all n entries.
+        count_known: both ends know `count`, so it is neither sent nor counted.
+        on_paper: whether the method's paper counts this field, unless `Payload.paper_bits` is given.
     """
 
     data: Tensor
@@ -36,24 +36,23 @@ class Field:
 
     @property
     def static_bits(self) -> int | None:
-        """Bits a row takes, where all take as many and the layout alone says so; else None."""
+        """Bits of a row, if the layout alone determines them; else None."""
         return self.coding.fixed_bits(self.data.shape[1]) if self.count is None else None
 
     @property
     def bits(self) -> Tensor:
-        """[M] int64 bits of each row, the count's own included."""
+        """[M] int64 bits of each row, including its count."""
         bits = self.coding.bits(self.data, self.count)
         return bits if self.count is None or self.count_known else bits + bits_for(self.data.shape[1] + 1)
 
 
 @dataclass(frozen=True)
 class Payload:
-    """One message a sender, all senders side by side.
+    """One message per sender: a row each.
 
     Attributes:
         fields: by name, in the order in which they are sent.
-        paper_bits: bits a row as the method's paper counts them, where it counts otherwise; None: the true ones of the
-            fields that are `on_paper`.
+        paper_bits: bits per row as the method's paper counts them; None: the bits of the fields that are `on_paper`.
     """
 
     fields: Mapping[str, Field]
@@ -65,33 +64,33 @@ class Payload:
         return next(iter(self.fields.values())).data.shape[0]
 
     def expect(self, **nums: int) -> tuple[Tensor, ...]:
-        """The data of the fields, given the name and the n of each: what a decoder reads its message with.
+        """The data of the fields, for a decoder that expects these names with n entries each.
 
         Raises:
-            WireError: these are not the fields of this message, or not their numbers of entries.
+            WireError: this message has other fields, or other numbers of entries.
         """
-        held = {name: field.data.shape[1] for name, field in self.fields.items()}
-        if held != nums:
+        given = {name: field.data.shape[1] for name, field in self.fields.items()}
+        if given != nums:
             raise WireError(
-                f"this message holds {_described(held)}; expected {_described(nums)}: it was made by another codec or "
+                f"this message holds {_described(given)}; expected {_described(nums)}: it was made by another codec or "
                 "for another vector"
             )
         return tuple(self.fields[name].data for name in nums)
 
     @property
     def bits(self) -> Tensor:
-        """[M] int64 true bits of each row's message."""
+        """[M] int64 bits of each row's message."""
         each = [field.bits for field in self.fields.values()]
         return torch.stack(each).sum(0)
 
     @property
     def total_bits(self) -> int | Tensor:
-        """Bits of all rows together: an int where the layout decides, else a 0-d tensor left on its device."""
+        """Bits of all rows: an int if the layout determines them, else a 0-d tensor on the payload's device."""
         return _total(list(self.fields.values()), self.num_rows)
 
     @property
     def total_paper_bits(self) -> int | Tensor:
-        """Bits of all rows together as the method's paper counts them; as `total_bits`."""
+        """As `total_bits`, as the method's paper counts them."""
         if self.paper_bits is not None:
             return self.paper_bits * self.num_rows
         return _total([field for field in self.fields.values() if field.on_paper], self.num_rows)

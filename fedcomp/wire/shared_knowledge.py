@@ -1,4 +1,4 @@
-"""What sender and receiver both know before a message is sent. Shape legend: M senders, D entries."""
+"""What sender and receiver both know before a message is sent. Shape legend: M rows, n senders, D entries."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from fedcomp.random.keys import Key
 
 @dataclass(frozen=True)
 class SharedKnowledge:
-    """Knowledge shared by both ends of a link.
+    """What both ends of a link know.
 
     Attributes:
-        key: names the shared randomness of this message; fold client numbers in through `key.bits(ids, n)`.
-        ids: [M] int64 client numbers of the senders, one a row.
-        layers: sizes of the parameter tensors that the vector is made of, in order; they sum to D.
-        side_information: [M, D] side information, such as a prior; None where there is none.
-        senders: [n] int64 all clients that send this message in this round, ascending, for codecs in which a sender's
-            part depends on the others; None: they are `ids`.
-        seed: [M] or [1] int64, a seed a row or one for all that both ends hold from an earlier message, to draw from
-            instead of `key`; None where there is none.
+        key: of the shared randomness of this message; draws are `key.bits(ids, n)` and so on, one row per client.
+        ids: [M] int64 client numbers of the senders, one per row.
+        layers: sizes of the parameter tensors in the vector, in order; they sum to D.
+        side_information: [M, D] such as a prior; None if there is none.
+        senders: [n] int64 all clients that send this message in this round, ascending, for codecs in which a message
+            depends on the other senders; None: they are `ids`.
+        seed: [M] or [1] int64, a seed per row or one for all rows, known from an earlier message, to draw from instead
+            of `key`; None if there is none.
     """
 
     key: Key

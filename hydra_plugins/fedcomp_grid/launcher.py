@@ -30,7 +30,7 @@ from fedcomp.records.reader import RunFiles
 from fedcomp.runtime.signals import restore_sigint
 
 if TYPE_CHECKING:
-    from fedcomp.provenance.check import Finished
+    from fedcomp.provenance.check import FinishedRuns
 
 
 class _Job(NamedTuple):  # no dataclass: Hydra imports plugins in a way that those do not bear
@@ -49,7 +49,7 @@ class GridLauncher(Launcher):
 
     def __init__(self, settings: RunLauncher) -> None:
         self.settings = settings
-        self._results: Finished | None = None  # of the runs that are finished
+        self._results: FinishedRuns | None = None  # of the runs that are finished
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Hydra's hand-over."""
@@ -111,10 +111,10 @@ class GridLauncher(Launcher):
     def _checked(self, folder: Path, task: DictConfig) -> str | None:
         """What is to be said of a finished run. Raises ValueError: it was made with other data or code."""
         from fedcomp.config.factory import build  # torch takes seconds to import
-        from fedcomp.provenance.check import Finished
+        from fedcomp.provenance.check import FinishedRuns
 
         if self._results is None:
-            self._results = Finished(lambda config: build(OmegaConf.create(dict(config["dataset"]))))
+            self._results = FinishedRuns(lambda config: build(OmegaConf.create(dict(config["dataset"]))))
         return self._results.check(folder, schema.plain_config(task, task.device))
 
     def _here(self, config: DictConfig) -> str | None:

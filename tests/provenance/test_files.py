@@ -18,7 +18,7 @@ def reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """What was really read, one list a time; everything is worth remembering, in a home of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(files, "LARGE_BYTES", 1)
-    monkeypatch.setattr(files, "SETTLED_SECONDS", -1.0)
+    monkeypatch.setattr(files, "CLOCK_SECONDS", -1.0)
     seen: list[list[str]] = []
     read = files._read
 
@@ -59,7 +59,7 @@ def test_large_data_are_read_once(tmp_path: Path, reads: list[list[str]]) -> Non
 
 def test_what_was_just_written_is_not_remembered(tmp_path: Path, reads, monkeypatch) -> None:
     """A second write within the clock's tick would go unseen."""
-    monkeypatch.setattr(files, "SETTLED_SECONDS", 3600.0)
+    monkeypatch.setattr(files, "CLOCK_SECONDS", 3600.0)
     paths = _write(tmp_path / "data", a="1")
     fingerprints(paths)
     fingerprints(paths)
@@ -83,7 +83,7 @@ def test_no_home_is_no_hindrance(tmp_path: Path, reads, monkeypatch, home: str) 
 
 
 def test_many_files_are_named_by_folder(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(files, "MOST_NAMED", 3)
+    monkeypatch.setattr(files, "MAX_FILES", 3)
     paths = [*_write(tmp_path / "data" / "cat", a="1", b="2"), *_write(tmp_path / "data" / "dog", a="3", b="4")]
     first = fingerprints(paths)
     assert {name: (part.files, part.bytes) for name, part in first.items()} == {"cat": (2, 2), "dog": (2, 2)}

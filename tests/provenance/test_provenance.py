@@ -102,7 +102,7 @@ def test_a_changed_label_is_refused_accepted_and_noted(
     assert (_folder(tmp_path) / "metrics.jsonl").read_bytes() == record
 
     assert fedcomp(*csv, "accept_changes=true") == 0
-    assert "going on with other data or code: data: mine.csv has changed" in capsys.readouterr().err
+    assert "resuming with other data or code: data: mine.csv has changed" in capsys.readouterr().err
     first, second = _kept(tmp_path).sessions
     assert (first.accepted, first.state, first.to_round) == ((), "interrupted", 3)
     assert (second.accepted, second.from_round) == (("data: mine.csv has changed",), 2)
@@ -124,11 +124,11 @@ def test_a_finished_run_of_other_data_is_no_result(
     assert fedcomp(*csv) == 1
     shown = capsys.readouterr().err
     assert "already finished" not in shown
-    assert "finished, but with other data or code than there are now: data: mine.csv has changed" in shown
+    assert "finished, but its data or code have changed since: data: mine.csv has changed" in shown
     assert fedcomp(*csv, *grid) == 1
     assert "0 finished, 2 failed" in capsys.readouterr().err
     assert fedcomp(*csv, *grid, "accept_changes=true") == 0
-    assert "2 of them: finished with other data or code" in capsys.readouterr().err
+    assert "2 of them: finished, but its data or code have changed" in capsys.readouterr().err
     assert fedcomp(*csv, "overwrite=true") == 0
     assert fedcomp(*csv) == 0
     table.write_text(whole)
@@ -228,7 +228,7 @@ def test_other_versions_are_said(fedcomp: Command, tmp_path: Path, capsys, monke
     capsys.readouterr()
     assert fedcomp(*csv) == 0
     shown = capsys.readouterr().err
-    assert "warning: going on with torch 9.9 instead of" in shown
+    assert "warning: resuming with torch 9.9 instead of" in shown
     assert "torch 9.9" in (_folder(tmp_path) / "run.log").read_text()
     assert report(Options([tmp_path])) == 0
     assert "9.9 (1)" in capsys.readouterr().out

@@ -27,7 +27,6 @@ from fedcomp.wire.coding import (
     RunLength,
     Shortest,
     Unsigned,
-    integers,
     packed_bytes,
 )
 from fedcomp.wire.packing import layout, pack, unpack
@@ -63,8 +62,7 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Code that runs as on another device, and what the host reads meanwhile."""
     reads = _Reads()
     with monkeypatch.context() as patch:
-        for module in (packed_bytes, integers):
-            patch.setattr(module, "on_host", lambda data: False)
+        patch.setattr(packed_bytes, "on_host", lambda data: False)
         for name in ("tolist", "numpy", "cpu", "__array__"):
             patch.setattr(Tensor, name, _noted(getattr(Tensor, name), reads.sizes))
         packed_bytes._table.cache_clear()
@@ -130,7 +128,7 @@ LEVELS = _row(15, torch.uint8)
 
 def _unread_bits(coding: RunLength, data: Tensor, count: Tensor | None = None) -> Tensor:
     """What counts on other devices."""
-    return coding._bits_unread(data, count)
+    return coding._bits_on_device(data, count)
 
 
 VARYING = {

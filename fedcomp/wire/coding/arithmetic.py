@@ -1,12 +1,13 @@
-"""Arithmetic coding of bits: an unlikely bit costs more, a likely one next to nothing.
+"""Arithmetic coding of zeros and ones.
 
-J. Rissanen, G. Langdon, "Arithmetic coding", IBM J. Res. Dev. 1979; as a range coder of 56 bits whose carries run into
-what is already written. A one has the probability T / 2^16, T in [1, 2^16 - 1], known to both ends or sent before.
+J. Rissanen, G. Langdon, "Arithmetic coding", IBM J. Res. Dev. 1979; here as a range coder of 56 bits that propagates
+carries into words already written. A one has the probability T / 2^16 with T in [1, 2^16 - 1], which both ends know or
+which is sent first.
 
-How long a row gets follows from its bits alone, without coding them: with c(T) = floor(-log2(T / 2^16) 2^20) + 2, it is
-ceil(sum c / 2^20) + 1 bits, at most 2^-19 an entry and two bits above the ideal. The coder never needs more (its own
-rounding costs less than 2^-23 an entry) and fills up to that; `bits` therefore counts on any device, exactly. Each bit
-hangs on those before, so `write` and `read` copy entries and bits to the host and back.
+The length of a row's code is defined without coding it: with c(T) = floor(-log2(T / 2^16) 2^20) + 2 it is
+ceil(sum c / 2^20) + 1 bits, which exceeds the entropy by at most 2^-19 bits per entry and two bits. The coder never
+needs more (its rounding costs less than 2^-23 bits per entry) and pads to this length, so `bits` is exact everywhere.
+Coding is sequential, so `write` and `read` copy entries and bits to the host and back.
 
 Shape legend: M rows (senders), n entries a row.
 """
@@ -20,9 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import bits_for, to_row
+from fedcomp.wire.coding.contract import WireError, bits_for, to_row
 from fedcomp.wire.coding.fixed import Unsigned
-from fedcomp.wire.errors import WireError
 
 UNIT = 1 << 20
 TOP = 1 << 16
@@ -30,11 +30,11 @@ TOP = 1 << 16
 
 @dataclass(frozen=True, eq=False)
 class Arithmetic:
-    """Entries 0 and 1.
+    """An arithmetic code of entries 0 and 1.
 
     Attributes:
-        probability: [n] of a one, which both ends know; None: the row's number of ones is sent first, in
-            ceil(log2(n + 1)) bits, and (ones + 1/2) / (n + 1) is the probability of each.
+        probability: [n] of a one for each entry, which both ends know; None: the row's number of ones is sent first in
+            ceil(log2(n + 1)) bits, and every entry has the probability (ones + 1/2) / (n + 1).
     """
 
     probability: Tensor | None = None
@@ -50,12 +50,12 @@ class Arithmetic:
             one, zero = _costs(thresholds)
             return _length((data.to(torch.int64) * (one - zero)).sum(1) + zero.sum())
         ones = data.sum(1, dtype=torch.int64)
-        one, zero = _costs(_share(ones, num))
+        one, zero = _costs(_threshold(ones, num))
         body = _length(ones * one + (num - ones) * zero)
         return torch.where((ones == 0) | (ones == num), 0, body) + bits_for(num + 1)
 
     def write(self, row: Tensor) -> Tensor:
-        return torch.from_numpy(self._written(row.cpu())).to(row.device)
+        return torch.from_numpy(self._encode(row.cpu())).to(row.device)
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         from fedcomp.wire.coding import arithmetic_numba
@@ -68,14 +68,14 @@ class Arithmetic:
             ones = int(sent)
             if ones in (0, num):
                 return to_row(bits.new_full((num,), ones // max(num, 1)), dtype), at
-            thresholds = _share(sent.cpu(), num).expand(num)
+            thresholds = _threshold(sent.cpu(), num).expand(num)
         row = torch.from_numpy(arithmetic_numba.decode(bits[at:].cpu().numpy(), thresholds.numpy()))
-        written = self._written(row)
+        written = self._encode(row)
         if not np.array_equal(bits[start : start + len(written)].cpu().numpy(), written):
             raise WireError(f"these bits are not the arithmetic code of {num} entries")
         return to_row(row.to(bits.device), dtype), start + len(written)
 
-    def _written(self, row: Tensor) -> np.ndarray:
+    def _encode(self, row: Tensor) -> np.ndarray:
         """The bits of a row on the host."""
         from fedcomp.wire.coding import arithmetic_numba
 
@@ -88,7 +88,7 @@ class Arithmetic:
         header = Unsigned(bits_for(num + 1)).write(torch.tensor([ones])).numpy()
         if ones in (0, num):
             return header
-        thresholds = _share(torch.tensor([ones]), num).expand(num).numpy()
+        thresholds = _threshold(torch.tensor([ones]), num).expand(num).numpy()
         return np.concatenate((header, arithmetic_numba.encode(values, thresholds, total - len(header))))
 
     def _thresholds(self, num: int) -> Tensor:
@@ -98,8 +98,8 @@ class Arithmetic:
         return (self.probability.double() * TOP).round().to(torch.int64).clamp(1, TOP - 1)
 
 
-def _share(ones: Tensor, num: int) -> Tensor:
-    """T of rows with so many ones among `num`."""
+def _threshold(ones: Tensor, num: int) -> Tensor:
+    """T of rows with `ones` ones among `num` entries."""
     return ((2 * ones + 1) * TOP // (2 * (num + 1))).clamp(1, TOP - 1)
 
 
@@ -116,6 +116,6 @@ def _length(cost: Tensor) -> Tensor:
 @functools.cache
 def _table(device: torch.device) -> Tensor:
     """[2^16] int64 c(T); the entry of T = 0 is never used."""
-    chance = np.arange(1, TOP) / TOP
-    table = torch.from_numpy(np.concatenate(([0], np.floor(-np.log2(chance) * UNIT) + 2)).astype(np.int64))
+    probability = np.arange(1, TOP) / TOP
+    table = torch.from_numpy(np.concatenate(([0], np.floor(-np.log2(probability) * UNIT) + 2)).astype(np.int64))
     return table.to(device, non_blocking=True)

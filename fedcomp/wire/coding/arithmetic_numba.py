@@ -1,4 +1,4 @@
-"""The range coder of `arithmetic.py`, compiled: its bits hang on each other, so no tensor can code them.
+"""The range coder of `arithmetic.py`, compiled: it is sequential, so tensor operations cannot do it.
 
 The interval [low, low + range) has 56 bits, and range stays above 2^40; 16 bits are written at a time.
 """
@@ -20,7 +20,7 @@ def encode(values: np.ndarray, thresholds: np.ndarray, length: int) -> np.ndarra
 
 
 def decode(bits: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """The [n] uint8 values whose code `bits` (uint8 of 0 and 1) begin with; zeros are read beyond their end."""
+    """The [n] uint8 values whose code is at the start of `bits` (uint8 of 0 and 1), extended with zeros."""
     packed = np.packbits(bits)
     words = np.zeros(len(packed) // 2 + 1, np.int64)
     padded = np.zeros(2 * len(words), np.uint8)
@@ -32,17 +32,17 @@ def decode(bits: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def _carry(words: np.ndarray, place: int) -> None:
-    """Add one to the number that ends at `place`."""
-    while words[place] == 0xFFFF:
-        words[place] = 0
-        place -= 1
-    words[place] += 1
+def _carry(words: np.ndarray, position: int) -> None:
+    """Add one to the number whose last word is at `position`."""
+    while words[position] == 0xFFFF:
+        words[position] = 0
+        position -= 1
+    words[position] += 1
 
 
 @compiled
 def _encode(values: np.ndarray, thresholds: np.ndarray, length: int, words: np.ndarray) -> None:
-    low, size, place = np.int64(0), np.int64(_FULL), 0
+    low, size, position = np.int64(0), np.int64(_FULL), 0
     for entry in range(values.size):
         bound = (size >> 16) * np.int64(thresholds[entry])
         if values[entry]:
@@ -52,30 +52,30 @@ def _encode(values: np.ndarray, thresholds: np.ndarray, length: int, words: np.n
             size -= bound
         if low >= _FULL:
             low -= _FULL
-            _carry(words, place - 1)
+            _carry(words, position - 1)
         while size <= _SMALL:
-            words[place] = low >> 40
-            place += 1
+            words[position] = low >> 40
+            position += 1
             low = (low & (_SMALL - 1)) << 16
             size <<= 16
-    below = np.int64(max(56 - (length - 16 * place), 0))
+    below = np.int64(max(56 - (length - 16 * position), 0))
     low = ((low + (np.int64(1) << below) - 1) >> below) << below  # the first number in the interval of that length
     if low >= _FULL:
         low -= _FULL
-        _carry(words, place - 1)
+        _carry(words, position - 1)
     for shift in (40, 24, 8):
-        words[place] = (low >> shift) & 0xFFFF
-        place += 1
-    words[place] = (low & 0xFF) << 8
+        words[position] = (low >> shift) & 0xFFFF
+        position += 1
+    words[position] = (low & 0xFF) << 8
 
 
 @compiled
 def _decode(words: np.ndarray, thresholds: np.ndarray, values: np.ndarray) -> None:
-    code, size, place = np.int64(0), np.int64(_FULL), 0
+    code, size, position = np.int64(0), np.int64(_FULL), 0
     for _ in range(3):
-        code = (code << 16) | (words[place] if place < words.size else 0)
-        place += 1
-    ahead = words[place] if place < words.size else 0
+        code = (code << 16) | (words[position] if position < words.size else 0)
+        position += 1
+    ahead = words[position] if position < words.size else 0
     code = (code << 8) | (ahead >> 8)  # 56 bits; the other 8 of this word come next
     for entry in range(values.size):
         bound = (size >> 16) * np.int64(thresholds[entry])
@@ -87,7 +87,7 @@ def _decode(words: np.ndarray, thresholds: np.ndarray, values: np.ndarray) -> No
             code -= bound
             size -= bound
         while size <= _SMALL:
-            after = words[place + 1] if place + 1 < words.size else 0
+            after = words[position + 1] if position + 1 < words.size else 0
             code = (code << 16) | ((ahead & 0xFF) << 8) | (after >> 8)
-            ahead, place = after, place + 1
+            ahead, position = after, position + 1
             size <<= 16

@@ -1,9 +1,9 @@
-"""What a coding does, and what all codings share.
+"""The protocol of codings, and the functions that they share.
 
-A coding counts bits for all rows at once without writing any (`bits`, `fixed_bits`), and writes and reads one row for
-the wire (`write`, `read`) on the device of the row. The two must agree to the bit, which `WireLink` checks on every
-message. Reading is strict: what no sender can have written is a `WireError`. What the host reads for that are a few
-numbers a field, never its entries, unless a coding says so.
+A coding counts the bits of all rows without writing them (`bits`, `fixed_bits`), and writes and reads one row (`write`,
+`read`) on the row's device. Both must agree to the bit, which `WireLink` checks for every message. Reading is strict:
+bits that no sender can have written raise a `WireError`. For these checks the host reads a few numbers per field, not
+its entries, unless a coding's docstring says otherwise.
 Shape legend: M rows (senders), n entries a row.
 """
 
@@ -14,29 +14,31 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedcomp.wire.errors import WireError
+
+class WireError(ValueError):
+    """A message that is truncated, padded or damaged, or was written by another codec or for another vector."""
 
 
 class Coding(Protocol):
-    """One way to write entries."""
+    """A code for the entries of a field."""
 
     def fixed_bits(self, num: int) -> int | None:
-        """Bits of `num` entries if their values do not matter; None if they do."""
+        """Bits of `num` entries if they do not depend on the values, else None."""
         ...
 
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
-        """[M] int64 bits of the rows of data [M, n]: of all entries, or of the first `count` [M] of each row.
+        """[M] int64 bits of each row of data [M, n]: of all its entries, or of its first `count` [M] entries.
 
-        They are counted on the data's device, and nothing is read back to the host.
+        Computed on the data's device without synchronisation.
         """
         ...
 
     def write(self, row: Tensor) -> Tensor:
-        """The bits (uint8 of 0 and 1) of one row [n], on its device; maybe the row itself, not to be written to."""
+        """The bits (uint8 of 0 and 1) of one row [n], on its device. They may be a view of the row: do not modify."""
         ...
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
-        """Read `num` entries from `bits[start:]`: the row [num] of `dtype` on their device, and where the next starts.
+        """Read `num` entries from `bits[start:]`: the row [num] of `dtype` on their device, and the end of its bits.
 
         Raises:
             WireError: the bits end too early, or are not the code of `num` allowed entries.
@@ -45,55 +47,55 @@ class Coding(Protocol):
 
 
 def bits_for(num_values: int) -> int:
-    """ceil(log2(num_values)): bits that tell `num_values` things apart."""
+    """ceil(log2(num_values)): bits of a fixed-width code for `num_values` values."""
     return max(num_values - 1, 0).bit_length()
 
 
-def take(bits: Tensor, start: int, num: int) -> Tensor:
+def take_bits(bits: Tensor, start: int, num: int) -> Tensor:
     """`bits[start : start + num]`, or WireError if there are fewer."""
     if start + num > len(bits):
         raise WireError(f"the message ends after {max(len(bits) - start, 0)} of {num} bits")
     return bits[start : start + num]
 
 
-def extremes(values: Tensor) -> tuple[int, int] | None:
-    """The least and the largest entry, in one read of the device; None if there are no entries."""
+def min_max(values: Tensor) -> tuple[int, int] | None:
+    """The smallest and the largest entry, with one read from the device; None if there are no entries."""
     if not values.numel():
         return None
-    least, most = torch.stack(values.aminmax()).tolist()
-    return least, most
+    smallest, largest = torch.stack(values.aminmax()).tolist()
+    return smallest, largest
 
 
-def holder(limit: int, dtype: torch.dtype) -> torch.dtype:
-    """`dtype` if it is one of integers and holds all below `limit`; else int64, which `to_row` then checks."""
+def integer_dtype(limit: int, dtype: torch.dtype) -> torch.dtype:
+    """`dtype` if it is an integer type that holds all values below `limit`; else int64, which `to_row` then checks."""
     return dtype if not dtype.is_floating_point and torch.iinfo(dtype).max >= limit - 1 else torch.int64
 
 
 def to_row(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Non-negative integers as a row of `dtype`, or WireError if one is too large for it."""
     if not dtype.is_floating_point and torch.iinfo(values.dtype).max > torch.iinfo(dtype).max:
-        _, most = extremes(values) or (0, 0)
-        if most > torch.iinfo(dtype).max:
-            raise WireError(f"an entry of {most}, more than {dtype} holds")
+        _, largest = min_max(values) or (0, 0)
+        if largest > torch.iinfo(dtype).max:
+            raise WireError(f"an entry of {largest}, more than {dtype} holds")
     return values.to(dtype)
 
 
 def check_below(values: Tensor, limit: int) -> None:
     """Raise WireError unless all values are below `limit`."""
-    _, most = extremes(values) or (0, -1)
-    if most >= limit:
-        raise WireError(f"an entry of {most} where at most {limit - 1} is allowed")
+    _, largest = min_max(values) or (0, -1)
+    if largest >= limit:
+        raise WireError(f"an entry of {largest} where at most {limit - 1} is allowed")
 
 
 def row_bits(data: Tensor, count: Tensor | None, each: int) -> Tensor:
-    """[M] int64: `each` bits for every entry that is sent."""
+    """[M] int64: `each` bits for every sent entry."""
     if count is not None:
         return count * each
     return torch.full((data.shape[0],), each * data.shape[1], dtype=torch.int64, device=data.device)
 
 
 def sum_sent(each: Tensor, count: Tensor | None) -> Tensor:
-    """[M] int64: row sums of [M, n], over the first `count` entries of each row."""
+    """[M] int64: row sums of [M, n], or of the first `count` entries of each row."""
     if count is not None:
         each = each * (torch.arange(each.shape[1], device=each.device) < count[:, None])
     return each.sum(1, dtype=torch.int64)

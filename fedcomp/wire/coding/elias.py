@@ -5,10 +5,9 @@ N ends with a zero; before it stands N in binary, before that the number of N's 
 down to two bits: 1 -> 0, 2 -> 10 0, 4 -> 10 100 0, 17 -> 10 100 10001 0.
 
 A reader starts with n = 1 and reads a bit: zero ends the code, and N = n; after a one come n more bits, and these
-n + 1 bits are the next n. Here all entries take such steps together, so that tensors do the work: a message holds, step
-after step, first the leading bits of all entries that are not at their end, then the n bits that follow, sorted by n.
-The bits are those of the omega code, in another order. The host reads, step after step, how many entries there are of
-each n, and nothing else.
+n + 1 bits are the next n. Here all entries take these steps together, as tensor operations: for each step, a message
+has the leading bits of all entries whose codes have not ended, and then the n bits that follow, sorted by n. The bits
+are those of the omega code in another order. In each step the host reads only the number of entries for each n.
 """
 
 from __future__ import annotations
@@ -19,17 +18,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import check_below, extremes, sum_sent, take, to_row
-from fedcomp.wire.coding.integers import bits_of, numbers_of
-from fedcomp.wire.coding.packed_bytes import places_of
-from fedcomp.wire.errors import WireError
+from fedcomp.wire.coding.contract import WireError, check_below, min_max, sum_sent, take_bits, to_row
+from fedcomp.wire.coding.packed_bytes import bits_of, integers_of, nonzero_indices
 
 LARGEST_WIDTH = 53
 """Entries are below 2^53, whose logarithm a float64 gives exactly."""
 _DEEPEST = 4
-"""The logarithm of the logarithm of ... of an entry is at most 1 after so many."""
+"""After so many iterated logarithms every entry is at most 1."""
 _JUMPS = ((1, 1), (2, 2), (4, 3), (8, 1), (16, 4), (32, 1))
-"""The code of N has e + 1 bits, e = floor(log2 N), and as many more as stand here for each threshold that e reaches."""
+"""(threshold, bits): with e = floor(log2 N), the code of N has e + 1 bits, and `bits` more for each threshold <= e."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +46,15 @@ class Elias:
         return sum_sent(omega_bits(data), count)
 
     def write(self, row: Tensor) -> Tensor:
-        least, most = extremes(row) or (1, 0)
-        fits = least >= 1 and most < self.limit
-        assert fits, f"entries from {least} to {most} are not in [1, {self.limit})"
+        smallest, largest = min_max(row) or (1, 0)
+        fits = smallest >= 1 and largest < self.limit
+        assert fits, f"entries from {smallest} to {largest} are not in [1, {self.limit})"
         lead = row > 1
-        written, numbers = [lead.to(torch.uint8)], row[places_of(lead)].to(torch.int64)
-        logs = [_log2(numbers)]  # of each, of that, ...: each is sent before the one that it is the logarithm of
+        written, numbers = [lead.to(torch.uint8)], row[nonzero_indices(lead)].to(torch.int64)
+        logs = [_log2(numbers)]  # iterated logarithms; each is sent before the number whose logarithm it is
         while len(logs) < _DEEPEST:
             logs.append(_log2(logs[-1]))
-        left = torch.zeros_like(logs[0])  # steps after this one
+        left = torch.zeros_like(logs[0])  # number of steps after this one
         for log in logs:
             left += log > 1
         while left.numel():
@@ -66,33 +63,33 @@ class Elias:
                 written.append(bits_of(sent[members], width))
             lead = left > 0
             written.append(lead.to(torch.uint8))
-            keep = places_of(lead)
+            keep = nonzero_indices(lead)
             numbers, logs, left = numbers[keep], [log[keep] for log in logs], left[keep] - 1
         return torch.cat(written)
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
-        going, at = places_of(take(bits, start, num)), start + num
+        unfinished, at = nonzero_indices(take_bits(bits, start, num)), start + num
         values = bits.new_ones(num, dtype=torch.int64)
-        widths = values[: len(going)].clone()
-        while len(going):
-            _, most = extremes(widths) or (0, 0)
-            if most >= LARGEST_WIDTH:
-                raise WireError(f"the code of a number of {most + 1} bits")
+        widths = values[: len(unfinished)].clone()
+        while len(unfinished):
+            _, largest = min_max(widths) or (0, 0)
+            if largest >= LARGEST_WIDTH:
+                raise WireError(f"the code of a number of {largest + 1} bits")
             numbers = torch.empty_like(widths)
             for width, num_members, members in _by_width(widths):
-                low = numbers_of(take(bits, at, width * num_members), width, num_members)
+                low = integers_of(take_bits(bits, at, width * num_members), width, num_members)
                 numbers[members] = low.bitwise_or_(1 << width)
                 at += width * num_members
-            values[going] = numbers
-            keep = places_of(take(bits, at, len(going)))
-            at += len(going)
-            going, widths = going[keep], numbers[keep]
+            values[unfinished] = numbers
+            keep = nonzero_indices(take_bits(bits, at, len(unfinished)))
+            at += len(unfinished)
+            unfinished, widths = unfinished[keep], numbers[keep]
         check_below(values, self.limit)
         return to_row(values, dtype), at
 
 
 def omega_bits(values: Tensor) -> Tensor:
-    """[...] uint8 length of each entry's code; 1 for what is no positive integer."""
+    """[...] uint8 length of each entry's code; 1 for entries that are not positive."""
     exponent = _log2(values)
     length = exponent + 1
     for threshold, more in _JUMPS:
@@ -101,7 +98,7 @@ def omega_bits(values: Tensor) -> Tensor:
 
 
 def _log2(numbers: Tensor) -> Tensor:
-    """[...] uint8 floor(log2 N); 0 for what is no positive integer."""
+    """[...] uint8 floor(log2 N); 0 for entries that are not positive."""
     return ((numbers.clamp(min=1).to(torch.float64).view(torch.int64) >> 52) - 1023).to(torch.uint8)
 
 
@@ -114,7 +111,7 @@ def _at(logs: list[Tensor], depths: Tensor) -> Tensor:
 
 
 def _by_width(widths: Tensor) -> Iterator[tuple[int, int, Tensor | slice]]:
-    """(width, number of its entries, their places in order) for each width, ascending."""
+    """(width, number of entries with it, their indices in order) for each width, ascending."""
     for width, num in enumerate(torch.bincount(widths).tolist()):
         if num:
-            yield width, num, slice(None) if num == len(widths) else places_of(widths == width)
+            yield width, num, slice(None) if num == len(widths) else nonzero_indices(widths == width)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import check_below, extremes, holder, row_bits, take, to_row
-from fedcomp.wire.coding.integers import bits_of, bytes_of, float_of, numbers_of
-from fedcomp.wire.coding.packed_bytes import WORD, pack_bits, unpack_bits
+from fedcomp.wire.coding.contract import check_below, integer_dtype, min_max, row_bits, take_bits, to_row
+from fedcomp.wire.coding.packed_bytes import WORD, bits_of, bytes_of, float_of, integers_of, pack_bits, unpack_bits
 
 FLOAT_WIDTH = {torch.float32: 32, torch.float16: 16, torch.bfloat16: 16, torch.float64: 64}
 
@@ -19,7 +18,7 @@ class Unsigned:
     """Integers in [0, 2^width), most significant bit first.
 
     Attributes:
-        width: bits an entry, at most 63.
+        width: bits per entry, at most 63.
         limit: entries are below it; None: below 2^width.
     """
 
@@ -37,16 +36,16 @@ class Unsigned:
 
     def write(self, row: Tensor) -> Tensor:
         top = 1 << self.width if self.limit is None else self.limit
-        least, most = extremes(row) or (0, -1)
-        assert 0 <= least <= most + 1 <= top, (
-            f"entries from {least} to {most} do not fit in {self.width} bits below {top}"
+        smallest, largest = min_max(row) or (0, -1)
+        assert 0 <= smallest <= largest + 1 <= top, (
+            f"entries from {smallest} to {largest} do not fit in {self.width} bits below {top}"
         )
         return row.to(torch.uint8) if self.width == 1 else bits_of(row, self.width)
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         end = start + num * self.width
-        held = holder(1 << self.width, dtype)
-        values = numbers_of(take(bits, start, num * self.width), self.width, num, held)
+        held = integer_dtype(1 << self.width, dtype)
+        values = integers_of(take_bits(bits, start, num * self.width), self.width, num, held)
         if self.limit is not None:
             check_below(values, self.limit)
         return to_row(values, dtype), end
@@ -54,13 +53,13 @@ class Unsigned:
 
 @dataclass(frozen=True)
 class Float:
-    """IEEE floats of the given type, bit for bit."""
+    """IEEE floats of the given type, unchanged."""
 
     dtype: torch.dtype = torch.float32
 
     @property
     def width(self) -> int:
-        """Bits an entry."""
+        """Bits per entry."""
         return FLOAT_WIDTH[self.dtype]
 
     def fixed_bits(self, num: int) -> int:
@@ -74,5 +73,5 @@ class Float:
         return unpack_bits(bytes_of(row.contiguous().view(WORD[self.width // 8]), self.width // 8))
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
-        packed = pack_bits(take(bits, start, num * self.width))
+        packed = pack_bits(take_bits(bits, start, num * self.width))
         return float_of(packed, self.dtype), start + num * self.width

@@ -1,4 +1,4 @@
-"""Sparse vectors of signed levels, as D. Alistarh et al. write them: "QSGD", NeurIPS 2017, section 3.1."""
+"""The code of sparse vectors of signed levels by D. Alistarh et al., "QSGD", NeurIPS 2017, section 3.1."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import extremes, holder, to_row
+from fedcomp.wire.coding.contract import WireError, integer_dtype, min_max, to_row
 from fedcomp.wire.coding.elias import Elias, omega_bits
 from fedcomp.wire.coding.fixed import Unsigned
-from fedcomp.wire.coding.packed_bytes import places_of
-from fedcomp.wire.errors import WireError
+from fedcomp.wire.coding.packed_bytes import nonzero_indices
 
 COMPILED_FROM = 1 << 16
-"""Entries of a row from which a CPU counts its bits in compiled code: importing numba takes half a second."""
+"""Entries per row from which a CPU counts bits in compiled code (importing numba takes half a second)."""
 
 
 @dataclass(frozen=True)
 class RunLength:
-    """A vector of levels in [-s, s], entries being level + s: only those that are not zero are written.
+    """A vector of levels in [-s, s], stored as level + s, of which only the nonzero levels are written.
 
-    Their number plus one, then the distance of each from the one before it, Elias coded; a bit for each sign; their
-    magnitudes, Elias coded. With s = 1 the magnitudes are known and left out.
+    The message has their number plus one and the distance of each from the previous one (Elias codes), a bit per sign,
+    and their magnitudes (Elias codes). For s = 1 all magnitudes are 1 and are left out.
 
     Attributes:
         levels: s.
@@ -38,7 +37,7 @@ class RunLength:
             counts = [data.shape[1]] * len(data) if count is None else count.tolist()
             sent = [self._row_bits(row[:num]) for row, num in zip(data, counts, strict=True)]
             return torch.tensor(sent, dtype=torch.int64)
-        return self._bits_unread(data, count)
+        return self._bits_on_device(data, count)
 
     def write(self, row: Tensor) -> Tensor:
         gaps, signed = self._sparse(row)
@@ -51,25 +50,25 @@ class RunLength:
         one_more, at = Elias(num + 2).read(bits, start, 1, torch.int64)
         sent = int(one_more) - 1
         gaps, at = Elias(num + 1).read(bits, at, sent, torch.int64)
-        places = gaps.cumsum(0) - 1
-        last = int(places[-1]) if sent else -1
+        indices = gaps.cumsum(0) - 1
+        last = int(indices[-1]) if sent else -1
         if last >= num:
-            raise WireError(f"a level at place {last} of {num}")
+            raise WireError(f"a level at index {last} of {num}")
         signs, at = Unsigned(1).read(bits, at, sent, torch.int64)
         magnitudes = torch.ones_like(signs)
         if self.levels > 1:
             magnitudes, at = Elias(self.levels + 1).read(bits, at, sent, torch.int64)
-        values = gaps.new_full((num,), self.levels, dtype=holder(2 * self.levels + 1, dtype))
-        values[places] = ((2 * signs - 1) * magnitudes + self.levels).to(values.dtype)
+        values = gaps.new_full((num,), self.levels, dtype=integer_dtype(2 * self.levels + 1, dtype))
+        values[indices] = ((2 * signs - 1) * magnitudes + self.levels).to(values.dtype)
         return to_row(values, dtype), at
 
     def _sparse(self, row: Tensor) -> tuple[Tensor, Tensor]:
-        """(distances of the levels that are not zero from the ones before, the levels themselves), int64."""
-        places = places_of((row ^ self.levels).bool())
-        signed = row[places].to(torch.int64) - self.levels
-        least, most = extremes(signed) or (0, 0)
-        assert max(-least, most) <= self.levels, f"a level of {max(-least, most)}"
-        return places.diff(prepend=places.new_full((1,), -1)), signed
+        """(distance of each nonzero level from the previous one, the nonzero levels), both int64."""
+        indices = nonzero_indices((row ^ self.levels).bool())
+        signed = row[indices].to(torch.int64) - self.levels
+        smallest, largest = min_max(signed) or (0, 0)
+        assert max(-smallest, largest) <= self.levels, f"a level of {max(-smallest, largest)}"
+        return indices.diff(prepend=indices.new_full((1,), -1)), signed
 
     def _row_bits(self, row: Tensor) -> int:
         if len(row) >= COMPILED_FROM:
@@ -81,14 +80,14 @@ class RunLength:
         bits += int(omega_bits(gaps).sum(dtype=torch.int64))
         return bits + (int(omega_bits(signed.abs()).sum()) if self.levels > 1 else 0)
 
-    def _bits_unread(self, data: Tensor, count: Tensor | None) -> Tensor:
-        """The same without asking the device where the levels are: the place before is a running maximum."""
-        place = torch.arange(data.shape[1], device=data.device)
+    def _bits_on_device(self, data: Tensor, count: Tensor | None) -> Tensor:
+        """As `_row_bits` without synchronisation: the index of the previous nonzero level is a running maximum."""
+        index = torch.arange(data.shape[1], device=data.device)
         sent = data != self.levels
         if count is not None:
-            sent &= place < count[:, None]
-        last = torch.where(sent, place, -1).cummax(1).values
-        gaps = place - torch.cat((torch.full_like(last[:, :1], -1), last[:, :-1]), 1)
+            sent &= index < count[:, None]
+        last = torch.where(sent, index, -1).cummax(1).values
+        gaps = index - torch.cat((torch.full_like(last[:, :1], -1), last[:, :-1]), 1)
         each = omega_bits(gaps) + 1
         if self.levels > 1:
             each = each + omega_bits((data.to(torch.int64) - self.levels).abs())

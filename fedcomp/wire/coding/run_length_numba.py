@@ -1,7 +1,6 @@
-"""Lengths of `RunLength` codes in one compiled pass, for long rows on a CPU; `run_length.py` says what they are.
+"""Bits of a row in the code of `run_length.py`, in one compiled pass, for long rows on a CPU.
 
-Importing this module takes half a second (numba). numba keeps compiled code beside this file, or under NUMBA_CACHE_DIR;
-where neither can be written, each process compiles anew.
+Importing this module takes half a second (numba).
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ def row_bits(row: np.ndarray, levels: int) -> int:
 @compiled
 def _row_bits(row: np.ndarray, levels: int, short: np.ndarray, by_exponent: np.ndarray) -> int:
     bits, sent, last = 0, 0, -1
-    for place in range(row.size):
-        level = abs(np.int64(row[place]) - levels)
+    for index in range(row.size):
+        level = abs(np.int64(row[index]) - levels)
         if level != 0:
-            gap = place - last
-            last = place
+            gap = index - last
+            last = index
             sent += 1
             bits += 1 + (short[gap] if gap < short.size else _long(gap, by_exponent))
             if levels > 1:

@@ -13,17 +13,17 @@ from fedcomp.wire.coding.fixed import Unsigned
 
 @dataclass(frozen=True)
 class Shortest:
-    """Writes every row in the coding that is shortest for it, and says in ceil(log2(#codings)) bits which one it is.
+    """Writes every row in its shortest coding, after the number of the coding in ceil(log2(#codings)) bits.
 
     Attributes:
-        codings: codings of the same entries; of equally short ones the first is taken.
+        codings: of the same entries; ties go to the first.
     """
 
     codings: tuple[Coding, ...]
 
     @property
     def choice(self) -> Unsigned:
-        """How the number of the coding is written."""
+        """Coding of the number of the chosen coding."""
         return Unsigned(bits_for(len(self.codings)), len(self.codings))
 
     def fixed_bits(self, num: int) -> int | None:
@@ -47,6 +47,6 @@ class Shortest:
 
 
 def _length(coding: Coding, row: Tensor) -> int:
-    """Bits of one row, read from its device only where they depend on it."""
+    """Bits of one row; synchronises only if they depend on the values."""
     fixed = coding.fixed_bits(row.shape[0])
     return int(coding.bits(row[None])) if fixed is None else fixed

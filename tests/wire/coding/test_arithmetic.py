@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedcomp.wire.coding import Arithmetic
-from fedcomp.wire.errors import WireError
+from fedcomp.wire.coding.contract import WireError
 
 
 def ideal(row: Tensor, probability: Tensor) -> float:

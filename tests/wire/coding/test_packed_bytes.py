@@ -8,9 +8,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedcomp.wire.coding import integers, packed_bytes
-from fedcomp.wire.coding.integers import bits_of, bytes_of, float_of, numbers_of, unsigned_of
-from fedcomp.wire.coding.packed_bytes import pack_bits, places_of, swapped, unpack_bits
+from fedcomp.wire.coding import packed_bytes
+from fedcomp.wire.coding.packed_bytes import (
+    bits_of,
+    bytes_of,
+    byteswapped,
+    float_of,
+    integers_of,
+    nonzero_indices,
+    pack_bits,
+    unpack_bits,
+    unsigned_of,
+)
 
 ANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -18,10 +27,9 @@ ANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChec
 @pytest.fixture(params=["numpy", "tensors"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Which form computes; blocks are short, so that rows have several."""
-    monkeypatch.setattr(integers, "_BLOCK", 3)
+    monkeypatch.setattr(packed_bytes, "_BLOCK", 3)
     if request.param == "tensors":
-        for module in (packed_bytes, integers):
-            monkeypatch.setattr(module, "on_host", lambda data: False)
+        monkeypatch.setattr(packed_bytes, "on_host", lambda data: False)
     return request.param
 
 
@@ -43,7 +51,7 @@ def test_bits_of_bytes_and_back(form: str, message: bytes, start: int, padding: 
     text = _text(some)
     filled = text + "0" * (-len(text) % 8)
     assert pack_bits(some).tolist() == [int(filled[at : at + 8], 2) for at in range(0, len(filled), 8)]
-    assert places_of(some).tolist() == [place for place, bit in enumerate(text) if bit == "1"]
+    assert nonzero_indices(some).tolist() == [place for place, bit in enumerate(text) if bit == "1"]
 
 
 @given(width=st.integers(0, 63), data=st.data())
@@ -55,7 +63,7 @@ def test_integers_of_every_width(form: str, width: int, data: st.DataObject) -> 
     bits = bits_of(torch.tensor(numbers, dtype=torch.int64) | above, width)
     assert _text(bits) == ("".join(f"{number:0{width}b}" for number in numbers) if width else "")
     later = torch.cat((torch.ones(3, dtype=torch.uint8), bits))[3:]
-    assert numbers_of(later, width, len(numbers)).tolist() == numbers
+    assert integers_of(later, width, len(numbers)).tolist() == numbers
 
 
 @given(size=st.integers(1, 8), data=st.data())
@@ -76,4 +84,4 @@ def test_floats_stand_sign_first(form: str, dtype: torch.dtype) -> None:
     written = bytes_of(words, dtype.itemsize)
     assert unpack_bits(written)[:: 8 * dtype.itemsize].tolist() == [1, 0, 0, 0]
     assert torch.equal(float_of(written, dtype), values)
-    assert torch.equal(swapped(swapped(words)), words)
+    assert torch.equal(byteswapped(byteswapped(words)), words)

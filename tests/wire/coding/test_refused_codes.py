@@ -32,5 +32,5 @@ def test_a_flipped_bit_of_an_arithmetic_code_is_refused_or_another_row(coding: C
 
 def test_a_level_just_behind_the_last_place_is_refused() -> None:
     message = pack(Payload({"levels": Field(torch.tensor([[2, 1, 2]]), RunLength(1))}), 0)
-    with pytest.raises(WireError, match="a level at place 2 of 2$"):
+    with pytest.raises(WireError, match="a level at index 2 of 2$"):
         unpack([message], {"levels": FieldLayout(2, RunLength(1), torch.int64)}, CPU)

@@ -116,5 +116,5 @@ def test_run_lengths_are_counted_without_reading_the_device_as_with(levels: int)
     data[torch.rand(5, 77, generator=generator) < torch.tensor([[0.0], [0.5], [0.9], [0.99], [1.0]])] = levels
     count = torch.tensor([0, 1, 40, 76, 77])
     coding = RunLength(levels)
-    assert torch.equal(coding._bits_unread(data, None), coding.bits(data))
-    assert torch.equal(coding._bits_unread(data, count), coding.bits(data, count))
+    assert torch.equal(coding._bits_on_device(data, None), coding.bits(data))
+    assert torch.equal(coding._bits_on_device(data, count), coding.bits(data, count))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedcomp.wire import WireError
 from fedcomp.wire.coding import Unsigned, bits_for
-from fedcomp.wire.coding.contract import take, to_row
+from fedcomp.wire.coding.contract import take_bits, to_row
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Sizes:
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         held = num if not self.width else min(num, (len(bits) - start) // self.width)
-        values, _ = Unsigned(self.width).read(take(bits, start, held * self.width), 0, held, torch.int64)
+        values, _ = Unsigned(self.width).read(take_bits(bits, start, held * self.width), 0, held, torch.int64)
         sizes = values + 1
         ends = sizes.cumsum(0)
         used = int((ends < self.total).sum()) + 1

@@ -1,0 +1,119 @@
+"""Codes of a set of indices: ascending numbers, one bit per index, or Golomb-Rice codes of the gaps between indices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.wire.coding.contract import WireError, bits_for, min_max, row_bits, sum_sent, to_row
+from fedcomp.wire.coding.fixed import Unsigned
+from fedcomp.wire.coding.packed_bytes import bits_of, nonzero_indices
+
+
+@dataclass(frozen=True)
+class Ascending:
+    """Distinct indices in [0, span) in ascending order, ceil(log2(span)) bits each."""
+
+    span: int
+
+    def fixed_bits(self, num: int) -> int:
+        return num * bits_for(self.span)
+
+    def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
+        return row_bits(data, count, bits_for(self.span))
+
+    def write(self, row: Tensor) -> Tensor:
+        return Unsigned(bits_for(self.span), self.span).write(row)
+
+    def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+        row, end = Unsigned(bits_for(self.span), self.span).read(bits, start, num, dtype)
+        if (row[1:] <= row[:-1]).any():
+            raise WireError("indices that are not in ascending order")
+        return row, end
+
+
+@dataclass(frozen=True)
+class Bitmap:
+    """One bit per entry, `ones` of which are set."""
+
+    ones: int
+
+    def fixed_bits(self, num: int) -> int:
+        return num
+
+    def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
+        return row_bits(data, count, 1)
+
+    def write(self, row: Tensor) -> Tensor:
+        return Unsigned(1).write(row)
+
+    def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+        row, end = Unsigned(1).read(bits, start, num, dtype)
+        ones = int(row.sum())
+        if ones != self.ones:
+            raise WireError(f"{ones} bits set where {self.ones} are expected")
+        return row, end
+
+
+@dataclass(frozen=True)
+class Rice:
+    """Golomb-Rice codes of non-negative integers v: v >> r in unary (ended by a one), and the r low bits of v.
+
+    Solomon Golomb, "Run-length encodings", 1966; Robert Rice, 1979. The unary parts of all entries come first, then all
+    low bits.
+
+    Attributes:
+        parameter: r.
+        span: the entries are gaps between indices in [0, span), so their sum plus their number is at most `span`; None:
+            any non-negative integers.
+    """
+
+    parameter: int
+    span: int | None = None
+
+    def fixed_bits(self, num: int) -> int | None:
+        return None if num else 0
+
+    def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
+        return sum_sent(data >> self.parameter, count) + row_bits(data, count, 1 + self.parameter)
+
+    def write(self, row: Tensor) -> Tensor:
+        smallest, _ = min_max(row) or (0, -1)
+        assert smallest >= 0, f"{smallest} has no Rice code"
+        assert self.span is None or int(row.sum()) + len(row) <= self.span, f"the gaps exceed {self.span}"
+        ends = (row.to(torch.int64) >> self.parameter).add_(1).cumsum(0)
+        unary = row.new_zeros(int(ends[-1]) if len(row) else 0, dtype=torch.uint8)
+        unary.index_fill_(0, ends.sub_(1), 1)
+        return torch.cat((unary, bits_of(row, self.parameter)))
+
+    def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+        ones = self._ones(bits[start:], num)
+        if len(ones) < num:
+            raise WireError(f"the message ends after {len(ones)} of {num} entries")
+        after_unary = start + (int(ones[-1]) + 1 if num else 0)
+        low, end = Unsigned(self.parameter).read(bits, after_unary, num, torch.int64)
+        quotients = ones.diff(prepend=ones.new_full((1,), -1)).sub_(1)
+        values = quotients.bitwise_left_shift_(self.parameter).bitwise_or_(low)
+        if self.span is not None:
+            ends = int(values.sum()) + num
+            if ends > self.span:
+                raise WireError(f"the last of {num} gaps ends at index {ends - 1} of {self.span}")
+        return to_row(values, dtype), end
+
+    def _ones(self, bits: Tensor, num: int) -> Tensor:
+        """[num] indices of the first ones, or fewer if there are fewer; searches the last low bits only if needed."""
+        ones = nonzero_indices(bits[: max(len(bits) - num * self.parameter, 0)])[:num]
+        return ones if len(ones) == num else nonzero_indices(bits)[:num]
+
+    @staticmethod
+    def for_gaps(num: int, span: int) -> Rice:
+        """The code with the smallest worst case for `num` gaps that sum to at most `span - num`."""
+        best = min(range(bits_for(span) + 1), key=lambda r: Rice(r).worst_case(num, span))
+        return Rice(best, span)
+
+    def worst_case(self, num: int, span: int) -> int:
+        """The maximum bits of `num` gaps with sum at most `span - num`: num (1 + r) + (span - num) // 2^r."""
+        return num * (1 + self.parameter) + math.floor((span - num) / 2**self.parameter)
