@@ -1,4 +1,4 @@
-"""The contract of a launcher: it gets the runs of a grid, waits for each, and returns their outcomes.
+"""The contract of a launcher, and the simplest one: it gets the runs of a grid, waits for each, returns their outcomes.
 
 A run of a grid is a command line, so it starts, resumes, fails and is killed exactly like a run by hand. A launcher
 knows nothing of Hydra; `hydra_plugins/fedcomp_grid` composes the runs and hands them over.
@@ -79,6 +79,26 @@ class Launcher(Protocol):
     def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:
         """See all runs to their end; one outcome each, in their order. `grid`: a folder for the grid's own files."""
         ...
+
+
+@dataclass(frozen=True)
+class Local:
+    """The quickest for small runs. A crash of the interpreter ends the grid; the same command resumes it."""
+
+    def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
+        """The device that a run here would pick."""
+        return {"device": local_device(device)}
+
+    def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:
+        """Run them in their order."""
+        return [RunOutcome(run, here(run)) for run in runs]
+
+
+def local_device(name: str) -> str:
+    """What `device=auto` means on this machine. Raises ValueError: no such device."""
+    from fedcomp.config.factory import pick_device  # torch takes seconds to import
+
+    return str(pick_device(name))
 
 
 def outcome(run: GridRun, code: int | None) -> RunOutcome:

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcomp.display.console import say
-from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
-from fedcomp.launcher.local import local_device
-from fedcomp.launcher.process import Children
-from fedcomp.launcher.tally import Tally
+from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, local_device, outcome
+from fedcomp.launcher.process import Children, Tally
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
-from fedcomp.launcher.contract import GridRun
+from fedcomp.display.console import say
+from fedcomp.launcher.contract import GridRun, RunOutcome
 from fedcomp.runtime.signals import handled_signals
 
 
@@ -81,3 +82,21 @@ class Children:
     def _send(self, number: int) -> None:
         for process in list(self._live):
             process.send_signal(number)
+
+
+class Tally:
+    """Counts runs as they end, from any thread. `total`: how many there are."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._ended = total, 0
+        self._lock = threading.Lock()
+
+    def add(self, outcome: RunOutcome) -> RunOutcome:
+        """Say what became of one run; returns it."""
+        with self._lock:
+            self._ended += 1
+            became = outcome.error or "finished"
+            if outcome.error is not None and not outcome.interrupted:
+                became = f"failed: {outcome.error}"
+            say(f"[{self._ended}/{self._total}] run {outcome.run.number} ({outcome.run.words}) {became}")
+        return outcome

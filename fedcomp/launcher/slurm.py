@@ -20,8 +20,7 @@ from typing import Any
 
 from fedcomp.display.console import say
 from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
-from fedcomp.launcher.process import Children, python_path
-from fedcomp.launcher.tally import Tally
+from fedcomp.launcher.process import Children, Tally, python_path
 from fedcomp.records.grid import note_jobs
 
 POLL_SECONDS = 1.0

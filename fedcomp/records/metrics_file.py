@@ -17,8 +17,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
 
-from fedcomp.records.append_file import AppendOnlyFile
-from fedcomp.records.atomic_write import explained
+from fedcomp.records.atomic_write import AppendOnlyFile, explained
 
 FILE = "metrics.jsonl"
 NONFINITE = "nonfinite"

@@ -13,8 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedcomp.records.append_file import AppendOnlyFile
-from fedcomp.records.atomic_write import explained
+from fedcomp.records.atomic_write import AppendOnlyFile, explained
 from fedcomp.records.metrics_file import doubled
 
 FILE = "repetitions.jsonl"

@@ -42,8 +42,7 @@ from fedcomp.simulation.async_metrics import SyncReader, reader_for
 from fedcomp.simulation.autotune.conv_autotune import FILE as PLAN
 from fedcomp.simulation.autotune.conv_autotune import ConvPlan, plan_convolutions
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.tracking.contract import RunInfo
-from fedcomp.tracking.jsonl import Jsonl
+from fedcomp.tracking.contract import Jsonl, RunInfo
 
 log = logging.getLogger("fedcomp")
 

@@ -1,15 +1,16 @@
-"""What a sweeper is to a grid: it proposes points of a space of settings, has them run, and says what came out.
+"""The contract of a sweeper, and the simplest one: it proposes points of a space of settings, and has them run.
 
 It knows nothing of Hydra; `hydra_plugins/fedcomp_grid` reads the space off the command line and runs the points.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from fedcomp.objective.contract import Objective
+from fedcomp.objective.objectives import Objective
 
 
 class SweepFailed(Exception):
@@ -73,3 +74,18 @@ class Sweeper(Protocol):
         Raises ValueError: a space that this sweeper cannot cover; what to do.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Every combination of every value, all handed to the launcher at once; the last key varies fastest."""
+
+    def sweep(self, space: Space, evaluate: Evaluate, objective: Objective, fixed: str = "") -> Report:
+        """Run them all. Raises ValueError: an interval has no end of values."""
+        lists = []
+        for key, domain in space.items():
+            if not isinstance(domain, Choices):
+                raise ValueError(f"{key} is an interval: give a list (a,b or range()), or take sweeper=optuna")
+            lists.append(domain.values)
+        results = evaluate([dict(zip(space, values)) for values in itertools.product(*lists)])
+        return Report(failed=any(result.error is not None for result in results))

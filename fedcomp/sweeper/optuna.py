@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedcomp.objective.contract import Objective
+from fedcomp.objective.objectives import Objective
 from fedcomp.records.run_folder import owned
 from fedcomp.sweeper.contract import Choices, Evaluate, Interval, Report, Result, Space
 

@@ -1,4 +1,4 @@
-"""The contract of a tracker: it shows a run elsewhere; the run's record is `metrics.jsonl`.
+"""The contract of a tracker, and the one that adds nothing: it shows a run elsewhere.
 
 The engine always writes `metrics.jsonl` and `status.json` (`records/metrics_file.py`, `records/status.py`); a tracker
 gets the same lines and may show them elsewhere. A run is complete without one.
@@ -51,3 +51,19 @@ class Tracker(Protocol):
     def finish(self, state: str, summary: Metrics) -> None:
         """Close the view: `state` is finished, failed or interrupted; `summary` the last line (empty if none)."""
         ...
+
+
+class Jsonl:
+    """Adds nothing: the engine writes `metrics.jsonl` and `status.json` itself, for every tracker.
+
+    This is the class to copy for a new tracker.
+    """
+
+    def start(self, run: RunInfo) -> None:
+        """Nothing to open."""
+
+    def log(self, record: Metrics) -> None:
+        """Nothing to do: the line is in `metrics.jsonl` already."""
+
+    def finish(self, state: str, summary: Metrics) -> None:
+        """Nothing to close."""

@@ -1,24 +1,35 @@
 """Weights & Biases as a view of the record: every evaluation once, against bits, whatever becomes of run or network.
 
-The record on disk is the truth, and W&B mirrors it by round: what the server (or an earlier offline piece of the run)
-already has is left out, what it lacks is logged from the record. So rounds that are computed a second time after a
-kill appear once, and evaluations that were lost on the way appear after all. `step=` is not used: W&B drops every
-line whose step is not larger than the last, which after a resume from an older checkpoint are the right ones.
+The record on disk is the truth, and W&B mirrors it by round: what W&B has is left out, what it lacks is logged from the
+record. So rounds that are computed again after a kill appear once, and lost evaluations appear after all.
+
+- Online, the last round that W&B has is in the run's summary on the server.
+- Offline, each session writes a file of its own, which `wandb sync` uploads: a piece. `wandb_pieces.json` in the run's
+  folder notes which pieces were closed, and their last rounds. A piece that was not closed, because the process was
+  killed, may end in half a record: `wandb sync` uploads it up to there, refuses it, and refuses the later pieces of the
+  run with it. So the next offline session logs all that no closed piece holds, and removes the pieces that were not
+  closed; machine statistics of killed sessions go with them. Rounds come twice only if a piece was uploaded before its
+  killed run went on, or if a run was killed online and goes on offline: `wandb sync` drops nothing.
+
+`step=` is not used: W&B drops every line whose step is not larger than the last, which after a resume from an older
+checkpoint are the right ones.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Metrics, read_lines
-from fedcomp.tracking import wandb_log
 from fedcomp.tracking.call_with_timeout import CallWithTimeout
 from fedcomp.tracking.contract import RunInfo
 
@@ -29,7 +40,7 @@ Mode = Literal["online", "offline", "disabled"]
 
 AXES = {"uplink": "bits/uplink", "downlink": "bits/downlink", "round": "round"}
 """x axes beside bits/total: `vs_<name>/<metric>` is `test/<metric>` against it."""
-ID_FILE = "wandb_id"
+ID_FILE, PIECES_FILE = "wandb_id", "wandb_pieces.json"
 PICTURES = {"partition": "partition.png", "curve": "curve.png"}
 FLUSH_SECONDS = 1.0
 LOCAL_SECONDS = 60.0
@@ -91,6 +102,8 @@ class Wandb:
         self._try("cannot read what is there", self._find_last_round)
         for line in read_lines(run.folder / RECORD):
             self.log(line)
+        if self._run is not None and self._run.offline:
+            self._try("pieces of killed sessions stay, so rounds may come twice", self._remove_unclosed_pieces)
 
     def log(self, record: Metrics) -> None:
         """Add one evaluation unless W&B has its round already."""
@@ -109,10 +122,12 @@ class Wandb:
             self._try("summary or curve are missing", lambda: self._summarise(run, state, summary))
             if state == "interrupted":
                 self._try("cannot mark the run as preempted", run.mark_preempting)
-            self._try(
+            closed = self._try(
                 f"not everything has arrived; `wandb sync {run.settings.sync_dir}` uploads the rest",
                 lambda: run.finish(exit_code=0 if state == "finished" else 1),
             )
+            if closed:
+                self._try("a resume will log all rounds again", lambda: self._note_closed_piece(run))
         self._call_with_timeout.close()
 
     def _try(self, otherwise: str, call: Callable[[], Any]) -> bool:
@@ -161,21 +176,29 @@ class Wandb:
         info.note(f"W&B: {self._run.url if mode == 'online' else upload}")
 
     def _find_last_round(self) -> None:
-        """The last round that the server has; offline, that the run's earlier pieces on this disk have."""
+        """The last round that the server has; offline, that the closed pieces of the run have."""
         assert self._run is not None
-        if not self._run.offline:
-            known = self._run.summary.get("round") if self._run.resumed else None
-            self._last_round = -1 if known is None else int(known)
-            return
-        from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
+        if self._run.offline:
+            self._last_round = max(self._closed_pieces().values(), default=-1)
+        elif self._run.resumed:
+            self._last_round = int(self._run.summary.get("round", -1))
 
-        for path in Path(self._run.settings.wandb_dir).glob(f"*run-*-{self._run.id}*/run-{self._run.id}.wandb"):
-            if path.parent != Path(self._run.settings.sync_dir):
-                wandb_log.cut_torn_end(path)
-            for data in wandb_log.records(path):
-                for item in Record.FromString(data).history.item:
-                    if "round" in (item.key, *item.nested_key):
-                        self._last_round = max(self._last_round, int(item.value_json))
+    def _closed_pieces(self) -> dict[str, int]:
+        """{folder of a piece that was closed: its last round}."""
+        path = self._info.folder / PIECES_FILE
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def _note_closed_piece(self, run: wandb.Run) -> None:
+        pieces = {**self._closed_pieces(), Path(run.settings.sync_dir).name: self._last_round}
+        write_atomically(self._info.folder / PIECES_FILE, json.dumps(pieces).encode() + b"\n")
+
+    def _remove_unclosed_pieces(self) -> None:
+        """Remove the offline pieces of sessions that were killed; the piece that is open holds all of their rounds."""
+        assert self._run is not None
+        settings, closed = self._run.settings, self._closed_pieces()
+        for folder in Path(settings.wandb_dir).glob(f"offline-run-*-{self._run.id}*"):
+            if folder.name not in closed and folder != Path(settings.sync_dir):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _add(self, row: Mapping[str, float | int]) -> None:
         assert self._run is not None

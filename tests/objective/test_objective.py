@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from fedcomp.objective.best_accuracy import BestAccuracy
-from fedcomp.objective.bits_to_target import BitsToTarget
+from fedcomp.objective.objectives import BestAccuracy, BitsToTarget
 
 LINES = [
     {"round": 0, "test/accuracy": 0.1, "bits/total": 0, "bits/uplink": 0},

@@ -25,8 +25,7 @@ from fedcomp.server.adam import Adam
 from fedcomp.simulation.async_metrics import to_host
 from fedcomp.simulation.once import Once
 from fedcomp.simulation.round_result import RoundResult
-from fedcomp.tracking.contract import RunInfo
-from fedcomp.tracking.jsonl import Jsonl
+from fedcomp.tracking.contract import Jsonl, RunInfo
 from fedcomp.wire import Ledger
 from tests.conformance import world
 

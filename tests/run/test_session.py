@@ -15,7 +15,7 @@ from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.reader import RunFiles, read_run
 from fedcomp.records.repetitions import read_repetitions
 from fedcomp.records.status import read_status
-from fedcomp.tracking.jsonl import Jsonl
+from fedcomp.tracking.contract import Jsonl
 
 OPTIONS = (
     "dataset=diabetes",

@@ -13,7 +13,7 @@ import pytest
 from fedcomp.launcher.process import Children
 from fedcomp.records.status import read_status
 from fedcomp.runtime.signals import SIGNALS, GracefulStop
-from fedcomp.tracking.jsonl import Jsonl
+from fedcomp.tracking.contract import Jsonl
 
 TINY = ("dataset=diabetes", "model=linear", "num_clients=4", "rounds=4", "pictures=false")
 BEGIN = """

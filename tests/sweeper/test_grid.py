@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fedcomp.objective.best_accuracy import BestAccuracy
-from fedcomp.sweeper.contract import Choices, Interval, Result
-from fedcomp.sweeper.grid import Grid
+from fedcomp.objective.objectives import BestAccuracy
+from fedcomp.sweeper.contract import Choices, Grid, Interval, Result
 
 
 def test_every_combination_once_in_one_batch() -> None:

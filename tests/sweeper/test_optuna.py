@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.objective.best_accuracy import BestAccuracy
-from fedcomp.objective.bits_to_target import BitsToTarget
+from fedcomp.objective.objectives import BestAccuracy, BitsToTarget
 from fedcomp.sweeper.contract import Choices, Interval, Result
 from fedcomp.sweeper.optuna import Optuna
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.tracking.contract import RunInfo
-from fedcomp.tracking.jsonl import Jsonl
+from fedcomp.tracking.contract import Jsonl, RunInfo
 
 RECORD = {"round": 0, "test/accuracy": 0.1, "bits/total": 0}
 

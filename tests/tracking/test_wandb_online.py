@@ -115,7 +115,7 @@ def _services(process: subprocess.Popen[str]) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["online", "offline"])
 def test_killed_with_all_its_processes_and_resumed(server, tmp_path: Path, mode: str) -> None:
-    """SIGKILL to the run and to W&B's own process at once; offline pieces are uploaded afterwards."""
+    """SIGKILL to the run and to W&B's own process at once; the offline piece is uploaded afterwards."""
     options = ("rounds=600", "eval_every=4", "checkpoint_every=10", f"tracker.mode={mode}")
     for wanted in (100, 300):
         process = _process(tmp_path, *options)
@@ -128,12 +128,9 @@ def test_killed_with_all_its_processes_and_resumed(server, tmp_path: Path, mode:
     assert process.returncode == 0, shown
     lines = _lines(tmp_path)
     if mode == "offline":
-        found = pieces(tmp_path)
-        assert len(found) == 3
-        assert len({piece.run_id for piece in found}) == 1
-        assert [row["round"] for piece in found for row in piece.evaluations] == [line["round"] for line in lines]
-        folders = sorted(str(piece.path.parent) for piece in found)
-        command = [sys.executable, "-m", "wandb", "sync", *folders]
+        (piece,) = pieces(tmp_path)
+        assert [row["round"] for row in piece.evaluations] == [line["round"] for line in lines]
+        command = [sys.executable, "-m", "wandb", "sync", str(piece.path.parent)]
         subprocess.run(command, check=True, capture_output=True, timeout=120, cwd=tmp_path)
     (run,) = server.runs.values()
     arrived = [line for line in run.history if "round" in line]

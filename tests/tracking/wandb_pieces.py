@@ -1,18 +1,15 @@
-"""Reads back what W&B wrote beside a run: its pieces (one file a start), oldest first."""
+"""Reads back what W&B wrote beside a run, its pieces (one file a session), with `wandb leet inspect`."""
 
 from __future__ import annotations
 
 import json
-import math
-import os
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import wandb
-from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
-
-from fedcomp.tracking.wandb_log import ends, records
 
 
 @dataclass
@@ -20,7 +17,7 @@ class Piece:
     """One start of a run as its `.wandb` file has it; `axes` are metric -> x axis."""
 
     path: Path
-    begun: float = math.inf
+    begun: str = ""
     run_id: str = ""
     group: str = ""
     name: str = ""
@@ -52,27 +49,27 @@ class Piece:
 def read_piece(path: Path) -> Piece:
     """What one `.wandb` file says."""
     piece = Piece(path)
-    for data in records(path):
-        record = Record.FromString(data)
-        kind = record.WhichOneof("record_type")
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=path.parent).stdout
+    for line in shown.splitlines():
+        kind = json.loads(line)["type"]
+        content = json.loads(line).get(kind, {})
         if kind == "run":
-            run = record.run
-            piece.run_id, piece.group, piece.name, piece.tags = run.run_id, run.run_group, run.display_name, [*run.tags]
-            piece.begun = run.start_time.seconds + 1e-9 * run.start_time.nanos
-            piece.project, piece.job_type, piece.notes = run.project, run.job_type, run.notes
-            piece.config = {item.key: json.loads(item.value_json) for item in run.config.update}
+            piece.run_id, piece.group, piece.name = content["run_id"], content["run_group"], content["display_name"]
+            piece.tags, piece.begun, piece.project = content["tags"], content["start_time"], content["project"]
+            piece.job_type, piece.notes = content["job_type"], content.get("notes", "")
+            piece.config = content["config"]["update"]
         elif kind == "history":
-            piece.history.append({_key(item): json.loads(item.value_json) for item in record.history.item})
+            piece.history.append(content["item"])
         elif kind == "summary":
-            piece.summary |= {_key(item): json.loads(item.value_json) for item in record.summary.update}
+            piece.summary |= content["update"]
         elif kind == "metric":
-            metric = record.metric
-            piece.axes[metric.name] = metric.step_metric
-            piece.aggregates[metric.name] = {option.name for option, _ in metric.summary.ListFields()}
+            piece.axes[content["name"]] = content.get("step_metric", "")
+            piece.aggregates[content["name"]] = set(content.get("summary", {}))
         elif kind == "preempting":
             piece.preempted = True
         elif kind == "exit":
-            piece.exit_code = record.exit.exit_code
+            piece.exit_code = content.get("exit_code", 0)
     return piece
 
 
@@ -85,17 +82,3 @@ def pieces(root: Path) -> list[Piece]:
     wandb.teardown()
     files = [path for path in root.rglob("*.wandb") if not path.parent.is_symlink()]
     return sorted((read_piece(path) for path in files), key=lambda piece: piece.begun)
-
-
-def tear(piece: Piece, last: int) -> None:
-    """Leave of the file what it holds up to the line of round `last`, and the beginning of the record after it."""
-    for end, data in ends(piece.path):
-        values = {_key(item): item.value_json for item in Record.FromString(data).history.item}
-        if values.get("round") == str(last):
-            os.truncate(piece.path, end + 10)
-            return
-    raise AssertionError(f"{piece.path} has no line of round {last}")
-
-
-def _key(item: Any) -> str:
-    return item.key or ".".join(item.nested_key)

@@ -1,16 +1,51 @@
-"""The bits that a run sends until its test accuracy reaches a target."""
+"""What a search over settings asks of a run, one number: the contract, the best accuracy, and the bits to a target."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from fedcomp.display import units
-from fedcomp.objective.contract import Direction
 from fedcomp.records.metrics_file import Line
 
+Direction = Literal["maximize", "minimize"]
 WAYS = ("total", "uplink", "downlink", "broadcast")
+
+
+class Objective(Protocol):
+    """Reads one number off a run's record.
+
+    Attributes:
+        direction: which way is better.
+    """
+
+    direction: Direction
+
+    def __call__(self, lines: Sequence[Line]) -> float:
+        """The number; NaN if the record has none (a search counts such a run as failed)."""
+        ...
+
+    def show(self, value: float) -> str:
+        """The number for people."""
+        ...
+
+
+@dataclass(frozen=True)
+class BestAccuracy:
+    """max over evaluations of test/accuracy, a fraction in [0, 1]."""
+
+    direction: Direction = "maximize"
+
+    def __call__(self, lines: Sequence[Line]) -> float:
+        """The best accuracy; NaN for a regression."""
+        values = [line["test/accuracy"] for line in lines if math.isfinite(line.get("test/accuracy", math.nan))]
+        return max(values, default=math.nan)
+
+    def show(self, value: float) -> str:
+        """In percent."""
+        return f"accuracy {units.percent(value)} %"
 
 
 @dataclass(frozen=True)
