@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.downlinks.shared_model import send_down
+from fedcomp.algorithm.downlinks.downlink import SENDS, CompressedDownlink
 from fedcomp.algorithm.updates.correlation import correlation
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
@@ -73,16 +73,17 @@ class FedAvg:
     def __post_init__(self) -> None:
         if self.weights not in ("samples", "uniform"):
             raise ValueError(f"algorithm.weights={self.weights} must be samples or uniform")
-        if self.sends not in ("auto", "model", "update", "mean"):
+        if self.sends not in ("auto", *SENDS):
             raise ValueError(f"algorithm.sends={self.sends} must be auto, model, update or mean")
         if self.sends == "model" and not self.downlink.codec.near_lossless:
             name = type(self.downlink.codec).__name__
             raise ValueError(f"algorithm.sends=model needs a dense downlink, not {name}: use auto, update or mean")
 
     @property
-    def sends_model(self) -> bool:
-        """Whether the downlink carries the model itself."""
-        return self.downlink.codec.near_lossless if self.sends == "auto" else self.sends == "model"
+    def down(self) -> CompressedDownlink:
+        """The downlink's compressor, and what it carries."""
+        automatic = self.sends == "auto"
+        return CompressedDownlink.auto(self.downlink) if automatic else CompressedDownlink(self.downlink, self.sends)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedAvgState:
         """The first model and empty memories."""
@@ -95,10 +96,9 @@ class FedAvg:
         Metrics: the training's; `vectors/correlation`, R2/R1 of what is sent up, where the estimator uses it; lengths
         of the memories (memory_norm.py).
         """
-        start, stats, downlink = state.theta, state.stats, state.downlink
-        if self.sends_model:
-            start, downlink = send_down("model", self.downlink, start, downlink, cohort.size, ctx)
-            stats = send_stats(stats, cohort.size, ctx)
+        down = self.down
+        start, downlink = down.model(state.theta, state.downlink, cohort, ctx)
+        stats = send_stats(state.stats, cohort.size, ctx) if down.sends_model else state.stats
 
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
         local = train_locally(self.client, *rows, cohort, ctx)
@@ -109,18 +109,13 @@ class FedAvg:
         mean, uplink = self.uplink.send_up(local.theta, state.uplink, cohort, ctx.link, common, private_key)
         stats = gather_stats(local.stats, cohort, ctx)
 
-        metrics = {**metrics, **clients_memory(uplink, cohort)}
-
-        everybody, sent = ctx.clients.num_clients, mean
-        if self.sends == "mean":
-            mean, downlink = send_down("mean", self.downlink, mean, downlink, everybody, ctx)
-        step, optimizer = self.server.step(mean, state.optimizer)
-        if not self.sends_model:
-            if self.sends != "mean":
-                sent = step
-                step, downlink = send_down("step", self.downlink, step, downlink, everybody, ctx)
-            stats = send_stats(stats, everybody, ctx)
-        metrics = {**metrics, **servers_memory(downlink, sent)}
+        received, downlink = down.mean(mean, downlink, cohort, ctx)
+        step, optimizer = self.server.step(received, state.optimizer)
+        sent = step if down.sends == "update" else mean
+        step, downlink = down.step(step, downlink, ctx)
+        if not down.sends_model:
+            stats = send_stats(stats, ctx.clients.num_clients, ctx)
+        metrics = {**metrics, **clients_memory(uplink, cohort), **servers_memory(downlink, sent)}
         return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer), metrics
 
     def evaluation_models(self, state: FedAvgState, key: Key) -> dict[str, Models]:

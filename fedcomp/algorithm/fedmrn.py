@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.downlinks.shared_model import at_end, at_start
+from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.masks.bernoulli import bernoulli
 from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import training_metrics
@@ -117,9 +117,9 @@ class FedMRN:
 
     def round(self, state: FedMRNState, cohort: Cohort, ctx: Context) -> tuple[FedMRNState, Metrics]:
         """One round of algorithm 1; `mask/saturated` [M] is the share of entries with |u| >= |n|, which are clipped."""
-        sends_model = self.downlink.codec.near_lossless
-        start, downlink = at_start(self.downlink, state.theta, state.downlink, cohort, ctx)
-        stats = send_stats(state.stats, cohort.size, ctx) if sends_model else state.stats
+        down = CompressedDownlink.auto(self.downlink)
+        start, downlink = down.model(state.theta, state.downlink, cohort, ctx)
+        stats = send_stats(state.stats, cohort.size, ctx) if down.sends_model else state.stats
 
         part = self._masked(ctx.clients.tensors)
         common, private_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.private_key("update")
@@ -132,8 +132,8 @@ class FedMRN:
         stats = gather_stats(local.stats, cohort, ctx)
 
         step, optimizer = self.server.step(mean, state.optimizer)
-        theta, downlink = at_end(self.downlink, state.theta, state.theta + step, downlink, ctx)
-        if not sends_model:
+        theta, downlink = down.new_model(state.theta, state.theta + step, downlink, ctx)
+        if not down.sends_model:
             stats = send_stats(stats, ctx.clients.num_clients, ctx)
         metrics = {**training_metrics(local), "mask/saturated": saturated, **servers_memory(downlink, step)}
         return FedMRNState(theta, stats, downlink, optimizer), metrics

@@ -25,6 +25,8 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
+from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts
 from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, first_probabilities
 from fedcomp.algorithm.masks.training import TESTS, MaskTraining, masked_models, masked_part
 from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
@@ -32,13 +34,11 @@ from fedcomp.client import LocalSolver
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.compressor.check import check_choice, check_count
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import ParameterSubset
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
-from fedcomp.wire.coding import Arithmetic, Coding, Shortest, Unsigned, bits_for
+from fedcomp.wire.coding import Arithmetic, Coding, Shortest, Unsigned
 
-SMOOTHINGS = ("affine", "clip")
 CODINGS = ("plain", "arithmetic", "prior")
 DOWNLINKS = ("theta", "counts")
 
@@ -100,16 +100,11 @@ class FedPM:
     persist_optimizer: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.smoothing", self.smoothing, SMOOTHINGS)
         check_choice("algorithm.coding", self.coding, CODINGS)
         check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
         check_choice("algorithm.test", self.test, TESTS)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
         check_count("algorithm.test_samples", self.test_samples)
-        if not 1 <= self.prior < float("inf"):
-            raise ValueError(
-                f"algorithm.prior={self.prior} must be a number of at least 1, or the posterior has no mode"
-            )
         if not isinstance(self.reset_every, int) or self.reset_every < 0:
             raise ValueError(f"algorithm.reset_every={self.reset_every} must be a number of rounds, or 0 for never")
         if self.downlink == "counts" and self.weights != "uniform":
@@ -120,7 +115,7 @@ class FedPM:
                 f"algorithm.persist_optimizer=true makes no sense for client={name}, which cannot go on from "
                 "an earlier round: take client=adam_scores or sgd"
             )
-        _ = self.training, self.frozen_weights  # they check their own options
+        _ = self.training, self.frozen_weights, self.posterior  # they check their own options
 
     @property
     def training(self) -> MaskTraining:
@@ -131,6 +126,16 @@ class FedPM:
     def frozen_weights(self) -> FrozenWeights:
         """The frozen weights' distribution."""
         return FrozenWeights(self.frozen, self.gain)
+
+    @property
+    def posterior(self) -> BetaPosterior:
+        """What makes theta of the masks that came up."""
+        return BetaPosterior(self.prior, self.smoothing, self.clamp)
+
+    @property
+    def down(self) -> Downlink[MaskCounts, Tensor]:
+        """How theta gets to the clients."""
+        return CountsDownlink(self.posterior) if self.downlink == "counts" else DenseModel()
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedPMState:
         """Frozen weights and first probabilities, both from the run's seed. Raises ValueError: nothing to mask."""
@@ -148,7 +153,9 @@ class FedPM:
     def round(self, state: FedPMState, cohort: Cohort, ctx: Context) -> tuple[FedPMState, Metrics]:
         """One round; `mask/ones` [M] is the share of ones sent, `mask/entropy` theta's mean entropy in bits."""
         part = masked_part(ctx.clients.tensors, "fedpm")
-        theta = self._send_down(state, part, cohort, ctx)
+        counts = MaskCounts(part.take(state.ones), state.total)
+        received, _ = self.down.model(part.take(state.theta), counts, cohort, ctx)
+        theta = part.put(state.theta, received)
         weights = state.weights
         if self.normalisation == "trained":
             weights = part.rest.put(weights, send("normalisation", part.rest.take(weights), cohort.size, ctx))
@@ -159,19 +166,19 @@ class FedPM:
         optimizer = tuple(put_rows(rows, cohort, new) for rows, new in zip(state.optimizer, local.memory, strict=True))
         mask = ctx.private_key("mask").uniform(cohort.ids, part.size) < part.take(local.theta)
         payload = Payload({"mask": Field(mask.to(torch.uint8), self._coding(part.take(theta)))}, paper_bits=part.size)
-        (received,) = ctx.link.up(payload).expect(mask=part.size)
+        (masks,) = ctx.link.up(payload).expect(mask=part.size)
         if self.normalisation == "trained":
             weights = part.rest.put(
                 weights, gather("normalisation", part.rest.take(local.theta), cohort, ctx, paper_bits=0)
             )
         stats = gather_stats(local.stats, cohort, ctx)
 
-        keeps = bool(self.reset_every == 0 or ctx.round % self.reset_every)
+        keeps = bool(self.reset_every == 0 or ctx.round % self.reset_every)  # else the posterior is reset
         share = cohort.weight * (cohort.size / cohort.weight.sum())
-        sums = torch.mv(received.t().to(torch.float32), share if self.weights == "samples" else torch.ones_like(share))
-        ones = part.take(state.ones) + sums if keeps else sums
+        sums = torch.mv(masks.t().to(torch.float32), share if self.weights == "samples" else torch.ones_like(share))
+        ones = counts.ones + sums if keeps else sums
         total = state.total + cohort.size if keeps else torch.full_like(state.total, cohort.size)
-        guess = part.put(theta, self._mode(ones, total))
+        guess = part.put(theta, self.posterior.mode(MaskCounts(ones, total)))
         after = FedPMState(weights, guess, stats, part.put(state.ones, ones), total, optimizer)
         entropy = torch.special.entr(part.take(after.theta)) + torch.special.entr(1 - part.take(after.theta))
         metrics = {
@@ -184,31 +191,6 @@ class FedPM:
     def evaluation_models(self, state: FedPMState, key: Key) -> dict[str, Models]:
         """Drawn masks, and w * theta and w * [theta > 1/2] beside them."""
         return masked_models(state.weights, state.theta, state.stats, key, self.test, self.test_samples)
-
-    def _mode(self, ones: Tensor, total: Tensor) -> Tensor:
-        """theta [d] that follows from the counts, kept away from 0 and 1."""
-        mode = (self.prior - 1 + ones) / (2 * self.prior - 2 + total)
-        if self.smoothing == "clip":
-            return mode.clamp(self.clamp, 1 - self.clamp)
-        return self.clamp + (1 - 2 * self.clamp) * mode
-
-    def _send_down(self, state: FedPMState, part: ParameterSubset, cohort: Cohort, ctx: Context) -> Tensor:
-        """theta [D] as the cohort receives it."""
-        if self.downlink == "theta":
-            return part.put(state.theta, send("theta", part.take(state.theta), cohort.size, ctx))
-        if ctx.round == 0:
-            return state.theta
-        total = int(state.total[0])
-        sent = Field(state.total.to(torch.int64)[None], Unsigned(32))
-        if not total:  # no client has taken part yet
-            ctx.link.broadcast(Payload({"total": sent}), cohort.size).expect(total=1)
-            return state.theta
-        fields = {
-            "total": sent,
-            "ones": Field(part.take(state.ones).to(torch.int64)[None], Unsigned(bits_for(total + 1), total + 1)),
-        }
-        num, ones = ctx.link.broadcast(Payload(fields), cohort.size).expect(total=1, ones=part.size)
-        return part.put(state.theta, self._mode(ones[0].to(torch.float32), num[0].to(torch.float32)))
 
     def _coding(self, theta: Tensor) -> Coding:
         if self.coding == "plain":

@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.downlinks.scalar_downlink import ScalarDownlink, send_model
+from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
+from fedcomp.algorithm.downlinks.scalars import LastRound, ScalarDownlink, WeightedScalars
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally
 from fedcomp.client import LocalSolver
@@ -42,12 +43,12 @@ class FedScalarState:
 
     Attributes:
         theta: [D] the server's model. stats: [C] its running statistics.
-        replay: what a downlink of scalars builds on; empty where models are sent.
+        replay: memory of the downlink of scalars; empty where models are sent.
     """
 
     theta: Tensor
     stats: Tensor
-    replay: ScalarDownlink
+    replay: LastRound
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,17 @@ class FedScalar:
         """What turns a local change into scalars."""
         return Projection(self.vector, self.distribution, self.num_projections, self.directions, self.seed)
 
+    @property
+    def down(self) -> Downlink[LastRound, WeightedScalars]:
+        """How the model gets to the agents; the paper counts nothing of it."""
+        return ScalarDownlink(self.codec) if self.downlink == "scalar" else DenseModel(paper_bits=0)
+
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedScalarState:
         """The first model. Raises ValueError: more orthonormal directions than parameters."""
         with _own_names():
             self.codec.check_dim(theta.shape[0])
         replays = self.downlink == "scalar"
-        replay = ScalarDownlink.init(theta if replays else theta[:0], setup.num_clients if replays else 0, self.codec)
+        replay = LastRound.init(theta if replays else theta[:0], setup.num_clients if replays else 0, self.codec)
         return FedScalarState(theta, stats, replay)
 
     def round(self, state: FedScalarState, cohort: Cohort, ctx: Context) -> tuple[FedScalarState, Metrics]:
@@ -103,19 +109,18 @@ class FedScalar:
         if self.normalise == "population":
             weight = torch.full_like(weight, 1 / ctx.clients.num_clients)
         common = self._common(cohort, ctx)
-        start = self._send_down(state, cohort, ctx)
+        start, replay = self.down.model(state.theta, state.replay, cohort, ctx)
         stats = send_stats(state.stats, cohort.size, ctx)
 
-        local = train_locally(self.client, start, stats.expand(cohort.size, -1), cohort, ctx)
+        rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
+        local = train_locally(self.client, *rows, cohort, ctx)
         received = ctx.link.up(codec.encode(local.theta, common, ctx.private_key("update")))
         stats = gather_stats(local.stats, cohort, ctx)
         message = _finite(codec.weighted(received, weight))
+        number = common.seed if common.seed is not None else seed_number(message.fields["seed"].data)
+        _, replay = self.down.mean(WeightedScalars(message.fields["scalars"].data, number), replay, cohort, ctx)
         step = codec.weighted_sum(message, common, weight.new_ones(message.num_rows))
 
-        replay = state.replay
-        if self.downlink == "scalar":
-            number = common.seed if common.seed is not None else seed_number(message.fields["seed"].data)
-            replay = replay.update(state.theta, message.fields["scalars"].data, number, cohort, ctx.round)
         metrics = {"train/loss": local.loss, "message/scalar": received.fields["scalars"].data.abs().amax(1)}
         return FedScalarState(state.theta + step, stats, replay), metrics | _noise(step, weight @ local.theta)
 
@@ -137,12 +142,6 @@ class FedScalar:
         else:
             words = server.key.fold_in("seed").bits(server.ids, 2)
         return replace(common, seed=seed_number(words))
-
-    def _send_down(self, state: FedScalarState, cohort: Cohort, ctx: Context) -> Tensor:
-        """[M, D] the models that the cohort begins with."""
-        if self.downlink == "scalar":
-            return state.replay.send(state.theta, cohort, self.codec, ctx)
-        return send_model(state.theta, cohort.size, ctx).expand(cohort.size, -1)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.downlinks.shared_model import at_end, at_start
+from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.updates.correlation import correlation
 from fedcomp.algorithm.updates.memory_norm import clients_memory, servers_memory
 from fedcomp.client import LocalData
@@ -101,7 +101,8 @@ class KMeans:
         num_clusters = len(ctx.clients.layers)
         first = state.started[0] == 0
         old = torch.where(first, self._first_centres(first, num_clusters, cohort, ctx), state.theta)
-        centres, downlink = at_start(self.downlink, old, state.downlink, cohort, ctx)
+        down = CompressedDownlink.auto(self.downlink)
+        centres, downlink = down.model(old, state.downlink, cohort, ctx)
         local = ctx.clients.run(self._assign, cohort, centres.view(1, num_clusters, -1).expand(cohort.size, -1, -1))
 
         totals = _exchange(local.counts, cohort, ctx)
@@ -111,7 +112,7 @@ class KMeans:
         mean, uplink = self.uplink.send_up(x, state.uplink, cohort, ctx.link, common, private_key)
 
         new = torch.where(totals[:, None] > 0, mean.view(num_clusters, -1), old.view(num_clusters, -1)).flatten()
-        theta, downlink = at_end(self.downlink, old, new, downlink, ctx)
+        theta, downlink = down.new_model(old, new, downlink, ctx)
         metrics = {
             "train/objective": local.distance.sum() / local.counts.sum(),
             "vectors/correlation": correlation(x, cohort.weight),
@@ -143,8 +144,8 @@ class KMeans:
         centres = received.fields["points"].data.flatten()
         if self.downlink.codec.near_lossless:
             return centres
-        told = Payload({"centres": _sent_if(first, centres[None])})
-        return ctx.link.broadcast(told, ctx.clients.num_clients).fields["centres"].data[0]
+        payload = Payload({"centres": _sent_if(first, centres[None])})
+        return ctx.link.broadcast(payload, ctx.clients.num_clients).fields["centres"].data[0]
 
     def _assign(self, data: LocalData, centres: Tensor) -> LocalClusters:
         """Each client's points by nearest centre, given rows of centres [M, K, F]."""
@@ -172,7 +173,7 @@ def _sent_if(happens: Tensor, data: Tensor) -> Field:
 
 
 def _exchange(counts: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
-    """[K] int64 points in each cluster, summed by the server from counts [M, K] and told to the cohort."""
+    """[K] int64 points in each cluster, summed by the server from counts [M, K] and sent to the cohort."""
     up = ctx.link.up(Payload({"counts": Field(counts, Unsigned(COUNT_WIDTH))}, paper_bits=0))
     totals = up.fields["counts"].data.sum(0, keepdim=True)
     down = ctx.link.broadcast(Payload({"totals": Field(totals, Unsigned(COUNT_WIDTH))}, paper_bits=0), cohort.size)

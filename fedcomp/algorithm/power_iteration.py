@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.downlinks.shared_model import at_end, at_start
+from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.updates.correlation import correlation
 from fedcomp.algorithm.updates.memory_norm import clients_memory, servers_memory
 from fedcomp.client import LocalData
@@ -72,13 +72,14 @@ class PowerIteration:
 
     def round(self, state: PowerIterationState, cohort: Cohort, ctx: Context) -> tuple[PowerIterationState, Metrics]:
         """One multiplication; `vectors/correlation` is R2/R1 of what the clients have to send."""
-        w, downlink = at_start(self.downlink, state.theta, state.downlink, cohort, ctx)
+        down = CompressedDownlink.auto(self.downlink)
+        w, downlink = down.model(state.theta, state.downlink, cohort, ctx)
         rows = w.expand(cohort.size, -1), state.stats.expand(cohort.size, -1)
         products = ctx.clients.run(self._multiply, cohort, *rows)
         common, private_key = ctx.common("product", cohort), ctx.private_key("product")
         mean, uplink = self.uplink.send_up(products, state.uplink, cohort, ctx.link, common, private_key)
         unit = _unit(mean, state.theta)
-        new, downlink = at_end(self.downlink, state.theta, unit, downlink, ctx)
+        new, downlink = down.new_model(state.theta, unit, downlink, ctx)
         metrics = {
             "vectors/correlation": correlation(products, cohort.weight),
             **clients_memory(uplink, cohort, products),

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedcomp.algorithm.downlinks import scalar_downlink
+from fedcomp.algorithm.downlinks.scalars import ScalarDownlink
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
 from fedcomp.client.sgd import Sgd
@@ -163,13 +163,13 @@ def test_replayed_models_are_the_servers_bit_for_bit(
 ) -> None:
     algorithm = FedScalar(SGD, vector, "gaussian", num, how, seed=seed, downlink="scalar")
     sim = world.simulation(algorithm, participation=Scheduled(), link=link, rounds=len(SCHEDULE))  # type: ignore[arg-type]
-    replays, original = [], scalar_downlink.ScalarDownlink._send_step
+    replays, original = [], ScalarDownlink._send_step
 
     def noted(self, *args):
         replays.append(original(self, *args))
         return replays[-1]
 
-    monkeypatch.setattr(scalar_downlink.ScalarDownlink, "_send_step", noted)
+    monkeypatch.setattr(ScalarDownlink, "_send_step", noted)
     state = sim.init()
     for index, cohort in enumerate(SCHEDULE):
         ledger, before = Ledger(), state
@@ -193,13 +193,12 @@ def test_replayed_models_are_the_servers_bit_for_bit(
 def test_a_step_that_is_not_the_servers_would_be_seen(monkeypatch) -> None:
     """The planted fault: agents that replay on the newest model end elsewhere than with models sent."""
     algorithm = FedScalar(SGD, downlink="scalar")
-    original = scalar_downlink.ScalarDownlink.update
-    monkeypatch.setattr(
-        scalar_downlink.ScalarDownlink,
-        "update",
-        lambda self, theta, *rest: original(self, theta + 1e-3, *rest),
-        raising=True,
-    )
+    original = ScalarDownlink.mean
+
+    def newest(self, mean, memory, cohort, ctx):
+        return original(self, mean, replace(memory, theta=memory.theta + 1e-3), cohort, ctx)
+
+    monkeypatch.setattr(ScalarDownlink, "mean", newest)
     faulty = _after(algorithm, participation=world.FULL)
     assert not torch.equal(faulty, _after(replace(algorithm, downlink="model"), participation=world.FULL))
 

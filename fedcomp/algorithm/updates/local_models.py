@@ -8,8 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context
-from fedcomp.algorithm.downlinks import shared_model
-from fedcomp.compressor import Compressor, Memory
+from fedcomp.compressor import Compressor
 from fedcomp.compressor.estimators.estimator import WeightedSum
 from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.core.cohort import Cohort
@@ -42,11 +41,6 @@ def send_up(name: str, uplink: Compressor, x: Tensor, cohort: Cohort, ctx: Conte
     left = x - uplink.decode(payload, common)
     mean, _ = uplink.estimate(ctx.link.up(payload), nothing, cohort, common)
     return mean, left
-
-
-def send_down(name: str, downlink: Compressor, x: Tensor, memory: Memory, ctx: Context) -> tuple[Tensor, Memory]:
-    """The server sends x [D] to everybody; returns what each receives [D], and the server's memory."""
-    return shared_model.send_down(name, downlink, x, memory, ctx.clients.num_clients, ctx)
 
 
 def is_sync_round(round_index: int, period: int) -> bool:

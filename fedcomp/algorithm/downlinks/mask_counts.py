@@ -1,0 +1,84 @@
+"""The probabilities of a mask on the way down, as the counts that the server's Beta posterior is made of.
+
+Shape legend: d masked parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context
+from fedcomp.algorithm.downlinks.downlink import Downlink
+from fedcomp.compressor.check import check_choice
+from fedcomp.core.cohort import Cohort
+from fedcomp.wire import Field, Payload
+from fedcomp.wire.coding import Unsigned, bits_for
+
+SMOOTHINGS = ("affine", "clip")
+
+
+@dataclass(frozen=True)
+class MaskCounts:
+    """What came up since the posterior's last reset.
+
+    Attributes:
+        ones: [d] masks that have a one. total: [1] masks.
+    """
+
+    ones: Tensor
+    total: Tensor
+
+
+@dataclass(frozen=True)
+class BetaPosterior:
+    """theta is the mode (a - 1) / (a + b - 2) with a = prior + ones, b = prior + total - ones, kept away from 0 and 1.
+
+    Attributes:
+        prior: lambda_0, at least 1. smoothing: affine, clamp + (1 - 2 clamp) mode, or clip to [clamp, 1 - clamp].
+    """
+
+    prior: float
+    smoothing: str
+    clamp: float
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.smoothing", self.smoothing, SMOOTHINGS)
+        if not 1 <= self.prior < float("inf"):
+            raise ValueError(
+                f"algorithm.prior={self.prior} must be a number of at least 1, or the posterior has no mode"
+            )
+
+    def mode(self, counts: MaskCounts) -> Tensor:
+        """theta [d]."""
+        mode = (self.prior - 1 + counts.ones) / (2 * self.prior - 2 + counts.total)
+        if self.smoothing == "clip":
+            return mode.clamp(self.clamp, 1 - self.clamp)
+        return self.clamp + (1 - 2 * self.clamp) * mode
+
+
+@dataclass(frozen=True)
+class CountsDownlink(Downlink[MaskCounts, Tensor]):
+    """The counts to those who take part, who make theta of them; nothing before the first masks have come up.
+
+    Attributes:
+        posterior: makes theta of counts, at both ends.
+    """
+
+    posterior: BetaPosterior
+
+    def model(self, theta: Tensor, memory: MaskCounts, cohort: Cohort, ctx: Context) -> tuple[Tensor, MaskCounts]:
+        """theta [d] as the cohort makes it."""
+        if ctx.round == 0:
+            return theta, memory
+        total = int(memory.total[0])
+        sent = Field(memory.total.to(torch.int64)[None], Unsigned(32))
+        if not total:  # no client has taken part yet
+            ctx.link.broadcast(Payload({"total": sent}), cohort.size).expect(total=1)
+            return theta, memory
+        coding = Unsigned(bits_for(total + 1), total + 1)
+        fields = {"total": sent, "ones": Field(memory.ones.to(torch.int64)[None], coding)}
+        num, ones = ctx.link.broadcast(Payload(fields), cohort.size).expect(total=1, ones=theta.shape[0])
+        return self.posterior.mode(MaskCounts(ones[0].to(torch.float32), num[0].to(torch.float32))), memory
