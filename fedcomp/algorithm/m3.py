@@ -29,7 +29,8 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
+from fedcomp.algorithm.downlinks.downlink import Downlink
+from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.memory_norm import lengths
 from fedcomp.client import LocalSolver
@@ -72,6 +73,38 @@ class M3State:
     points: Tensor
     base: Tensor
     optimizer: Slots
+
+
+@dataclass(frozen=True)
+class StepAndModels:
+    """What `MarinaP` builds on: the server's last step [D], and the clients' models w_i [N, D]."""
+
+    step: Tensor
+    models: Tensor
+
+
+@dataclass(frozen=True)
+class MarinaP(Downlink[StepAndModels, Tensor]):
+    """The whole model with some probability, else each client's own part of the last step.
+
+    Attributes:
+        compressor: C_i, a message for each client. probability: p_P; None: 1 / n.
+    """
+
+    sends_model = True
+
+    compressor: Compressor
+    probability: float | None
+
+    def model(self, theta: Tensor, memory: StepAndModels, cohort: Cohort, ctx: Context) -> tuple[Tensor, StepAndModels]:
+        """[N, D] w_i."""
+        if _full(self.probability, "down", cohort, ctx):
+            return send("model", theta, cohort.size, ctx).expand(cohort.size, -1).clone(), memory
+        common, nothing = ctx.common("step", cohort), self.compressor.init(cohort.size, memory.step)
+        rows = memory.step.expand(cohort.size, -1)
+        payload, _ = self.compressor.encode(rows, nothing, cohort, common, ctx.private_key("step"))
+        received = ctx.link.unicast(replace(payload, paper_bits=None))
+        return memory.models + self.compressor.decode(received, common), memory
 
 
 @dataclass(frozen=True)
@@ -150,7 +183,8 @@ class M3:
 
         With ef21 `memory/norm` [N] is ||g_i - h_i||, what is left to be sent.
         """
-        models = self._send_down(state, cohort, ctx)
+        down = MarinaP(self.downlink, self.p_down)
+        models, _ = down.model(state.theta, StepAndModels(state.step, state.models), cohort, ctx)
         stats = send_stats(state.stats, cohort.size, ctx)
         points = torch.lerp(state.points, models, self.beta)
 
@@ -175,19 +209,6 @@ class M3:
             return self.uplink
         assert isinstance(codec, (TopK, RandK))
         return replace(self.uplink, codec=replace(codec, k=max(1, self.uplink.num_coded(dim) // num_clients)))
-
-    def _send_down(self, state: M3State, cohort: Cohort, ctx: Context) -> Tensor:
-        """[N, D] w_i: the model, broadcast, or each client's own part of the last step on top of what it has."""
-        if _full(self.p_down, "down", cohort, ctx):
-            sender = ctx.server(state.theta)
-            common, private_key = ctx.common("model", sender), ctx.private_key("model")
-            received = ctx.link.broadcast(FULL.encode(state.theta[None], common, private_key), cohort.size)
-            return FULL.decode(received, common).expand(cohort.size, -1).clone()
-        common, nothing = ctx.common("step", cohort), self.downlink.init(cohort.size, state.step)
-        rows = state.step.expand(cohort.size, -1)
-        payload, _ = self.downlink.encode(rows, nothing, cohort, common, ctx.private_key("step"))
-        received = ctx.link.unicast(replace(payload, paper_bits=None))
-        return state.models + self.downlink.decode(received, common)
 
     def _send_up(self, updates: Tensor, state: M3State, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
         """([D] G, [N, D] h_i) from the clients' updates g_i [N, D]."""

@@ -17,6 +17,7 @@ Shape legend: M clients of the cohort, N clients in all, D parameters.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -34,13 +35,13 @@ SENDS = ("model", "update", "mean")
 """What `CompressedDownlink` carries; `update` is the server's step."""
 
 
-class Downlink(Generic[State, Mean]):
-    """A way down; as it stands it sends nothing. `State` is its memory, `Mean` what the server averages, mostly [D]."""
+class Downlink(ABC, Generic[State, Mean]):
+    """A way down that sends nothing yet. `State` is its memory; `Mean` is what the server averages, mostly [D]."""
 
     @property
+    @abstractmethod
     def sends_model(self) -> bool:
         """Whether participants are sent the model; if not, all N clients keep it and are sent what changes it."""
-        return True
 
     def model(self, theta: Tensor, memory: State, cohort: Cohort, ctx: Context) -> tuple[Tensor, State]:
         """What the cohort trains from, of the server's model theta [D]: one for all [D], or one a client [M, D]."""
@@ -108,6 +109,8 @@ class DenseModel(Downlink[Any, Any]):
     Attributes:
         paper_bits: as in `Payload`.
     """
+
+    sends_model = True
 
     paper_bits: int | None = None
 

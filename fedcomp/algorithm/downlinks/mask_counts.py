@@ -67,6 +67,8 @@ class CountsDownlink(Downlink[MaskCounts, Tensor]):
         posterior: makes theta of counts, at both ends.
     """
 
+    sends_model = True
+
     posterior: BetaPosterior
 
     def model(self, theta: Tensor, memory: MaskCounts, cohort: Cohort, ctx: Context) -> tuple[Tensor, MaskCounts]:

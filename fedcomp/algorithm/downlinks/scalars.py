@@ -74,6 +74,8 @@ class ScalarDownlink(Downlink[LastRound, WeightedScalars]):
         codec: decodes the scalars, at the server and at the agents.
     """
 
+    sends_model = True
+
     codec: Projection
 
     def model(self, theta: Tensor, memory: LastRound, cohort: Cohort, ctx: Context) -> tuple[Tensor, LastRound]:
