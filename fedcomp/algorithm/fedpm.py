@@ -109,7 +109,7 @@ class FedPM:
             raise ValueError(f"algorithm.reset_every={self.reset_every} must be a number of rounds, or 0 for never")
         if self.downlink == "counts" and self.weights != "uniform":
             raise ValueError("algorithm.downlink=counts needs algorithm.weights=uniform: weighted masks are no counts")
-        if self.persist_optimizer and not _can_go_on(self.client):
+        if self.persist_optimizer and not isinstance(self.client, MinibatchSolver):
             name = type(self.client).__name__.lower()
             raise ValueError(
                 f"algorithm.persist_optimizer=true makes no sense for client={name}, which cannot go on from "
@@ -197,8 +197,3 @@ class FedPM:
             return Unsigned(1)
         coded = Arithmetic() if self.coding == "arithmetic" else Arithmetic(theta)
         return Shortest((Unsigned(1), coded))  # a mask of even odds, or an unlikely one, takes more bits coded
-
-
-def _can_go_on(solver: LocalSolver) -> bool:
-    """Whether it takes what `MinibatchSolver.init_persistent` makes."""
-    return isinstance(solver, MinibatchSolver) and solver.step_coefficients(torch.zeros(1), 1.0) is not None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver
@@ -38,24 +37,21 @@ class Adam(MinibatchSolver):
     def init(self, theta: Tensor) -> tuple[Tensor, ...]:
         return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)
 
-    def update(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step: int, lr: float) -> None:
-        first, second = self._moments(theta, grad, slots)
-        scale1, scale2 = 1 - self.beta1 ** (step + 1), 1 - self.beta2 ** (step + 1)
-        theta.addcdiv_(first, (second / scale2).sqrt_().add_(self.eps), value=-lr / scale1)
+    def step_coefficients(self, steps: float | Tensor, lr: float) -> tuple[float | Tensor, ...]:
+        """-lr / (1 - beta1^t) and 1 - beta2^t, t = steps + 1."""
+        scale1, scale2 = 1 - self.beta1 ** (steps + 1), 1 - self.beta2 ** (steps + 1)
+        return -lr / scale1, scale2
 
-    def step_coefficients(self, steps: Tensor, lr: float) -> Tensor:
-        made = (steps + 1).to(torch.float64)
-        scale1, scale2 = 1 - self.beta1**made, 1 - self.beta2**made
-        return torch.stack((-lr / scale1, scale2))
-
-    def apply(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step_coefficients: Tensor) -> None:
-        first, second = self._moments(theta, grad, slots)
-        theta.addcdiv_(first * step_coefficients[0], (second / step_coefficients[1]).sqrt_().add_(self.eps))
-
-    def _moments(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        first, second = slots
+    def apply(
+        self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], coefficients: tuple[float | Tensor, ...]
+    ) -> None:
+        (first, second), (rate, scale2) = slots, coefficients
         if self.weight_decay:
             grad = grad.add(theta, alpha=self.weight_decay)
         first.lerp_(grad, 1 - self.beta1)
         second.mul_(self.beta2).addcmul_(grad, grad, value=1 - self.beta2)
-        return first, second
+        root = (second / scale2).sqrt_().add_(self.eps)
+        if isinstance(rate, Tensor):
+            theta.addcdiv_(first * rate, root)
+        else:
+            theta.addcdiv_(first, root, value=rate)

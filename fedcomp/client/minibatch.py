@@ -50,25 +50,32 @@ class MinibatchSolver(LocalSolver):
         """Fresh optimiser memories, each [M, D]."""
 
     @abstractmethod
-    def update(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step: int, lr: float) -> None:
-        """One step in place: theta [A, D] and the memories' rows, given the gradient [A, D]."""
+    def step_coefficients(self, steps: float | Tensor, lr: float) -> tuple[float | Tensor, ...]:
+        """What `apply` multiplies with, after so many steps: floats, or float64 tensors of the shape of `steps`.
+
+        A coefficient that does not depend on the number of steps may be a float in either case.
+        """
+
+    @abstractmethod
+    def apply(
+        self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], coefficients: tuple[float | Tensor, ...]
+    ) -> None:
+        """One step in place: theta [A, D] and the memories' rows, given the gradient [A, D].
+
+        Coefficients are floats in a loop that runs step by step. They are tensors of no axes in a captured loop, whose
+        graph then serves all steps and rounds, and [A, 1] where rows differ in the number of steps they made.
+        """
+
+    def stacked_coefficients(self, steps: Tensor, lr: float) -> Tensor:
+        """[F, ...] float64 `step_coefficients` for numbers of steps [...]."""
+        found = self.step_coefficients(steps.to(torch.float64), lr)
+        like = steps.new_zeros(steps.shape, dtype=torch.float64)
+        return torch.stack([like + coefficient for coefficient in found])
 
     def init_persistent(self, num_clients: int, like: Tensor) -> tuple[Tensor, ...]:
         """Memories for `run` to go on from in later rounds: those of `init`, each [N, D], and steps so far [N, 1]."""
         slots = self.init(like.expand(num_clients, -1))
         return (*slots, like.new_zeros(num_clients, 1, dtype=torch.int64))
-
-    def step_coefficients(self, steps: Tensor, lr: float) -> Tensor | None:
-        """[F, ...] float64 coefficients of `apply` after so many steps [...]; None: this solver has no such form."""
-        return None
-
-    def apply(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step_coefficients: Tensor) -> None:
-        """As `update`, with the values that depend on step and round in a tensor, [F] or [F, A, 1].
-
-        A recorded step then serves all rounds, and rows may differ in the number of steps they made. A solver that has
-        `step_coefficients` has this too.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has step_coefficients and lacks apply")
 
     def run(
         self,
@@ -96,15 +103,22 @@ class MinibatchSolver(LocalSolver):
                 held = tuple(slot[: x.shape[0]] for slot in slots)
             gradient = grad_fn(working, Batch(x, y, weight, current), step)
             grad = gradient.grad if self.clip_norm is None else clip(gradient.grad, self.clip_norm)
+            coefficients = self.step_coefficients(step, lr)
             if memory:
-                step_coefficients = self.step_coefficients(memory[-1][: x.shape[0]] + step, lr)
-                assert step_coefficients is not None, "`init_persistent` needs a solver with step_coefficients"
-                self.apply(working, grad, held, step_coefficients.to(theta.dtype))
-            else:
-                self.update(working, grad, held, step, lr)
+                made = memory[-1][: x.shape[0]] + step
+                coefficients = self.stacked_coefficients(made, lr).to(theta.dtype).unbind()
+            self.apply(working, grad, held, coefficients)
             total += gradient.loss
             if stats.shape[1]:
                 current.copy_(gradient.stats)
         num_steps = data.num_steps(self.batching)
         after = (*slots, memory[-1] + num_steps[:, None]) if memory else ()
         return LocalResult(theta, stats, loss / num_steps.clamp(min=1), after)
+
+
+def add_scaled_(theta: Tensor, direction: Tensor, coefficient: float | Tensor) -> None:
+    """theta [A, D] += coefficient * direction [A, D], rounded once where the processor can, whichever it is."""
+    if isinstance(coefficient, Tensor):
+        theta.addcmul_(direction, coefficient)
+    else:
+        theta.add_(direction, alpha=coefficient)

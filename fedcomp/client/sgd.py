@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from fedcomp.client.minibatch import MinibatchSolver
+from fedcomp.client.minibatch import MinibatchSolver, add_scaled_
 from fedcomp.core.validate import at_least_zero, unit_interval
 
 
@@ -30,19 +29,15 @@ class Sgd(MinibatchSolver):
     def init(self, theta: Tensor) -> tuple[Tensor, ...]:
         return (theta.new_zeros(theta.shape),) if self.momentum else ()
 
-    def update(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step: int, lr: float) -> None:
-        theta.sub_(self._direction(theta, grad, slots), alpha=lr)
+    def step_coefficients(self, steps: float | Tensor, lr: float) -> tuple[float | Tensor, ...]:
+        return (-lr,)
 
-    def step_coefficients(self, steps: Tensor, lr: float) -> Tensor:
-        return torch.full((1, *steps.shape), -lr, dtype=torch.float64, device=steps.device)
-
-    def apply(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], step_coefficients: Tensor) -> None:
-        theta.addcmul_(self._direction(theta, grad, slots), step_coefficients[0])
-
-    def _direction(self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...]) -> Tensor:
+    def apply(
+        self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], coefficients: tuple[float | Tensor, ...]
+    ) -> None:
         if self.weight_decay:
             grad = grad.add(theta, alpha=self.weight_decay)
         if self.momentum:
             (velocity,) = slots
             grad = velocity.mul_(self.momentum).add_(grad)
-        return grad
+        add_scaled_(theta, grad, coefficients[0])

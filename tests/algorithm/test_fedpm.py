@@ -109,19 +109,9 @@ def test_moments_live_on_where_the_optimiser_does() -> None:
     assert without.optimizer == ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plain(Sgd):
-    """A user's solver with no more than what a solver must have."""
-
-    def step_coefficients(self, steps, lr):
-        return None
-
-
 def test_what_remembers_nothing_cannot_live_on() -> None:
     with pytest.raises(ValueError, match="^algorithm.persist_optimizer=true makes no sense for client=svrg"):
         FedPM(Svrg(lr=0.1), persist_optimizer=True)
-    with pytest.raises(ValueError, match="^algorithm.persist_optimizer=true makes no sense for client=plain"):
-        FedPM(Plain(lr=0.1), persist_optimizer=True)
 
 
 def test_counts_of_nobody_are_the_first_probabilities() -> None:

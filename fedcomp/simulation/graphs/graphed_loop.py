@@ -65,10 +65,7 @@ class GraphedLoops:
             return None
         batching = solver.batching
         steps = data.schedule(batching)
-        step_coefficients = solver.step_coefficients(torch.arange(len(steps.counts)), lr)
-        if step_coefficients is None:
-            self._explain(f"{type(solver).__name__} has no step_coefficients")
-            return None
+        step_coefficients = solver.stacked_coefficients(torch.arange(len(steps.counts)), lr)
         graphs = list(segments(steps.counts, steps.position.shape[2]))
         if any(shape.masked for _, _, shape in graphs) and getattr(data.model, "drops_empty_places", False):
             self._explain("the model leaves empty places out, which reads where they are")

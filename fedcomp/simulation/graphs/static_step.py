@@ -114,7 +114,8 @@ def static_step(buffers: StaticBuffers, inputs: StaticInputs, place: int) -> Non
     gradient = _gradient(buffers, inputs, place, theta, Batch(x[0], y[0], weight, stats))
     grad = gradient.grad if buffers.solver.clip_norm is None else clip(gradient.grad, buffers.solver.clip_norm)
     before = theta.clone() if weight is not None else None
-    buffers.solver.apply(theta, grad, tuple(slot[:rows] for slot in buffers.slots), inputs.step_coefficients[place])
+    slots, coefficients = tuple(slot[:rows] for slot in buffers.slots), inputs.step_coefficients[place].unbind()
+    buffers.solver.apply(theta, grad, slots, coefficients)
     if before is not None and weight is not None:  # momentum and weight decay would move clients that are done
         theta.copy_(torch.where(weight[:, :1] > 0, theta, before))
     buffers.loss[:rows] += gradient.loss

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -180,18 +180,9 @@ def test_augmented_images_are_the_same() -> None:
         assert torch.equal(run(recorder, index), run(None, index))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Foreign(Sgd):
-    """A solver of somebody else's, without `step_coefficients`."""
-
-    def step_coefficients(self, steps, lr):
-        return None
-
-
 @pytest.mark.parametrize(
     ("algorithm", "reason"),
     [
-        (_fedavg(Foreign(lr=0.1)), "Foreign has no step_coefficients"),
         (FedSparsify(Sgd(lr=0.1), 0.5), "FedSparsify._hook.<locals>.gradient is no Hook"),
     ],
 )
