@@ -24,15 +24,14 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
-from fedcomp.algorithm.updates.error_feedback import remembering
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
-from fedcomp.algorithm.updates.memory_norm import clients_memory, lengths
+from fedcomp.algorithm.updates.metrics import clients_memory, lengths
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
-from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.estimators.estimator import WeightedSum
 from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
@@ -126,7 +125,7 @@ class BiCompFLCFL:
     @property
     def _remembering(self) -> Compressor:
         """The uplink with the memory that it has to stand. Raises ValueError: it would grow without end."""
-        return remembering(self.uplink, "compressor") if self.ef21 else self.uplink
+        return self.uplink.with_error_feedback("compressor") if self.ef21 else self.uplink
 
     def _check_relay(self, theta: Tensor) -> None:
         """Raise ValueError if messages are to be mixed, but are not always of one length; one message tells."""

@@ -1,7 +1,7 @@
 """BiCompFL-GR: with randomness that all share, the server passes on what the clients sent.
 
 M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), algorithm 1; `reconstruct`, GR-Reconst of section 4. In a round
-all clients train masks from the common theta^ (mask_training.py), send their posteriors by minimal random coding
+all clients train masks from the common theta^ (masks/training.py), send their posteriors by minimal random coding
 against theta^ as prior, and get the indices of all others, so that everybody makes the same next theta^, the mean of
 all samples. With `reconstruct` the server codes that mean once more instead, n_DL samples against theta^, for all.
 
@@ -23,11 +23,9 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.masks.coded import CodedMasks, blocks_at, part_of, starts
-from fedcomp.algorithm.masks.estimate import MaskEstimate
+from fedcomp.algorithm.masks.coded import CodedMasks, MaskEstimate, blocks_at, part_of, starts
 from fedcomp.algorithm.masks.training import masked_models
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
-from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.allocation import Adaptive, AdaptiveAverage, Allocation, Changing, Fixed, decided, decision
 from fedcomp.compressor.mrc.blocks import Blocks
@@ -35,6 +33,7 @@ from fedcomp.compressor.mrc.candidates import DOWNLINK, SOURCES
 from fedcomp.compressor.mrc.diagnostics import kl_divergence, polarisation
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 
 ALLOCATIONS = ("fixed", "adaptive", "adaptive_avg")
@@ -47,7 +46,7 @@ class BiCompFLGRState:
 
     Attributes:
         weights: [D] frozen weights. theta0: [D] first probabilities, 1 for what is not masked. stats: [C].
-        codes: [D] counts that theta^ is made of (mask_estimate.py). estimate: [D] theta^ itself.
+        codes: [D] counts that theta^ is made of (masks/coded.py). estimate: [D] theta^ itself.
         theta: [D] the server's probabilities; with `reconstruct` not theta^.
         starts: [d] bool where blocks begin, [0] if they never change. wanted: [1] bool, new blocks were asked for.
     """

@@ -24,11 +24,9 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.masks.coded import CodedMasks, part_of
-from fedcomp.algorithm.masks.estimate import MaskEstimate
+from fedcomp.algorithm.masks.coded import CodedMasks, MaskEstimate, part_of
 from fedcomp.algorithm.masks.training import masked_models
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
-from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.candidates import DOWNLINK
 from fedcomp.compressor.mrc.diagnostics import polarisation
@@ -37,6 +35,7 @@ from fedcomp.compressor.mrc.split import SplitMRC, groups, rotated
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset
 from fedcomp.core.pytree import put_rows, take_rows
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 
 RESTS = ("keep", "qhat")
@@ -48,7 +47,7 @@ class BiCompFLPRState:
 
     Attributes:
         weights: [D] frozen weights. theta0: [D] first probabilities, 1 for what is not masked. stats: [C].
-        codes: [N, D] counts that theta^_i is made of (mask_estimate.py); one byte each for n_DL < 255.
+        codes: [N, D] counts that theta^_i is made of (masks/coded.py); one byte each for n_DL < 255.
         before: [N, D] counts of each client's last decoded posterior, [N, 0] if no prior is mixed.
         heard: [N] bool, whether there is one.
         theta: [D] the server's probabilities. mean: [D] mean of the clients' estimates.

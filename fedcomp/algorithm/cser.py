@@ -26,14 +26,13 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import broadcast
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
-from fedcomp.algorithm.updates.error_feedback import remembering
 from fedcomp.algorithm.updates.local_models import check_parts, is_sync_round, send_up
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
-from fedcomp.algorithm.updates.memory_norm import lengths, servers_memory
+from fedcomp.algorithm.updates.metrics import lengths, servers_memory
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
-from fedcomp.compressor.check import check_count
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.validate import check_count
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 
@@ -106,4 +105,4 @@ class CSER:
 
     def _remembering(self) -> Compressor:
         """The uplink with an error memory, such as a_i is. Raises ValueError: C is none that can have it."""
-        return remembering(self.uplink, "compressor")
+        return self.uplink.with_error_feedback("compressor")

@@ -15,7 +15,6 @@ keeps that momentum too.
 from __future__ import annotations
 
 from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.algorithm.updates.error_feedback import remembering
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.server import ServerOptimizer
@@ -33,5 +32,5 @@ def DoubleSqueeze(
 
     Raises ValueError: a compressor that cannot have an error memory.
     """
-    up, down = remembering(uplink, "compressor"), remembering(downlink, "downlink")
+    up, down = uplink.with_error_feedback("compressor"), downlink.with_error_feedback("downlink")
     return FedAvg(client, server, up, down, weights, sends)

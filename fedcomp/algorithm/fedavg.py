@@ -23,10 +23,9 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import SENDS, CompressedDownlink
-from fedcomp.algorithm.updates.correlation import correlation
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
-from fedcomp.algorithm.updates.memory_norm import clients_memory, servers_memory
+from fedcomp.algorithm.updates.metrics import clients_memory, correlation, servers_memory
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
@@ -94,7 +93,7 @@ class FedAvg:
         """One round of algorithm 1.
 
         Metrics: the training's; `vectors/correlation`, R2/R1 of what is sent up, where the estimator uses it; lengths
-        of the memories (memory_norm.py).
+        of the memories (updates/metrics.py).
         """
         down = self.down
         start, downlink = down.model(state.theta, state.downlink, cohort, ctx)

@@ -27,10 +27,10 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
-from fedcomp.algorithm.masks.bernoulli import bernoulli
+from fedcomp.algorithm.masks.training import bernoulli
 from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import training_metrics
-from fedcomp.algorithm.updates.memory_norm import servers_memory
+from fedcomp.algorithm.updates.metrics import servers_memory
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.masked_noise import MaskedNoise

@@ -3,7 +3,7 @@
 B. Isik, F. Pase, D. Gunduz, T. Weissman, M. Zorzi, "Sparse random networks for communication-efficient federated
 learning", ICLR 2023 (arXiv:2209.15328), algorithms 1 and 2; official code `BerivanIsik/sparse-random-networks`.
 
-The server holds theta; a client trains scores from logit(theta) (mask_training.py), draws m_k ~ Bernoulli(sigma(s_k))
+The server holds theta; a client trains scores from logit(theta) (masks/training.py), draws m_k ~ Bernoulli(sigma(s_k))
 and sends it. The server's Beta posterior has counts a = prior + sum m_k, b = prior + sum (1 - m_k), and theta is its
 mode (a - 1) / (a + b - 2); with prior = 1 and a reset in every round, as in the code, the mean of the masks.
 
@@ -32,9 +32,9 @@ from fedcomp.algorithm.masks.training import TESTS, MaskTraining, masked_models,
 from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.client import LocalSolver
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.compressor.check import check_choice, check_count
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
+from fedcomp.core.validate import check_choice, check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Arithmetic, Coding, Shortest, Unsigned
@@ -68,8 +68,9 @@ class FedPM:
 
     Attributes:
         client: trains the scores.
-        frozen, gain: see frozen_weights.py. theta0: first probabilities, "normal" for sigma(N(0, 1)), or a number.
-        ste, clamp, normalisation: see mask_training.py.
+        frozen, gain: see masks/frozen_weights.py.
+        theta0: first probabilities, "normal" for sigma(N(0, 1)), or a number.
+        ste, clamp, normalisation: see masks/training.py.
         prior: lambda_0 of the Beta posterior, at least 1. reset_every: rounds between its resets; 0: never.
         smoothing: affine, clamp + (1 - 2 clamp) mode, or clip to [clamp, 1 - clamp].
         coding: plain, one bit an entry; arithmetic, coded by the mask's share of ones, sent beside it; prior, coded by

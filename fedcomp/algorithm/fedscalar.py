@@ -29,10 +29,10 @@ from fedcomp.algorithm.downlinks.scalars import LastRound, ScalarDownlink, Weigh
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally
 from fedcomp.client import LocalSolver
-from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.seed import seed_field, seed_number
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 

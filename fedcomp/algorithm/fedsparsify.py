@@ -26,12 +26,11 @@ from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
-from fedcomp.compressor.check import check_choice, check_count
 from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS
-from fedcomp.compressor.sparsifiers.stable_topk import stable_topk
-from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
+from fedcomp.core.validate import check_choice, check_count
 from fedcomp.random.keys import Key
 
 SCHEDULES = ("constant", "progressive")

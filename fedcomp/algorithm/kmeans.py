@@ -27,8 +27,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
-from fedcomp.algorithm.updates.correlation import correlation
-from fedcomp.algorithm.updates.memory_norm import clients_memory, servers_memory
+from fedcomp.algorithm.updates.metrics import clients_memory, correlation, servers_memory
 from fedcomp.client import LocalData
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort

@@ -27,15 +27,14 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import broadcast
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
-from fedcomp.algorithm.updates.error_feedback import remembering
 from fedcomp.algorithm.updates.local_models import check_parts, is_sync_round, send_up
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
-from fedcomp.algorithm.updates.memory_norm import servers_memory
+from fedcomp.algorithm.updates.metrics import servers_memory
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
-from fedcomp.compressor.check import check_count
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.validate import check_count
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 
@@ -103,7 +102,7 @@ class LIEC:
     @functools.cached_property
     def _remembering(self) -> Compressor:
         """The downlink with an error memory. Raises ValueError: it is none that can have it."""
-        return remembering(self.downlink, "downlink")
+        return self.downlink.with_error_feedback("downlink")
 
     def _compensate(
         self, state: LIECState, update: Tensor, cohort: Cohort, ctx: Context

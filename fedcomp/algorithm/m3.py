@@ -32,10 +32,9 @@ from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import Downlink
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
-from fedcomp.algorithm.updates.memory_norm import lengths
+from fedcomp.algorithm.updates.metrics import lengths
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.contract import Codec
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.estimators.estimator import WeightedSum
@@ -43,6 +42,7 @@ from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots

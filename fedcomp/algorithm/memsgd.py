@@ -14,7 +14,6 @@ the last model is evaluated, not an average of models.
 from __future__ import annotations
 
 from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.algorithm.updates.error_feedback import remembering
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.server import ServerOptimizer
@@ -32,4 +31,4 @@ def MemSGD(
 
     Raises ValueError: the uplink is none that can have an error memory.
     """
-    return FedAvg(client, server, remembering(uplink, "compressor"), downlink, weights, sends)
+    return FedAvg(client, server, uplink.with_error_feedback("compressor"), downlink, weights, sends)

@@ -20,8 +20,8 @@ from fedcomp.algorithm.doublesqueeze import DoubleSqueeze
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.check import check_count
 from fedcomp.compressor.fast_compressed_communication import FastCompressedCommunication
+from fedcomp.core.validate import check_count
 from fedcomp.server import ServerOptimizer
 
 

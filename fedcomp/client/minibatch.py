@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from fedcomp.client.contract import Batch, Batching, GradFn, LocalData, LocalResult
-from fedcomp.client.solver import LocalSolver, at_least_one, clip
+from fedcomp.client.solver import LocalSolver, clip
+from fedcomp.core.validate import check_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class MinibatchSolver(LocalSolver):
         super().__post_init__()
         for name, value in (("epochs", self.epochs), ("steps", self.steps)):
             if value is not None:
-                at_least_one(f"client.{name}", value)
+                check_count(f"client.{name}", value)
         if self.epochs is None and self.steps is None:
             raise ValueError("client.epochs and client.steps are both null: give one of them")
         if self.steps is not None and self.epochs not in (None, 1):

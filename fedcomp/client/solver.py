@@ -5,6 +5,7 @@ Shape legend: M clients of a chunk, A of them still at work, D parameters, C run
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,8 +13,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedcomp.client.contract import Batching, GradFn, LocalData, LocalResult
-from fedcomp.client.schedule import SCHEDULES, learning_rate_factor
-from fedcomp.core.validate import is_number, positive
+from fedcomp.core.validate import check_choice, check_count, is_number, positive
+
+SCHEDULES = ("constant", "linear", "cosine", "inverse_sqrt", "exponential")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +41,10 @@ class LocalSolver(ABC):
 
     def __post_init__(self) -> None:
         positive("client.lr", self.lr)
-        at_least_one("client.batch_size", self.batch_size)
+        check_count("client.batch_size", self.batch_size)
         if self.clip_norm is not None:
             positive("client.clip_norm", self.clip_norm)
-        if self.schedule not in SCHEDULES:
-            raise ValueError(f"client.schedule={self.schedule} must be one of {', '.join(SCHEDULES)}")
+        check_choice("client.schedule", self.schedule, SCHEDULES)
         if not is_number(self.lr_final) or not 0 <= self.lr_final <= 1:
             raise ValueError(f"client.lr_final={self.lr_final} must be in [0, 1]: a share of client.lr")
         if self.schedule == "exponential" and self.lr_final == 0:
@@ -85,7 +86,19 @@ def clip(grad: Tensor, max_norm: float) -> Tensor:
     return grad * (max_norm / norm.clamp(min=max_norm))
 
 
-def at_least_one(name: str, value: int) -> None:
-    """Raise ValueError unless the option is a whole number, 1 or more."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name}={value} must be a whole number, 1 or more")
+def learning_rate_factor(schedule: str, final: float, round_index: int, num_rounds: int) -> float:
+    """The factor on the learning rate in round `round_index` (0 is the first) of `num_rounds`.
+
+    constant: 1. linear, cosine: from 1 in the first round to `final` in the last. inverse_sqrt: 1 / sqrt(round + 1).
+    exponential: final ** round.
+    """
+    done = round_index / max(num_rounds - 1, 1)
+    if schedule == "linear":
+        return 1 + (final - 1) * done
+    if schedule == "cosine":
+        return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * done))
+    if schedule == "inverse_sqrt":
+        return 1 / math.sqrt(round_index + 1)
+    if schedule == "exponential":
+        return final**round_index
+    return 1.0

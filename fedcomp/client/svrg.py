@@ -37,7 +37,8 @@ import torch
 from torch import Tensor
 
 from fedcomp.client.contract import Batch, Batching, GradFn, LocalData, LocalResult
-from fedcomp.client.solver import LocalSolver, at_least_one, clip
+from fedcomp.client.solver import LocalSolver, clip
+from fedcomp.core.validate import check_count
 
 HELD_VALUES = 1 << 22
 """Input values of a chunk's clients up to which their data is gathered once, and not for each snapshot again."""
@@ -64,9 +65,9 @@ class Svrg(LocalSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least_one("client.snapshots", self.snapshots)
-        at_least_one("client.inner_steps", self.inner_steps)
-        at_least_one("client.snapshot_batch_size", self.snapshot_batch_size)
+        check_count("client.snapshots", self.snapshots)
+        check_count("client.inner_steps", self.inner_steps)
+        check_count("client.snapshot_batch_size", self.snapshot_batch_size)
 
     @property
     def batching(self) -> Batching:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedcomp.compressor.contract import ChecksDim, ChecksErrorFeedback, Codec, Estimator, Feedback, Recursive
 from fedcomp.compressor.estimators.estimator import WeightedSum
-from fedcomp.compressor.feedback import NoFeedback
+from fedcomp.compressor.feedback import ErrorFeedback, NoFeedback
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.random.keys import Key
@@ -53,6 +53,27 @@ class Compressor:
     def uses_correlation(self) -> bool:
         """Whether the estimator gains by how alike the senders' vectors are."""
         return bool(getattr(self.estimator, "uses_correlation", False))
+
+    def with_error_feedback(self, group: str) -> Compressor:
+        """The same with an error memory, for methods to which it belongs; a memory that it has already it keeps.
+
+        Args:
+            group: the compressor's config key, for errors.
+
+        Raises:
+            ValueError: an unbiased codec whose error can be larger than what it sends.
+        """
+        if not isinstance(self.feedback, NoFeedback):
+            return self
+        try:
+            return replace(self, feedback=ErrorFeedback())
+        except ValueError as error:
+            name = type(self.codec).__name__
+            raise ValueError(
+                f"{group}: the algorithm remembers what {name} leaves out, but as configured {name} is unbiased and "
+                "its error can be larger than what it sends, so that the memory would grow without end: use a biased "
+                "setting of it that only shrinks, or another compressor"
+            ) from error
 
     def init(self, num_senders: int, like: Tensor) -> Memory:
         """Empty memories for `num_senders` senders of vectors like `like` [D]. Raises ValueError: not of this size."""

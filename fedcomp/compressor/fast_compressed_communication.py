@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedcomp.compressor.check import check_count
 from fedcomp.compressor.contract import ChecksDim, ChecksErrorFeedback, Codec, SumsMessages
+from fedcomp.core.validate import check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge, WireError
 

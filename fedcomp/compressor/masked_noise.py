@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice, check_positive
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
+from fedcomp.core.validate import check_choice, check_positive
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Unsigned

@@ -1,4 +1,4 @@
-"""Checks of options: numbers, one-line names, and hints for a name that does not exist."""
+"""Checks of options: numbers, choices, one-line names, and hints for a name that does not exist."""
 
 from __future__ import annotations
 
@@ -28,6 +28,30 @@ def unit_interval(name: str, value: float) -> None:
     """Raise ValueError unless the option is a number in [0, 1)."""
     if not is_number(value) or not 0 <= value < 1:
         raise ValueError(f"{name}={value} must be in [0, 1)")
+
+
+def check_fraction(name: str, value: float) -> None:
+    """Raise ValueError unless the option is a number in (0, 1]."""
+    if not is_number(value) or not 0 < value <= 1:
+        raise ValueError(f"{name}={value} must be a number in (0, 1]: the share of entries that is sent")
+
+
+def check_positive(name: str, value: float, meaning: str) -> None:
+    """Raise ValueError unless the option is a positive, finite number; the error says what it means."""
+    if not is_number(value) or not 0 < value < float("inf"):
+        raise ValueError(f"{name}={value} must be a positive number: {meaning}")
+
+
+def check_count(name: str, value: int) -> None:
+    """Raise ValueError unless the option is a whole number, 1 or more."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name}={value} must be a whole number, 1 or more")
+
+
+def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Raise ValueError unless the option is one of `allowed`."""
+    if value not in allowed:
+        raise ValueError(f"{name}={value} must be one of {', '.join(allowed)}")
 
 
 def check_seed(name: str, value: object) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 FACTOR = 10.0
 """A memory whose norm is this many times that of an update is reported."""
 MEMORIES = {"memory/norm": ("update/norm", "clients"), "memory/norm_down": ("update/norm_down", "server")}
-"""Length of a memory -> what to compare it with, and whose memory it is (algorithm/updates/memory_norm.py)."""
+"""Length of a memory -> what to compare it with, and whose memory it is (algorithm/updates/metrics.py)."""
 
 
 class MemoryGrowthMonitor:

@@ -11,7 +11,7 @@ import torch
 from fedcomp.algorithm.bicompfl_cfl import BiCompFLCFL
 from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.bicompfl_pr import BiCompFLPR
-from fedcomp.algorithm.masks.estimate import MaskEstimate
+from fedcomp.algorithm.masks.coded import MaskEstimate
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor

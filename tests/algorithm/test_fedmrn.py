@@ -12,7 +12,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedmrn import FedMRN
-from fedcomp.algorithm.masks.bernoulli import bernoulli
+from fedcomp.algorithm.masks.training import bernoulli
 from fedcomp.algorithm.updates.local_training import train_locally
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor

@@ -10,9 +10,8 @@ import torch
 from fedcomp.client import Batch, LocalSolver
 from fedcomp.client.adam import Adam
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.client.schedule import learning_rate_factor
 from fedcomp.client.sgd import Sgd
-from fedcomp.client.solver import clip
+from fedcomp.client.solver import clip, learning_rate_factor
 from fedcomp.model.contract import Gradient
 
 STEPS = (6, 4, 4, 1)

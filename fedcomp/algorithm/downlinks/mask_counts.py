@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context
 from fedcomp.algorithm.downlinks.downlink import Downlink
-from fedcomp.compressor.check import check_choice
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.validate import check_choice
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Unsigned, bits_for
 

@@ -1,4 +1,4 @@
-"""What both of BiCompFL's mask variants share: options, the first state, coding a posterior, and what is logged.
+"""What both of BiCompFL's mask variants share: options, the first state, coded posteriors and estimates, metrics.
 
 M. Egger, R. Bitar, A. Wachter-Zeh, N. Weinberger, D. Gunduz, "BiCompFL: stochastic federated learning with
 bi-directional compression", 2025 (arXiv:2502.00206). Where it is silent, defaults are those of its predecessors' public
@@ -18,14 +18,60 @@ from fedcomp.algorithm.contract import Context, Metrics, Setup
 from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, first_probabilities
 from fedcomp.algorithm.masks.training import TESTS, MaskTraining, masked_part
 from fedcomp.client import LocalSolver
-from fedcomp.compressor.check import check_choice, check_count
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.diagnostics import kl_divergence, share_above
-from fedcomp.compressor.mrc.thresholds import FORMS, clamped
+from fedcomp.compressor.mrc.thresholds import FORMS, clamped, from_counts, quantised
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor
+from fedcomp.core.validate import check_choice, check_count
 from fedcomp.wire import SharedKnowledge
+
+
+@dataclass(frozen=True)
+class MaskEstimate:
+    """Estimates of a mask's probabilities that two ends hold alike to the bit: counts of samples.
+
+    What minimal random coding decodes is how many of n samples have a one. An estimate is kept as that count, its code,
+    and priors are looked up from it, never computed from floats that two devices made. Until the first samples of an
+    entry have come, its code is n + 1, and its probability is theta_0, which follows from the run's seed.
+
+    Attributes:
+        num: n, samples behind a count.
+        bits: of a threshold. clamp, form: how probabilities are kept away from 0 and 1 where they are priors; with the
+            form "affine" they are so everywhere.
+    """
+
+    num: int
+    bits: int = 8
+    clamp: float = 0.01
+    form: str = "clip"
+
+    def first(self, like: Tensor) -> Tensor:
+        """Codes of the shape and device of `like` that all mean theta_0."""
+        return torch.full(like.shape, self.num + 1, dtype=self.dtype, device=like.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The narrowest type of a code."""
+        return torch.uint8 if self.num + 1 < 256 else torch.int32
+
+    def known(self, codes: Tensor) -> Tensor:
+        """Whether a code is a count."""
+        return codes <= self.num
+
+    def probability(self, codes: Tensor, theta0: Tensor) -> Tensor:
+        """float32 theta of codes [..., D], with theta0 [D]."""
+        share = codes.to(torch.float32) / self.num
+        if self.form == "affine":
+            share = clamped(share, self.clamp, self.form)
+        return torch.where(self.known(codes), share, theta0)
+
+    def thresholds(self, codes: Tensor, theta0: Tensor) -> Tensor:
+        """Integer priors of codes [..., D]."""
+        looked_up = from_counts(codes.clamp(max=self.num), self.num, self.bits, self.clamp, self.form)
+        first = quantised(theta0, self.bits, self.clamp)
+        return torch.where(self.known(codes), looked_up, first)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +85,7 @@ class CodedMasks:
         block: entries a block; the first blocks, where they change.
         bits: of a threshold and of the uniform numbers that candidates are made of.
         clamp: c. form: clip, priors are clip(theta, c, 1 - c); affine, theta is c + (1 - 2 c) mean everywhere.
-        frozen, gain, theta0, ste: see frozen_weights.py and mask_training.py.
+        frozen, gain, theta0, ste: see masks/frozen_weights.py and masks/training.py.
         test: what is logged as "test": sample, the mean over `test_samples` drawn masks, expected or threshold.
         ess_every: rounds between measurements of the effective sample size, which cost some percent of a round; 0:
             never.

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 
 DISTRIBUTIONS = ("signed_constant", "uniform", "normal", "model")

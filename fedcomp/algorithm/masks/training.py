@@ -23,17 +23,18 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Models
-from fedcomp.algorithm.masks.bernoulli import bernoulli
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.compressor.check import check_choice
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 
 STES = ("identity", "p_weighted")
 NORMALISATIONS = ("frozen", "trained")
 TESTS = ("sample", "expected", "threshold")
+STEEP = 2.0**60
+"""Differences of a draw (a multiple of 2^-24) and a float32 probability are 0 or far above 2^-60."""
 
 
 @dataclass(frozen=True)
@@ -138,3 +139,15 @@ def masked_models(
     }
     models = {name: Models(rows, stats.expand(rows.shape[0], -1)) for name, rows in thetas.items()}
     return {"test": models.pop(test), **models}
+
+
+def bernoulli(probability: Tensor, draws: Tensor) -> Tensor:
+    """1.0 where draws < probability, 0.0 elsewhere, exactly, as a new float32 tensor.
+
+    By arithmetic alone: on a CPU a comparison with `torch.where` takes ten times as long.
+
+    Args:
+        probability: any finite floats below 10^18; at most 0 is never, at least 1 always.
+        draws: uniform in [0, 1), as `Key.uniform` gives them.
+    """
+    return (probability - draws).mul_(STEEP).clamp_(0.0, 1.0)

@@ -32,9 +32,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.contract import Codec, Sampling
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.validate import check_choice
 from fedcomp.wire import Payload, SharedKnowledge
 
 TRANSFORMS = ("max", "avg", "opt", "online")

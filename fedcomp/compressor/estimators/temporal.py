@@ -29,11 +29,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.contract import Codec, Sampling
 from fedcomp.compressor.estimators.spatial import check_sampling
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
+from fedcomp.core.validate import check_choice
 from fedcomp.wire import Payload, SharedKnowledge
 
 MEMORIES = ("client", "shared")

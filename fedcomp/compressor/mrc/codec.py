@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice, check_count
 from fedcomp.compressor.mrc.blocks import Blocks, check_block
 from fedcomp.compressor.mrc.candidates import BITS, SOURCES, UPLINK, Candidates, streams
 from fedcomp.compressor.mrc.coder import Map, decode, encode
 from fedcomp.compressor.mrc.diagnostics import effective_sample_size
 from fedcomp.compressor.mrc.thresholds import TYPES, check_clamp
+from fedcomp.core.validate import check_choice, check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Coding, Digits, Unsigned, bits_for

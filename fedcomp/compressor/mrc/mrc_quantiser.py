@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.coded import Coded
 from fedcomp.compressor.mrc.quantiser import Quantised, check_levels
 from fedcomp.compressor.mrc.thresholds import TYPES, quantised
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Unsigned, bits_for

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice, check_positive
 from fedcomp.compressor.mrc.coded import Coded
 from fedcomp.compressor.mrc.sign_posterior import check_rule, even_prior, sign_posterior, signs
+from fedcomp.core.validate import check_choice, check_positive
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_count
+from fedcomp.core.validate import check_count
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Elias, Float, Unsigned
 

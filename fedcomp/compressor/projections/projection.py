@@ -16,10 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice
-from fedcomp.compressor.projections.directions import DISTRIBUTIONS, Directions, Independent, Source
-from fedcomp.compressor.projections.subspace import Orthonormal
+from fedcomp.compressor.projections.directions import DISTRIBUTIONS, Directions, Independent, Orthonormal, Source
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float

@@ -20,9 +20,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice
-from fedcomp.compressor.quantisers.granularity import GRANULARITIES, block_norms, block_sizes
-from fedcomp.compressor.quantisers.levels import MOST_LEVELS, from_levels, to_levels
+from fedcomp.compressor.quantisers.block_scales import (
+    GRANULARITIES,
+    MOST_LEVELS,
+    block_norms,
+    block_sizes,
+    from_levels,
+    to_levels,
+)
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Coding, Digits, Float, RunLength, Shortest, Unsigned, bits_for

@@ -17,8 +17,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice, check_positive
-from fedcomp.compressor.quantisers.granularity import GRANULARITIES, block_norms, block_sizes, multiply_
+from fedcomp.compressor.quantisers.block_scales import (
+    GRANULARITIES,
+    block_norms,
+    block_sizes,
+    multiply_,
+    signs_times_scales,
+)
+from fedcomp.core.validate import check_choice, check_positive
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
@@ -70,12 +76,8 @@ class StochasticSign:
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """+-a, the scale of each block repeated over its entries."""
-        if self.scale == "fixed":
-            (signs,) = payload.expect(signs=common.dim)
-            return (signs - 0.5).mul_(2.0 * self.value)
-        sizes = block_sizes(self.granularity, common)
-        signs, scales = payload.expect(signs=common.dim, scales=len(sizes))
-        return multiply_(signs - 0.5, 2.0 * scales, sizes)
+        value = self.value if self.scale == "fixed" else None
+        return signs_times_scales(payload, value, self.granularity, common)
 
     def _scales(self, x: Tensor, sizes: list[int]) -> Tensor:
         """[M, L] a of each block."""

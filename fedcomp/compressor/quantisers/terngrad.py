@@ -17,9 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice, check_positive
-from fedcomp.compressor.quantisers.granularity import GRANULARITIES, block_norms, block_sizes
-from fedcomp.compressor.quantisers.levels import from_levels, to_levels
+from fedcomp.compressor.quantisers.block_scales import GRANULARITIES, block_norms, block_sizes, from_levels, to_levels
+from fedcomp.core.validate import check_choice, check_positive
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Digits, Float

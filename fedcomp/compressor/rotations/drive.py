@@ -20,44 +20,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice, check_count
+from fedcomp.compressor.rotations.rotated_codec import RotatedCodec, fit_scale, plus_minus
 from fedcomp.compressor.rotations.rotation import Rotation
-from fedcomp.compressor.rotations.scale import SCALES, fit_scale
-from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
+from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
 
 
 @dataclass(frozen=True)
-class Drive:
-    """Sends the signs of the rotated vector.
-
-    Attributes:
-        scale: min_mse, or unbiased.
-        rotations: how often the random rotation is repeated; 2 for sparse vectors.
-        seed: sent, 64 bits a message; derived, from names that both ends know.
-    """
+class Drive(RotatedCodec):
+    """Sends the signs of the rotated vector; options as in `RotatedCodec`."""
 
     scale: str = "min_mse"
     rotations: int = 1
     seed: str = "sent"
     near_lossless: bool = False
-
-    def __post_init__(self) -> None:
-        check_choice("compressor.scale", self.scale, SCALES)
-        check_count("compressor.rotations", self.rotations)
-        check_choice("compressor.seed", self.seed, SEEDS)
-
-    @property
-    def unbiased(self) -> bool:
-        """As far as the rotation is uniformly random: close to it on dense vectors."""
-        return self.scale == "unbiased"
-
-    @property
-    def contractive(self) -> bool:
-        """The unbiased scale makes an error of 0.57 ||x||^2 on dense vectors only."""
-        return self.scale == "min_mse"
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """One bit an entry (1 for z >= 0), and the scales [M, P]."""
@@ -81,8 +59,3 @@ class Drive:
         for part, scale in zip(z.split(rotation.pieces, 1), scales.unbind(1)):
             part.mul_(scale[:, None])
         return rotation.inverse(z, *shared_source(payload, common))
-
-
-def plus_minus(bits: Tensor) -> Tensor:
-    """float32 -1 for 0 and +1 for 1."""
-    return bits.to(torch.float32).mul_(2.0).sub_(1.0)

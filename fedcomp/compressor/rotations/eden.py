@@ -24,12 +24,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice, check_count
-from fedcomp.compressor.rotations.drive import plus_minus
 from fedcomp.compressor.rotations.lloyd_max import lloyd_max
+from fedcomp.compressor.rotations.rotated_codec import RotatedCodec, fit_scale, plus_minus
 from fedcomp.compressor.rotations.rotation import Rotation
-from fedcomp.compressor.rotations.scale import SCALES, fit_scale
-from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
+from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
+from fedcomp.core.validate import is_number
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
@@ -38,14 +37,11 @@ MOST_BITS = 8
 
 
 @dataclass(frozen=True)
-class Eden:
+class Eden(RotatedCodec):
     """Sends codes of the rotated vector's entries.
 
     Attributes:
-        bits: b, bits an entry, in (0, 8].
-        scale: unbiased, or min_mse.
-        rotations: how often the random rotation is repeated; 2 for sparse vectors.
-        seed: sent, 64 bits a message; derived, from names that both ends know.
+        bits: b, bits an entry, in (0, 8]. The other options are those of `RotatedCodec`.
     """
 
     bits: float = 1
@@ -55,22 +51,9 @@ class Eden:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        number = isinstance(self.bits, (int, float)) and not isinstance(self.bits, bool)
-        if not number or not 0 < self.bits <= MOST_BITS:
+        if not is_number(self.bits) or not 0 < self.bits <= MOST_BITS:
             raise ValueError(f"compressor.bits={self.bits} must be a number in (0, {MOST_BITS}]: bits an entry")
-        check_choice("compressor.scale", self.scale, SCALES)
-        check_count("compressor.rotations", self.rotations)
-        check_choice("compressor.seed", self.seed, SEEDS)
-
-    @property
-    def unbiased(self) -> bool:
-        """As far as the rotation is uniformly random: close to it on dense vectors."""
-        return self.scale == "unbiased"
-
-    @property
-    def contractive(self) -> bool:
-        """The unbiased scale lengthens the vector."""
-        return self.scale == "min_mse"
+        super().__post_init__()
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Codes by their width, and the scales [M, P]."""

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
 from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS, place_code, place_field, place_layout, read_places
-from fedcomp.compressor.sparsifiers.stable_topk import stable_topk
+from fedcomp.compressor.sparsifiers.topk import stable_topk
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedcomp.compressor.check import check_fraction
+from fedcomp.core.validate import check_fraction
 
 FRACTION = 0.03
 """The default fraction of entries that sparsifiers send; FedMRN's."""

@@ -16,19 +16,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice
-from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
+from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
+from fedcomp.compressor.sparsifiers.sampled_entries import SampledEntries
 from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS, place_code, place_field, place_layout, read_places
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
-SCALES = ("unbiased", "none")
-
 
 @dataclass(frozen=True)
-class RandK:
+class RandK(SampledEntries):
     """Sends k random entries; decodes them times d / k (unbiased), or as they are (contractive, delta = k / D).
 
     With scale=unbiased, E||C(x) - x||^2 = (D / k - 1) ||x||^2.
@@ -49,20 +48,9 @@ class RandK:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_num_kept(self.fraction, self.k)
-        check_choice("compressor.scale", self.scale, SCALES)
         check_choice("compressor.places", self.places, ("seed", *POSITIONS))
-        check_choice("compressor.seed", self.seed, SEEDS)
-
-    @property
-    def unbiased(self) -> bool:
-        """Whether it is scaled up."""
-        return self.scale == "unbiased"
-
-    @property
-    def contractive(self) -> bool:
-        """Whether it is not scaled up."""
-        return self.scale == "none"
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""
@@ -103,11 +91,6 @@ class RandK:
         if self.scale == "unbiased":
             values = values * (common.dim / self.num_sent(common.dim))
         return torch.zeros(values.shape[0], common.dim, device=values.device).scatter_(1, places, values)
-
-    def expected_error(self, x: Tensor) -> Tensor:
-        """[M] float64 E||C(x) - x||^2 of each row: (D / k - 1) ||x||^2, or (1 - k / D) ||x||^2 unscaled."""
-        p = self.probability(x.shape[1])
-        return x.double().square().sum(1) * (1 / p - 1 if self.scale == "unbiased" else 1 - p)
 
     def _drawn(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         key, numbers = shared_source(payload, common)

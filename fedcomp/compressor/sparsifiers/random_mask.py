@@ -14,17 +14,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice, check_fraction
-from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.compressor.sparsifiers.compaction import compact, expand
-from fedcomp.compressor.sparsifiers.randk import SCALES
+from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
+from fedcomp.compressor.sparsifiers.sampled_entries import SampledEntries
+from fedcomp.compressor.sparsifiers.sparse_indices import compact, expand
+from fedcomp.core.validate import check_fraction
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
 
 
 @dataclass(frozen=True)
-class RandomMask:
+class RandomMask(SampledEntries):
     """Sends masked entries; decodes them times 1 / p (unbiased), or as they are (contractive, delta = p).
 
     Attributes:
@@ -39,19 +39,8 @@ class RandomMask:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_fraction("compressor.fraction", self.fraction)
-        check_choice("compressor.scale", self.scale, SCALES)
-        check_choice("compressor.seed", self.seed, SEEDS)
-
-    @property
-    def unbiased(self) -> bool:
-        """Whether it is scaled up."""
-        return self.scale == "unbiased"
-
-    @property
-    def contractive(self) -> bool:
-        """Whether it is not scaled up."""
-        return self.scale == "none"
 
     def probability(self, dim: int) -> float:
         """p, rounded to the 24 bits of a uniform draw."""
@@ -75,11 +64,6 @@ class RandomMask:
         """The values under the mask, scaled, zero elsewhere."""
         values = expand(*self._read(payload, common))
         return values.div_(self.probability(common.dim)) if self.scale == "unbiased" else values
-
-    def expected_error(self, x: Tensor) -> Tensor:
-        """[M] float64 E||C(x) - x||^2 of each row: (1 / p - 1) ||x||^2, or (1 - p) ||x||^2 unscaled."""
-        p = self.probability(x.shape[1])
-        return x.double().square().sum(1) * (1 / p - 1 if self.scale == "unbiased" else 1 - p)
 
     def _read(self, payload: Payload, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
         """(values, the mask that they were sent under), both [M, D]."""

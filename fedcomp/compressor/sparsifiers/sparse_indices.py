@@ -54,3 +54,15 @@ def read_places(code: str, data: Tensor, k: int) -> Tensor:
         return (data + 1).cumsum(1) - 1
     # Places of a bitmap without asking the device how many there are: a stable sort puts the ones first, in order.
     return data.sort(dim=1, descending=True, stable=True).indices[:, :k]
+
+
+def compact(x: Tensor, mask: Tensor) -> Tensor:
+    """[M, D]: the entries of x [M, D] under mask [M, D], in order, at the front of each row; zeros behind."""
+    dim = x.shape[1]
+    to = torch.where(mask, mask.cumsum(1) - 1, dim)
+    return x.new_zeros(x.shape[0], dim + 1).scatter_(1, to, x)[:, :dim]
+
+
+def expand(packed: Tensor, mask: Tensor) -> Tensor:
+    """[M, D]: the inverse of `compact`, zeros where the mask is."""
+    return packed.gather(1, (mask.cumsum(1) - 1).clamp_(min=0)).masked_fill_(~mask, 0)

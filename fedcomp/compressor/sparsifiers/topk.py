@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
 from fedcomp.compressor.sparsifiers.sparse_indices import (
     POSITIONS,
@@ -23,7 +24,7 @@ from fedcomp.compressor.sparsifiers.sparse_indices import (
     read_places,
     worst_bits,
 )
-from fedcomp.compressor.sparsifiers.stable_topk import stable_topk
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -95,3 +96,23 @@ class TopK:
 
     def _bits(self, k: int, dim: int) -> int:
         return 32 * k + worst_bits(place_code(self.positions, k, dim), k, dim)
+
+
+def stable_topk(size: Tensor, k: int) -> Tensor:
+    """Places [M, k], ascending, of the k largest of size [M, D]; of equal ones the first by place.
+
+    Which of equal entries `torch.topk` takes is up to its kernel. So k + 1 are asked for: the least of them lie at the
+    threshold, and are replaced by the first that lie there, but for one too many. On a CPU this is looked up only in
+    rows that have several there; on a GPU all rows are, since finding them would synchronise.
+    """
+    num_rows, dim = size.shape
+    if k == dim:
+        return torch.arange(dim, device=size.device).expand(num_rows, -1).contiguous()
+    values, places = size.topk(k + 1, dim=1, sorted=False)
+    threshold = values.amin(1, keepdim=True)
+    least = values == threshold
+    nth = least.cumsum(1, dtype=torch.int32)
+    rows = np.flatnonzero(nth[:, -1].numpy() > 1) if size.device.type == "cpu" else slice(None)
+    first = torch.searchsorted((size[rows] == threshold[rows]).cumsum(1, dtype=torch.int32), nth[rows])
+    places[rows] = torch.where(least[rows], first, places[rows])
+    return places.masked_fill_(least & (nth == nth[:, -1:]), dim).sort(dim=1).values[:, :k].contiguous()

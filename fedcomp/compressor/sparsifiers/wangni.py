@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice
-from fedcomp.compressor.sparsifiers.compaction import compact
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
+from fedcomp.compressor.sparsifiers.sparse_indices import compact
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Ascending, Float, Unsigned

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.algorithm.updates.correlation import correlation
+from fedcomp.algorithm.updates.metrics import correlation
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense

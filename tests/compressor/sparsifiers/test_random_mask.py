@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.compressor.sparsifiers.compaction import compact, expand
 from fedcomp.compressor.sparsifiers.random_mask import RandomMask
+from fedcomp.compressor.sparsifiers.sparse_indices import compact, expand
 from fedcomp.random.keys import Key
 from tests.compressor.round_trips import draws, known, mean_square
 

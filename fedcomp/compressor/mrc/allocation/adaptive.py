@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.mrc.allocation.contract import SHARES, check_trigger, enough, flags
 from fedcomp.compressor.mrc.allocation.sizes import Sizes
 from fedcomp.compressor.mrc.blocks import Blocks, check_block
+from fedcomp.core.validate import check_choice
 from fedcomp.wire import Field, Payload
 
 MOST_RATIO = 100.0

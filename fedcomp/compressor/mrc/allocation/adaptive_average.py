@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.check import check_choice
 from fedcomp.compressor.mrc.allocation.contract import SHARES, check_trigger, enough, flags
 from fedcomp.compressor.mrc.blocks import Blocks, check_block
+from fedcomp.core.validate import check_choice
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Unsigned, bits_for
 
