@@ -42,7 +42,7 @@ class Adam(MinibatchSolver):
         scale1, scale2 = 1 - self.beta1 ** (steps + 1), 1 - self.beta2 ** (steps + 1)
         return -lr / scale1, scale2
 
-    def apply(
+    def update(
         self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], coefficients: tuple[float | Tensor, ...]
     ) -> None:
         (first, second), (rate, scale2) = slots, coefficients

@@ -52,13 +52,13 @@ class MinibatchSolver(LocalSolver):
 
     @abstractmethod
     def step_coefficients(self, steps: float | Tensor, lr: float) -> tuple[float | Tensor, ...]:
-        """What `apply` multiplies with, after so many steps: floats, or float64 tensors of the shape of `steps`.
+        """What `update` multiplies with, after so many steps: floats, or float64 tensors of the shape of `steps`.
 
         A coefficient that does not depend on the number of steps may be a float in either case.
         """
 
     @abstractmethod
-    def apply(
+    def update(
         self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], coefficients: tuple[float | Tensor, ...]
     ) -> None:
         """One step in place: theta [A, D] and the memories' rows, given the gradient [A, D].
@@ -108,7 +108,7 @@ class MinibatchSolver(LocalSolver):
             if memory:
                 made = memory[-1][: x.shape[0]] + step
                 coefficients = self.stacked_coefficients(made, lr).to(theta.dtype).unbind()
-            self.apply(working, grad, held, coefficients)
+            self.update(working, grad, held, coefficients)
             total += gradient.loss
             if stats.shape[1]:
                 current.copy_(gradient.stats)

@@ -32,7 +32,7 @@ class Sgd(MinibatchSolver):
     def step_coefficients(self, steps: float | Tensor, lr: float) -> tuple[float | Tensor, ...]:
         return (-lr,)
 
-    def apply(
+    def update(
         self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], coefficients: tuple[float | Tensor, ...]
     ) -> None:
         if self.weight_decay:

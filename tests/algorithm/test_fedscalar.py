@@ -42,7 +42,7 @@ class OneNumber(nn.Module):
 class Still(Sgd):
     """A step size of 0, which the options refuse."""
 
-    def update(self, theta, grad, slots, step, lr) -> None:
+    def update(self, theta, grad, slots, coefficients) -> None:
         """Stay."""
 
 

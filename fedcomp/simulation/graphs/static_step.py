@@ -82,7 +82,7 @@ class StaticInputs:
     """Static input tensors of one graph, by step.
 
     Attributes:
-        numbers: [K, R, B] int64 sample numbers. step_coefficients: [K, F] those of `MinibatchSolver.apply`.
+        numbers: [K, R, B] int64 sample numbers. step_coefficients: [K, F] those of `MinibatchSolver.update`.
         weight: [K, R, B] of 0 and 1 marking real samples; None: all are.
         step: [K] int64 numbers of the steps. draws, augmentation: [K, 2] int64 keys of the hook and of the samples.
     """
@@ -115,7 +115,7 @@ def static_step(buffers: StaticBuffers, inputs: StaticInputs, place: int) -> Non
     grad = gradient.grad if buffers.solver.clip_norm is None else clip(gradient.grad, buffers.solver.clip_norm)
     before = theta.clone() if weight is not None else None
     slots, coefficients = tuple(slot[:rows] for slot in buffers.slots), inputs.step_coefficients[place].unbind()
-    buffers.solver.apply(theta, grad, slots, coefficients)
+    buffers.solver.update(theta, grad, slots, coefficients)
     if before is not None and weight is not None:  # momentum and weight decay would move clients that are done
         theta.copy_(torch.where(weight[:, :1] > 0, theta, before))
     buffers.loss[:rows] += gradient.loss
