@@ -32,8 +32,8 @@ def _no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def fedcomp(fedcomp_with_pictures: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """`fedcomp("rounds=2", ...)`, as `fedcomp_with_pictures`, without what takes most of a short run's time."""
-    monkeypatch.setattr("fedcomp.run.session.plot_curve", lambda *_: None)
-    monkeypatch.setattr("fedcomp.run.train.plot_partition", lambda *_: None)
+    monkeypatch.setattr("fedcomp.run.writer.plot_curve", lambda *_: None)
+    monkeypatch.setattr("fedcomp.run.setup.plot_partition", lambda *_: None)
     return fedcomp_with_pictures
 
 

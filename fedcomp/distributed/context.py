@@ -1,14 +1,14 @@
 """The processes of a run: this one alone, or several that `torchrun` started.
 
 A run synchronises its processes by these few calls. In a single process they cost nothing and do not touch
-torch.distributed; `fedcomp/distributed/torch_processes.py` implements them for several processes.
+torch.distributed; `fedcomp/distributed/torch_processes.py` overrides all of them for several processes.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fedcomp.display.console import say
 from fedcomp.distributed.torchrun_env import torchrun_env
@@ -20,90 +20,53 @@ if TYPE_CHECKING:  # torch takes seconds to import
     from fedcomp.simulation.simulation import Simulation
 
 
-class ProcessContext(Protocol):
-    """The processes of a run. Collective: all of them make each call, in the same order."""
+class ProcessContext:
+    """The processes of a run; this class: one process alone. Collective: all make each call, in the same order."""
+
+    @property
+    def size(self) -> int:
+        """How many processes there are."""
+        return 1
 
     @property
     def is_main_process(self) -> bool:
         """Whether this process writes the files: folder, record, checkpoint, pictures, trackers, progress."""
-        ...
+        return True
 
     def say(self, text: str) -> None:
         """Print why the run ends, in one line. Of several processes only the first that ends prints."""
-        ...
-
-    def device(self, device: torch.device) -> torch.device:
-        """The device of this process, of the kind that was picked. Raises ValueError: there is none for it."""
-        ...
-
-    def broadcast_object(self, value: Any) -> Any:
-        """The main process's `value`, a small Python object; the values of the others are ignored."""
-        ...
-
-    def main_process_first(self) -> contextlib.AbstractContextManager[None]:
-        """Context manager: the first process of each machine runs the block before the others, such as a download."""
-        ...
-
-    def distribute(self, simulation: Simulation, chunk_size: int | None, threads: int | None) -> Simulation:
-        """The simulation with its work split over the processes. `chunk_size`, `threads`: as the user gave them."""
-        ...
-
-    def describe_split(self, simulation: Simulation) -> str | None:
-        """How the work is split, in one line for the user; None: it is not."""
-        ...
-
-    def broadcast_checkpoint(self, start: Checkpoint) -> Checkpoint:
-        """The main process's checkpoint; the other processes pass an initial state of the same shapes."""
-        ...
-
-    def all_reduce_flags(self, stop: int | None, due: bool) -> tuple[int | None, bool]:
-        """After a round: the signal that any process received, and whether the main process's checkpoint is due."""
-        ...
-
-    def check_in_sync(self, state: Any) -> None:
-        """Raises ValueError: the processes hold different states."""
-        ...
-
-
-class SingleProcess:
-    """Implements `ProcessContext` for a run of one process."""
-
-    is_main_process = True
-
-    def say(self, text: str) -> None:
-        """Print the line."""
         say(text)
 
     def device(self, device: torch.device) -> torch.device:
-        """The device as it is."""
+        """The device of this process, of the kind that was picked. Raises ValueError: there is none for it."""
         return device
 
     def broadcast_object(self, value: Any) -> Any:
-        """The value as it is."""
+        """The main process's `value`, a small Python object; the values of the others are ignored."""
         return value
 
     def main_process_first(self) -> contextlib.AbstractContextManager[None]:
-        """An empty context."""
+        """Context manager: the first process of each machine runs the block before the others, such as a download."""
         return contextlib.nullcontext()
 
     def distribute(self, simulation: Simulation, chunk_size: int | None, threads: int | None) -> Simulation:
-        """The simulation as it is."""
+        """The simulation with its work split over the processes. `chunk_size`, `threads`: as the user gave them."""
         return simulation
 
     def describe_split(self, simulation: Simulation) -> str | None:
-        """Nothing to say."""
+        """How the work is split, in one line for the user; None: it is not."""
         return None
 
     def broadcast_checkpoint(self, start: Checkpoint) -> Checkpoint:
-        """The start as it is."""
+        """The main process's checkpoint; the other processes pass an initial state of the same shapes."""
         return start
 
     def all_reduce_flags(self, stop: int | None, due: bool) -> tuple[int | None, bool]:
-        """Both as they are."""
+        """After a round: the signal that any process received, and whether the main process's checkpoint is due."""
         return stop, due
 
     def check_in_sync(self, state: Any) -> None:
-        """Nothing to compare with."""
+        """Raises ValueError: the processes hold different states."""
 
 
 @contextlib.contextmanager
@@ -111,7 +74,7 @@ def process_context() -> Iterator[ProcessContext]:
     """The processes of this run; of several, the process group is closed at the end of the block."""
     place = torchrun_env()
     if place is None:
-        yield SingleProcess()
+        yield ProcessContext()
         return
     from fedcomp.distributed.torch_processes import init_processes
 

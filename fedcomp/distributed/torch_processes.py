@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from fedcomp.core.pytree import flatten, restore
 from fedcomp.display.console import say
+from fedcomp.distributed.context import ProcessContext
 from fedcomp.distributed.sharding import FAILURE, ProcessGroup, SharedExecutor, SharedWorkers
 from fedcomp.distributed.torchrun_env import TorchrunEnv
 from fedcomp.records.checkpoint import Checkpoint
@@ -33,11 +34,15 @@ PATIENCE_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class TorchProcesses:
-    """Implements `ProcessContext` for the processes of a group. `place`: which of them this is."""
+class TorchProcesses(ProcessContext):
+    """The processes of a group. `place`: which of them this is."""
 
     place: TorchrunEnv
     group: ProcessGroup
+
+    @property
+    def size(self) -> int:
+        return self.place.size
 
     @property
     def is_main_process(self) -> bool:

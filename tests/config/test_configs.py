@@ -13,8 +13,8 @@ from fedcomp.config import schema
 from fedcomp.config.factory import build, build_compressor, build_simulation, check_keys
 from fedcomp.config.identity import config_hash
 from fedcomp.config.placement import run_folder
+from fedcomp.config.schema import plain_config
 from fedcomp.display.main_metric import main_metric
-from fedcomp.run.train import plain_config
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 CHOICES = sorted(

@@ -21,6 +21,7 @@ from fedcomp.display.progress import Progress
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import Status, read_status
 from fedcomp.run.session import Session
+from fedcomp.run.writer import FolderWriter
 from fedcomp.server.adam import Adam
 from fedcomp.simulation.async_metrics import to_host
 from fedcomp.simulation.once import Once
@@ -84,21 +85,20 @@ class RoundRunner(Once):
         return state, outcome if self.after is None else self.after(index + 1, outcome)
 
 
-@dataclass(frozen=True)
-class Noting(Session):
+class Noting(FolderWriter):
     """Notes checkpoints in the tracker's `events`."""
 
-    def _write_checkpoint(self, position) -> None:
-        super()._write_checkpoint(position)
+    def checkpoint(self, position) -> None:
+        super().checkpoint(position)
         self.tracker.events.append(f"checkpoint {position.round}")
 
 
-def session_in(folder: Path, how, sim=None, every=(1, 3), before=None, after=None) -> Noting:
+def session_in(folder: Path, how, sim=None, every=(1, 3), before=None, after=None) -> Session:
     events: list[str] = []
     sim = sim if sim is not None else world.simulation(fedavg(), world.with_batch_norm, rounds=7)
     info = RunInfo(folder, "toy", "hash", 0, {})
     rounds = RoundRunner(sim, events, before, after)
-    return Noting(rounds, info, Told(events), Progress("quiet"), *every, pictures=False, reader=how)
+    return Session(rounds, Noting(info, Told(events), Progress("quiet"), pictures=False), *every, reader=how)
 
 
 def left(folder: Path) -> tuple[list[dict], Status | None, dict, dict]:

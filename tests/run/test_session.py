@@ -10,7 +10,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from fedcomp.distributed.context import SingleProcess
+from fedcomp.distributed.context import ProcessContext
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.reader import RunFiles, read_run
 from fedcomp.records.repetitions import read_repetitions
@@ -203,7 +203,7 @@ def test_a_finished_run_takes_a_new_label(fedcomp: Callable[..., int], tmp_path:
 def test_others_may_end_a_run_and_ask_for_its_checkpoint(
     fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SingleProcess, "all_reduce_flags", lambda self, stop, due: (signal.SIGTERM, True))
+    monkeypatch.setattr(ProcessContext, "all_reduce_flags", lambda self, stop, due: (signal.SIGTERM, True))
     assert fedcomp(*OPTIONS) == 128 + signal.SIGTERM
     assert torch.load(_folder(tmp_path) / "checkpoint.pt", weights_only=True)["round"] == 1
     assert _lines(tmp_path)[-1]["round"] == 1

@@ -34,7 +34,7 @@ def test_the_next_round_is_launched_before_the_line_and_a_checkpoint_comes_after
     def order(how, every: tuple[int, int]) -> str:
         session = session_in(tmp_path / type(how).__name__, how, every=every)
         session.run()
-        return ", ".join(session.tracker.events)
+        return ", ".join(session.writer.tracker.events)
 
     assert order(BOTH[0], (1, 3)) == (
         "round 1, line 0, round 2, line 1, round 3, line 2, line 3, checkpoint 3, round 4, round 5, line 4, "

@@ -12,13 +12,14 @@ import torch
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.run.session import Session
 from fedcomp.simulation import async_metrics as readings
 from fedcomp.simulation.async_metrics import SideStreamReader, SyncReader
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs
 from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
 from tests.conformance import world
-from tests.run.sessions import METHODS, Noting, assert_same, fedavg, session_in
+from tests.run.sessions import METHODS, assert_same, fedavg, session_in
 from tests.simulation import clocked_streams
 from tests.simulation.clocked_streams import Race, Streams
 from tests.simulation.test_no_host_sync import MASKS, TASKS, Counter, _everybody
@@ -33,7 +34,7 @@ def streams(monkeypatch) -> Streams:
     return found
 
 
-def _short(folder: Path, how) -> Noting:
+def _short(folder: Path, how) -> Session:
     return session_in(folder, how, world.simulation(fedavg(), world.with_batch_norm, rounds=3))
 
 

@@ -16,7 +16,7 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.distributed.context import SingleProcess
+from fedcomp.distributed.context import ProcessContext
 from fedcomp.model.batched import convolution
 from fedcomp.model.batched.convolution import Convolution, candidates_on
 from fedcomp.model.batched.layers import Pass
@@ -161,8 +161,10 @@ def test_one_form_for_all_gives_the_same_rounds(tmp_path, form) -> None:
     assert torch.allclose(got.theta, state.theta, atol=1e-6)
 
 
-class _Peer(SingleProcess):
+class _Peer(ProcessContext):
     """One of two processes; what the leader says is left in `said`."""
+
+    is_main_process = True
 
     def __init__(self, is_main_process: bool, said: list[ConvPlan | None]) -> None:
         self.is_main_process, self.said = is_main_process, said
