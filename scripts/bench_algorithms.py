@@ -71,7 +71,7 @@ def rounds(algorithm: str, like: str) -> Callable[[], float]:
     def run() -> float:
         nonlocal state, index
         began = time.perf_counter()
-        state, _, _ = simulation.round(index, state, ledger)
+        state, _ = simulation.round(index, state, ledger)
         index += 1
         return time.perf_counter() - began
 

@@ -135,7 +135,7 @@ def fedcomp_side(job: Job, device: torch.device, precision: str) -> Round:
     def run() -> list[torch.Tensor]:
         nonlocal state, index
         for _ in range(job.rounds):
-            state, _, _ = simulation.round(index, state, ledger)
+            state, _ = simulation.round(index, state, ledger)
             index += 1
         return [state.theta]
 

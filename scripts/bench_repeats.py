@@ -62,7 +62,7 @@ def measured(study: MonteCarloStudy, rounds: int) -> Callable[[], float]:
         for _ in range(rounds):
             state, outcome = study.round(index, state, ledger)
             index += 1
-            study.record(index, state, outcome)
+            study.evaluate(index, state, outcome)
         return (time.perf_counter() - began) / rounds
 
     return run

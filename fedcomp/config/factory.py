@@ -45,7 +45,6 @@ from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, can_capture
 from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.memory.check import check_memory
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
-from fedcomp.simulation.once import Once
 from fedcomp.simulation.optimum import least_squares
 from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.simulation.simulation import Simulation
@@ -135,7 +134,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
 def build_runner(simulation: Simulation, config: DictConfig) -> RoundRunner:
     """The session's round runner: the simulation itself, or `config.repeats` independent repetitions of it."""
     if config.repeats == 1:
-        return Once(simulation)
+        return simulation
     repetitions = [simulation]
     for number in range(1, config.repeats):
         repetition = replace(simulation, key=repetition_key(simulation.key, number))

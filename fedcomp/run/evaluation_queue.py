@@ -52,8 +52,8 @@ class EvaluationQueue:
         simulation, seen, spent = self._simulation, self._monitor.take(), ledger.copy()
 
         def evaluate() -> ScalarGroups:
-            recorded = simulation.record(done, state, result)
-            return recorded.line, recorded.each, seen.sums(), spent.device_counts
+            found = simulation.evaluate(done, state, result)
+            return found.line, found.each, seen.sums(), spent.device_counts
 
         values = self._reader.read(evaluate)
 

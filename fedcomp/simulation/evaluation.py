@@ -12,21 +12,8 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, Model, RowModel, TaskModel
 from fedcomp.model.loss import loss_of
 from fedcomp.runtime.workers import Workers
-from fedcomp.simulation.async_metrics import to_host
 
 BATCH = 1024
-
-
-def evaluate(
-    evaluation_models: Mapping[str, Models],
-    model: AnyModel,
-    dataset: Dataset,
-    workers: Workers | None = None,
-    dtype: torch.dtype = torch.float32,
-) -> dict[str, float]:
-    """Metrics `<name>/...` of every deployed name, means over its K models, as `metrics_of` has them."""
-    (found,) = to_host(metrics_of(evaluation_models, model, dataset, workers, dtype))
-    return found
 
 
 def metrics_of(
@@ -56,10 +43,10 @@ def metrics_of(
     return record
 
 
-def evaluate_rows(
+def metrics_of_rows(
     models: Models, model: RowModel, dataset: Dataset, dtype: torch.dtype = torch.float32
 ) -> dict[str, Tensor]:
-    """What `evaluate` says of each of K models by itself, float64 [K] by name: all at once, for models of rows."""
+    """What `metrics_of` says of each of K models by itself, float64 [K] by name: all at once, for models of rows."""
     test, loss = dataset.test, loss_of(dataset.task)
     theta, num = models.theta.to(dtype), len(models.theta)
     total, correct = torch.zeros(2, num, dtype=torch.float64, device=theta.device)

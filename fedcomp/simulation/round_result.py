@@ -48,7 +48,7 @@ class RoundResult:
 
 
 @dataclass(frozen=True)
-class EvaluationRecord:
+class Evaluation:
     """One evaluation.
 
     Attributes:
@@ -76,7 +76,7 @@ class RoundRunner(Protocol):
     ) -> tuple[object, RoundResult]:
         """Round `index` (0 is the first). `donate_state`: the caller gives up `state`; it may be changed in place."""
 
-    def record(self, index: int, state: object, result: RoundResult | None) -> EvaluationRecord:
+    def evaluate(self, index: int, state: object, result: RoundResult | None) -> Evaluation:
         """The evaluation after `index` rounds; `result` of the last one, None before the first."""
 
     def bits_metrics(self, ledger: Ledger) -> Line:

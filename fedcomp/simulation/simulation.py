@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Models, Setup
 from fedcomp.client.contract import LoopRunner
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, unflatten
@@ -19,13 +19,14 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, tensors_of
 from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
+from fedcomp.records.metrics_file import Line
 from fedcomp.runtime.workers import Workers
-from fedcomp.simulation.async_metrics import to_host
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.chunks.executor import Executor
 from fedcomp.simulation.divergence import Diverged, TrackedClients
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.optimum import LeastSquares
+from fedcomp.simulation.round_result import Evaluation, RoundResult
 from fedcomp.wire import Ledger, Link
 
 CPU = torch.device("cpu")
@@ -33,7 +34,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Simulation:
-    """Everything a federated run is made of; knows no method by name.
+    """Everything a federated run is made of; knows no method by name. Implements `RoundRunner`.
 
     Attributes:
         algorithm, dataset, shards, model, participation: the parts. Dataset and shards lie on the run's device.
@@ -71,7 +72,7 @@ class Simulation:
         setup = Setup(len(self.shards.sizes), tensors_of(self.model), self.key.fold_in("init"))
         return self.algorithm.init(theta.to(self.device), stats.to(self.device), setup)
 
-    def round(self, index: int, state: Any, ledger: Ledger, donate_state: bool = False) -> tuple[Any, Cohort, Metrics]:
+    def round(self, index: int, state: Any, ledger: Ledger, donate_state: bool = False) -> tuple[Any, RoundResult]:
         """Round `index` (0 is the first). One in which nobody takes part is counted, costs nothing, changes nothing.
 
         Args:
@@ -82,7 +83,7 @@ class Simulation:
         key, cohort = self.round_key(index), self.cohort(index)
         ledger.add_round(cohort.size)
         if not cohort.size:
-            return state, cohort, {}
+            return state, RoundResult(cohort, {})
         clients = TrackedClients(self.clients(key.fold_in("client"), ledger))
         context = Context(index, self.rounds, key.fold_in("message"), self.link(ledger), clients)
         try:
@@ -95,7 +96,7 @@ class Simulation:
             raise
         if donate_state:
             new = unflatten(new, apply_row_updates(flatten(state), flatten(new), metrics.values()).values())
-        return new, cohort, metrics
+        return new, RoundResult(cohort, metrics)
 
     def round_key(self, index: int) -> Key:
         """Names the draws of round `index`."""
@@ -115,13 +116,20 @@ class Simulation:
         parts = self.dataset, self.shards, self.model, key, self.chunk_size, self.workers, self.dtype
         return self.executor(*parts, ledger.add_gradients, self.loop_runner)
 
-    def evaluate(self, index: int, state: Any) -> dict[str, float]:
-        """Test metrics of the deployed models after `index` rounds."""
-        (found,) = to_host(self.metrics(index, state))
-        return found
+    def evaluate(self, index: int, state: Any, result: RoundResult | None) -> Evaluation:
+        """Test metrics after `index` rounds and, of the last round's `result`, means over its clients. Unread."""
+        line: dict[str, Any] = self.test_metrics(index, state)
+        if result is not None:
+            line |= {name: value.mean() for name, value in result.metrics.items()}
+            line |= self.participation_metrics(index - 1)
+        return Evaluation(line)
 
-    def metrics(self, index: int, state: Any) -> dict[str, Tensor]:
-        """As `evaluate`, but returns unsynchronised device scalars."""
+    def bits_metrics(self, ledger: Ledger) -> Line:
+        """The ledger's part of a line."""
+        return ledger.metrics(self.model.dim)
+
+    def test_metrics(self, index: int, state: Any) -> dict[str, Tensor]:
+        """Metrics of the deployed models on the test set after `index` rounds, as unsynchronised device scalars."""
         evaluation_models = self.algorithm.evaluation_models(state, self.key.fold_in("deployed", index))
         found = metrics_of(evaluation_models, self.model, self.dataset, self.testers or self.workers, self.dtype)
         return found | self._excess(evaluation_models)

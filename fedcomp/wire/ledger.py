@@ -101,7 +101,7 @@ class Ledger:
         self.receiver_rounds = int(counters["receiver_rounds"]) if known else None
         self._receivers = 0
 
-    def record(self, dim: int) -> dict[str, int | float]:
+    def metrics(self, dim: int) -> dict[str, int | float]:
         """The ledger's part of a metrics line.
 
         Returns:

@@ -41,8 +41,8 @@ class Losing(Link):
 
 def first_round(algorithm: Any, link: type[Link] = Link, participation: Any = world.FULL) -> Any:
     sim = world.simulation(algorithm, link=link, participation=participation)
-    state, _, metrics = sim.round(0, sim.init(), Ledger())
-    return sim, state, metrics
+    state, result = sim.round(0, sim.init(), Ledger())
+    return sim, state, result.metrics
 
 
 def test_all_clients_need_all_indices() -> None:
@@ -83,14 +83,14 @@ def test_without_learning_masks_drift_as_wright_and_fisher_say(candidates: str) 
     assert left == pytest.approx(1 - 1 / NUM, abs=0.02)
     state = start
     for index in range(120):
-        state, _, _ = sim.round(index, state, Ledger())
+        state, _ = sim.round(index, state, Ledger())
     assert float(((state.theta == 0) | (state.theta == 1)).double().mean()) > 0.85
 
 
 def test_one_client_alone_has_binary_masks_and_nothing_to_relay() -> None:
     ledger = Ledger()
     sim = world.simulation(BiCompFLGR(client=SCORES, block=16), participation=world.FULL, sizes=(9,))
-    state, _, _ = sim.round(0, sim.init(), ledger)
+    state, _ = sim.round(0, sim.init(), ledger)
     assert set(state.theta.tolist()) <= {0.0, 1.0}
     assert (ledger.counters()["downlink"], ledger.counters()["broadcast"]) == (0, 0)
 
@@ -100,10 +100,10 @@ def test_blocks_follow_the_divergence() -> None:
     for allocation in ("adaptive", "adaptive_avg"):
         algorithm = BiCompFLGR(client=SCORES, allocation=allocation, block=1, longest=64, smallest=1, n_is=256)
         sim = world.simulation(algorithm, participation=world.FULL)
-        first, _, _ = sim.round(0, sim.init(), Ledger())
+        first, _ = sim.round(0, sim.init(), Ledger())
         assert bool(first.wanted[0]), allocation
         ledger = Ledger()
-        second, _, _ = sim.round(1, first, ledger)
+        second, _ = sim.round(1, first, ledger)
         assert int(second.starts.sum()) < int(first.starts.sum()), allocation
         assert bool(second.starts[0])
 
@@ -121,11 +121,11 @@ def test_private_models_differ_and_the_server_mirrors_them() -> None:
 
 def test_an_absent_client_keeps_its_estimate() -> None:
     sim = world.simulation(BiCompFLPR(client=SCORES, block=16))
-    state, cohort, _ = sim.round(0, sim.init(), Ledger())
-    untouched = [client for client in range(NUM) if client not in cohort.clients]
+    state, result = sim.round(0, sim.init(), Ledger())
+    untouched = [client for client in range(NUM) if client not in result.cohort.clients]
     marker = sim.algorithm.estimate(NUM).num + 1
     assert (state.codes[untouched] == marker).all()
-    assert (state.codes[list(cohort.clients)] < marker).all()
+    assert (state.codes[list(result.cohort.clients)] < marker).all()
 
 
 def test_parts_go_round_all_blocks() -> None:
@@ -134,7 +134,7 @@ def test_parts_go_round_all_blocks() -> None:
     state, marker = sim.init(), algorithm.estimate(NUM).num + 1
     for index in range(NUM):
         before = state.codes
-        state, _, _ = sim.round(index, state, Ledger())
+        state, _ = sim.round(index, state, Ledger())
         left = int((state.codes == marker).sum())
         assert left < int((before == marker).sum())
         assert ((state.codes != before).sum(1) <= 3 * 4).all()
@@ -152,9 +152,9 @@ def test_a_mixed_prior_is_the_plain_one_in_the_first_round() -> None:
     assert torch.equal(plain.codes, mixed.codes)
     assert metrics["mrc/lambda"].tolist() == [1.0] * NUM
     sim = world.simulation(BiCompFLPR(client=SCORES, block=16, optimise_prior=True), participation=world.FULL)
-    _, _, later = sim.round(1, mixed, Ledger())
-    assert ((later["mrc/lambda"] >= 0) & (later["mrc/lambda"] <= 1)).all()
-    assert later["mrc/lambda"].min() < 1
+    _, result = sim.round(1, mixed, Ledger())
+    assert ((result.metrics["mrc/lambda"] >= 0) & (result.metrics["mrc/lambda"] <= 1)).all()
+    assert result.metrics["mrc/lambda"].min() < 1
 
 
 def test_a_prior_is_mixed_where_parts_have_arrived() -> None:
@@ -165,8 +165,8 @@ def test_a_prior_is_mixed_where_parts_have_arrived() -> None:
         sim = world.simulation(algorithm, link=link, participation=world.FULL)
         state, lambdas = sim.init(), []
         for index in range(3):
-            state, _, metrics = sim.round(index, state, Ledger())
-            lambdas.append(float(metrics["mrc/lambda"].min()))
+            state, result = sim.round(index, state, Ledger())
+            lambdas.append(float(result.metrics["mrc/lambda"].min()))
         assert lambdas[0] == 1
         assert max(lambdas[1:]) < 1
         codes.append(state.codes)
@@ -185,8 +185,8 @@ def test_masks_of_a_coded_run_learn_as_far_as_plain_ones() -> None:
     """Through the code the toy's classes are learnt too: expected masks lose a good part of the first loss."""
     for algorithm in (BiCompFLGR(client=SCORES, block=4), BiCompFLPR(client=SCORES, block=4)):
         sim = world.simulation(replace(algorithm, test="expected"), participation=world.FULL, rounds=12)
-        after = sim.evaluate(12, world.run(sim))["test/loss"]
-        assert after < 0.8 * sim.evaluate(0, sim.init())["test/loss"]
+        after = sim.test_metrics(12, world.run(sim))["test/loss"]
+        assert after < 0.8 * sim.test_metrics(0, sim.init())["test/loss"]
 
 
 def test_estimates_are_read_alike_as_floats_and_thresholds() -> None:

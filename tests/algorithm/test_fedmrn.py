@@ -54,13 +54,13 @@ class Changes(FedAvg):
 
 def test_progressive_probability_zero_is_fedavg_with_clipping() -> None:
     masked = world.simulation(NeverMasked(SGD, STEP, DENSE, "signed", "bernoulli", 10.0))
-    (u, saturated), _, _ = masked.round(0, masked.init(), Ledger())
+    (u, saturated), _ = masked.round(0, masked.init(), Ledger())
     plain = world.simulation(Changes(SGD, STEP, DENSE, DENSE))
-    change, _, _ = plain.round(0, plain.init(), Ledger())
+    change, _ = plain.round(0, plain.init(), Ledger())
     assert torch.allclose(u.theta, change.theta, atol=1e-5)
     assert not saturated.any()
     clipping = world.simulation(NeverMasked(SGD, STEP, DENSE, "signed", "bernoulli", 0.02))
-    (u, saturated), _, _ = clipping.round(0, clipping.init(), Ledger())
+    (u, saturated), _ = clipping.round(0, clipping.init(), Ledger())
     assert saturated.mean() > 0.1
     assert not torch.allclose(u.theta, change.theta, atol=1e-3)
 
@@ -127,24 +127,24 @@ def test_a_step_has_the_clipped_mean() -> None:
 def test_a_round_moves_no_weight_by_more_than_alpha(noise: str) -> None:
     sim = world.simulation(FedMRN(SGD, STEP, DENSE, "signed", noise, 0.01))
     state = sim.init()
-    after, _, metrics = sim.round(0, state, Ledger())
+    after, result = sim.round(0, state, Ledger())
     moved = (after.theta - state.theta).abs()
     assert 0 < float(moved.max()) <= 0.01 * (1 + 1e-5)
-    assert (metrics["mask/saturated"] > 0).all()
+    assert (result.metrics["mask/saturated"] > 0).all()
 
 
 def test_without_learning_binary_masks_send_nothing_and_signed_ones_noise() -> None:
     still = Sgd(lr=1e-30, batch_size=4)
     sim = world.simulation(FedMRN(still, STEP, DENSE, "binary"))
     state = sim.init()
-    after, _, _ = sim.round(0, state, Ledger())
+    after, _ = sim.round(0, state, Ledger())
     assert torch.equal(after.theta, state.theta)
     signed, alpha = world.simulation(FedMRN(still, STEP, DENSE, "signed", alpha=0.3)), 0.3
     moves, expected = [], []
     for index in range(40):
-        after, cohort, _ = signed.round(index, state, Ledger())
+        after, result = signed.round(index, state, Ledger())
         moves.append(after.theta - state.theta)
-        expected.append(alpha**2 / 3 * float(cohort.weight.square().sum()))
+        expected.append(alpha**2 / 3 * float(result.cohort.weight.square().sum()))
     moved = torch.stack(moves)
     assert float(moved.square().mean()) == pytest.approx(sum(expected) / len(expected), rel=0.1)
     assert abs(float(moved.mean())) < 5 * float(moved.std()) / moved.numel() ** 0.5
@@ -171,9 +171,9 @@ def test_bits_per_parameter_with_batch_norm(factory: Any, shape: Any, outputs: i
 def test_the_papers_count_is_the_mask() -> None:
     ledger = Ledger()
     sim = world.simulation(FedMRN(SGD, STEP, DENSE), module=world.with_batch_norm)
-    _, cohort, _ = sim.round(0, sim.init(), ledger)
-    assert ledger.counters()["paper/uplink"] == cohort.size * (sim.model.dim - 8)
-    assert ledger.counters()["uplink"] == cohort.size * (sim.model.dim - 8 + 64 + 32 * (8 + 8))
+    _, result = sim.round(0, sim.init(), ledger)
+    assert ledger.counters()["paper/uplink"] == result.cohort.size * (sim.model.dim - 8)
+    assert ledger.counters()["uplink"] == result.cohort.size * (sim.model.dim - 8 + 64 + 32 * (8 + 8))
 
 
 @pytest.mark.parametrize(

@@ -45,12 +45,12 @@ def test_the_estimate_is_unbiased_with_the_variance_of_its_draws() -> None:
 
 def test_the_mode_is_the_squeezed_mean() -> None:
     sim = world.simulation(FedPM(SCORES), participation=world.FULL)
-    state, _, _ = sim.round(0, sim.init(), Ledger())
+    state, _ = sim.round(0, sim.init(), Ledger())
     grid = 0.01 + 0.98 * torch.arange(world.NUM_CLIENTS + 1) / world.NUM_CLIENTS
     assert torch.isin((state.theta * 1e5).round(), (grid * 1e5).round()).all()
     assert float(torch.logit(grid).abs().max()) == pytest.approx(4.59512, abs=1e-5)
     alone = world.simulation(FedPM(SCORES), participation=world.FULL, sizes=(9,))
-    one, _, _ = alone.round(0, alone.init(), Ledger())
+    one, _ = alone.round(0, alone.init(), Ledger())
     assert set(one.theta.tolist()) == {float(grid[0]), float(grid[-1])}
 
 
@@ -81,11 +81,11 @@ def test_weighted_masks_count_as_many_as_there_are() -> None:
     sim = world.simulation(algorithm, participation=Bernoulli(0.5), sizes=sizes)
     state, numbers = sim.init(), set()
     for index in range(12):
-        state, cohort, _ = sim.round(index, state, Ledger())
-        numbers.add(cohort.size)
-        if cohort.size == 1:
+        state, result = sim.round(index, state, Ledger())
+        numbers.add(result.cohort.size)
+        if result.cohort.size == 1:
             assert state.ones.unique().tolist() == [0.0, 1.0]
-        elif cohort.size == 2:
+        elif result.cohort.size == 2:
             assert set(state.ones.round(decimals=5).tolist()) <= {0.0, 0.5, 1.5, 2.0}
     assert numbers == {0, 1, 2}
 
@@ -96,14 +96,14 @@ def test_moments_live_on_where_the_optimiser_does() -> None:
     state, took_part = first, torch.zeros(world.NUM_CLIENTS, dtype=torch.int64)
     for index in range(4):
         before = state
-        state, cohort, _ = sim.round(index, state, Ledger())
-        took_part[cohort.ids] += 1
+        state, result = sim.round(index, state, Ledger())
+        took_part[result.cohort.ids] += 1
     per_round = torch.tensor([-(-size // 4) for size in world.SIZES])
     assert torch.equal(state.optimizer[-1][:, 0], took_part * per_round)
     assert torch.equal(state.optimizer[0].any(1), took_part > 0)
 
     forgot = replace(before, optimizer=first.optimizer)
-    without, _, _ = fresh.round(3, replace(before, optimizer=()), Ledger())
+    without, _ = fresh.round(3, replace(before, optimizer=()), Ledger())
     assert torch.equal(sim.round(3, forgot, Ledger())[0].theta, without.theta)
     assert not torch.equal(state.theta, without.theta)
     assert without.optimizer == ()
@@ -116,7 +116,7 @@ def test_what_remembers_nothing_cannot_live_on() -> None:
 
 def test_counts_of_nobody_are_the_first_probabilities() -> None:
     sim, ledger = world.simulation(FedPM(SCORES, downlink="counts"), participation=world.FULL), Ledger()
-    after, _, _ = sim.round(1, sim.init(), ledger)  # nobody took part in round 0
+    after, _ = sim.round(1, sim.init(), ledger)  # nobody took part in round 0
     assert torch.isfinite(after.theta).all()
     assert ledger.counters()["broadcast"] == 32
 
@@ -155,7 +155,7 @@ def test_certain_masks_are_not_certain_to_a_client() -> None:
     sim = world.simulation(FedPM(STILL, clamp=0.2), participation=world.FULL)
     for theta, wanted in ((0.0, 0.2), (1.0, 0.8)):
         state = replace(sim.init(), theta=torch.full((sim.model.dim,), theta))
-        ones = sim.round(0, state, Ledger())[2]["mask/ones"]
+        ones = sim.round(0, state, Ledger())[1].metrics["mask/ones"]
         error = (0.2 * 0.8 / (sim.model.dim * world.NUM_CLIENTS)) ** 0.5
         assert abs(float(ones.mean()) - wanted) < 5 * error
 
@@ -289,6 +289,6 @@ def test_a_model_without_weights_is_refused() -> None:
 
 def test_entropy_of_masks_is_what_the_metrics_say() -> None:
     sim = world.simulation(FedPM(STILL, theta0=0.5), participation=world.FULL)
-    _, _, metrics = sim.round(0, sim.init(), Ledger())
-    assert float(metrics["mask/ones"].mean()) == pytest.approx(0.5, abs=0.1)
-    assert 0 < float(metrics["mask/entropy"]) <= 1 + math.ulp(1)
+    _, result = sim.round(0, sim.init(), Ledger())
+    assert float(result.metrics["mask/ones"].mean()) == pytest.approx(0.5, abs=0.1)
+    assert 0 < float(result.metrics["mask/entropy"]) <= 1 + math.ulp(1)

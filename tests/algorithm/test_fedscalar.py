@@ -78,8 +78,8 @@ def test_one_agent_shared_and_own_vectors_are_alike() -> None:
         sim = world.simulation(FedScalar(SGD, vector), participation=world.FULL, sizes=(20,))
         state, seen = sim.init(), []
         for index in range(150):
-            _, _, metrics = sim.round(index, state, Ledger())
-            seen.append(metrics["estimate/excess"])
+            _, result = sim.round(index, state, Ledger())
+            seen.append(result.metrics["estimate/excess"])
         excess[vector] = torch.stack(seen)
     error = (sum(values.var() for values in excess.values()) / 150).sqrt()
     assert (excess["shared"].mean() - excess["per_agent"].mean()).abs() < 5 * error
@@ -174,7 +174,7 @@ def test_replayed_models_are_the_servers_bit_for_bit(
     for index, cohort in enumerate(SCHEDULE):
         ledger, before = Ledger(), state
         replays.clear()
-        state, _, _ = sim.round(index, state, ledger)
+        state, _ = sim.round(index, state, ledger)
         present = cohort if not index else [client for client in cohort if client in SCHEDULE[index - 1]]
         assert len(replays) == bool(present)
         assert all(torch.equal(theta, before.theta) for theta in replays)
@@ -215,11 +215,11 @@ def test_a_scalar_that_is_not_finite_enters_no_model_and_stops_the_run(vector: s
         return carried(self, payload)
 
     monkeypatch.setattr(Link, "up", spoilt)
-    state, cohort, metrics = sim.round(0, sim.init(), Ledger())
+    state, result = sim.round(0, sim.init(), Ledger())
     assert torch.isfinite(state.theta).all()
     assert torch.isfinite(state.replay.scalars).all()
     with pytest.raises(Diverged, match=r"round 1: the message/scalar of client 4 is (nan|inf); lower client.lr"):
-        DivergenceMonitor().add(1, cohort, metrics)
+        DivergenceMonitor().add(1, result.cohort, result.metrics)
 
 
 WRONG = [

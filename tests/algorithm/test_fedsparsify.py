@@ -25,19 +25,19 @@ WEIGHTS = 5 * 4 + 4 * 3
 
 def test_one_epoch_is_pruned_after_its_last_step() -> None:
     sim = world.simulation(FedSparsify(Sgd(lr=0.1, batch_size=4), 0.9))
-    _, cohort, metrics = sim.round(0, sim.init(), Ledger())
-    assert metrics["model/sparsity"].tolist() == pytest.approx([1 - 4 / WEIGHTS] * cohort.size)
+    _, result = sim.round(0, sim.init(), Ledger())
+    assert result.metrics["model/sparsity"].tolist() == pytest.approx([1 - 4 / WEIGHTS] * result.cohort.size)
 
 
 @pytest.mark.parametrize("sparsity", [0.5, 0.9, 0.97])
 def test_clients_send_exactly_the_weights_that_are_left(sparsity: float) -> None:
     sim = world.simulation(FedSparsify(SGD, sparsity))
-    state, cohort, metrics = sim.round(0, sim.init(), Ledger())
+    state, result = sim.round(0, sim.init(), Ledger())
     kept = sim.algorithm.num_kept(WEIGHTS, 0, 4)
     assert kept == {0.5: 16, 0.9: 4, 0.97: 1}[sparsity]
-    assert metrics["model/sparsity"].tolist() == pytest.approx([1 - kept / WEIGHTS] * cohort.size)
+    assert result.metrics["model/sparsity"].tolist() == pytest.approx([1 - kept / WEIGHTS] * result.cohort.size)
     weights = torch.cat((state.theta[:20], state.theta[24:36]))
-    assert kept <= int((weights != 0).sum()) <= kept * cohort.size
+    assert kept <= int((weights != 0).sum()) <= kept * result.cohort.size
     assert (state.theta[20:24] != 0).all()
 
 

@@ -38,13 +38,13 @@ def _simulation(uplink=DENSE, downlink=DENSE, **options):
 def test_dense_rounds_are_plain_lloyd_and_the_objective_never_rises() -> None:
     sim = _simulation()
     points = sim.dataset.train.x[: sum(world.SIZES)].double().numpy()
-    state, _, _ = sim.round(0, sim.init(), Ledger())
+    state, _ = sim.round(0, sim.init(), Ledger())
     objectives = []
     for index in range(1, 8):
         wanted, objective = _lloyd(points, state.theta.view(K, F).double().numpy())
-        state, _, metrics = sim.round(index, state, Ledger())
+        state, result = sim.round(index, state, Ledger())
         assert state.theta.view(K, F).numpy() == pytest.approx(wanted, abs=1e-5)
-        assert float(metrics["train/objective"]) == pytest.approx(objective, rel=1e-5)
+        assert float(result.metrics["train/objective"]) == pytest.approx(objective, rel=1e-5)
         objectives.append(objective)
     assert all(later <= earlier * (1 + 1e-6) for earlier, later in pairwise(objectives))
     assert objectives[-1] < objectives[0]
@@ -54,7 +54,7 @@ def test_test_objective_is_the_mean_squared_distance_to_the_nearest() -> None:
     sim = _simulation()
     state = world.run(sim)
     wanted = _lloyd(sim.dataset.test.x.double().numpy(), state.theta.view(K, F).double().numpy())[1]
-    assert sim.evaluate(4, state)["test/objective"] == pytest.approx(wanted, rel=1e-5)
+    assert sim.test_metrics(4, state)["test/objective"] == pytest.approx(wanted, rel=1e-5)
 
 
 def test_the_first_centres_are_points_of_different_clients() -> None:
@@ -68,7 +68,7 @@ def test_the_first_centres_are_points_of_different_clients() -> None:
             return context["centres"]
 
     sim = replace(sim, algorithm=Peek(DENSE, DENSE, 4))
-    state, _, _ = sim.round(0, sim.init(), Ledger())
+    state, _ = sim.round(0, sim.init(), Ledger())
     picked, points = context["centres"].view(K, F), sim.dataset.train.x[: sum(world.SIZES)]
     places = [int((points == centre).all(1).nonzero()[0]) for centre in picked]
     ends = np.cumsum(world.SIZES)
@@ -83,8 +83,8 @@ def test_bits_of_every_exchange(downlink) -> None:
     state, started, sizes = sim.init(), False, []
     for index in range(40):
         ledger = Ledger()
-        state, cohort, _ = sim.round(index, state, ledger)
-        m, first = cohort.size, bool(cohort.size) and not started
+        state, result = sim.round(index, state, ledger)
+        m, first = result.cohort.size, bool(result.cohort.size) and not started
         sizes.append(m)
         started = started or m > 0
         lossy = not downlink.near_lossless
@@ -107,7 +107,7 @@ def test_a_cluster_without_points_keeps_its_centre() -> None:
     state = world.run(sim, last=1)
     far = state.theta.view(K, F).clone()
     far[0], far[1] = far[0] + 0.5, 1e3
-    after, _, _ = sim.round(1, replace(state, theta=far.flatten()), Ledger())
+    after, _ = sim.round(1, replace(state, theta=far.flatten()), Ledger())
     assert torch.equal(after.theta.view(K, F)[1], far[1])
     assert not torch.equal(after.theta.view(K, F)[0], far[0])
 

@@ -59,7 +59,8 @@ def _simulation(algorithm: MeanEstimation, columns: int = 50, rounds: int = 5) -
 def _run(sim: Simulation):
     state, metrics = sim.init(), {}
     for index in range(sim.rounds):
-        state, _, metrics = sim.round(index, state, Ledger())
+        state, result = sim.round(index, state, Ledger())
+        metrics = result.metrics
     return state, {name: float(value.mean()) for name, value in metrics.items()}
 
 
@@ -87,9 +88,9 @@ def test_temporal_memory_makes_later_rounds_exact() -> None:
     algorithm = MeanEstimation(Compressor(RandK(0.5), estimator=Temporal()), "keep")
     sim = _simulation(algorithm, rounds=30)  # an entry is still unsent with probability 2^-30
     state, _ = _run(sim)
-    assert sim.evaluate(30, state)["test/error"] < 1e-10
+    assert sim.test_metrics(30, state)["test/error"] < 1e-10
     reset = _simulation(MeanEstimation(algorithm.uplink, "reset"), rounds=30)
-    assert reset.evaluate(30, _run(reset)[0])["test/error"] > 0.01
+    assert reset.test_metrics(30, _run(reset)[0])["test/error"] > 0.01
 
 
 @pytest.mark.parametrize("columns", [0, 30, 100])
@@ -99,7 +100,7 @@ def test_a_lossless_estimate_has_no_error(columns: int) -> None:
     assert metrics["mse"] < 1e-12
     assert "mse/closed_form" not in metrics
     assert metrics["vectors/correlation"] == pytest.approx(columns / 10 - 1, abs=1e-5)
-    assert sim.evaluate(5, state)["test/error"] < 1e-12
+    assert sim.test_metrics(5, state)["test/error"] < 1e-12
     wanted = torch.cat((torch.full((columns,), 0.1), torch.zeros(D - columns)))
     assert torch.allclose(state.theta, wanted, atol=1e-7)
 

@@ -126,7 +126,7 @@ def test_a_round_that_asks_for_other_blocks_in_the_ledger(allocation: str) -> No
     """A bit from each client, and the server's answer, a bit to each, which the paper does not count."""
     algorithm = BiCompFLGR(client=Adam(lr=0.1, batch_size=4), block=1, allocation=allocation, longest=64, smallest=1)
     sim, ledger = world.simulation(algorithm, participation=world.FULL), Ledger()
-    state, _, _ = sim.round(0, sim.init(), ledger)
+    state, _ = sim.round(0, sim.init(), ledger)
     assert bool(state.wanted[0])
     counters, num = ledger.counters(), world.NUM_CLIENTS
     up = 8 * sim.model.dim
@@ -151,7 +151,7 @@ def test_a_split_round_in_the_ledger() -> None:
     sim = world.simulation(BiCompFLPR(client=client, block=3, split_downlink=True), participation=world.FULL)
     state = sim.init()
     for index in range(world.NUM_CLIENTS):
-        state, _, _ = sim.round(index, state, total)
+        state, _ = sim.round(index, state, total)
     blocks = -(-sim.model.dim // 3)
     assert total.counters()["downlink"] == world.NUM_CLIENTS * world.NUM_CLIENTS * blocks * 8
     assert torch.isfinite(state.theta).all()

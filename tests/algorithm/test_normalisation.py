@@ -60,7 +60,7 @@ def test_liec_remembers_nothing_of_them_and_averages_the_rest(fused: bool) -> No
     assert state.downlink.sender.shape == (1, sim.model.dim - PART.size)
     assert state.downlink.sender.any()
     assert torch.equal(PART.take(state.theta), PART.take(state.theta[:1]).expand(world.NUM_CLIENTS, -1))
-    state, _, _ = sim.round(2, state, Ledger())
+    state, _ = sim.round(2, state, Ledger())
     assert torch.equal(state.theta, state.theta[:1].expand(world.NUM_CLIENTS, -1))
     assert not state.downlink.sender.any()
 
@@ -69,7 +69,7 @@ def test_m3_sends_them_whole_both_ways() -> None:
     algorithm = M3(SGD, STEP, world.spared(TOPK), world.spared(PERMK), p_down=0, p_up=0)
     sim = _simulation(algorithm)
     state = world.run(sim, last=3)
-    after, _, _ = sim.round(3, state, Ledger())
+    after, _ = sim.round(3, state, Ledger())
     assert torch.allclose(PART.take(after.models), PART.take(state.theta).expand(world.NUM_CLIENTS, -1), atol=1e-6)
     assert not torch.allclose(PART.rest.take(after.models), PART.rest.take(state.theta), atol=1e-6)
     assert torch.allclose(PART.take(after.update), PART.take(after.base).mean(0), atol=1e-6)

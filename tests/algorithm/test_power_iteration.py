@@ -32,14 +32,14 @@ def test_rounds_are_numpys_and_end_at_numpys_eigenvector(module, centred: bool) 
     assert np.linalg.norm(w) == pytest.approx(1, abs=1e-6)
     assert (w >= 0).all()
     for index in range(3):
-        state, _, _ = sim.round(index, state, Ledger())
+        state, _ = sim.round(index, state, Ledger())
         w = matrix @ w
         w /= np.linalg.norm(w)
         assert state.theta.numpy() == pytest.approx(w, abs=1e-6)
     top = np.linalg.eigh(matrix)[1][:, -1]
-    measured = sim.evaluate(3, state)["test/distance"]
+    measured = sim.test_metrics(3, state)["test/distance"]
     assert measured == pytest.approx(1 - (w @ top) ** 2, rel=1e-4)
-    assert sim.evaluate(200, world.run(sim))["test/distance"] < 1e-11
+    assert sim.test_metrics(200, world.run(sim))["test/distance"] < 1e-11
 
 
 def test_correlation_of_equal_clients_is_its_largest() -> None:
@@ -48,8 +48,8 @@ def test_correlation_of_equal_clients_is_its_largest() -> None:
     same = data.train.x[:1].expand(len(data.train), -1).contiguous()
     data = type(data)("same", type(data.train)(same, data.train.y), data.test, "classification", data.num_outputs)
     sim = world.simulation(PowerIteration(DENSE, DENSE), PrincipalDirection, world.FULL, data=data, sizes=(2,) * 7)
-    _, _, metrics = sim.round(0, sim.init(), Ledger())
-    assert float(metrics["vectors/correlation"]) == pytest.approx(6, abs=1e-4)
+    _, result = sim.round(0, sim.init(), Ledger())
+    assert float(result.metrics["vectors/correlation"]) == pytest.approx(6, abs=1e-4)
 
 
 def test_errors() -> None:

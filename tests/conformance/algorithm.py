@@ -103,7 +103,7 @@ def check_learns(case: AlgorithmCase) -> None:
     sim = case.simulation(rounds=10)
     before, after = sim.init(), world.run(sim)
     assert not equal(before, after)
-    assert sim.evaluate(10, after)[case.metric] < sim.evaluate(0, before)[case.metric]
+    assert sim.test_metrics(10, after)[case.metric] < sim.test_metrics(0, before)[case.metric]
 
 
 def check_bits(case: AlgorithmCase) -> None:
@@ -114,8 +114,8 @@ def check_bits(case: AlgorithmCase) -> None:
     state = sim.init()
     for index in range(3):
         ledger = Ledger()
-        state, cohort, _ = sim.round(index, state, ledger)
-        wanted = case.bits(sim.model.dim, sim.model.num_stats, sim.model.layers, cohort.size)
+        state, result = sim.round(index, state, ledger)
+        wanted = case.bits(sim.model.dim, sim.model.num_stats, sim.model.layers, result.cohort.size)
         counters = ledger.counters()
         assert {link: counters[link] for link in wanted} == wanted
 
@@ -124,8 +124,8 @@ def check_idle_rows(case: AlgorithmCase) -> None:
     """Rows of state that belong to idle clients are untouched."""
     sim = case.simulation()
     state = world.run(sim, last=2)
-    new, cohort, _ = sim.round(2, state, Ledger())
-    idle = [client for client in range(world.NUM_CLIENTS) if client not in cohort.clients]
+    new, result = sim.round(2, state, Ledger())
+    idle = [client for client in range(world.NUM_CLIENTS) if client not in result.cohort.clients]
     after = flatten(new)
     for name, tensor in flatten(state).items():
         if tensor.dim() == 2 and tensor.shape[0] == world.NUM_CLIENTS:
@@ -146,7 +146,7 @@ def check_donate_state(case: AlgorithmCase) -> None:
     sim = case.simulation()
     state, ledger = sim.init(), Ledger()
     for index in range(sim.rounds):
-        state, _, _ = sim.round(index, state, ledger, donate_state=True)
+        state, _ = sim.round(index, state, ledger, donate_state=True)
     assert all(type(tensor) is torch.Tensor for tensor in flatten(state).values())
     assert equal(state, world.run(case.simulation()))
 
@@ -172,7 +172,7 @@ def check_zeros(case: AlgorithmCase) -> None:
     sim = case.simulation(data=world.dataset(scale=0.0))
     state = world.run(sim)
     assert all(torch.isfinite(tensor).all() for tensor in flatten(state).values())
-    assert sim.evaluate(4, state)[case.metric] >= 0
+    assert sim.test_metrics(4, state)[case.metric] >= 0
 
 
 CHECKS = (

@@ -96,7 +96,7 @@ def run(
     ledger = ledger if ledger is not None else Ledger()
     state = sim.init() if state is None else state
     for index in range(first, sim.rounds if last is None else last):
-        state, _, _ = sim.round(index, state, ledger)
+        state, _ = sim.round(index, state, ledger)
     return state
 
 

@@ -84,7 +84,7 @@ def test_a_round_of_some_clients_leaves_a_memory_where_it_was() -> None:
     state = sim.init()
     place = state.uplink.sender.data_ptr()
     for index in range(3):
-        state, _, _ = sim.round(index, state, Ledger(), donate_state=True)
+        state, _ = sim.round(index, state, Ledger(), donate_state=True)
         assert state.uplink.sender.data_ptr() == place
     assert torch.equal(state.uplink.sender, world.run(sim, last=3).uplink.sender)
 

@@ -88,12 +88,12 @@ def of_runs(share: Any, half: int) -> dict[str, Any]:
             sim: Simulation = share(case.simulation(chunk_size=2, link=link))
             state, ledger = sim.init(), Ledger()
             for index in range(num_rounds):
-                state, _, metrics = sim.round(index, state, ledger)
+                state, result = sim.round(index, state, ledger)
             name = f"{case.name} {link.__name__}"
             found |= {f"{name} {path}": tensor for path, tensor in flatten(state).items()}
-            found |= {f"{name} {metric}": value for metric, value in metrics.items()}
+            found |= {f"{name} {metric}": value for metric, value in result.metrics.items()}
             found[f"{name} ledger"] = ledger.counters()
-            found[f"{name} evaluation"] = sim.evaluate(sim.rounds, state)
+            found[f"{name} evaluation"] = sim.test_metrics(sim.rounds, state)
     return found
 
 

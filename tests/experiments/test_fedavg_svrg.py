@@ -58,8 +58,8 @@ def _excess(sim: Simulation, state, rounds: int) -> list[float]:
     """f - f* after each round."""
     found = []
     for index in range(rounds):
-        state, _, _ = sim.round(index, state, Ledger())
-        found.append(sim.evaluate(index + 1, state)["test/excess"])
+        state, _ = sim.round(index, state, Ledger())
+        found.append(sim.test_metrics(index + 1, state)["test/excess"])
     return found
 
 
@@ -77,7 +77,7 @@ def test_one_snapshot_and_step_of_all_is_central_gradient_descent() -> None:
     assert sim.optimum is not None
     theta, best = state.theta.double(), sim.optimum
     for index in range(5):
-        state, _, _ = sim.round(index, state, Ledger())
+        state, _ = sim.round(index, state, Ledger())
         theta = theta - 0.1 * 2 * best.hessian @ (theta - best.theta)
     assert torch.allclose(state.theta.double(), theta, rtol=0, atol=1e-6)
 
@@ -120,9 +120,9 @@ def test_gradients_are_counted_as_the_algorithm_costs() -> None:
     sim, state = _simulation(Svrg(lr=0.02, snapshots=3, inner_steps=4), Bernoulli(PROBABILITY), noise=0.3)
     ledger, active = Ledger(), 0
     for index in range(6):
-        state, cohort, _ = sim.round(index, state, ledger)
-        active += cohort.size
-    assert ledger.record(D)["gradients"] == active * 3 * (L + 2 * 4)
+        state, result = sim.round(index, state, ledger)
+        active += result.cohort.size
+    assert ledger.metrics(D)["gradients"] == active * 3 * (L + 2 * 4)
     assert 6 < active < 6 * N
 
 
@@ -182,8 +182,8 @@ def test_all_agents_reach_the_optimum_of_the_papers_data() -> None:
     state = simulation.init()
     assert state.theta.tolist() == [0.5] * 5
     for index in range(100):
-        state, _, _ = simulation.round(index, state, Ledger())
-    assert simulation.evaluate(100, state)["test/excess"] < 1e-5
+        state, _ = simulation.round(index, state, Ledger())
+    assert simulation.test_metrics(100, state)["test/excess"] < 1e-5
 
 
 @needs_insurance

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ from fedcomp.run.session import Session
 from fedcomp.run.writer import FolderWriter
 from fedcomp.server.adam import Adam
 from fedcomp.simulation.async_metrics import to_host
-from fedcomp.simulation.once import Once
 from fedcomp.simulation.round_result import RoundResult
+from fedcomp.simulation.simulation import Simulation
 from fedcomp.tracking.contract import Jsonl, RunInfo
 from fedcomp.wire import Ledger
 from tests.conformance import world
@@ -70,18 +70,22 @@ class Told(Jsonl):
 
 
 @dataclass(frozen=True)
-class RoundRunner(Once):
-    """Notes rounds in `events`, and does `before` and `after` to them."""
+class Watched:
+    """A simulation that notes its rounds in `events`, and does `before` and `after` to them."""
 
-    events: list[str] = field(default_factory=list)
+    simulation: Simulation
+    events: list[str]
     before: Any = None
     after: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.simulation, name)
 
     def round(self, index: int, state: Any, ledger: Ledger, donate_state: bool = False) -> tuple[Any, RoundResult]:
         self.events.append(f"round {index + 1}")
         if self.before is not None:
             self.before(index + 1)
-        state, outcome = super().round(index, state, ledger, donate_state)
+        state, outcome = self.simulation.round(index, state, ledger, donate_state)
         return state, outcome if self.after is None else self.after(index + 1, outcome)
 
 
@@ -97,7 +101,7 @@ def session_in(folder: Path, how, sim=None, every=(1, 3), before=None, after=Non
     events: list[str] = []
     sim = sim if sim is not None else world.simulation(fedavg(), world.with_batch_norm, rounds=7)
     info = RunInfo(folder, "toy", "hash", 0, {})
-    rounds = RoundRunner(sim, events, before, after)
+    rounds = Watched(sim, events, before, after)
     return Session(rounds, Noting(info, Told(events), Progress("quiet"), pictures=False), *every, reader=how)
 
 

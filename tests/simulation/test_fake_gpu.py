@@ -162,5 +162,5 @@ def test_tables_made_inside_do_not_outlive_it() -> None:
 def _rounds(simulation) -> None:
     state, ledger = simulation.init(), Ledger()
     for index in range(ROUNDS):
-        state, _, metrics = simulation.round(index, state, ledger)
-        assert all(value.is_cuda for value in metrics.values())
+        state, result = simulation.round(index, state, ledger)
+        assert all(value.is_cuda for value in result.metrics.values())

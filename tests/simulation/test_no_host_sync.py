@@ -76,7 +76,7 @@ def test_a_round_reads_nothing(codec, module) -> None:
     state, ledger = fixed.init(), Ledger()
     with Counter() as counter:
         for index in range(2):
-            state, _, _ = fixed.round(index, state, ledger)
+            state, _ = fixed.round(index, state, ledger)
     assert counter.reads == []
     with counter:
         ledger.counters()
@@ -92,7 +92,7 @@ def test_a_round_of_the_bidirectional_methods_reads_nothing(method) -> None:
     state, ledger = fixed.init(), Ledger()
     with Counter() as counter:
         for index in range(2):
-            state, _, _ = fixed.round(index, state, ledger)
+            state, _ = fixed.round(index, state, ledger)
     assert counter.reads == []
 
 
@@ -106,11 +106,11 @@ def test_a_round_of_scalars_reads_nothing(vector, directions, seed, downlink) ->
     state, ledger = fixed.init(), Ledger()
     with Counter() as counter:
         for index in range(3):
-            state, _, _ = fixed.round(index, state, ledger)
+            state, _ = fixed.round(index, state, ledger)
     assert counter.reads == []
-    expected, _, _ = fixed.round(3, state, Ledger())
+    expected, _ = fixed.round(3, state, Ledger())
     with torch.device("meta"):
-        after, _, _ = fixed.round(3, state, Ledger())
+        after, _ = fixed.round(3, state, Ledger())
     assert torch.equal(after.theta, expected.theta)
 
 
@@ -123,10 +123,10 @@ def test_a_round_makes_its_tensors_on_the_runs_device(codec, module) -> None:
     sim = world.simulation(algorithm, module, chunk_size=2)
     fixed = _everybody(sim)
     state, ledger = fixed.init(), Ledger()
-    expected, _, _ = fixed.round(0, state, Ledger())
+    expected, _ = fixed.round(0, state, Ledger())
     with torch.device("meta"):
-        after, _, _ = fixed.round(0, state, ledger)
-        metrics = fixed.evaluate(1, after)
+        after, _ = fixed.round(0, state, ledger)
+        metrics = fixed.test_metrics(1, after)
     assert torch.equal(after.theta, expected.theta)
     assert metrics["test/loss"] > 0
 
@@ -152,12 +152,12 @@ def test_masks_read_nothing_and_stay_on_the_device(algorithm) -> None:
     state, ledger = fixed.init(), Ledger()
     with Counter() as counter:
         for index in range(2):
-            state, _, _ = fixed.round(index, state, ledger)
+            state, _ = fixed.round(index, state, ledger)
     assert counter.reads == []
-    expected, _, _ = fixed.round(2, state, Ledger())
+    expected, _ = fixed.round(2, state, Ledger())
     with torch.device("meta"):
-        after, _, _ = fixed.round(2, state, Ledger())
-        fixed.evaluate(3, after)
+        after, _ = fixed.round(2, state, Ledger())
+        fixed.test_metrics(3, after)
     assert torch.equal(after.theta, expected.theta)
 
 
@@ -176,11 +176,11 @@ def test_tasks_read_nothing_and_stay_on_the_device(make, module, downlink) -> No
     fixed = _everybody(sim)
     state, ledger = fixed.init(), Ledger()
     with Counter() as counter:
-        after, _, _ = fixed.round(0, state, ledger)
+        after, _ = fixed.round(0, state, ledger)
     assert counter.reads == []
     with torch.device("meta"):
-        again, _, _ = fixed.round(0, state, Ledger())
-        fixed.evaluate(1, again)
+        again, _ = fixed.round(0, state, Ledger())
+        fixed.test_metrics(1, again)
     assert torch.equal(after.theta, again.theta)
 
 

@@ -18,8 +18,9 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.async_metrics import to_host
 from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
-from fedcomp.simulation.evaluation import evaluate
+from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.memory.check import check_memory, state_bytes
 from fedcomp.wire import Ledger, Payload, SharedKnowledge, WireLink
 from tests.conformance import world
@@ -36,7 +37,7 @@ def _set(module: torch.nn.Module, theta: torch.Tensor) -> None:
 def test_fedavg_is_the_weighted_mean_of_plain_training(weights: str) -> None:
     sim = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE, weights), participation=world.FULL)
     start = sim.init()
-    after, _, metrics = sim.round(0, start, Ledger())
+    after, result = sim.round(0, start, Ledger())
 
     module, total, ends = world.mlp(), torch.zeros_like(start.theta), torch.tensor(world.SIZES).cumsum(0).tolist()
     losses = []
@@ -52,13 +53,13 @@ def test_fedavg_is_the_weighted_mean_of_plain_training(weights: str) -> None:
         share = size / sum(world.SIZES) if weights == "samples" else 1 / len(world.SIZES)
         total += share * torch.nn.utils.parameters_to_vector(module.parameters()).detach()
     assert torch.allclose(after.theta, total, atol=1e-6)
-    assert metrics["train/loss"].tolist() == pytest.approx(losses, rel=1e-5)
+    assert result.metrics["train/loss"].tolist() == pytest.approx(losses, rel=1e-5)
 
 
 def test_one_full_batch_step_of_all_is_a_central_gradient_step() -> None:
     sim = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE), participation=world.FULL)
     start = sim.init()
-    after, _, _ = sim.round(0, start, Ledger())
+    after, _ = sim.round(0, start, Ledger())
     module = world.mlp()
     _set(module, start.theta)
     held = sum(world.SIZES)
@@ -78,7 +79,7 @@ def test_batch_norm_statistics_are_averaged_by_weight(weights: str) -> None:
     algorithm = FedAvg(Sgd(lr=1e-9, batch_size=1000), ServerSgd(), DENSE, DENSE, weights)
     sim = world.simulation(algorithm, world.with_batch_norm, world.FULL)
     start = sim.init()
-    after, _, _ = sim.round(0, start, Ledger())
+    after, _ = sim.round(0, start, Ledger())
     module = world.with_batch_norm()
     _set(module, start.theta)
     linear, norm = module[0], module[1]
@@ -100,8 +101,10 @@ def test_evaluation_averages_over_models() -> None:
     sim = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE))
     first, second = sim.init().theta, world.run(sim).theta
     stats = torch.zeros(2, 0)
-    both = evaluate({"test": Models(torch.stack([first, second]), stats)}, sim.model, sim.dataset)
-    single = [evaluate({"x": Models(theta[None], stats[:1])}, sim.model, sim.dataset) for theta in (first, second)]
+    both, *single = to_host(
+        metrics_of({"test": Models(torch.stack([first, second]), stats)}, sim.model, sim.dataset),
+        *[metrics_of({"x": Models(theta[None], stats[:1])}, sim.model, sim.dataset) for theta in (first, second)],
+    )
     assert both["test/loss"] == pytest.approx(sum(line["x/loss"] for line in single) / 2)
     module = world.mlp()
     _set(module, second)
@@ -139,10 +142,12 @@ def test_watch_names_the_repetition_and_counts_its_clients_alone() -> None:
 
 def test_update_that_is_not_finite_is_named_though_its_loss_is() -> None:
     sim = world.simulation(FedAvg(Sgd(lr=1e38, clip_norm=None, steps=1), ServerSgd(), DENSE, DENSE))
-    _, cohort, metrics = sim.round(0, sim.init(), Ledger())
-    assert torch.isfinite(metrics["train/loss"]).all()
-    with pytest.raises(Diverged, match=rf"round 1: the update/norm of client {cohort.clients[0]} and 2 more is inf"):
-        DivergenceMonitor().add(1, cohort, metrics)
+    _, result = sim.round(0, sim.init(), Ledger())
+    assert torch.isfinite(result.metrics["train/loss"]).all()
+    with pytest.raises(
+        Diverged, match=rf"round 1: the update/norm of client {result.cohort.clients[0]} and 2 more is inf"
+    ):
+        DivergenceMonitor().add(1, result.cohort, result.metrics)
 
 
 @pytest.mark.parametrize("codec", [MRCSign(), QSGD(levels=100_000)])
@@ -167,9 +172,11 @@ def test_a_round_that_fails_of_something_else_says_so(lr: float, line: str) -> N
 
 def test_sparse_updates_that_are_not_finite_are_named() -> None:
     sim = world.simulation(FedSparsify(Sgd(lr=1e38, steps=1)))
-    _, cohort, metrics = sim.round(0, sim.init(), Ledger())
-    with pytest.raises(Diverged, match=rf"round 1: the update/norm of client {cohort.clients[0]} and 2 more is inf"):
-        DivergenceMonitor().add(1, cohort, metrics)
+    _, result = sim.round(0, sim.init(), Ledger())
+    with pytest.raises(
+        Diverged, match=rf"round 1: the update/norm of client {result.cohort.clients[0]} and 2 more is inf"
+    ):
+        DivergenceMonitor().add(1, result.cohort, result.metrics)
 
 
 def test_state_bytes_are_counted_without_allocating() -> None:

@@ -25,7 +25,7 @@ def test_a_paper_that_counts_otherwise_only_downwards_stands_beside() -> None:
     ledger.add_round(2)
     Link(ledger).up(_floats(2, 1, paper=32))
     Link(ledger).unicast(_floats(2, 1, paper=8))
-    line = ledger.record(1)
+    line = ledger.metrics(1)
     assert (line["bits/total"], line["paper/bits/total"]) == (128, 64 + 16)
 
 

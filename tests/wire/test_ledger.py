@@ -49,7 +49,7 @@ def test_bits_per_parameter_is_per_client_and_round() -> None:
         ledger.add_round(size)
         if size:
             Link(ledger).up(_floats(size, 10))
-    line = ledger.record(10)
+    line = ledger.metrics(10)
     assert line["bits/uplink"] == 6 * 320
     assert line["bpp/uplink"] == 32.0
     assert line["bpp/total"] == 32.0
@@ -60,7 +60,7 @@ def test_paper_count_stands_beside() -> None:
     ledger = Ledger()
     ledger.add_round(2)
     Link(ledger).up(_floats(2, 10, paper=100))
-    line = ledger.record(10)
+    line = ledger.metrics(10)
     assert line["bits/uplink"] == 640
     assert line["paper/bits/uplink"] == 200
     assert line["paper/bpp/uplink"] == 10.0
@@ -100,12 +100,12 @@ def test_idle_receivers_share_the_downlink() -> None:
         ledger.add_round(2)
         Link(ledger).broadcast(_floats(1, 1), 2)  # a part of the twenty
         Link(ledger).broadcast(_floats(1, 1, paper=10), 20)
-    line = ledger.record(10)
+    line = ledger.metrics(10)
     assert line["bpp/downlink"] == (2 * 32 + 20 * 32) / (2 * 10)
     assert line["bpp/downlink_per_receiver"] == (2 * 32 + 20 * 32) / (20 * 10)
     assert line["paper/bpp/downlink_per_receiver"] == (2 * 32 + 20 * 10) / (20 * 10)
     other.restore(ledger.counters())
-    assert other.record(10) == line
+    assert other.metrics(10) == line
     other.merge(ledger)
     assert other.receiver_rounds == 6 * 20
 
@@ -116,7 +116,7 @@ def test_without_idle_receivers_a_receiver_hears_what_a_participant_is_sent() ->
         ledger.add_round(size)
         if size:
             Link(ledger).unicast(_floats(size, 5))
-    line = ledger.record(5)
+    line = ledger.metrics(5)
     assert line["bpp/downlink_per_receiver"] == line["bpp/downlink"] == 32.0
 
 
@@ -125,7 +125,7 @@ def test_receivers_that_an_older_checkpoint_did_not_count_are_unknown() -> None:
     ledger.restore({name: amount for name, amount in Ledger().counters().items() if name != "receiver_rounds"})
     ledger.add_round(2)
     Link(ledger).broadcast(_floats(1, 1), 20)
-    assert "bpp/downlink_per_receiver" not in ledger.record(1)
+    assert "bpp/downlink_per_receiver" not in ledger.metrics(1)
     again = Ledger()
     again.restore(ledger.counters())
     assert again.receiver_rounds is None
@@ -135,11 +135,11 @@ def test_a_paper_that_counts_one_of_two_directions_has_no_total() -> None:
     ledger = Ledger()
     ledger.add_round(2)
     Link(ledger).up(_floats(2, 1))
-    assert "paper/bits/total" not in ledger.record(1)  # counted alike: no paper/ at all
+    assert "paper/bits/total" not in ledger.metrics(1)  # counted alike: no paper/ at all
     Link(ledger).broadcast(_floats(1, 1, paper=0), 2)
-    line = ledger.record(1)
+    line = ledger.metrics(1)
     assert (line["paper/bits/uplink"], line["paper/bits/downlink"]) == (64, 0)
     assert not {"paper/bits/total", "paper/bpp/total"} & line.keys()
     one_way = Ledger()
     Link(one_way).up(_floats(2, 1, paper=8))
-    assert one_way.record(1)["paper/bits/total"] == 16  # nothing went down, so nothing is left out
+    assert one_way.metrics(1)["paper/bits/total"] == 16  # nothing went down, so nothing is left out

@@ -32,11 +32,11 @@ from fedcomp.core.pytree import flatten, map_tensors
 from fedcomp.model.contract import AnyModel, RowModel
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line
-from fedcomp.simulation.evaluation import evaluate, evaluate_rows
+from fedcomp.simulation.evaluation import metrics_of, metrics_of_rows
 from fedcomp.simulation.monte_carlo.dispersion import dispersion_of, dispersion_of_models, models_line
 from fedcomp.simulation.monte_carlo.vmap_keys import NotVmappable
 from fedcomp.simulation.monte_carlo.vmapped import VmappedRepetitions
-from fedcomp.simulation.round_result import EvaluationRecord, RoundResult
+from fedcomp.simulation.round_result import Evaluation, RoundResult
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 
@@ -96,14 +96,14 @@ class MonteCarloStudy:
             return done
         states, cohorts, metrics = [], [], []
         for number, one in enumerate(self.repetitions):
-            new, cohort, own = one.round(index, _taken(state, number), ledger, donate_state)
+            new, result = one.round(index, _taken(state, number), ledger, donate_state)
             if donate_state:
                 _put(state, number, new)
             else:
                 states.append(new)
-            if cohort.size:
-                cohorts.append(cohort)
-                metrics.append(own)
+            if result.cohort.size:
+                cohorts.append(result.cohort)
+                metrics.append(result.metrics)
         return state if donate_state else _stacked(states), _together(cohorts, metrics)
 
     def _if_vmappable(self, call: Callable[[VmappedRepetitions], Result]) -> Result | None:
@@ -121,7 +121,7 @@ class MonteCarloStudy:
                 log.info("some rounds or evaluations run one repetition after another: %s", refused)
             return None
 
-    def record(self, index: int, state: Any, result: RoundResult | None) -> EvaluationRecord:
+    def evaluate(self, index: int, state: Any, result: RoundResult | None) -> Evaluation:
         """Means, variances and spread over repetitions; see `dispersion.py`."""
         evaluation_models = self._deployed(index, state)
         each = self._test(evaluation_models)
@@ -136,11 +136,11 @@ class MonteCarloStudy:
             curves |= models_line(theta, optimum)
         if result is not None:
             line |= self.repetitions[0].participation_metrics(index - 1)
-        return EvaluationRecord(line, curves)
+        return Evaluation(line, curves)
 
     def bits_metrics(self, ledger: Ledger) -> Line:
         """The ledger's line; what is a sum over clients and rounds as a mean over repetitions."""
-        line, num = ledger.record(self.model.dim), len(self.repetitions)
+        line, num = ledger.metrics(self.model.dim), len(self.repetitions)
         return {name: value if "bpp/" in name else value / num for name, value in line.items()}
 
     def _deployed(self, index: int, state: Any) -> dict[str, Models]:
@@ -161,15 +161,15 @@ class MonteCarloStudy:
             num_repetitions, num_models = models.theta.shape[:2]
             if isinstance(first.model, RowModel) and models.stats.shape[2] == 0:
                 flat = Models(models.theta.flatten(0, 1), models.stats.flatten(0, 1))
-                rows = evaluate_rows(flat, first.model, first.dataset, first.dtype)
+                rows = metrics_of_rows(flat, first.model, first.dataset, first.dtype)
                 own = {key: value.view(num_repetitions, num_models).mean(1) for key, value in rows.items()}
                 found |= {f"{name}/{key}": value for key, value in own.items()}
             else:
                 lines = [
-                    evaluate({name: _taken(models, number)}, one.model, one.dataset, one.workers, one.dtype)
+                    metrics_of({name: _taken(models, number)}, one.model, one.dataset, one.workers, one.dtype)
                     for number, one in enumerate(self.repetitions)
                 ]
-                found |= {key: torch.tensor([line[key] for line in lines], dtype=torch.float64) for key in lines[0]}
+                found |= {key: torch.stack([line[key] for line in lines]).double() for key in lines[0]}
             if (excess := self._excess(models.theta)) is not None:
                 found[f"{name}/excess"] = excess
         return {name: value.cpu() for name, value in found.items()}

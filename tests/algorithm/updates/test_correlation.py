@@ -42,8 +42,8 @@ class Heard(RandK):
 
 def _metrics(uplink: Compressor, **options):
     sim = world.simulation(FedAvg(SGD, STEP, uplink, DENSE), **options)
-    _, cohort, metrics = sim.round(0, sim.init(), Ledger())
-    return cohort, metrics
+    _, result = sim.round(0, sim.init(), Ledger())
+    return result.cohort, result.metrics
 
 
 @pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm], ids=["every column", "but normalisation"])
@@ -81,5 +81,5 @@ def test_a_study_has_that_of_each_repetition(participation, together) -> None:
     study = MonteCarloStudy.of(repetitions)
     assert (study.vmapped is not None) is together
     _, outcome = study.round(0, study.init(), Ledger())
-    alone = [one.round(0, one.init(), Ledger())[2] for one in repetitions]
+    alone = [one.round(0, one.init(), Ledger())[1].metrics for one in repetitions]
     assert outcome.shared[NAME].tolist() == pytest.approx([float(own[NAME]) for own in alone if own], rel=1e-4)

@@ -69,18 +69,18 @@ def test_lengths_are_those_of_the_memories(name: str) -> None:
     sim = world.simulation(algorithm, module, world.FULL if everybody else world.SOME)
     state = sim.init()
     for index in range(3):
-        state, cohort, metrics = sim.round(index, state, Ledger())
-        assert {key for key in metrics if key.startswith("memory/")} == wanted
+        state, result = sim.round(index, state, Ledger())
+        assert {key for key in result.metrics if key.startswith("memory/")} == wanted
         rows = _rows(state, algorithm)
         if UP in wanted and rows is not None:
-            assert torch.allclose(metrics[UP], rows[cohort.ids].norm(dim=1))
+            assert torch.allclose(result.metrics[UP], rows[result.cohort.ids].norm(dim=1))
         if UP in wanted:
-            assert metrics[UP].shape == metrics["update/norm"].shape == (cohort.size,)
+            assert result.metrics[UP].shape == result.metrics["update/norm"].shape == (result.cohort.size,)
         if DOWN in wanted:
-            assert torch.allclose(metrics[DOWN], state.downlink.sender[0].norm())
-            assert float(metrics["update/norm_down"]) > 0
+            assert torch.allclose(result.metrics[DOWN], state.downlink.sender[0].norm())
+            assert float(result.metrics["update/norm_down"]) > 0
     if wanted and name != "liec":  # whose third round empties it
-        assert all(float(metrics[key].max()) > 0 for key in wanted)
+        assert all(float(result.metrics[key].max()) > 0 for key in wanted)
 
 
 def test_what_ef21_leaves_out_is_the_difference_to_what_everybody_knows() -> None:
@@ -91,7 +91,7 @@ def test_what_ef21_leaves_out_is_the_difference_to_what_everybody_knows() -> Non
             M3(CLIENT, SERVER, uplink, DENSE, p_up=0.0, differences="ef21", uplink_entries="compressor"),
         ):
             sim = world.simulation(algorithm, participation=world.FULL)
-            _, _, metrics = sim.round(0, sim.init(), Ledger())
-            assert bool((metrics[UP] <= most * metrics["update/norm"]).all())
+            _, result = sim.round(0, sim.init(), Ledger())
+            assert bool((result.metrics[UP] <= most * result.metrics["update/norm"]).all())
             if uplink is TOPK and isinstance(algorithm, BiCompFLCFL):
-                assert bool((metrics[UP] > 0).all())
+                assert bool((result.metrics[UP] > 0).all())

@@ -153,11 +153,11 @@ def test_a_cpu_plans_nothing_by_itself(monkeypatch, tmp_path) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_one_form_for_all_gives_the_same_rounds(tmp_path, form) -> None:
     expected, ledger = _simulation(chunk_size=3), Ledger()
-    state, _, _ = expected.round(0, expected.init(), ledger)
+    state, _ = expected.round(0, expected.init(), ledger)
     settled = plan_convolutions(_simulation(chunk_size=3), form, 2, 3, False, tmp_path / FILE)
     assert settled == ConvPlan((form, form), 3)
     simulation = settled.applied_to(_simulation(chunk_size=3))
-    got, _, _ = simulation.round(0, simulation.init(), ledger)
+    got, _ = simulation.round(0, simulation.init(), ledger)
     assert torch.allclose(got.theta, state.theta, atol=1e-6)
 
 

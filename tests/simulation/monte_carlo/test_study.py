@@ -32,6 +32,7 @@ from fedcomp.random.keys import Key
 from fedcomp.records.checkpoint import Checkpoint, load, save
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.async_metrics import to_host
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.simulation.monte_carlo.vmap_keys import NotVmappable
 from fedcomp.simulation.monte_carlo.vmapped import VmappedRepetitions
@@ -74,7 +75,7 @@ def _run(
     state = study.init() if state is None else state
     for index in range(first, rounds):
         state, outcome = study.round(index, state, ledger)
-        lines.append(study.record(index + 1, state, outcome).line)
+        lines.append(study.evaluate(index + 1, state, outcome).line)
     return state, ledger, lines
 
 
@@ -263,11 +264,12 @@ def test_lines_are_means_and_variances_over_repetitions() -> None:
     repetitions = _repetitions(FedAvg(SGD, STEP, DENSE, DENSE), {})
     study = MonteCarloStudy.of(repetitions)
     state, outcome = study.round(0, study.init(), ledger := Ledger())
-    line, each = (recorded := study.record(1, state, outcome)).line, recorded.each
+    line, each = (found := study.evaluate(1, state, outcome)).line, found.each
     alone = []
     for one in repetitions:
-        after, _, metrics = one.round(0, one.init(), Ledger())
-        alone.append(one.evaluate(1, after) | {"train/loss": float(metrics["train/loss"].mean())})
+        after, result = one.round(0, one.init(), Ledger())
+        (own,) = to_host(one.evaluate(1, after, result).line)
+        alone.append(own)
     for name in ("test/loss", "test/accuracy", "train/loss"):
         values = torch.tensor([own[name] for own in alone], dtype=torch.float64)
         assert line[name] == pytest.approx(float(values.mean()), rel=1e-5)
