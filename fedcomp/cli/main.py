@@ -5,6 +5,7 @@ Torch is imported only for training, so that `--help` and tab completion are fas
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ from fedcomp.config.explain import Sources, explain
 from fedcomp.config.options import check_part_keys
 from fedcomp.config.quoting import quote
 from fedcomp.display.console import say
-from fedcomp.distributed.context import process_context, say_once
+from fedcomp.distributed.context import ProcessContext, say_once, torchrun_env
 from fedcomp.launcher.contract import RunFailed
 from fedcomp.sweeper.contract import SweepFailed
 
@@ -49,7 +50,7 @@ def _entry(config: DictConfig) -> float:
     grid = hydra_config.mode == RunMode.MULTIRUN
     if grid and not config.quiet:
         say(f"run {hydra_config.job.num} of the grid: {hydra_config.job.override_dirname or 'defaults'}")
-    with process_context() as processes:
+    with _processes() as processes:
         try:
             check_part_keys("objective", config.objective)
             objective = build(config.objective)
@@ -62,6 +63,16 @@ def _entry(config: DictConfig) -> float:
             if not grid:
                 raise SystemExit(1) from error
             raise RunFailed(str(error)) from error
+
+
+def _processes() -> contextlib.AbstractContextManager[ProcessContext]:
+    """The processes of this run; of several, the process group is closed at the end of the block."""
+    place = torchrun_env()
+    if place is None:
+        return contextlib.nullcontext(ProcessContext())
+    from fedcomp.distributed.torch_processes import init_processes
+
+    return init_processes(place)
 
 
 def _show_help(given: Arguments) -> None:

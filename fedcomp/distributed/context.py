@@ -7,17 +7,41 @@ torch.distributed; `fedcomp/distributed/torch_processes.py` overrides all of the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fedcomp.display.console import say
-from fedcomp.distributed.torchrun_env import torchrun_env
 
 if TYPE_CHECKING:  # torch takes seconds to import
     import torch
 
     from fedcomp.records.checkpoint import Checkpoint
     from fedcomp.simulation.simulation import Simulation
+
+
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@dataclass(frozen=True)
+class TorchrunEnv:
+    """Which of several processes this is, as torchrun says by environment variables.
+
+    Attributes:
+        rank, size: which of how many. local_rank, local_size: the same among those on this machine.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+
+def torchrun_env() -> TorchrunEnv | None:
+    """Which process this is of those that torchrun started; None: it is alone."""
+    if any(name not in os.environ for name in NAMES) or os.environ["WORLD_SIZE"] == "1":
+        return None
+    return TorchrunEnv(*(int(os.environ[name]) for name in NAMES[:4]))
 
 
 class ProcessContext:
@@ -67,19 +91,6 @@ class ProcessContext:
 
     def check_in_sync(self, state: Any) -> None:
         """Raises ValueError: the processes hold different states."""
-
-
-@contextlib.contextmanager
-def process_context() -> Iterator[ProcessContext]:
-    """The processes of this run; of several, the process group is closed at the end of the block."""
-    place = torchrun_env()
-    if place is None:
-        yield ProcessContext()
-        return
-    from fedcomp.distributed.torch_processes import init_processes
-
-    with init_processes(place) as processes:
-        yield processes
 
 
 def say_once(text: str) -> None:

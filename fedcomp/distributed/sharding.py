@@ -1,6 +1,7 @@
 """A cohort split over processes: each trains whole chunks of it, then all of them hold every client's results.
 
-The chunks are those of one process, and what is gathered is bytes, so a run is the same bit for bit for any number of
+`simulation/chunks/executor.py` has the loop; this is who trains which chunk, and how the rows reach the others. The
+chunks are those of one process, and what is gathered is bytes, so a run is the same bit for bit for any number of
 processes. Algorithms and codecs know nothing of them: every process makes the same round, with the same keyed draws, on
 the same rows.
 
@@ -10,7 +11,7 @@ Shape legend: M clients of the cohort, R of them trained by one process.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +20,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fedcomp.client.contract import Batching
-from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import map_tensors
-from fedcomp.runtime.workers import Piece, Result, Workers
-from fedcomp.simulation.chunks.batch_schedule import num_steps
-from fedcomp.simulation.chunks.executor import Executor, total
+from fedcomp.runtime.workers import ProcessGroup
 
+CPU = torch.device("cpu")
 FAILURE = "failure"
 """Key of the store under which the first process that failed says why."""
 
@@ -35,12 +33,13 @@ class PeerLost(ValueError):
 
 
 @dataclass(frozen=True)
-class ProcessGroup:
+class TorchProcessGroup(ProcessGroup):
     """The processes of a run, as one of them sees them.
 
     Attributes:
         rank, size: which of how many.
         store: holds what a process that fails has to say; outlives that process under torchrun.
+        device: of the rows.
         rows: carries rows on the run's device (NCCL); None: torch's default group does, as it does what the host knows
             (gloo). Do not store the default group here: a reference keeps its connections open.
     """
@@ -48,33 +47,43 @@ class ProcessGroup:
     rank: int
     size: int
     store: dist.Store
+    device: torch.device = CPU
     rows: dist.ProcessGroup | None = None
 
-    def gather(self, mine: Any, places: Sequence[Tensor]) -> Any:
-        """Every process's rows, in the order of the cohort.
+    def split(self, pieces: Sequence[np.ndarray], cost: Callable[[np.ndarray], int]) -> list[list[np.ndarray]]:
+        """The pieces of each process, about as much work for each."""
+        shares: list[list[np.ndarray]] = [[] for _ in range(self.size)]
+        for rank, piece in zip(balance_load([cost(piece) for piece in pieces], self.size), pieces, strict=True):
+            shares[rank].append(piece)
+        return shares
+
+    def gather(self, rows: Any, shares: Sequence[Sequence[np.ndarray]]) -> Any:
+        """All rows, the same in every process. Raises PeerLost: another process is gone.
 
         Args:
-            mine: this process's results, a tree of tensors [R, ...] of any dtypes; None where it has no rows.
-            places: for each process, the places [R] of its rows among the M, on the device of the rows.
-        Returns:
-            a tree of tensors [M, ...], the same everywhere.
-        Raises:
-            PeerLost: another process is gone.
+            rows: a tree of tensors [M, ...] of any dtypes with this process's rows; the others are written into it.
         """
-        num_rows = sum(map(len, places))
-        makers = [rank for rank, where in enumerate(places) if len(where)]
+        makers = {rank: _places(own, self.device) for rank, own in enumerate(shares) if own}
         if len(makers) < self.size:
-            mine = self._built_alike(mine, makers[0], places[self.rank].device)
+            rows = self._allocated(rows, min(makers))
 
-        def whole(rows: Tensor) -> Tensor:
-            gathered = rows.new_empty(num_rows, *rows.shape[1:])
-            for rank in makers:
-                where = places[rank]
-                part = rows.contiguous() if rank == self.rank else rows.new_empty(len(where), *rows.shape[1:])
-                gathered.index_copy_(0, where, self.broadcast(part, rank))
-            return gathered
+        def whole(tensor: Tensor) -> Tensor:
+            for rank, where in makers.items():
+                if rank == self.rank:
+                    self.broadcast(tensor.index_select(0, where), rank)
+                else:
+                    part = tensor.new_empty(len(where), *tensor.shape[1:])
+                    tensor.index_copy_(0, where, self.broadcast(part, rank))
+            return tensor
 
-        return map_tensors(whole, mine)
+        return map_tensors(whole, rows)
+
+    def sum(self, count: int | Tensor) -> int | Tensor:
+        """The sum; a tensor if the rows lie on a GPU, which is not waited for."""
+        whole = torch.zeros((), dtype=torch.int64, device=self.device) + count
+        with self.peer_errors():
+            dist.all_reduce(whole, group=self.rows)
+        return int(whole) if self.device.type == "cpu" else whole
 
     def broadcast(self, tensor: Tensor, source: int) -> Tensor:
         """`tensor` (contiguous), overwritten by the one of `source`."""
@@ -113,75 +122,18 @@ class ProcessGroup:
         lost = f"another of the {self.size} processes was killed or cannot be reached"
         return f"{lost}; the last checkpoint holds, the same command resumes it"
 
-    def _built_alike(self, mine: Any, source: int, device: torch.device) -> Any:
-        """`mine`; where it is None, a tree of 0 rows with the shapes and dtypes that `source` has."""
-        none = (
-            None if mine is None else map_tensors(lambda rows: rows.new_empty(0, *rows.shape[1:], device="cpu"), mine)
-        )
-        none = self.broadcast_object(none, source)
-        return mine if mine is not None else map_tensors(lambda rows: rows.to(device), none)
+    def _allocated(self, rows: Any, source: int) -> Any:
+        """`rows`; where they are None, new ones with the shapes and dtypes that `source` has."""
+        shapes = None
+        if rows is not None:
+            shapes = map_tensors(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"), rows)
+        shapes = self.broadcast_object(shapes, source)
+        return rows if rows is not None else map_tensors(lambda one: torch.empty_like(one, device=self.device), shapes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class SharedExecutor(Executor):
-    """Trains this process's chunks, and gathers the results of all processes.
-
-    Attributes:
-        group: the processes. batching: what clients do in a round; None: they go through their samples once.
-    """
-
-    group: ProcessGroup
-    batching: Batching | None = None
-
-    def _run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
-        sizes = self.shards.sizes[list(cohort.clients)]
-        chunks = self.chunks(sizes)
-        owner = balance_load([self._cost(sizes[chunk]) for chunk in chunks], self.group.size)
-        shared: list[list[np.ndarray]] = [[] for _ in range(self.group.size)]
-        for rank, chunk in zip(owner, chunks, strict=True):
-            shared[rank].append(chunk)
-
-        def work_on(chunk: np.ndarray) -> Any:
-            data, _, result = self.work_on(work, cohort, sizes, rows, chunk)
-            return result, _first_of(total(data.computed), len(chunk), cohort.ids.device)
-
-        parts = list(self.workers.map(work_on, shared[self.group.rank]))
-        mine = map_tensors(lambda *tensors: torch.cat(tensors), *parts) if parts else None
-        places = [np.concatenate([*own, np.empty(0, np.int64)]).astype(np.int64) for own in shared]
-        device = cohort.ids.device
-        result, computed = self.group.gather(
-            mine, [torch.from_numpy(own).to(device, non_blocking=True) for own in places]
-        )
-        self._count([computed.sum() if device.type == "cuda" else int(computed.sum())])
-        return result
-
-    def _cost(self, sizes: np.ndarray) -> int:
-        """Steps of clients with `sizes` samples; samples, if nobody says how they are batched."""
-        return int((sizes if self.batching is None else num_steps(sizes, self.batching)).sum())
-
-
-def _first_of(count: int | Tensor, num: int, device: torch.device) -> Tensor:
-    """[num] int64: a chunk's count in its first row, so that it is gathered with the others."""
-    rows = torch.zeros(num, dtype=torch.int64, device=device)
-    rows[0] = count
-    return rows
-
-
-class SharedWorkers(Workers):
-    """Splits pieces over processes and over `num` threads of each; results must be tensors of one shape and dtype."""
-
-    def __init__(self, num: int, group: ProcessGroup) -> None:
-        super().__init__(num)
-        self._group = group
-
-    def map(self, function: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterable[Result]:
-        """`function` of every piece, in their order; each process computes all of them where they are few."""
-        rank, size = self._group.rank, self._group.size
-        if len(pieces) < size:
-            return super().map(function, pieces)
-        mine: list[Any] = list(super().map(function, pieces[rank::size]))
-        places = [torch.arange(other, len(pieces), size, device=mine[0].device) for other in range(size)]
-        return self._group.gather(torch.stack(mine), places).unbind()
+def _places(pieces: Sequence[np.ndarray], device: torch.device) -> Tensor:
+    """[R] int64: the rows of all `pieces`."""
+    return torch.from_numpy(np.concatenate(pieces)).to(device, non_blocking=True)
 
 
 def balance_load(costs: Sequence[int], size: int) -> list[int]:

@@ -8,7 +8,6 @@ round an all-reduce on the host spreads what one process alone knows: a signal, 
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 import time
@@ -21,9 +20,8 @@ import torch.distributed as dist
 
 from fedcomp.core.pytree import flatten, restore
 from fedcomp.display.console import say
-from fedcomp.distributed.context import ProcessContext
-from fedcomp.distributed.sharding import FAILURE, ProcessGroup, SharedExecutor, SharedWorkers
-from fedcomp.distributed.torchrun_env import TorchrunEnv
+from fedcomp.distributed.context import ProcessContext, TorchrunEnv
+from fedcomp.distributed.sharding import FAILURE, TorchProcessGroup
 from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.runtime.workers import Workers, num_cores
 from fedcomp.simulation.simulation import Simulation
@@ -38,7 +36,7 @@ class TorchProcesses(ProcessContext):
     """The processes of a group. `place`: which of them this is."""
 
     place: TorchrunEnv
-    group: ProcessGroup
+    group: TorchProcessGroup
 
     @property
     def size(self) -> int:
@@ -91,16 +89,9 @@ class TorchProcesses(ProcessContext):
         at_once = -self.group.all_reduce_max(-simulation.chunk_size)[0]
         if on_gpu and chunk_size is None:
             at_once = min(at_once, math.ceil(_expected(simulation) / self.place.size))
-        group = replace(self.group, rows=_nccl()) if on_gpu else self.group
+        group = replace(self.group, device=simulation.device, rows=_nccl()) if on_gpu else self.group
         num = 1 if on_gpu else threads or max(1, num_cores() // self.place.local_size)
-        batching = getattr(getattr(simulation.algorithm, "client", None), "batching", None)
-        return replace(
-            simulation,
-            chunk_size=at_once,
-            workers=Workers(num),
-            testers=SharedWorkers(num, group),
-            executor=functools.partial(SharedExecutor, group=group, batching=batching),
-        )
+        return replace(simulation, chunk_size=at_once, workers=Workers(num), group=group)
 
     def describe_split(self, simulation: Simulation) -> str:
         size, cohort = self.place.size, _expected(simulation)
@@ -143,7 +134,7 @@ def init_processes(place: TorchrunEnv) -> Iterator[TorchProcesses]:
     store, _, _ = next(iter(dist.rendezvous("env://")))
     store = dist.PrefixStore(f"fedcomp/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
     dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
-    processes = TorchProcesses(place, ProcessGroup(place.rank, place.size, store))
+    processes = TorchProcesses(place, TorchProcessGroup(place.rank, place.size, store))
     try:
         yield processes
     except SystemExit:

@@ -21,7 +21,6 @@ from fedcomp.config.placement import adopt_former, claim
 from fedcomp.dataset.contract import Dataset
 from fedcomp.display.partition_plot import plot_partition
 from fedcomp.display.progress import Progress, describe
-from fedcomp.distributed.torchrun_env import torchrun_env
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
 from fedcomp.provenance.check import FinishedRuns, RunInputs, SessionProvenance, session_provenance
 from fedcomp.records.atomic_write import write_atomically
@@ -106,8 +105,7 @@ class FolderSetup(Setup):
             yield
 
     def begin(self, inputs: RunInputs, simulation: Simulation) -> None:
-        place = torchrun_env()
-        counts = {"threads": simulation.workers.num, "processes": place.size if place is not None else 1}
+        counts = {"threads": simulation.workers.num, "processes": simulation.group.size}
         resumes = any(self._path.glob(f"{Path(CHECKPOINT).stem}*"))  # or the one before
         self._begun: SessionProvenance = session_provenance(
             self._path, self._plain, inputs, resumes, simulation.device, **counts

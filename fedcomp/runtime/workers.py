@@ -1,7 +1,7 @@
-"""Threads over independent pieces of work: chunks of clients, batches of test samples.
+"""Threads and processes that share independent pieces of work: chunks of clients, batches of test samples.
 
-Every piece is computed by one thread alone, so results are the same bit for bit whatever the number of threads; on a
-CPU this is also faster than letting torch split the small operations of one chunk over the cores.
+Every piece is computed by one thread alone, so results are the same bit for bit whatever the number of threads and
+processes; on a CPU this is also faster than letting torch split the small operations of one chunk over the cores.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -33,6 +35,40 @@ class Workers:
         if self._pool is None or len(pieces) < 2:
             return map(function, pieces)
         return self._pool.map(function, pieces)
+
+
+class ProcessGroup:
+    """The processes that share the pieces; this class: one process, which computes all of them.
+
+    Attributes:
+        rank, size: which of how many this is.
+    """
+
+    rank: int
+    size: int
+
+    def __init__(self) -> None:
+        self.rank, self.size = 0, 1
+
+    def split(self, pieces: Sequence[np.ndarray], cost: Callable[[np.ndarray], int]) -> list[list[np.ndarray]]:
+        """The pieces of each process.
+
+        Args:
+            pieces: the rows [R] of a result that each piece of work makes. cost: of a piece, in any unit.
+        """
+        return [list(pieces)]
+
+    def gather(self, rows: Any, shares: Sequence[Sequence[np.ndarray]]) -> Any:
+        """All rows: `rows`, a tree of tensors [M, ...] with this process's rows, completed by those of the others.
+
+        Args:
+            rows: None where this process has no piece. shares: the pieces of each process, as `split` gave them.
+        """
+        return rows
+
+    def sum(self, count: int | Tensor) -> int | Tensor:
+        """The sum of every process's count, an int or an int64 tensor."""
+        return count
 
 
 def num_cores() -> int:

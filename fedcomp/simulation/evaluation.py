@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,7 +12,7 @@ from fedcomp.algorithm.contract import Models
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, Model, RowModel, TaskModel
 from fedcomp.model.loss import loss_of
-from fedcomp.runtime.workers import Workers
+from fedcomp.runtime.workers import ProcessGroup, Workers
 
 BATCH = 1024
 
@@ -22,20 +23,21 @@ def metrics_of(
     dataset: Dataset,
     workers: Workers | None = None,
     dtype: torch.dtype = torch.float32,
+    group: ProcessGroup | None = None,
 ) -> dict[str, Tensor]:
     """Metrics `<name>/...` of every deployed name, means over its K models, as unsynchronised device scalars.
 
     Networks: `loss` and, for classification, `accuracy` on the test set, computed in `dtype`. `TaskModel` models: their
-    own metrics.
+    own metrics. Threads (`workers`) and processes (`group`) share the batches of the test set.
     """
-    workers = workers or Workers()
+    workers, group = workers or Workers(), group or ProcessGroup()
     record: dict[str, Tensor] = {}
     for name, models in evaluation_models.items():
         if isinstance(model, TaskModel):
             record |= _own_metrics(name, models, model, dataset)
             continue
         thetas = models.theta if dtype == torch.float32 else models.theta.to(dtype)
-        sums = [_sums(theta, stats, model, dataset, workers) for theta, stats in zip(thetas, models.stats)]
+        sums = [_sums(theta, stats, model, dataset, workers, group) for theta, stats in zip(thetas, models.stats)]
         loss, correct = (torch.stack(sums).mean(0) / len(dataset.test)).unbind()
         record[f"{name}/loss"] = loss
         if dataset.task == "classification":
@@ -68,11 +70,14 @@ def _own_metrics(name: str, models: Models, model: TaskModel, dataset: Dataset) 
     return {f"{name}/{metric}": torch.stack([one[metric] for one in each]).mean() for metric in each[0]}
 
 
-def _sums(theta: Tensor, stats: Tensor, model: Model, dataset: Dataset, workers: Workers) -> Tensor:
+def _sums(
+    theta: Tensor, stats: Tensor, model: Model, dataset: Dataset, workers: Workers, group: ProcessGroup
+) -> Tensor:
     """[2] float64: summed loss and number of correct predictions of one model."""
     test, loss = dataset.test, loss_of(dataset.task)
 
-    def part(first: int) -> Tensor:
+    def part(number: np.ndarray) -> Tensor:
+        first = int(number[0]) * BATCH
         x, y = test.x[first : first + BATCH], test.y[first : first + BATCH]
         outputs = model.outputs(theta, stats, dataset.normalise(x))
         total = loss(outputs[None], y[None]).sum(dtype=torch.float64)
@@ -80,4 +85,12 @@ def _sums(theta: Tensor, stats: Tensor, model: Model, dataset: Dataset, workers:
         correct = (outputs.argmax(-1) == y).sum() if classified else torch.zeros_like(total)
         return torch.stack((total, correct.to(torch.float64)))
 
-    return torch.stack(list(workers.map(part, range(0, len(test), BATCH)))).sum(0)
+    batches = np.arange(-(-len(test) // BATCH))[:, None]
+    if len(batches) < group.size:  # too few to share: every process computes all
+        group = ProcessGroup()
+    shares = group.split(list(batches), lambda _: 1)
+    mine = shares[group.rank]
+    sums = theta.new_zeros(len(batches), 2, dtype=torch.float64)
+    for number, own in zip(mine, workers.map(part, mine)):
+        sums[int(number[0])] = own
+    return group.gather(sums, shares).sum(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from fedcomp.model.contract import AnyModel, tensors_of
 from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line
-from fedcomp.runtime.workers import Workers
+from fedcomp.runtime.workers import ProcessGroup, Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.chunks.executor import Executor
 from fedcomp.simulation.divergence import Diverged, TrackedClients
@@ -45,7 +45,7 @@ class Simulation:
         dtype: what clients compute and models are tested in; messages and state are float32 all the same.
         optimum: of the training objective, where it is known; None: it is not.
         device: where everything happens. workers: threads that share chunks.
-        testers: who shares the test batches; None: the workers. executor: makes the clients of a round.
+        group: the processes that share chunks and test batches.
         loop_runner: replays local loops as CUDA graphs; None: they run step by step.
     """
 
@@ -62,8 +62,7 @@ class Simulation:
     workers: Workers = field(default_factory=Workers)
     dtype: torch.dtype = torch.float32
     optimum: LeastSquares | None = None
-    testers: Workers | None = None
-    executor: Callable[..., Executor] = Executor
+    group: ProcessGroup = field(default_factory=ProcessGroup)
     loop_runner: LoopRunner | None = None
 
     def init(self) -> Any:
@@ -114,7 +113,8 @@ class Simulation:
     def clients(self, key: Key, ledger: Ledger) -> Executor:
         """The clients in a round whose draws `key` names; `ledger` counts their gradients."""
         parts = self.dataset, self.shards, self.model, key, self.chunk_size, self.workers, self.dtype
-        return self.executor(*parts, ledger.add_gradients, self.loop_runner)
+        batching = getattr(getattr(self.algorithm, "client", None), "batching", None)
+        return Executor(*parts, ledger.add_gradients, self.loop_runner, self.group, batching)
 
     def evaluate(self, index: int, state: Any, result: RoundResult | None) -> Evaluation:
         """Test metrics after `index` rounds and, of the last round's `result`, means over its clients. Unread."""
@@ -131,7 +131,7 @@ class Simulation:
     def test_metrics(self, index: int, state: Any) -> dict[str, Tensor]:
         """Metrics of the deployed models on the test set after `index` rounds, as unsynchronised device scalars."""
         evaluation_models = self.algorithm.evaluation_models(state, self.key.fold_in("deployed", index))
-        found = metrics_of(evaluation_models, self.model, self.dataset, self.testers or self.workers, self.dtype)
+        found = metrics_of(evaluation_models, self.model, self.dataset, self.workers, self.dtype, self.group)
         return found | self._excess(evaluation_models)
 
     def _excess(self, evaluation_models: Mapping[str, Models]) -> dict[str, Tensor]:

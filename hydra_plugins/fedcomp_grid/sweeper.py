@@ -18,7 +18,7 @@ from omegaconf import DictConfig
 
 from fedcomp.display import units
 from fedcomp.display.console import say
-from fedcomp.distributed.torchrun_env import torchrun_env
+from fedcomp.distributed.context import torchrun_env
 from fedcomp.objective.objectives import Objective
 from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.sweeper.contract import Choices, Interval, Point, Result, SweepFailed

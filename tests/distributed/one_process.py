@@ -19,8 +19,8 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten
+from fedcomp.distributed.context import TorchrunEnv
 from fedcomp.distributed.torch_processes import init_processes
-from fedcomp.distributed.torchrun_env import TorchrunEnv
 from fedcomp.random.keys import Key
 from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.server.sgd import Sgd as ServerSgd
@@ -73,7 +73,7 @@ def of_trees(share: Any) -> dict[str, Any]:
     found = {}
     for clients, chunk_size in TREES:
         sim = share(world.simulation(ALGORITHM, chunk_size=chunk_size))
-        executor = sim.executor(sim.dataset, sim.shards, sim.model, Key(("round", 0)), sim.chunk_size, sim.workers)
+        executor = sim.clients(Key(("round", 0)), Ledger())
         rows = torch.arange(len(clients) * 2.0).view(-1, 2)
         tree = executor.run(every_dtype, Cohort.of(clients, torch.ones(len(clients))), rows)
         found |= {f"{clients} {chunk_size} {name}": tensor for name, tensor in flatten(tree).items()}

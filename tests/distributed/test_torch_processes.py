@@ -19,8 +19,8 @@ import torch
 
 from fedcomp.core.pytree import flatten
 from fedcomp.distributed import torch_processes as processes
-from fedcomp.distributed.sharding import ProcessGroup, balance_load
-from fedcomp.distributed.torchrun_env import TorchrunEnv, torchrun_env
+from fedcomp.distributed.context import TorchrunEnv, torchrun_env
+from fedcomp.distributed.sharding import TorchProcessGroup, balance_load
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import read_status
 from tests.conformance import world
@@ -106,7 +106,7 @@ def test_shares_take_the_dearest_first() -> None:
 
 
 @dataclass(frozen=True)
-class _Likewise(ProcessGroup):
+class _Likewise(TorchProcessGroup):
     """Others that all have this process's values."""
 
     def all_reduce_max(self, *values: int) -> list[int]:

@@ -1,4 +1,7 @@
-"""Runs the clients' work in chunks; the chunk size changes no draw, and no message but for rounding.
+"""Runs the clients' work in chunks, which threads and processes share.
+
+The chunk size changes no draw, and no message but for rounding; how many threads and processes share the chunks changes
+no bit.
 
 Shape legend: M clients of the cohort, N clients in all.
 """
@@ -13,14 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import LoopRunner
+from fedcomp.client.contract import Batching, LoopRunner
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.pytree import map_tensors
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, tensors_of
 from fedcomp.random.keys import Key
-from fedcomp.runtime.workers import Workers
+from fedcomp.runtime.workers import ProcessGroup, Workers
+from fedcomp.simulation.chunks.batch_schedule import num_steps
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
 
 
@@ -35,6 +39,8 @@ class Executor:
         dtype: what clients compute in. Their rows come and go in float32 all the same, as messages carry them.
         count: callback that receives the number of samples of each gradient.
         loop_runner: replays local loops as CUDA graphs, or None.
+        group: the processes that share the chunks.
+        batching: what clients do in a round, so that chunks are shared evenly; None: one pass over their samples.
     """
 
     dataset: Dataset
@@ -46,6 +52,8 @@ class Executor:
     dtype: torch.dtype = torch.float32
     count: Callable[[int | Tensor], None] | None = None
     loop_runner: LoopRunner | None = None
+    group: ProcessGroup = field(default_factory=ProcessGroup)
+    batching: Batching | None = None
 
     @property
     def num_clients(self) -> int:
@@ -72,53 +80,46 @@ class Executor:
     def _run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         sizes = self.shards.sizes[list(cohort.clients)]
         places = _by_work(sizes)
-        in_order = bool((places[1:] > places[:-1]).all())
-        if in_order and len(places) <= self.chunk_size:
-            data = self._data(cohort.ids, sizes)
-            result = work(data, *rows)
-            self._count(data.computed)
-            return result
+        num = len(places)
+        chunks = [places[first : first + self.chunk_size] for first in range(0, num, self.chunk_size)]
+        in_order = len(chunks) == 1 and bool((places[1:] > places[:-1]).all())
+        shares = self.group.split(chunks, lambda chunk: self._cost(sizes[chunk]))
 
-        def work_on(chunk: np.ndarray) -> tuple[ClientChunk, Tensor, Any]:
-            return self.work_on(work, cohort, sizes, rows, chunk)
+        def work_on(chunk: np.ndarray) -> tuple[ClientChunk, Tensor | None, Any]:
+            if in_order:  # the cohort as it is
+                data = self._data(cohort.ids, sizes)
+                return data, None, work(data, *rows)
+            where = torch.from_numpy(chunk).to(cohort.ids.device, non_blocking=True)
+            data = self._data(cohort.ids.index_select(0, where), sizes[chunk])
+            return data, where, work(data, *[_take(tensor, where) for tensor in rows])
 
-        results: Any = None
-        for data, where, part in self.workers.map(work_on, self._cut(places)):
-            self._count(data.computed)
-            if results is None:
-                results = map_tensors(lambda tensor: tensor.new_empty(len(places), *tensor.shape[1:]), part)
-            map_tensors(lambda whole, tensor, at=where: whole.index_copy_(0, at, tensor), results, part)
-        return results
+        result: Any = None
+        computed: list[int | Tensor] = []
+        for data, where, part in self.workers.map(work_on, shares[self.group.rank]):
+            computed += data.computed
+            if where is None:
+                result = part
+                continue
+            if result is None:
+                result = map_tensors(lambda tensor: tensor.new_empty(num, *tensor.shape[1:]), part)
+            map_tensors(lambda whole, tensor, at=where: whole.index_copy_(0, at, tensor), result, part)
+        if self.count is not None:  # called from this thread alone: the threads of the chunks share the count
+            self.count(self.group.sum(_total(computed)))
+        return self.group.gather(result, shares)
 
     def spread(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
         """`map(function, pieces)` over the workers."""
         return self.workers.map(function, pieces)
 
-    def chunks(self, sizes: np.ndarray) -> list[np.ndarray]:
-        """Places in a cohort of clients with `sizes` [M] samples, chunk by chunk."""
-        return self._cut(_by_work(sizes))
-
-    def work_on(
-        self, work: Callable[..., Any], cohort: Cohort, sizes: np.ndarray, rows: Sequence[Tensor], chunk: np.ndarray
-    ) -> tuple[ClientChunk, Tensor, Any]:
-        """One chunk's data, places on the device, and results."""
-        where = torch.from_numpy(chunk).to(cohort.ids.device, non_blocking=True)
-        data = self._data(cohort.ids.index_select(0, where), sizes[chunk])
-        return data, where, work(data, *[_take(tensor, where) for tensor in rows])
-
-    def _cut(self, places: np.ndarray) -> list[np.ndarray]:
-        return [places[first : first + self.chunk_size] for first in range(0, len(places), self.chunk_size)]
-
     def _data(self, ids: Tensor, sizes: np.ndarray) -> ClientChunk:
         return ClientChunk(ids, sizes, self.key, self.dataset, self.shards, self.model, loop_runner=self.loop_runner)
 
-    def _count(self, computed: Sequence[int | Tensor]) -> None:
-        """Called from the main thread alone: the threads of the chunks share the count."""
-        if self.count is not None and computed:
-            self.count(total(computed))
+    def _cost(self, sizes: np.ndarray) -> int:
+        """Steps of clients with `sizes` samples; samples, if nobody says how they are batched."""
+        return int((sizes if self.batching is None else num_steps(sizes, self.batching)).sum())
 
 
-def total(computed: Sequence[int | Tensor]) -> int | Tensor:
+def _total(computed: Sequence[int | Tensor]) -> int | Tensor:
     """The sum of counts; a tensor if any lies on a GPU, without synchronising."""
     left = [num for num in computed if isinstance(num, Tensor)]
     known = sum(num for num in computed if not isinstance(num, Tensor))
