@@ -1,0 +1,146 @@
+"""Runs that torchrun starts in several processes: killed, stopped, resumed, and with errors, each said in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedcomp.records.metrics_file import read_lines
+from fedcomp.records.status import read_status
+from tests.distributed.one_process import assert_equal
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Server and client memories, ragged clients, cohorts of any size, nobody at all now and then.
+LONG = (
+    "rounds=120",
+    "num_clients=12",
+    "chunk_size=2",
+    "eval_every=5",
+    "checkpoint_every=4",
+    "pictures=false",
+    "partition=dirichlet",
+    "participation=bernoulli",
+    "participation.probability=0.4",
+    "compressor=topk",
+    "compressor.feedback=error",
+    "compressor@downlink=sign",
+    "downlink.feedback=error",
+    "server=adam",
+)
+
+
+def _torchrun(size: int, root: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={size}"]
+    return subprocess.Popen(
+        [*command, "-m", "fedcomp", *LONG, f"output_root={root}"], stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+
+
+def _wait_for_round(process: subprocess.Popen[str], root: Path, wanted: int) -> Path:
+    for _ in range(6000):
+        found = next(iter(root.rglob("metrics.jsonl")), None)
+        lines = read_lines(found) if found else []
+        if found and lines and lines[-1]["round"] >= wanted:
+            return found.parent
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.01)
+    raise AssertionError("the run makes no progress")
+
+
+def _workers(process: subprocess.Popen[str]) -> list[int]:
+    """The processes that torchrun started, by rank."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    processes = {}
+    for child in children:
+        environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        processes |= {int(entry[5:]): int(child) for entry in environment if entry.startswith(b"RANK=")}
+    return [processes[rank] for rank in sorted(processes)]
+
+
+def _said(stderr: str) -> list[str]:
+    return [line for line in stderr.splitlines() if line.startswith("fedcomp:")]
+
+
+@pytest.mark.slow
+def test_torchrun_killed_stopped_and_resumed_by_another_number_of_processes(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "fedcomp", *LONG, f"output_root={tmp_path / 'one'}"]
+    subprocess.run(command, check=True, cwd=ROOT, env=environment, capture_output=True, timeout=300)
+    root = tmp_path / "several"
+
+    for victim, size in ((1, 3), (0, 2)):  # another process is killed, then the main one
+        process = _torchrun(size, root)
+        folder = _wait_for_round(process, root, 10 if victim else 30)
+        os.kill(_workers(process)[victim], signal.SIGKILL)
+        stderr = process.communicate(timeout=120)[1]
+        assert process.returncode == 1
+        assert len(_said(stderr)) == 1, stderr
+        assert "was killed or cannot be reached; the last checkpoint holds" in _said(stderr)[0]
+        status = read_status(folder)
+        assert status is not None
+        assert status.state == ("failed" if victim else "running")
+
+    process = _torchrun(3, root)  # one process is asked to stop: all do, after the same round
+    folder = _wait_for_round(process, root, 50)
+    os.kill(_workers(process)[2], signal.SIGTERM)
+    stderr = process.communicate(timeout=120)[1]
+    (line,) = _said(stderr)
+    status = json.loads((folder / "status.json").read_text())
+    assert status["state"] == "interrupted"
+    assert (
+        line == f"fedcomp: interrupted after round {status['round']} of 120, state saved; the same command resumes it"
+    )
+
+    process = _torchrun(2, root)
+    folder = _wait_for_round(process, root, 70)
+    process.send_signal(signal.SIGINT)  # Ctrl-C: torchrun passes it on
+    stderr = process.communicate(timeout=120)[1]
+    assert len(_said(stderr)) == 1
+    assert "state saved; the same command resumes it" in _said(stderr)[0]
+
+    process = _torchrun(2, root)
+    folder = _wait_for_round(process, root, 90)
+    process.send_signal(signal.SIGHUP)  # a closed terminal: torchrun passes it on too
+    (line,) = _said(process.communicate(timeout=120)[1])
+    assert "state saved; the same command resumes it" in line
+
+    process = _torchrun(2, root)
+    stderr = process.communicate(timeout=300)[1]
+    assert process.returncode == 0, stderr
+    assert "resuming after round" in stderr
+    (single,) = (tmp_path / "one").rglob("checkpoint.pt")
+    assert_equal(single.parent, folder)
+
+    process = _torchrun(2, root)  # finished: nothing to do
+    assert "already finished" in process.communicate(timeout=120)[1]
+    assert process.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("client.lr=-1",), "client.lr=-1 must be"),
+        (("compresor=topk",), "did you mean 'compressor'"),
+        (("-m", "seed=0,1"), "torchrun starts one run in several processes, not a grid"),
+        (("client.lr=1e30",), "lower client.lr"),
+        (("tracker=wandb", "tracker.mode=foo"), "tracker.mode=foo"),  # which the main process alone builds
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_an_error_is_one_line(tmp_path: Path, arguments, words) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "fedcomp"]
+    options = (*arguments, "rounds=5", "pictures=false", f"output_root={tmp_path}")
+    done = subprocess.run([*command, *options], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 1
+    (line,) = _said(done.stderr)
+    assert words in line
+    assert line.startswith("fedcomp: error: ")
