@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING
 
 from fedcomp.records.atomic_write import explained, write_atomically
 from fedcomp.records.reader import RecordedRun, read_runs
-from fedcomp.report import columns, curves, escape, figures, formats, latex, notes, page, points, published, table
-from fedcomp.report.draw import draw
+from fedcomp.report import notes, page
 from fedcomp.report.group import RunGroup, group
 from fedcomp.report.labels import distinct
-from fedcomp.report.made import made_with
 from fedcomp.report.metrics import qualities
-from fedcomp.report.picture import MAX_LINES, Picture, shown_labels, split
-from fedcomp.report.table import ResultTable
+from fedcomp.report.notes import made_with
+from fedcomp.report.pictures import curves, figures
+from fedcomp.report.pictures.draw import draw
+from fedcomp.report.pictures.picture import MAX_LINES, Picture, shown_labels, split
+from fedcomp.report.tables import columns, formats, latex, published, table
+from fedcomp.report.tables.table import ResultTable
 from fedcomp.runtime.signals import restore_sigint
 
 if TYPE_CHECKING:
@@ -195,7 +197,7 @@ def _show(console: Console, remarks: Notes) -> None:
     for heading, lines in remarks:
         console.print(heading, markup=False)
         for line in lines[:SHOWN_LINES]:
-            console.print(f"  {escape.one_line(line)}", markup=False, soft_wrap=True)
+            console.print(f"  {formats.one_line(line)}", markup=False, soft_wrap=True)
         if len(lines) > SHOWN_LINES:
             console.print(f"  and {len(lines) - SHOWN_LINES} more, all in table.md and report.html", markup=False)
 
@@ -203,7 +205,7 @@ def _show(console: Console, remarks: Notes) -> None:
 def _markdown(remarks: Notes) -> str:
     """The lists under the Markdown table."""
     return "".join(
-        f"\n{heading}\n\n" + "".join(f"- {escape.markdown_line(line)}\n" for line in lines)
+        f"\n{heading}\n\n" + "".join(f"- {formats.escape_markdown_line(line)}\n" for line in lines)
         for heading, lines in remarks
     )
 
@@ -212,8 +214,8 @@ def _in_print(table: ResultTable, shown: ResultTable) -> str:
     """How much of the table LaTeX has, and whether that is wider than a page."""
     every, own, wide = len(columns.names(table)), len(columns.names(shown)), latex.table_width(shown)
     text = f"{own} of {every} columns: --columns chooses" if own < every else f"{every} columns"
-    if wide > points.PAPER:
-        text += f", about {wide:.0f} pt wide, where an article has {points.PAPER:.0f}"
+    if wide > latex.PAPER:
+        text += f", about {wide:.0f} pt wide, where an article has {latex.PAPER:.0f}"
     return text
 
 

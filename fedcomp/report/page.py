@@ -13,10 +13,10 @@ from importlib.resources import files
 import numpy as np
 
 from fedcomp.display import figure
-from fedcomp.report import columns
-from fedcomp.report.formats import CAPTION, best_rows, cells, titles
-from fedcomp.report.picture import Axis, Panel, Picture
-from fedcomp.report.table import ResultTable
+from fedcomp.report.pictures.picture import Axis, Panel, Picture
+from fedcomp.report.tables import columns
+from fedcomp.report.tables.formats import CAPTION, best_rows, cells, titles
+from fedcomp.report.tables.table import ResultTable
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x")

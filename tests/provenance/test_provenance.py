@@ -18,7 +18,7 @@ from fedcomp.records.reader import read_runs
 from fedcomp.records.status import read_status
 from fedcomp.report.build import Options, report
 from fedcomp.report.group import group
-from fedcomp.report.made import made_with
+from fedcomp.report.notes import made_with
 from fedcomp.tracking.contract import Jsonl
 
 TINY = ("num_clients=3", "rounds=4", "checkpoint_every=1", "pictures=false", "client.batch_size=4", "threads=1")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedcomp.report import build
-from fedcomp.report.picture import Picture
+from fedcomp.report.pictures.picture import Picture
 
 
 def killed(picture: Picture, paths: list[Path]) -> None:

@@ -5,13 +5,12 @@ import re
 from pathlib import Path
 
 from fedcomp.records.reader import read_runs
-from fedcomp.report.curves import curves
 from fedcomp.report.group import group
 from fedcomp.report.metrics import metric
 from fedcomp.report.page import to_html
-from fedcomp.report.table import build
-
-from .conftest import MakeRun
+from fedcomp.report.pictures.curves import curves
+from fedcomp.report.tables.table import build
+from tests.report.conftest import MakeRun
 
 
 def test_page(make_run: MakeRun, tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedcomp.records.reader import read_runs
-
-from .conftest import MakeRun
+from tests.report.conftest import MakeRun
 
 
 def test_every_run_is_found_once_with_its_state(make_run: MakeRun, tmp_path: Path) -> None:

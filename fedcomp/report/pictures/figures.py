@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from fedcomp.report.curves import X_AXES, order, series, slug, values, y_axis
-from fedcomp.report.figure_entry import Figure, parse
 from fedcomp.report.group import RunGroup, by_setting, regroup
 from fedcomp.report.labels import show_value
 from fedcomp.report.metrics import Metric, metric
-from fedcomp.report.picture import Axis, Panel, Picture, Series, wide
-from fedcomp.report.repeated import each_run, last_places, optimum
+from fedcomp.report.pictures.curves import X_AXES, each_run, last_places, optimum, order, series, slug, values, y_axis
+from fedcomp.report.pictures.figure_entry import Figure, parse
+from fedcomp.report.pictures.picture import Axis, Panel, Picture, Series, wide
 
 SPENT = {"gradients": Axis("gradients of samples, all clients", log=True)}
 """What is spent beside bits."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from fedcomp.display import figure, units
-from fedcomp.report.picture import Axis, Panel, Picture, Series, shown_labels
+from fedcomp.report.pictures.picture import Axis, Panel, Picture, Series, shown_labels
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from fedcomp.records.reader import read_runs
-from fedcomp.report import formats, latex, metrics, table
+from fedcomp.report import metrics
 from fedcomp.report.group import group
-
-from .conftest import MakeRun
+from fedcomp.report.tables import formats, latex, table
+from tests.report.conftest import MakeRun
 
 
 def test_mean_and_sample_deviation_by_hand() -> None:

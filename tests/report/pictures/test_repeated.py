@@ -11,14 +11,13 @@ import pytest
 
 from fedcomp.records.reader import read_runs
 from fedcomp.report import build
-from fedcomp.report.draw import draw
-from fedcomp.report.figure_entry import parse
-from fedcomp.report.figures import pictures
 from fedcomp.report.group import group
 from fedcomp.report.page import to_html
-from fedcomp.report.table import build as table
-
-from .conftest import MakeRun
+from fedcomp.report.pictures.draw import draw
+from fedcomp.report.pictures.figure_entry import parse
+from fedcomp.report.pictures.figures import pictures
+from fedcomp.report.tables.table import build as table
+from tests.report.conftest import MakeRun
 
 COST = {"name": "cost", "kind": "runs", "x": "gradients", "y": ["test/excess"], "log_y": True}
 CEP = {"name": "cep", "kind": "circle", "y": ["theta/0", "theta/1"]}

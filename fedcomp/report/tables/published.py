@@ -15,14 +15,15 @@ from importlib.resources import files
 
 from fedcomp.display import units
 from fedcomp.records.reader import RecordedRun
-from fedcomp.report import escape
-from fedcomp.report.formats import markdown_table
 from fedcomp.report.group import RunGroup
 from fedcomp.report.labels import flatten, part_name, show_value
-from fedcomp.report.latex import tabular
 from fedcomp.report.metrics import metric
-from fedcomp.report.table import Mean, best, last, mean_over_seeds
+from fedcomp.report.tables import formats
+from fedcomp.report.tables.formats import markdown_table
+from fedcomp.report.tables.latex import tabular
+from fedcomp.report.tables.table import Mean, best, last, mean_over_seeds
 
+FOLDER = files("fedcomp.report.tables").joinpath("published")
 ACCURACY = metric("test/accuracy")
 RATES = ("bpp", "bpp_bc", "uplink", "downlink")
 """Bits per parameter, client and round: both ways, both with a broadcast counted once, and each way.
@@ -79,14 +80,16 @@ class Pair:
 
 def papers() -> list[str]:
     """The names that `--against` knows."""
-    return sorted(file.name.removesuffix(".csv") for file in files("fedcomp.report").joinpath("published").iterdir())
+    return sorted(
+        file.name.removesuffix(".csv") for file in files("fedcomp.report.tables").joinpath("published").iterdir()
+    )
 
 
 def load(paper: str) -> list[Printed]:
     """A paper's rows in its order. Raises ValueError: no such paper."""
     if paper not in papers():
         raise ValueError(f"--against {paper}: no such figures, allowed are {', '.join(papers())}")
-    text = files("fedcomp.report").joinpath("published", f"{paper}.csv").read_text(encoding="utf-8")
+    text = FOLDER.joinpath(f"{paper}.csv").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     return [
         Printed(
@@ -155,14 +158,14 @@ def to_markdown(paper: str, pairs: Sequence[Pair], unmatched: Sequence[str]) -> 
     alone = [pair.printed for pair in pairs if pair.ours is None]
     lines = [f"# Against {paper}", "", text, f"Printed rows without a run of ours: {len(alone)}", ""]
     lines += [
-        f"- Table {row.table}, {row.dataset} {row.model} {row.partition}: {escape.markdown(row.method)}"
+        f"- Table {row.table}, {row.dataset} {row.model} {row.partition}: {formats.escape_markdown(row.method)}"
         for row in alone
     ]
     lines += [
         "",
         f"Groups of ours that are not printed: {len(unmatched)}",
         "",
-        *(f"- {escape.markdown_line(name)}" for name in unmatched),
+        *(f"- {formats.escape_markdown_line(name)}" for name in unmatched),
     ]
     return "\n".join(lines) + "\n"
 
@@ -194,7 +197,7 @@ def to_csv(pairs: Sequence[Pair]) -> str:
             numbers += [row.rates.get(rate), counted and counted.mean, true and true.mean]
         names = [row.table, row.dataset, row.model, row.partition, row.method, *own[:2]]
         cells = ["" if value is None else value for value in [*names, *numbers]]
-        writer.writerow([escape.csv(value) if isinstance(value, str) else value for value in cells])
+        writer.writerow([formats.escape_csv(value) if isinstance(value, str) else value for value in cells])
     return out.getvalue()
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from fedcomp.records.reader import read_runs
-from fedcomp.report import escape, formats, latex, table
 from fedcomp.report.__main__ import main
 from fedcomp.report.group import group
-
-from .conftest import MakeRun
+from fedcomp.report.tables import formats, latex, table
+from tests.report.conftest import MakeRun
 
 
 @pytest.mark.parametrize(
@@ -31,24 +30,24 @@ from .conftest import MakeRun
     ],
 )
 def test_markdown(text: str, wanted: str) -> None:
-    assert escape.markdown(text) == wanted
+    assert formats.escape_markdown(text) == wanted
 
 
 @pytest.mark.parametrize(
     ("text", "wanted"), [("# a", r"\# a"), ("1. a", r"1\. a"), ("- a", r"\- a"), ("a # b", "a # b"), ("1.5 a", "1.5 a")]
 )
 def test_a_line_of_markdown_starts_no_heading_and_no_list(text: str, wanted: str) -> None:
-    assert escape.markdown_line(text) == wanted
+    assert formats.escape_markdown_line(text) == wanted
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+a", "-x", "@SUM(A1)", "\t=1", "\r=1"])
 def test_a_spreadsheet_takes_no_text_for_a_formula(text: str) -> None:
-    assert escape.csv(text) == f"'{text}"
+    assert formats.escape_csv(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("text", ["-0.5", "+3", "1e-3", "-inf", "a=1", "topk", ""])
 def test_numbers_and_other_text_stay(text: str) -> None:
-    assert escape.csv(text) == text
+    assert formats.escape_csv(text) == text
 
 
 ODD = '=HYPERLINK("x", "a|b"), `c` <i>'

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from fedcomp.records.reader import read_runs
-from fedcomp.report import columns, formats, latex, page, points, table
+from fedcomp.report import page
 from fedcomp.report.__main__ import main
 from fedcomp.report.group import group
-
-from .conftest import MakeRun
+from fedcomp.report.tables import columns, formats, latex, table
+from tests.report.conftest import MakeRun
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -58,9 +58,9 @@ def test_a_wrong_column_is_one_clear_line(wide: table.ResultTable, text: str, sa
 
 
 def test_latex_shows_what_fits_and_says_what_it_leaves_out(wide: table.ResultTable) -> None:
-    assert latex.table_width(wide) > points.PAPER
+    assert latex.table_width(wide) > latex.PAPER
     shown = latex.fitting(wide)
-    assert latex.table_width(shown) <= points.PAPER
+    assert latex.table_width(shown) <= latex.PAPER
     first = ["test_accuracy", "rounds_to_target", "bits_to_target"]
     assert [name for name in columns.names(wide) if name in first] == [
         name for name in columns.names(shown) if name in first
@@ -93,7 +93,7 @@ def test_widths_are_those_that_pdflatex_measured() -> None:
         "mean of last 10 (%)": 86.4,
     }
     for text, wanted in measured.items():
-        assert points.width(text) == pytest.approx(wanted, rel=0.03), text
+        assert latex.text_width(text) == pytest.approx(wanted, rel=0.03), text
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_pdflatex_sets_the_table_within_the_text(wide: table.ResultTable, tmp_pa
         assert done.returncode == 0, done.stdout
         (width,) = map(float, re.findall(r"WIDTH ([\d.]+)pt", done.stdout))
         assert width == pytest.approx(latex.table_width(shown), rel=0.03)
-        assert (width <= points.PAPER) == (name == "fitting")
+        assert (width <= latex.PAPER) == (name == "fitting")
 
 
 def test_the_command_takes_columns(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from fedcomp.records.reader import read_runs
-from fedcomp.report.figure_entry import parse
-from fedcomp.report.figures import pictures
 from fedcomp.report.group import group
-
-from .conftest import MakeRun
+from fedcomp.report.pictures.figure_entry import parse
+from fedcomp.report.pictures.figures import pictures
+from tests.report.conftest import MakeRun
 
 MSE = {
     "name": "mse",
@@ -117,7 +116,7 @@ def test_a_wrong_figure_is_a_line_and_stops_nothing(make_run: MakeRun, tmp_path:
 
 def test_what_a_figure_is_over_is_no_quality_and_single_values_make_no_curve(make_run: MakeRun, tmp_path: Path) -> None:
     from fedcomp.report import build
-    from fedcomp.report.table import build as table
+    from fedcomp.report.tables.table import build as table
 
     for method in ("randk", "spatial"):
         for seed in (0, 1, 2):

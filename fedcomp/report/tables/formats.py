@@ -2,18 +2,21 @@
 
 People see accuracies in percent, three digits of everything else, and the paper's count of bits in brackets where it
 is another than the true one; CSV holds the raw numbers.
+
+Text that users wrote, such as labels, is escaped, so that Markdown, spreadsheets and terminals show it as it is.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fedcomp.report import escape
-from fedcomp.report.table import Column, Mean, ResultTable, TableRow
+from fedcomp.display import figure
+from fedcomp.report.tables.table import Column, Mean, ResultTable, TableRow
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,6 +27,12 @@ CAPTION = (
     "downlink per receiver: per client that received it, idle ones too; "
     "in brackets the paper's count, where it is another."
 )
+
+MARKUP = re.compile(r"[\\`*\[\]<>~|$]|(?<![^\W_])_|_(?![^\W_])")
+"""What Markdown would interpret; underscores within words are plain."""
+BLOCK = re.compile(r"^(#+|[-+]|\d+[.)])(?=\s|$)")
+"""What would start a heading or a list where a line begins."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def titles(table: ResultTable) -> list[str]:
@@ -94,7 +103,7 @@ def rich_table(titles: Sequence[str], cells: Sequence[Sequence[str]], num_names:
         if before and own != before:
             out.add_section()
         before = own
-        out.add_row(*(Text(escape.one_line(text)) for text in row))
+        out.add_row(*(Text(one_line(text)) for text in row))
     return out
 
 
@@ -106,7 +115,7 @@ def to_markdown(table: ResultTable) -> str:
 def markdown_table(titles: Sequence[str], cells: Sequence[Sequence[str]], num_names: int) -> str:
     """Text in columns, the first `num_names` to the left."""
     rule = ["---"] * num_names + ["---:"] * (len(titles) - num_names)
-    rows = [list(map(escape.markdown, titles)), rule, *(list(map(escape.markdown, row)) for row in cells)]
+    rows = [list(map(escape_markdown, titles)), rule, *(list(map(escape_markdown, row)) for row in cells)]
     return "".join("| " + " | ".join(row) + " |\n" for row in rows)
 
 
@@ -124,7 +133,7 @@ def to_csv(table: ResultTable) -> str:
         head += ["seeds_reached"] if column.name == "rounds_to_target" else []
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(map(escape.csv, head))
+    writer.writerow(map(escape_csv, head))
     for row in table.rows:
         numbers: list[float | int | None] = []
         for index, mean in enumerate(row.means):
@@ -135,7 +144,7 @@ def to_csv(table: ResultTable) -> str:
             if table.columns[index].name == "rounds_to_target":
                 numbers.append(0 if mean is None else mean.num_seeds)
         shown = ["" if number is None else repr(number) for number in numbers]
-        writer.writerow([*map(escape.csv, names(table, row)), len(row.group.runs), *shown])
+        writer.writerow([*map(escape_csv, names(table, row)), len(row.group.runs), *shown])
     return out.getvalue()
 
 
@@ -166,3 +175,42 @@ def _winners(table: ResultTable, index: int, rows: Sequence[int]) -> set[int]:
     top = column.show((max if column.better == "high" else min)(means.values()))
     winners = {number for number, mean in means.items() if column.show(mean) == top}
     return winners if len(winners) < len(rows) else set()
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks and control characters, blanks in their place."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def escape_markdown(text: str) -> str:
+    """Text in a table's cell or in a line. Math between dollars stays math, as GitHub and others set it."""
+    text = one_line(text)
+    if not figure.is_math(text):
+        return _escape_markup(text)
+    parts = re.split(r"(?<!\\)\$", text)
+    return "$".join(
+        part.replace("|", r"\vert ").replace("<", r"\lt ") if number % 2 else _escape_markup(part)
+        for number, part in enumerate(parts)
+    )
+
+
+def escape_markdown_line(text: str) -> str:
+    """Text that is a line of its own, or an item of a list."""
+    return BLOCK.sub(lambda match: f"{match[0][:-1]}\\{match[0][-1]}", escape_markdown(text))
+
+
+def escape_csv(text: str) -> str:
+    """Text in a cell of a CSV file, which a spreadsheet shall not take for a formula: an apostrophe goes before it."""
+    return f"'{text}" if text.startswith(FORMULA) and not _is_number(text) else text
+
+
+def _escape_markup(text: str) -> str:
+    return MARKUP.sub(lambda match: f"\\{match[0]}", text).replace("&", "&amp;")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from fedcomp.report.formats import cells, titles
-from fedcomp.report.table import ResultTable, TableRow
+from fedcomp.report.tables.formats import cells, titles
+from fedcomp.report.tables.table import ResultTable, TableRow
 
 SEEDS = "seeds"
 """Name of the column that says how many seeds a row has."""

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from fedcomp.records.reader import read_runs
-from fedcomp.report.curves import curve, curves, overview, scatter
-from fedcomp.report.draw import draw
 from fedcomp.report.group import group
 from fedcomp.report.metrics import metric
-from fedcomp.report.picture import MAX_LINES, Picture, shown_labels, split, wide
-
-from .conftest import MakeRun
+from fedcomp.report.pictures.curves import curve, curves, overview, scatter
+from fedcomp.report.pictures.draw import draw
+from fedcomp.report.pictures.picture import MAX_LINES, Picture, shown_labels, split, wide
+from tests.report.conftest import MakeRun
 
 ACCURACY, LOSS = metric("test/accuracy"), metric("test/loss")
 

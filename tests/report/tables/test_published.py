@@ -9,7 +9,7 @@ import pytest
 
 from fedcomp.records.reader import RecordedRun, read_runs
 from fedcomp.report.group import group
-from fedcomp.report.published import (
+from fedcomp.report.tables.published import (
     Printed,
     cells,
     compare,
@@ -20,8 +20,7 @@ from fedcomp.report.published import (
     to_markdown,
     without_counterpart,
 )
-
-from .conftest import MakeRun
+from tests.report.conftest import MakeRun
 
 SETTING: dict[str, Any] = {
     "num_clients": 10,

@@ -1,0 +1,1 @@
+"""Pictures: what they show, curves and what an experiment asks for, drawn on paper."""
