@@ -124,7 +124,7 @@ class BiCompFLCFL:
 
     @property
     def _remembering(self) -> Compressor:
-        """The uplink with the memory that it has to stand. Raises ValueError: it would grow without end."""
+        """The uplink with the memory that it has to stand. Raises ValueError: it would grow without bound."""
         return self.uplink.with_error_feedback("compressor") if self.ef21 else self.uplink
 
     def _check_relay(self, theta: Tensor) -> None:

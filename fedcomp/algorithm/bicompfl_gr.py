@@ -130,16 +130,16 @@ class BiCompFLGR(CodedMasks):
         blocks, wanted, marks = self._blocks(state, q, prior, part, ctx)
         codec = replace(self.codec, candidates=self.candidates).within(blocks)
         common = self.known("update", cohort, part, prior, ctx)
-        payload = ctx.link.up(codec.encode(q, common, ctx.private_key("update"), ctx.clients.spread))
+        payload = ctx.link.up(codec.encode(q, common, ctx.private_key("update"), ctx.clients.parallel_map))
         metrics = {"train/loss": local.loss, **self.diagnosed("up", q, common, codec, ctx)}
 
         if self.reconstruct:
-            theta = self.mean(codec.total(payload, common, ctx.clients.spread), cohort.size)
+            theta = self.mean(codec.total(payload, common, ctx.clients.parallel_map), cohort.size)
             held, more = self._send_down(theta, prior, codec, cohort, part, ctx)
             metrics |= more
         else:
             relayed = ctx.link.relay(payload, self.relay == "xor")
-            held = codec.total(relayed, common, ctx.clients.spread)
+            held = codec.total(relayed, common, ctx.clients.parallel_map)
             theta = estimate.probability(held, part.take(state.theta0))
         stats = gather_stats(local.stats, cohort, ctx)
 
@@ -183,8 +183,8 @@ class BiCompFLGR(CodedMasks):
         down = replace(codec, repetitions=self.samples_down(cohort.size), candidates="shared", domain=DOWNLINK)
         common = self.known("mean", ctx.server(theta), part, prior, ctx)
         payload = ctx.link.broadcast(
-            down.encode(theta[None], common, ctx.private_key("mean"), ctx.clients.spread), cohort.size
+            down.encode(theta[None], common, ctx.private_key("mean"), ctx.clients.parallel_map), cohort.size
         )
-        return down.counts(payload, common, ctx.clients.spread)[0], self.diagnosed(
+        return down.counts(payload, common, ctx.clients.parallel_map)[0], self.diagnosed(
             "down", theta[None], common, down, ctx
         )

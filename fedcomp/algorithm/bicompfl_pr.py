@@ -123,11 +123,11 @@ class BiCompFLPR(CodedMasks):
         local = self.training.run(state.weights, guess, stats, part, cohort, ctx)
         q = part.take(local.theta)
 
-        codec, spread = replace(self.codec, candidates="per_client"), ctx.clients.spread
+        codec, parallel_map = replace(self.codec, candidates="per_client"), ctx.clients.parallel_map
         mixed, extra = self._mixed(q, codes, prior, state, cohort, part, ctx)
         common = self.known("update", cohort, part, mixed, ctx)
-        payload = ctx.link.up(codec.encode(q, common, ctx.private_key("update"), spread))
-        counts = codec.counts(payload, common, spread)
+        payload = ctx.link.up(codec.encode(q, common, ctx.private_key("update"), parallel_map))
+        counts = codec.counts(payload, common, parallel_map)
         theta = self.mean(counts.sum(0), cohort.size)
         metrics = {"train/loss": local.loss, **extra, **self.diagnosed("up", q, common, codec, ctx)}
         stats = gather_stats(local.stats, cohort, ctx)
@@ -185,13 +185,13 @@ class BiCompFLPR(CodedMasks):
         ctx: Context,
     ) -> tuple[Tensor, Metrics]:
         """The clients' new codes [M, d] for theta [d], given their decoded posteriors and old codes [M, d]."""
-        num, spread = ctx.clients.num_clients, ctx.clients.spread
+        num, parallel_map = ctx.clients.num_clients, ctx.clients.parallel_map
         down = replace(codec, repetitions=self.samples_down(num), domain=DOWNLINK)
         common = self.known("mean", cohort, part, prior, ctx)
         rows, private_key = theta.expand(cohort.size, -1), ctx.private_key("mean")
         if not self.split_downlink:
-            payload = ctx.link.unicast(down.encode(rows, common, private_key, spread))
-            new = down.counts(payload, common, spread).to(codes.dtype)
+            payload = ctx.link.unicast(down.encode(rows, common, private_key, parallel_map))
+            new = down.counts(payload, common, parallel_map).to(codes.dtype)
         else:
             num_blocks = down.cut(part.size, theta.device).num
             every = groups(num_blocks, num)

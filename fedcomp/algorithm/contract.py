@@ -75,7 +75,7 @@ class Clients(Protocol):
         """
         ...
 
-    def spread(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
+    def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
         """`map(function, pieces)` over the threads that chunks of clients share, for work that lets go of the lock."""
         ...
 

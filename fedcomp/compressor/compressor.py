@@ -84,7 +84,7 @@ class Compressor:
         return Memory(self.feedback.init(num_senders, like), self.estimator.init(num_senders, like))
 
     def check_weights(self, dim: int, squares: float) -> None:
-        """Raise ValueError if errors of vectors of `dim` entries grow without end; `squares` as in `Recursive`."""
+        """Raise ValueError if errors of vectors of `dim` entries grow without bound; `squares` as in `Recursive`."""
         if isinstance(self.estimator, Recursive):
             self.estimator.check_weights(self.codec, self.num_coded(dim), squares)
 

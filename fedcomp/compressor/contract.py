@@ -94,7 +94,7 @@ class Recursive(Protocol):
     """An estimator whose memory is its own last estimate, so that the clients' weights decide whether errors grow."""
 
     def check_weights(self, codec: Codec, dim: int, squares: float) -> None:
-        """Raise ValueError if the mean squared error of vectors of `dim` entries grows without end.
+        """Raise ValueError if the mean squared error of vectors of `dim` entries grows without bound.
 
         Args:
             squares: the mean over rounds of sum_i w_i^2, the squared weights of the clients that take part.

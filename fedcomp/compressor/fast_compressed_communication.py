@@ -58,7 +58,7 @@ class FastCompressedCommunication:
             self.codec.check_dim(dim)
 
     def check_error_feedback(self, dim: int) -> None:
-        """Raise ValueError if a memory of what one message leaves out would grow without end."""
+        """Raise ValueError if a memory of what one message leaves out would grow without bound."""
         if isinstance(self.codec, ChecksErrorFeedback):
             self.codec.check_error_feedback(dim)
 

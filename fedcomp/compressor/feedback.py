@@ -53,7 +53,7 @@ class ErrorFeedback:
         if codec.unbiased and not codec.contractive:
             raise ValueError(
                 f"compressor.feedback=error makes no sense for {type(codec).__name__} as configured: it is unbiased, "
-                "and its error can be larger than what it sends, so that the memory would grow without end; use "
+                "and its error can be larger than what it sends, so that the memory would grow without bound; use "
                 "feedback=none, or a biased setting of it that only shrinks"
             )
 

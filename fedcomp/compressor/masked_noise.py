@@ -11,7 +11,7 @@ of |u| = t alpha, t <= 1, the mean alpha (t - t^2 / 2) (signed; half of that if 
 Only signed masks of Bernoulli noise are unbiased, for |u| <= alpha; they are stochastic signs of scale alpha.
 
 As a compressor this masks after training ("FedAvg w. SM" in the paper's ablation); algorithm/fedmrn.py trains with it.
-A message carries at most the noise, so with feedback=error the memory of what is left out grows without end wherever
+A message carries at most the noise, so with feedback=error the memory of what is left out grows without bound wherever
 updates are larger on average; EF21 (algorithm/bicompfl_cfl.py) stays bounded.
 
 Gaussian noise has the standard deviation alpha, as in the official code (the paper writes a variance). Noise below

@@ -37,11 +37,6 @@ def restore(like: State, tensors: dict[str, Tensor], path: str = "") -> State:
     return _rebuild(like, lambda leaf_path, old: _checked(leaf_path, old, tensors), path)
 
 
-def to_device(state: State, device: Any) -> State:
-    """The same state with every tensor on `device`."""
-    return _rebuild(state, lambda _, tensor: tensor.to(device), "")
-
-
 def map_tensors(function: Callable[..., Tensor], *trees: Any) -> Any:
     """Apply `function` leaf by leaf to trees of the same structure (dataclasses, tuples), as `jax.tree.map` does."""
     first = trees[0]

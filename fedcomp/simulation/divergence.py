@@ -110,9 +110,9 @@ class TrackedClients:
         self._results += [(cohort, part) for part in parts if isinstance(part, LocalResult)]
         return result
 
-    def spread(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
-        """As `Clients.spread`."""
-        return self._clients.spread(function, pieces)
+    def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
+        """As `Clients.parallel_map`."""
+        return self._clients.parallel_map(function, pieces)
 
     def check(self, round_index: int) -> None:
         """Raises Diverged: a loss or an update of round `round_index` (1 is the first) is not finite. Reads them."""

@@ -1,9 +1,9 @@
-"""Minimal random coding of Bernoulli vectors; `coder.py` says what it is, `codec.py` is the codec.
+"""Minimal random coding of Bernoulli vectors: `coder.py` explains the method, `codec.py` is the codec.
 
-`candidates`, `thresholds`, `blocks` and `fixed_point` are what all implementations share: `reference` in plain
-tensors, `cpu` compiled by numba, `gpu` by Triton. `allocation` cuts vectors into blocks, `mixing` optimises priors,
-`split` sends vectors in parts, `sign_posterior` and `quantiser` make posteriors of updates, `diagnostics` shows what
-is lost.
+There are three implementations: `reference` (tensors), `cpu` with `numba_kernels`, and `triton_kernels` (GPU). They
+share `candidates`, `thresholds`, `blocks` and `fixed_point`. `allocation` chooses the blocks of a vector, `mixing`
+optimises priors, `split` sends each receiver a part of a vector, `mrc_sign` and `mrc_quantiser` are compressors of
+updates, and `diagnostics` measures the coding error.
 """
 
 from fedcomp.compressor.mrc.blocks import Blocks

@@ -1,4 +1,4 @@
-"""The blocks that a vector is cut into; each is coded by one number. Shape legend: M senders, D entries, B blocks."""
+"""The blocks of a vector, each of which is coded by one index. Shape legend: M senders, D entries, B blocks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-LONGEST = 1 << 16
-"""Entries a block may have. Scores are sums in fixed point, whose step grows with the longest block."""
+MAX_BLOCK = 1 << 16
+"""Maximum entries of a block. Scores are fixed-point sums, whose step grows with the longest block."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Consecutive blocks of a vector: block b holds the coordinates offsets[b] <= e < offsets[b + 1].
+    """Consecutive blocks of a vector: block b has the coordinates offsets[b] <= e < offsets[b + 1].
 
     Attributes:
         offsets: [B + 1] int64, strictly increasing, on the run's device.
-        begin, end: the first offset and the last, known to the host. longest: entries of the longest block, at most.
-        first: number of the first block, which is not 0 in a part of a vector's blocks.
-        size: entries of every block but the last, where all are alike: then offsets need not be read to be known.
+        begin, end: the first and the last offset, on the host. longest: upper bound of the entries of a block.
+        first: number of the first block; not 0 for a part of a vector's blocks.
+        size: entries of every block but the last, if these are equal: then the host need not read offsets. Else None.
     """
 
     offsets: Tensor
@@ -32,17 +32,17 @@ class Blocks:
 
     @classmethod
     def fixed(cls, dim: int, size: int, device: torch.device | str = "cpu") -> Blocks:
-        """0, s, 2s, ..., d: blocks of `size` entries, the last one as long as is left."""
+        """Blocks of `size` entries, with offsets 0, s, 2s, ..., D; the last block has the remaining entries."""
         check_block("block size", size)
         offsets = torch.arange(-(-dim // size) + 1, device=device) * size
         return cls(offsets.clamp_(max=dim), 0, dim, min(size, dim), size=size)
 
     @classmethod
     def of(cls, offsets: Sequence[int] | Tensor, dim: int, device: torch.device | str = "cpu") -> Blocks:
-        """Blocks of any sizes that partition [0, dim); reads offsets back to the host.
+        """Blocks of any sizes that partition [0, dim); copies offsets to the host.
 
         Raises:
-            ValueError: offsets that do not start at 0, rise and end at `dim`, or a block longer than `LONGEST`.
+            ValueError: offsets that do not start at 0, increase and end at `dim`, or a block longer than `MAX_BLOCK`.
         """
         given = torch.as_tensor(offsets, dtype=torch.int64, device="cpu")
         sizes = given.diff()
@@ -60,33 +60,33 @@ class Blocks:
 
     @property
     def dim(self) -> int:
-        """Entries of all blocks together."""
+        """Number of entries of all blocks."""
         return self.end - self.begin
 
     @property
     def sizes(self) -> Tensor:
-        """[B] int64 entries of each."""
+        """[B] int64 entries of each block."""
         return self.offsets.diff()
 
     def owner(self) -> Tensor:
-        """[dim] int64: which of these blocks (from 0 on) each entry lies in."""
-        every = torch.arange(self.num, device=self.offsets.device)
-        return every.repeat_interleave(self.sizes, output_size=self.dim)
+        """[dim] int64: index of the block (counted from 0) of each entry."""
+        indices = torch.arange(self.num, device=self.offsets.device)
+        return indices.repeat_interleave(self.sizes, output_size=self.dim)
 
     def part(self, low: int, high: int) -> Blocks:
-        """Blocks low <= b < high of these, which keep their numbers and coordinates."""
+        """Blocks low <= b < high of these; they keep their numbers and coordinates."""
         assert 0 <= low <= high <= self.num, (low, high, self.num)
         begin, end = self._offset(low), self._offset(high)
         return replace(self, offsets=self.offsets[low : high + 1], begin=begin, end=end, first=self.first + low)
 
     def pieces(self, num_blocks: int) -> Iterator[tuple[slice, Blocks]]:
-        """Runs of `num_blocks` blocks at a time: (which of these blocks, themselves)."""
+        """(slice of block indices, these blocks) for `num_blocks` consecutive blocks at a time."""
         for low in range(0, self.num, num_blocks):
             high = min(low + num_blocks, self.num)
             yield slice(low, high), self.part(low, high)
 
     def _offset(self, block: int) -> int:
-        """Where a block begins, for the host; read back only where sizes vary and it is neither end."""
+        """Where a block begins, on the host; synchronises only for an inner block if sizes differ."""
         if block in (0, self.num):
             return self.end if block else self.begin
         if self.size is not None:
@@ -94,7 +94,7 @@ class Blocks:
         return int(self.offsets.cpu().numpy()[block])
 
     def sums(self, x: Tensor) -> Tensor:
-        """[M, B] float64 sums of x [M, dim] over each block, in one order on every device."""
+        """[M, B] float64 sums of x [M, dim] over each block, summed in the same order on every device."""
         ends = self.offsets - self.begin
         rows = []
         for row in x:
@@ -105,8 +105,8 @@ class Blocks:
 
 def check_block(name: str, size: int) -> None:
     """Raise ValueError unless a block may have `size` entries."""
-    if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= LONGEST:
-        raise ValueError(f"{name} {size} must be a whole number of entries, from 1 to {LONGEST}")
+    if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= MAX_BLOCK:
+        raise ValueError(f"{name} {size} must be a whole number of entries, from 1 to {MAX_BLOCK}")
 
 
 def _shown(offsets: Tensor) -> str:

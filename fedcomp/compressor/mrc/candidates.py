@@ -1,15 +1,15 @@
-"""The candidates of minimal random coding: bits that both ends can make, each by itself, and never store.
+"""The candidates of minimal random coding: random bits that both ends compute when needed and never store.
 
-Shared randomness is a function, not a stream. The uniform number of b bits that belongs to coordinate e of candidate i
-in repetition l is a part of one Philox4x32-10 block,
+Each bit is a function of its indices. The uniform number of b bits for coordinate e of candidate i in repetition l is a
+part of one Philox4x32-10 block,
 
     u(l, i, e) = part e mod 2^s of Philox(key; counter = (e >> s, i, l, domain)),  s = 4, 3, 2 for b = 8, 16, 32,
 
-parts counted from the low end of the first word on; the candidate has a one where u < T, and so with probability
-T / 2^b exactly. e is the coordinate of the whole vector: no bit depends on how it is cut into blocks, on the order of
-calls, on threads or on the device.
+with parts counted from the low end of the first word. The candidate has a one where u < T, so with probability exactly
+T / 2^b. e is the coordinate in the whole vector, so no bit depends on the blocks, the order of calls, threads or
+device.
 
-Shape legend: S streams (1 that all senders share, or M), M senders, K = n_IS candidates, n coordinates.
+Shape legend: S streams (1 shared by all senders, or M), M senders, K = n_IS candidates, n coordinates.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from fedcomp.random.keys import Key
 from fedcomp.random.philox import philox_torch
 
 BITS = (8, 16, 32)
-"""Widths of a uniform number. A narrow one costs no bias, only a prior that is rounded to T / 2^b."""
+"""Widths of a uniform number. A narrow one adds no bias; it only rounds the prior to T / 2^b."""
 SOURCES = ("shared", "per_client")
-"""shared: all senders choose among the same candidates; per_client: each among its own, which receivers know too."""
+"""shared: all senders choose among the same candidates; per_client: each sender has its own."""
 UPLINK, DOWNLINK, NOISE = 0, 1, 2
-"""Domains of the counter. NOISE is the encoder's private choice and never met by a decoder."""
+"""Domains of the counter. NOISE is the encoder's private randomness, which no decoder uses."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Which candidates a message chooses among.
+    """The set of candidates that an encoder chooses from.
 
     Attributes:
         keys: [S, 2] int64 words of 32 bits: Philox' key of each stream.
-        num: n_IS, candidates a block. bits: b of a uniform number. domain: 0 up, 1 down.
+        num: n_IS, candidates per block. bits: b of a uniform number. domain: 0 uplink, 1 downlink.
     """
 
     keys: Tensor
@@ -46,17 +46,17 @@ class Candidates:
 
     @property
     def index_type(self) -> torch.dtype:
-        """Narrowest type that holds a candidate's number."""
+        """The narrowest type that holds a candidate's index."""
         return torch.uint8 if self.num <= 1 << 8 else torch.int32
 
 
 def streams(source: str, key: Key, ids: Tensor) -> Tensor:
-    """[S, 2] int64 keys: stream 0 for all senders, or stream 1 + i for sender i; drawn on the device of ids [M]."""
+    """[S, 2] int64 keys on the device of ids [M]: stream 0 for all senders, or stream 1 + i for sender i."""
     return key.bits(ids.new_zeros(1) if source == "shared" else ids + 1, 2)
 
 
 def group_size(bits: int) -> int:
-    """2^s: coordinates whose uniform numbers one Philox block holds."""
+    """2^s: coordinates per Philox block."""
     return 128 // bits
 
 

@@ -1,8 +1,7 @@
-"""Minimal random coding as a codec: posteriors in, indices on the wire, counts of ones out.
+"""Minimal random coding as a codec: it encodes posteriors as indices and decodes counts of ones.
 
-BiCompFL, arXiv:2502.00206, and `coder.py`. A row is a vector of probabilities q; `SharedKnowledge.side_information` is
-the prior that both ends hold, as thresholds (`thresholds.py`). Cost: n_s B ceil(log2 n_IS) bits a message, exact to the
-last block.
+BiCompFL, arXiv:2502.00206, and `coder.py`. A row is a vector of probabilities q. `SharedKnowledge.side_information` is
+the prior that both ends have, as thresholds (`thresholds.py`). A message has n_s B ceil(log2 n_IS) bits.
 
 Shape legend: M senders, D entries, B blocks, R = n_s repetitions.
 """
@@ -25,26 +24,26 @@ from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Coding, Digits, Unsigned, bits_for
 
-MOST_CANDIDATES = 1 << 16
+MAX_CANDIDATES = 1 << 16
 PACKINGS = ("fixed", "digits")
 
 
 @dataclass(frozen=True)
 class MRC:
-    """Sends a Bernoulli sample of each row as one number a block; nearly unbiased while blocks stay below capacity.
+    """Sends a Bernoulli sample of each row as one index per block; nearly unbiased while blocks are below capacity.
 
     Attributes:
         num_candidates: n_IS, 1 to 65536; 1 sends nothing and decodes to a sample of the prior.
         repetitions: n_s independent samples, whose mean is decoded.
-        block: entries a block, where `blocks` does not say otherwise.
-        candidates: shared, all senders choose among the same; per_client, each among its own. The cost is the same.
-            Shared ones need 1/M of the random numbers, but senders that choose alike decode alike, and their mean then
-            varies by 1 + (M - 1) / ESS times as much.
-        bits: b of a threshold and of the uniform numbers: 8, 16 or 32. 8 do for priors clamped to [0.01, 0.99].
-        clamp: c, how near posteriors come to 0 and 1.
-        packing: fixed, ceil(log2 n_IS) bits an index; digits, several in whole bytes where that is shorter.
-        domain: of the counter: 0 up, 1 down.
-        blocks: the round's blocks, where they are not of fixed size.
+        block: entries per block, unless `blocks` is given.
+        candidates: shared, all senders choose from the same candidates; per_client, each sender has its own. Messages
+            have the same bits. Shared candidates need 1/M of the random numbers, but senders that choose the same one
+            decode to the same sample, which multiplies the variance of their mean by 1 + (M - 1) / ESS.
+        bits: b of a threshold and of the uniform numbers: 8, 16 or 32. 8 is enough for priors in [0.01, 0.99].
+        clamp: c; posteriors are clamped to [c, 1 - c].
+        packing: fixed, ceil(log2 n_IS) bits per index; digits, several indices in whole bytes where that is shorter.
+        domain: of the counter: 0 uplink, 1 downlink.
+        blocks: the round's blocks, if they have no fixed size.
     """
 
     num_candidates: int = 256
@@ -62,8 +61,8 @@ class MRC:
 
     def __post_init__(self) -> None:
         check_count("num_candidates", self.num_candidates)
-        if self.num_candidates > MOST_CANDIDATES:
-            raise ValueError(f"num_candidates={self.num_candidates} must be at most {MOST_CANDIDATES}")
+        if self.num_candidates > MAX_CANDIDATES:
+            raise ValueError(f"num_candidates={self.num_candidates} must be at most {MAX_CANDIDATES}")
         check_count("repetitions", self.repetitions)
         check_block("block", self.block)
         check_choice("candidates", self.candidates, SOURCES)
@@ -74,7 +73,7 @@ class MRC:
 
     @property
     def coding(self) -> Coding:
-        """How an index is written."""
+        """Coding of an index."""
         if self.packing == "digits" and self.num_candidates > 1:
             return Digits(self.num_candidates)
         return Unsigned(bits_for(self.num_candidates), self.num_candidates)
@@ -84,14 +83,14 @@ class MRC:
         return Blocks.fixed(dim, self.block, device) if self.blocks is None else self.blocks
 
     def within(self, blocks: Blocks) -> MRC:
-        """The same codec with the blocks of this round."""
+        """This codec with the blocks of a round."""
         return replace(self, blocks=blocks)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key, spread: Map = map) -> Payload:
-        """Indices of posteriors x [M, D], repetition by repetition; `private_key` names the encoder's own choices.
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key, map_pieces: Map = map) -> Payload:
+        """Indices of posteriors x [M, D], one repetition after another; `private_key` is the key of the choices.
 
         Raises:
-            ValueError: x is no matrix of probabilities (looked at on a CPU only: a GPU would have to be asked).
+            ValueError: an entry of x is not in [0, 1] (checked on a CPU only, since a GPU would have to synchronise).
         """
         check_probabilities(x)
         chosen = encode(
@@ -102,7 +101,7 @@ class MRC:
             private_key.bits(common.ids, 2),
             self.repetitions,
             self.clamp,
-            spread,
+            map_pieces,
         )
         return Payload({"indices": Field(chosen.flatten(1), self.coding)})
 
@@ -110,29 +109,29 @@ class MRC:
         """[M, D] float32 the mean of the R samples."""
         return self.counts(payload, common).to(torch.float32).div_(self.repetitions)
 
-    def counts(self, payload: Payload, common: SharedKnowledge, spread: Map = map) -> Tensor:
-        """[M, D] int32 how many of the R samples have a one: what the mean is made of, exactly."""
-        return self._decoded(payload, common, False, spread)
+    def counts(self, payload: Payload, common: SharedKnowledge, map_pieces: Map = map) -> Tensor:
+        """[M, D] int32 number of the R samples that have a one; `decode` is this divided by R."""
+        return self._decoded(payload, common, False, map_pieces)
 
-    def total(self, payload: Payload, common: SharedKnowledge, spread: Map = map) -> Tensor:
-        """[D] int32 the counts summed over senders, without a row for each."""
-        return self._decoded(payload, common, True, spread)[0]
+    def total(self, payload: Payload, common: SharedKnowledge, map_pieces: Map = map) -> Tensor:
+        """[D] int32 the counts summed over senders, without materialising their rows."""
+        return self._decoded(payload, common, True, map_pieces)[0]
 
     def effective_sample_size(self, x: Tensor, common: SharedKnowledge) -> Tensor:
-        """[M] how many candidates really count, for posteriors x [M, D]: a diagnostic (`diagnostics.py`)."""
+        """[M] effective sample size of the candidates for posteriors x [M, D]; see `diagnostics.py`."""
         blocks = self.cut(common.dim, x.device)
         return effective_sample_size(x, prior(common, self.bits), blocks, self._candidates(common), self.clamp)
 
     def layout(self, dim: int) -> Mapping[str, int]:
-        """Fields of a message for `dim` entries and the number of their entries."""
+        """{field of a message for `dim` entries: number of its entries}."""
         num = -(-dim // self.block) if self.blocks is None else self.blocks.num
         return {"indices": self.repetitions * num}
 
-    def _decoded(self, payload: Payload, common: SharedKnowledge, total: bool, spread: Map) -> Tensor:
+    def _decoded(self, payload: Payload, common: SharedKnowledge, total: bool, map_pieces: Map) -> Tensor:
         (indices,) = payload.expect(**self.layout(common.dim))
         blocks = self.cut(common.dim, indices.device)
         sent = indices.view(len(indices), self.repetitions, blocks.num)
-        return decode(sent, prior(common, self.bits), blocks, self._candidates(common), total, spread)
+        return decode(sent, prior(common, self.bits), blocks, self._candidates(common), total, map_pieces)
 
     def _candidates(self, common: SharedKnowledge) -> Candidates:
         keys = streams(self.candidates, common.key, common.ids)
@@ -140,7 +139,7 @@ class MRC:
 
 
 def prior(common: SharedKnowledge, bits: int) -> Tensor:
-    """[P, D] the thresholds that both ends hold."""
+    """[P, D] the thresholds that both ends know."""
     side = common.side_information
     assert side is not None, "`common.side_information` is the prior, as thresholds"
     assert side.dtype == TYPES[bits], f"thresholds of {bits} bits are {TYPES[bits]}, not {side.dtype}"
@@ -149,10 +148,41 @@ def prior(common: SharedKnowledge, bits: int) -> Tensor:
 
 
 def check_probabilities(x: Tensor) -> None:
-    """Raise ValueError unless all entries of x are in [0, 1]; on a CPU, where looking at them stalls nothing."""
+    """Raise ValueError unless all entries of x are in [0, 1]; only on a CPU, since a GPU would synchronise."""
     if x.device.type != "cpu" or not x.numel():
         return
-    entries = x.numpy()  # not through torch: no operation that would wait for a GPU is counted here
+    entries = x.numpy()  # by NumPy: tests count torch operations that synchronise
     low, high = float(entries.min()), float(entries.max())
     if not (low >= 0.0 and high <= 1.0):
         raise ValueError(f"posteriors must be probabilities in [0, 1]; these lie between {low} and {high}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodedByMRC:
+    """Options of compressors that send a part of their message by minimal random coding; they are biased.
+
+    Attributes:
+        num_candidates: n_IS. repetitions: n_UL, samples whose mean is decoded. block: entries per block.
+        candidates: shared by all senders, or per_client.
+        bits: of a threshold and of the candidates' uniform numbers.
+    """
+
+    num_candidates: int = 256
+    repetitions: int = 1
+    block: int = 256
+    candidates: str = "shared"
+    bits: int = 8
+    unbiased: bool = False
+    contractive: bool = False
+    near_lossless: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            _ = self.codec  # checks its options
+        except ValueError as error:
+            raise ValueError(f"compressor.{error}") from error
+
+    @property
+    def codec(self) -> MRC:
+        """The codec of the samples."""
+        return MRC(self.num_candidates, self.repetitions, self.block, self.candidates, self.bits)

@@ -1,14 +1,14 @@
-"""Minimal random coding of Bernoulli vectors: a number a block, from which both ends make the same sample.
+"""Minimal random coding of Bernoulli vectors: one index per block, from which both ends compute the same sample.
 
 M. Havasi, R. Peharz, J. Hernández-Lobato, "Minimal random code learning", ICLR 2019; as used by BiCompFL,
-arXiv:2502.00206. The encoder knows a posterior q and the prior p, the decoder p alone, and both the seed of n_IS
-candidate vectors drawn from p. The encoder sends the number of a candidate chosen with probability proportional to
-its importance weight q(x) / p(x): ceil(log2 n_IS) bits a block, however long it is. What is decoded follows q as long
-as the block's KL divergence stays below about ln(n_IS) / 2 nats; above, it is pulled towards q only part of the way.
+arXiv:2502.00206. The encoder knows a posterior q and the prior p, the decoder only p, and both know the seed of n_IS
+candidate vectors drawn from p. The encoder chooses a candidate with probability proportional to its importance weight
+q(x) / p(x) and sends its index: ceil(log2 n_IS) bits per block of any length. The decoded sample follows q while the
+block's KL divergence is below about ln(n_IS) / 2 nats; above, its distribution lies between p and q.
 
-On a CPU this runs compiled by numba, on a GPU by Triton where it is installed, else as `reference.py`. Given the same
-log odds, indices are the same bit for bit whichever it is; two devices may differ in the last bit of a logarithm, so in
-the log odds and, rarely, in an index. What is decoded is the same everywhere.
+On a CPU the kernels are compiled by numba, on a GPU by Triton if it is installed; otherwise `reference.py` runs. Given
+the same log odds, all give the same indices bit for bit. Two devices may differ in the last bit of a logarithm, so in
+the log odds and, rarely, in an index. Decoding gives the same bits everywhere.
 
 Shape legend: M senders, P priors (1 or M), S streams (1 or M), D entries, n of a piece, B blocks, R = n_s repetitions.
 """
@@ -28,9 +28,9 @@ from fedcomp.compressor.mrc.fixed_point import fraction_bits, log_odds
 from fedcomp.random.keys import has_triton
 
 PIECE = 1 << 16
-"""Coordinates that a CPU works on at once, so that what is made of them stays in its cache."""
+"""Coordinates per piece on a CPU, so that intermediate results stay in its cache."""
 Map = Callable[[Callable[[Any], Any], Any], Iterable[Any]]
-"""`map`, or one that spreads the pieces over threads: kernels let go of the interpreter's lock."""
+"""`map`, or a parallel map over threads: the kernels release Python's global lock (GIL)."""
 
 
 def encode(
@@ -41,19 +41,19 @@ def encode(
     noise_keys: Tensor,
     repetitions: int = 1,
     clamp: float = 0.01,
-    spread: Map = map,
+    map_pieces: Map = map,
 ) -> Tensor:
-    """Choose candidates for posteriors.
+    """Choose a candidate per block for posteriors.
 
     Args:
         q: [M, D] float32 probabilities; clamped to [c, 1 - c].
         thresholds: [P, D] integer priors, T / 2^b.
         blocks: of these D coordinates.
-        candidates: to choose among; with one stream and one prior, all senders are scored in one pass over them.
+        candidates: to choose from; with one stream and one prior, one pass over them scores all senders.
         noise_keys: [M, 2] int64 words, the key of each encoder's private noise.
-        repetitions: R independent choices a block. clamp: c. spread: runs the pieces.
+        repetitions: R independent choices per block. clamp: c. map_pieces: maps a function over pieces.
     Returns:
-        [M, R, B] candidate numbers.
+        [M, R, B] candidate indices.
     """
     fraction = fraction_bits(blocks.longest)
     chosen = torch.zeros(len(q), repetitions, blocks.num, dtype=torch.int32, device=q.device)
@@ -66,7 +66,7 @@ def encode(
         chosen[:, :, at] = _encode(q.device)(steps, prior, some, candidates, noise_keys, repetitions, fraction)
 
     if candidates.num > 1 and chosen.numel():
-        for _ in spread(work, list(_pieces(blocks, q.device))):
+        for _ in map_pieces(work, list(_pieces(blocks, q.device))):
             pass
     return chosen.to(candidates.index_type)
 
@@ -77,9 +77,9 @@ def decode(
     blocks: Blocks,
     candidates: Candidates,
     total: bool = False,
-    spread: Map = map,
+    map_pieces: Map = map,
 ) -> Tensor:
-    """[M, D] int32 counts 0, ..., R of ones in what indices [M, R, B] stand for; with `total` [1, D], their sum."""
+    """[M, D] int32 number of ones in the R samples encoded by indices [M, R, B]; with `total` [1, D], summed over M."""
     device = indices.device
     counts = torch.zeros(1 if total else len(indices), blocks.dim, dtype=torch.int32, device=device)
 
@@ -89,13 +89,13 @@ def decode(
         _decode(device)(indices[:, :, at], thresholds[:, here], some, candidates, counts[:, here])
 
     if indices.numel():
-        for _ in spread(work, list(_pieces(blocks, device))):
+        for _ in map_pieces(work, list(_pieces(blocks, device))):
             pass
     return counts
 
 
 def _pieces(blocks: Blocks, device: torch.device) -> Iterable[tuple[slice, Blocks]]:
-    """All at once on a GPU, where cutting would read offsets back."""
+    """Pieces of blocks; one piece on a GPU, where splitting would synchronise to read offsets."""
     return blocks.pieces(max(1, PIECE // blocks.longest) if device.type == "cpu" else max(1, blocks.num))
 
 
@@ -105,9 +105,9 @@ def _encode(device: torch.device) -> Callable[..., Tensor]:
 
         return cpu.encode
     if has_triton(device):
-        from fedcomp.compressor.mrc import gpu
+        from fedcomp.compressor.mrc import triton_kernels
 
-        return gpu.encode
+        return triton_kernels.encode
     return reference.encode
 
 
@@ -117,7 +117,7 @@ def _decode(device: torch.device) -> Callable[..., None]:
 
         return cpu.decode
     if has_triton(device):
-        from fedcomp.compressor.mrc import gpu
+        from fedcomp.compressor.mrc import triton_kernels
 
-        return gpu.decode
+        return triton_kernels.decode
     return reference.decode

@@ -1,6 +1,6 @@
-"""`reference.py` on CPUs: tensors handed to the kernels of `numba_kernels.py`.
+"""`reference.py` on CPUs, by the kernels of `numba_kernels.py`.
 
-Importing this module takes half a second (numba), and its first use the time to compile, unless that is cached.
+Importing this module takes half a second (numba); its first use compiles the kernels, unless they are cached.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def encode(
 
 
 def decode(indices: Tensor, thresholds: Tensor, blocks: Blocks, candidates: Candidates, out: Tensor) -> None:
-    """Add the bits that indices [M, R, B] stand for to out [M or 1, n] int32; see `coder.decode`."""
+    """Add the bits that indices [M, R, B] encode to out [M or 1, n] int32; see `coder.decode`."""
     numba_kernels.decode(
         indices.to(torch.int32).contiguous().numpy(),
         _words(thresholds),

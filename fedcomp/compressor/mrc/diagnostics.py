@@ -1,7 +1,8 @@
-"""What shows whether minimal random coding codes a posterior or merely damps it.
+"""Diagnostics of the error of minimal random coding.
 
-A block whose KL divergence exceeds ln n_IS cannot be coded with n_IS candidates: the importance weights freeze on the
-best few, and what is decoded moves from p to q only part of the way. That starts at about half of it.
+A block whose KL divergence exceeds ln n_IS cannot be coded with n_IS candidates: a few candidates have almost all of
+the importance weight, and the distribution of the decoded sample lies between p and q. This begins at about half of ln
+n_IS.
 
 Shape legend: M senders, P priors (1 or M), D entries, B blocks.
 """
@@ -29,18 +30,17 @@ def kl_divergence(q: Tensor, thresholds: Tensor, bits: int, clamp: float = 0.01)
 
 
 def share_above(kl: Tensor, num_candidates: int) -> Tensor:
-    """[M] share of blocks, whose divergences are kl [M, B] nats, above the capacity ln n_IS."""
+    """[M] fraction of blocks whose divergence kl [M, B], in nats, is above the capacity ln n_IS."""
     return (kl > math.log(num_candidates)).to(torch.float32).mean(1)
 
 
 def effective_sample_size(
     q: Tensor, thresholds: Tensor, blocks: Blocks, candidates: Candidates, clamp: float = 0.01, num_blocks: int = 32
 ) -> Tensor:
-    """[M] 1 / sum_i W_i^2, the sum averaged over some blocks: n_IS candidates are as good as this many drawn from q.
+    """[M] 1 / sum_i W_i^2, with the sum averaged over blocks: n_IS candidates are worth this many samples of q.
 
-    Its inverse is the chance that two senders of one posterior choose the same of their shared candidates.
-    Weights are made anew, by the reference, for `num_blocks` consecutive blocks around the middle (all, if there are
-    not more): a measurement beside the coding, which never holds a weight.
+    Its inverse is the probability that two senders with one posterior choose the same shared candidate. The coder never
+    stores weights, so the reference computes them again for `num_blocks` consecutive blocks around the middle.
     """
     low = max(0, (blocks.num - num_blocks) // 2)
     some = blocks.part(low, min(low + num_blocks, blocks.num))
@@ -57,10 +57,5 @@ def effective_sample_size(
 
 
 def polarisation(probability: Tensor) -> Tensor:
-    """[...] share of the masks' variance that is gone, 1 - mean of 4 theta (1 - theta), over the last axis."""
+    """[...] 1 - mean of 4 theta (1 - theta) over the last axis: 0 for theta = 1/2, 1 for probabilities 0 and 1."""
     return 1 - 4 * (probability * (1 - probability)).mean(-1)
-
-
-def saturation(counts: Tensor, num: int) -> Tensor:
-    """[...] share of entries, over the last axis, whose counts of `num` samples are all or nothing."""
-    return ((counts == 0) | (counts == num)).to(torch.float32).mean(-1)

@@ -1,10 +1,10 @@
-"""Log odds and Gumbel noise in fixed point, so that scores are exact sums, the same in any order on every device.
+"""Log odds and Gumbel noise in fixed point: scores are exact sums, the same in any order on every device.
 
-Candidate i of a block has the importance weight w_i, prod_e (q/p)^X ((1-q)/(1-p))^(1-X), and up to a term that all
-candidates share, log w_i = sum_e X[i, e] D_e with D = logit q - logit p. D is rounded to a multiple of 2^-F, which
-codes the neighbouring posterior logit q' = logit p + D' without any other error; its KL divergence from q is at most
-2^-2F / 32 nats a coordinate. F = 18 for blocks up to 256 entries (1e-10 nats for a block), one less for each doubling,
-so that a block's score stays below 2^30.
+Candidate i of a block has the importance weight w_i = prod_e (q/p)^X ((1-q)/(1-p))^(1-X). Up to a term that all
+candidates share, log w_i = sum_e X[i, e] D_e with D = logit q - logit p. D is rounded to a multiple D' of 2^-F, which
+exactly codes the posterior with logit q' = logit p + D'; its KL divergence from q is at most 2^-2F / 32 nats per
+coordinate. F = 18 for blocks of up to 256 entries (1e-10 nats per block) and one less for each doubling, so that a
+block's score stays below 2^30.
 
 Shape legend: M senders, P priors (1 or M), D entries.
 """
@@ -21,11 +21,11 @@ from fedcomp.compressor.mrc.thresholds import probability
 from fedcomp.wire.coding import bits_for
 
 RANGE = 16.0
-"""|D| is at most this, in nats: what clamped probabilities give stays below."""
+"""Bound of |D| in nats; clamped probabilities stay below it."""
 FINEST = 18
-"""F of short blocks, and of the table of Gumbel noise."""
+"""F of blocks of up to 256 entries, and of the table of Gumbel noise."""
 OCTAVE = 8
-"""Bits of the mantissa that choose an entry of the table; between two entries, noise is interpolated."""
+"""Bits of the mantissa that choose an entry of the table; noise between two entries is interpolated linearly."""
 ENTRIES = (31 << OCTAVE) + 2
 """Entries of one half of the table."""
 
@@ -42,11 +42,11 @@ def log_odds(q: Tensor, thresholds: Tensor, bits: int, clamp: float, fraction: i
     if q.device.type != "cpu":
         steps = torch.logit(q, eps=clamp).sub_(prior).mul_(2.0**fraction)
         return steps.clamp_(-bound, bound).round_().to(torch.int32)
-    whole = torch.empty(q.shape, dtype=torch.int32, device=q.device)
-    for row, entries in enumerate(q):  # one row is contiguous, and stays in the cache
+    rounded = torch.empty(q.shape, dtype=torch.int32, device=q.device)
+    for row, entries in enumerate(q):  # a row is contiguous and stays in the cache
         steps = torch.logit(entries, eps=clamp).sub_(prior[row % len(prior)]).mul_(2.0**fraction)
-        whole[row] = steps.clamp_(-bound, bound).round_()
-    return whole
+        rounded[row] = steps.clamp_(-bound, bound).round_()
+    return rounded
 
 
 @lru_cache
@@ -54,7 +54,7 @@ def gumbel_table(device: torch.device) -> Tensor:
     """[2 ENTRIES] int32 -ln(-ln u) 2^FINEST at the nodes of `gumbel`.
 
     The first half is the upper tail, 1 - u = v, the second the lower, u = v, for v = t 2^-32 and t = (1 + j / 2^OCTAVE)
-    2^k: evenly spaced within each octave, so that both tails are as finely resolved as the middle.
+    2^k: evenly spaced within each octave, so that both tails are as fine as the middle.
     """
     node = np.arange(ENTRIES)
     v = np.ldexp(1.0 + (node % (1 << OCTAVE)) / (1 << OCTAVE), node // (1 << OCTAVE) - 32)
@@ -67,8 +67,8 @@ def gumbel_table(device: torch.device) -> Tensor:
 def gumbel(words: Tensor, fraction: int) -> Tensor:
     """Gumbel noise 2^F, int64, from words of 32 bits of any shape.
 
-    The top bit of a word chooses the tail and the others t, the place in it; t as a float32 is exponent and mantissa,
-    which are the entry of the table and the place between it and the next.
+    The top bit of a word chooses the tail, and the other bits are t. The exponent and the leading mantissa bits of t as
+    a float32 are the index into the table, and the other mantissa bits the position between two entries.
     """
     table = gumbel_table(words.device).to(torch.int64)
     t = (words & 0x7FFFFFFF) | 1

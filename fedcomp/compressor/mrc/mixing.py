@@ -1,16 +1,16 @@
-"""The prior of BiCompFL-PR with prior optimisation: a mixture of what both ends hold of a client.
+"""The prior of BiCompFL-PR with prior optimisation: a mixture of two vectors that both ends know.
 
     p(lam) = lam theta + (1 - lam) q_before,    lam* = argmin over [0, 1] of sum_e kl(q_e || p_e(lam))
 
 theta is the client's estimate of the global model, q_before its previous decoded posterior (the paper writes the
-present one, which the server does not have yet). Both are counts of few samples, so a coordinate is one of few kinds
-(c, c'), within which p is the same: the objective needs how many coordinates are of each kind and the sum of their q,
-one pass over the vector, and is then the same convex function to the last digit. lam is sent as k / 255 in 8 bits,
-which the paper ignores: the best k, by bisection on the sign of the derivative,
+current one, which the server does not have yet). Both are counts of few samples, so there are few pairs of counts (c,
+c'), and p is the same for all coordinates with one pair. The objective therefore needs, for each pair, the number of
+its coordinates and the sum of their q, which one pass over the vector gives. lam is sent as k / 255 in 8 bits, which
+the paper does not count; the best k is found by bisection on the sign of the derivative,
 
     f'(lam) = sum_e (theta - q_before)_e (p_e - q_e) / (p_e (1 - p_e)).
 
-Shape legend: M clients, D entries, G kinds.
+Shape legend: M clients, D entries, G pairs of counts.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ STEPS = 255
 
 @dataclass(frozen=True)
 class Mixture:
-    """Priors between two that are made of counts.
+    """Mixtures of two priors that are given by counts.
 
     Attributes:
-        num_first: samples behind theta. num_second: behind q_before.
-        bits, clamp, form: of the thresholds, and how both are moved away from 0 and 1 before they are mixed.
+        num_first: number of samples of theta. num_second: of q_before.
+        bits: of the thresholds. clamp, form: how both are moved away from 0 and 1 before they are mixed.
     """
 
     num_first: int
@@ -46,13 +46,13 @@ class Mixture:
     def best(self, q: Tensor, first: Tensor, second: Tensor, mixes: Tensor) -> Tensor:
         """[M] int64 the best k in 0, ..., 255 for posteriors q [M, D] and counts first, second [M, D].
 
-        Only entries where mixes [M, D] is true have both counts and are mixed; without any, k is 255.
+        Only entries with mixes [M, D] true have both counts; if there are none, k is 255.
         """
         q = q.clamp(self.clamp, 1 - self.clamp).to(torch.float64)
-        kinds, num = self._kinds(first, second), (self.num_first + 1) * (self.num_second + 1)
+        pairs, num = self._pairs(first, second), (self.num_first + 1) * (self.num_second + 1)
         zeros = q.new_zeros(len(q), num)
-        sums = zeros.scatter_add(1, kinds, torch.where(mixes, q, 0.0))
-        counts = zeros.scatter_add(1, kinds, mixes.to(q.dtype))
+        sums = zeros.scatter_add(1, pairs, torch.where(mixes, q, 0.0))
+        counts = zeros.scatter_add(1, pairs, mixes.to(q.dtype))
         low, high = torch.zeros(len(q), 1, device=q.device), torch.full((len(q), 1), float(STEPS), device=q.device)
         for _ in range(STEPS.bit_length()):  # f' <= 0 at low, unless that is 0; f' > 0 at high, unless that is 255
             middle = ((low + high) / 2).floor_()
@@ -62,30 +62,30 @@ class Mixture:
         return torch.where(better, high, low)[:, 0].to(torch.int64)
 
     def thresholds(self, codes: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """[M, D] thresholds of p(lam) for codes [M] and counts [M, D], by a table of all kinds; 255 is theta's own."""
-        kinds = self._kinds(first, second)
+        """[M, D] thresholds of p(lam) for codes [M] and counts [M, D], by a table of all pairs; code 255 is theta."""
+        pairs = self._pairs(first, second)
         table = (self._mixed(codes.to(torch.float64)[:, None]) * 2.0**self.bits).round_()
-        return table.clamp_(1, 2**self.bits - 1).gather(1, kinds).to(TYPES[self.bits])
+        return table.clamp_(1, 2**self.bits - 1).gather(1, pairs).to(TYPES[self.bits])
 
     def divergence(self, codes: Tensor, q: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """[M] float64 sum_e kl(q_e || p_e(lam)) in nats at codes [M], coordinate by coordinate."""
+        """[M] float64 sum_e kl(q_e || p_e(lam)) in nats for codes [M]."""
         q = q.clamp(self.clamp, 1 - self.clamp).to(torch.float64)
-        p = self._mixed(codes.to(torch.float64)[:, None]).gather(1, self._kinds(first, second))
+        p = self._mixed(codes.to(torch.float64)[:, None]).gather(1, self._pairs(first, second))
         return (q * (q / p).log() + (1 - q) * ((1 - q) / (1 - p)).log()).sum(1)
 
-    def _kinds(self, first: Tensor, second: Tensor) -> Tensor:
-        """[M, D] int64 c (num_second + 1) + c'."""
+    def _pairs(self, first: Tensor, second: Tensor) -> Tensor:
+        """[M, D] int64 index of the pair, c (num_second + 1) + c'."""
         return first.to(torch.int64) * (self.num_second + 1) + second.to(torch.int64)
 
     def _ends(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """(theta, q_before) [G] float64 of each kind."""
+        """(theta, q_before) [G] float64 of each pair."""
         first = torch.arange(self.num_first + 1, dtype=torch.float64, device=like.device) / self.num_first
         second = torch.arange(self.num_second + 1, dtype=torch.float64, device=like.device) / self.num_second
         first, second = (clamped(end, self.clamp, self.form) for end in (first, second))
         return first.repeat_interleave(len(second)), second.repeat(len(first))
 
     def _mixed(self, codes: Tensor) -> Tensor:
-        """[M, G] float64 p(k / 255) of each kind, for codes [M, 1]; exactly theta at 255."""
+        """[M, G] float64 p(k / 255) of each pair, for codes [M, 1]; exactly theta at 255."""
         theta, before = self._ends(codes)
         return torch.where(codes == STEPS, theta, (codes * theta + (STEPS - codes) * before) / STEPS)
 
@@ -95,17 +95,17 @@ class Mixture:
         return ((theta - before) * (counts * p - sums) / (p * (1 - p))).sum(1, keepdim=True)
 
     def _divergence(self, codes: Tensor, counts: Tensor, sums: Tensor) -> Tensor:
-        """[M, 1] f up to what does not depend on lam."""
+        """[M, 1] f without the terms that do not depend on lam."""
         p = self._mixed(codes)
         return -(sums * p.log() + (counts - sums) * (1 - p).log()).sum(1, keepdim=True)
 
 
 def message(codes: Tensor) -> Payload:
-    """8 bits a client."""
+    """The message of codes [M]: 8 bits per client."""
     return Payload({"mixture": Field(codes[:, None], Unsigned(8, STEPS + 1))})
 
 
 def received(payload: Payload) -> Tensor:
-    """[M] int64 the codes that were sent."""
+    """[M] int64 the codes in a message."""
     (codes,) = payload.expect(mixture=1)
     return codes[:, 0].to(torch.int64)

@@ -1,9 +1,13 @@
-"""Quantised updates whose last bit is left to minimal random coding: BiCompFL's Q_s.
+"""Quantised updates whose last, random bit is sent by minimal random coding: BiCompFL's Q_s.
 
-M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), section 5 (CFL). What travels beside the indices of the random
-bits (compressor/mrc/quantiser.py) is a norm of 32 bits, a sign an entry and the levels in Elias' code: more than one
-bit an entry, which the paper does not count. It is a device of the theory, whose contraction needs s >= sqrt(2 d); with
-fewer levels an error memory would grow without end, and is refused.
+    r_e = s |g_e| / ||g||_2,   tau_e = min(floor(r_e), s - 1),   q_e = r_e - tau_e,
+    decoded: ||g|| sign(g_e) (tau_e + bit_e) / s
+
+M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), section 5 (CFL). bit_e is one with probability q_e: it is the
+sample that minimal random coding sends. The message also has the norm in 32 bits, a sign per entry, and tau_e + 1 in
+Elias' omega code (the paper's gamma code has the same lengths up to 3). That is more than one bit per entry, which the
+paper does not count: Q_s is meant for the theory. Its contraction needs s >= sqrt(2 d); with fewer levels an error
+memory would grow without bound, so these are refused.
 
 Shape legend: M senders, D entries.
 """
@@ -18,20 +22,19 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.mrc import MRC
-from fedcomp.compressor.mrc.coded import Coded
-from fedcomp.compressor.mrc.quantiser import Quantised, check_levels
+from fedcomp.compressor.mrc.codec import CodedByMRC
 from fedcomp.compressor.mrc.thresholds import TYPES, quantised
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import check_choice, check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
-from fedcomp.wire.coding import Unsigned, bits_for
+from fedcomp.wire.coding import Elias, Float, Unsigned, bits_for
 
 PRIORS = ("half", "mean")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MRCQuantiser(Coded):
-    """Sends norm, signs, levels and coded last bits; nearly unbiased while blocks stay below capacity.
+class MRCQuantiser(CodedByMRC):
+    """Sends norm, signs, levels and coded last bits; nearly unbiased while blocks are below capacity.
 
     Attributes:
         levels: s.
@@ -51,14 +54,14 @@ class MRCQuantiser(Coded):
         if self.levels**2 < 2 * dim:
             raise ValueError(
                 f"compressor.levels={self.levels} are too few for an error memory: of {dim} entries MRCQuantiser can "
-                "leave out more than it sends, and the memory would grow without end; use compressor.levels="
-                f"{math.isqrt(2 * dim - 1) + 1} or more, the square root of twice the entries, or nothing that "
-                "remembers (feedback=none)"
+                "leave out more than it sends, and the memory would grow without bound; use compressor.levels="
+                f"{math.isqrt(2 * dim - 1) + 1} or more, the square root of twice the entries, or no "
+                "memory (feedback=none)"
             )
 
     @property
     def codec(self) -> MRC:
-        """The code of the last bits; priors of their own have no candidates in common."""
+        """The codec of the last bits; senders with different priors share no candidates."""
         return replace(super().codec, candidates="per_client") if self.prior == "mean" else super().codec
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
@@ -88,3 +91,55 @@ class MRCQuantiser(Coded):
         else:
             side = fields["prior"].data.expand(-1, common.dim)
         return replace(common, side_information=side.to(TYPES[self.bits]))
+
+
+def check_levels(name: str, levels: int) -> None:
+    """Raise ValueError unless `levels` is a number of levels that float32 can tell apart."""
+    check_count(name, levels)
+    if levels > 1 << 23:
+        raise ValueError(f"{name}={levels} must be at most {1 << 23}: float32 cannot tell more levels apart")
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Quantised updates without their last bit.
+
+    Attributes:
+        norm: [M, 1] float32 ||g||_2. negative: [M, D] uint8, 1 where g < 0. tau: [M, D] int32 in 0, ..., s - 1.
+        levels: s.
+    """
+
+    norm: Tensor
+    negative: Tensor
+    tau: Tensor
+    levels: int
+
+    @classmethod
+    def of(cls, g: Tensor, levels: int) -> tuple[Quantised, Tensor]:
+        """(updates g [M, D] without the last bit, posterior q [M, D] of that bit)."""
+        norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
+        ratio = torch.where(norm > 0, g.abs() / norm, 0.0) * levels
+        tau = ratio.floor().clamp_(max=levels - 1)
+        posterior = (ratio - tau).clamp_(0.0, 1.0)
+        return cls(norm, (g < 0).to(torch.uint8), tau.to(torch.int32), levels), posterior
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """The fields of a message besides the indices of the last bits."""
+        return {
+            "norm": Field(self.norm, Float()),
+            "signs": Field(self.negative, Unsigned(1)),
+            "tau": Field(self.tau + 1, Elias(self.levels + 1)),
+        }
+
+    @classmethod
+    def received(cls, payload: Payload, levels: int, dim: int) -> Quantised:
+        """The quantised updates in the `fields` of a message; other fields are ignored."""
+        sent = Payload({name: payload.fields[name] for name in ("norm", "signs", "tau") if name in payload.fields})
+        norm, negative, tau = sent.expect(norm=1, signs=dim, tau=dim)
+        return cls(norm, negative, tau - 1, levels)
+
+    def values(self, bits: Tensor) -> Tensor:
+        """[M, D] float32 the decoded updates, for last bits [M, D] or means of samples of them, in [0, 1]."""
+        signs = 1 - 2 * self.negative.to(torch.float32)
+        return self.norm * signs * (self.tau.to(torch.float32) + bits) / self.levels

@@ -1,25 +1,34 @@
 """Stochastic signs by minimal random coding: log2(n_IS) bits for a block of signs.
 
-M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), section 5 (CFL): q_e = 1 / (1 + exp(-x_e / K)) is the probability
-of a plus, 1/2 its prior. K is never sent, and the paper names none (compressor/mrc/sign_posterior.py). Read as the text
-has it, element by element, the code would cost 8 bits an entry; here blocks are coded. The paper's server steps along
-decoded signs with a fixed length: `value`, which both ends know. With `scale: mean_abs`, which is no part of the paper,
-a sign is decoded to +- the mean |x| of its message, sent in 32 bits. As few of these signs are right, the error is then
-larger than x (1.4 ||x||^2 for Gaussian entries), so that an error memory would grow without end: it is refused. A
-message of fixed length carries at most `value` an entry, so with feedback=error the memory grows without end wherever
-updates are larger than that. EF21 (algorithm/bicompfl_cfl.py) stays bounded: its messages follow the updates.
+    q_e = 1 / (1 + exp(-x_e / K)),   prior 1/2,   sign = 2 bit - 1
+
+M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), section 5 (CFL). The paper codes single elements, at 8 bits per
+entry; here blocks are coded. K is never sent, and the paper gives no value for it. `mean_abs`, the mean of |x|, makes
+blocks of 256 entries diverge by 25 to 30 nats; `block_max`, KLMS's max |x| / 20 of each block, by up to 177. Both are
+far above the capacity ln n_IS, so decoded signs follow x only weakly. `capacity` chooses K of each block so that, to
+second order, its divergence sum_e (x_e / K)^2 / 8 is ln n_IS.
+
+The paper's server moves by a fixed length along the decoded signs: `value`, which both ends know. With `scale:
+mean_abs`, which is not in the paper, a sign is decoded to +- the mean |x| of its message, sent in 32 bits. Few of these
+signs are right, so the error is larger than x (1.4 ||x||^2 for Gaussian entries) and an error memory would grow without
+bound: it is refused. With `scale: fixed` an entry of a message is at most `value`, so with feedback=error the memory
+grows without bound if updates are larger than that. EF21 (algorithm/bicompfl_cfl.py) stays bounded, since its messages
+follow the updates.
 
 Shape legend: M senders, D entries.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
-from fedcomp.compressor.mrc.coded import Coded
-from fedcomp.compressor.mrc.sign_posterior import check_rule, even_prior, sign_posterior, signs
+from fedcomp.compressor.mrc.blocks import Blocks
+from fedcomp.compressor.mrc.codec import CodedByMRC
+from fedcomp.compressor.mrc.thresholds import TYPES
 from fedcomp.core.validate import check_choice, check_positive
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
@@ -29,12 +38,12 @@ SCALES = ("fixed", "mean_abs")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MRCSign(Coded):
+class MRCSign(CodedByMRC):
     """Sends samples of the signs; biased.
 
     Attributes:
-        K: mean_abs, the mean of |x|; block_max, a twentieth of each block's largest; capacity, as each block can carry;
-            or a positive number, in units of x.
+        K: mean_abs, the mean of |x|; block_max, a twentieth of each block's largest |x|; capacity, from each block's
+            capacity; or a positive number, in units of x.
         scale: fixed, signs are decoded to +-`value`; mean_abs, to the mean |x|, which is sent.
         value: in units of x; the paper's step of 0.005.
     """
@@ -54,9 +63,9 @@ class MRCSign(Coded):
         if self.scale == "mean_abs":
             raise ValueError(
                 "compressor.scale=mean_abs makes no sense with an error memory: MRCSign leaves out more than it sends, "
-                "and the memory would grow without end; use EF21 with compressor.scale=fixed "
-                "(algorithm=bicompfl_cfl algorithm.ef21=true), or nothing that remembers (feedback=none). "
-                "feedback=error with scale=fixed grows without end too where updates are larger than compressor.value"
+                "and the memory would grow without bound; use EF21 with compressor.scale=fixed "
+                "(algorithm=bicompfl_cfl algorithm.ef21=true), or no memory (feedback=none). "
+                "With scale=fixed the memory grows without bound too if updates are larger than compressor.value"
             )
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
@@ -81,3 +90,45 @@ class MRCSign(Coded):
 
     def _known(self, common: SharedKnowledge, like: Tensor) -> SharedKnowledge:
         return replace(common, side_information=even_prior(common.dim, self.bits, like.device))
+
+
+RULES = ("mean_abs", "block_max", "capacity")
+KLMS_SHARE = 1 / 20
+"""K of `block_max` in units of the block's largest |g|."""
+
+
+def check_rule(name: str, rule: str | float) -> None:
+    """Raise ValueError unless `rule` names a rule for K or is a positive number."""
+    number = isinstance(rule, (int, float)) and not isinstance(rule, bool)
+    if rule not in RULES and not (number and 0 < float(rule) < float("inf")):
+        raise ValueError(f"{name}={rule} must be one of {', '.join(RULES)}, or K itself, a positive number")
+
+
+def sign_posterior(g: Tensor, rule: str | float, blocks: Blocks, num_candidates: int = 256) -> Tensor:
+    """[M, D] probability q of a positive sign for updates g [M, D]; 1/2 where g is zero."""
+    scale = _scale(g, rule, blocks, num_candidates)
+    return torch.sigmoid(torch.where(g == 0, 0.0, g / scale))
+
+
+def signs(counts: Tensor, repetitions: int) -> Tensor:
+    """float32 mean of R decoded signs, (2 c - R) / R, from counts c of ones."""
+    return (2 * counts - repetitions).to(torch.float32) / repetitions
+
+
+def even_prior(dim: int, bits: int, device: torch.device | str = "cpu") -> Tensor:
+    """[1, D] thresholds of the prior 1/2."""
+    return torch.full((1, dim), 1 << (bits - 1), dtype=TYPES[bits], device=device)
+
+
+def _scale(g: Tensor, rule: str | float, blocks: Blocks, num_candidates: int) -> Tensor | float:
+    """K, [M, 1] or [M, D]."""
+    if rule == "mean_abs":
+        return g.abs().mean(1, keepdim=True)
+    if rule == "block_max":
+        owner = blocks.owner().expand(g.shape)
+        largest = g.new_zeros(len(g), blocks.num).scatter_reduce(1, owner, g.abs(), "amax")
+        return largest.gather(1, owner) * KLMS_SHARE
+    if rule == "capacity":
+        capacity = 8 * math.log(max(num_candidates, 2))
+        return (blocks.sums(g.square()) / capacity).sqrt().to(g.dtype).gather(1, blocks.owner().expand(g.shape))
+    return float(rule)

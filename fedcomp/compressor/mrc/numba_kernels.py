@@ -1,10 +1,10 @@
-"""`reference.py` compiled for CPUs, bit for bit the same: candidates are made, weighed and forgotten block by block.
+"""`reference.py` compiled for CPUs, with the same bits: candidates are computed and scored block by block, not stored.
 
-Only integer operations, and one conversion of an integer to float32, so every CPU computes the same. No kernel starts
-threads, and each lets go of the interpreter's lock. What stays in the first cache: the random words and the masks of
-one group of coordinates, and the scores of one block.
+The kernels use integer operations and one conversion of an integer to float32, so every CPU computes the same bits.
+They start no threads and release Python's global lock (GIL). The random words and masks of one group of coordinates,
+and the scores of one block, stay in the first-level cache.
 
-numba's cache watches only the file of a function itself, so all that a kernel calls is in this file.
+numba recompiles a function only when its own file changes, so everything that a kernel calls is in this file.
 
 Shape legend: M rows (clients), P priors (1 or M), S streams of candidates (1 or M), n coordinates, B blocks, K = n_IS
 candidates, R repetitions.
@@ -21,7 +21,7 @@ _M0, _M1 = (np.uint64(factor) for factor in MULTIPLIERS)
 _W0, _W1 = (np.uint32(step) for step in WEYL)
 _HALF = np.uint64(32)
 COLUMNS = 10
-"""Rows that are scored against one set of candidates at once, at most."""
+"""Maximum rows that are scored against one set of candidates at once."""
 
 
 @compiled
@@ -36,29 +36,29 @@ def encode(
     layout: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """out [M, R, B]: the chosen candidates of blocks `first`, ..., whose ends are `offsets` [B + 1] int64.
+    """out [M, R, B]: the chosen candidates of blocks `first`, ..., with `offsets` [B + 1] int64.
 
-    Coordinates offsets[0], ..., offsets[B] - 1 are at hand: `thresholds` [P, n] uint32 and `log_odds` [M, n] int32.
+    `thresholds` [P, n] uint32 and `log_odds` [M, n] int32 are of the coordinates offsets[0], ..., offsets[B] - 1.
     `keys` [S, 2] and `noise_keys` [M, 2] are uint32; `layout` is (K, bits of a uniform, domain, domain of the noise,
     shift of the noise).
     """
     num, bits, domain, noise_domain, shift = layout[0], layout[1], layout[2], layout[3], layout[4]
-    rows, together = log_odds.shape[0], 1
+    rows, num_columns = log_odds.shape[0], 1
     if keys.shape[0] == 1 and thresholds.shape[0] == 1:
-        together = min(rows, COLUMNS)
+        num_columns = min(rows, COLUMNS)
     words, masks = np.empty((4, num), np.uint32), np.empty((16, num), np.int32)
-    scores, noise = np.empty((together, num), np.int32), np.empty((together, 4, num), np.uint32)
-    steps, picked, totals = np.empty((together, 16), np.int32), np.empty(16, np.uint32), np.empty(num, np.int32)
+    scores, noise = np.empty((num_columns, num), np.int32), np.empty((num_columns, 4, num), np.uint32)
+    steps, below, totals = np.empty((num_columns, 16), np.int32), np.empty(16, np.uint32), np.empty(num, np.int32)
     for repetition in range(out.shape[1]):
-        for row in range(0, rows, together):
-            columns = min(together, rows - row)
+        for row in range(0, rows, num_columns):
+            columns = min(num_columns, rows - row)
             key, prior = keys[row % keys.shape[0]], thresholds[row % thresholds.shape[0]]
             for block in range(offsets.size - 1):
                 begin, end = offsets[block] - offsets[0], offsets[block + 1] - offsets[0]
                 scores[:columns] = 0
                 _score(
                     prior, log_odds[row : row + columns], offsets[0], begin, end, bits, key, repetition, domain,
-                    words, masks, steps, picked, scores,
+                    words, masks, steps, below, scores,
                 )  # fmt: skip
                 for column in range(columns):
                     at = first + block
@@ -96,10 +96,10 @@ def _score(
     words: np.ndarray,
     masks: np.ndarray,
     steps: np.ndarray,
-    picked: np.ndarray,
+    below: np.ndarray,
     scores: np.ndarray,
 ) -> None:
-    """scores[c, i] += sum of log_odds[c, e] over coordinates begin <= e < end that candidate i has a one at."""
+    """scores[c, i] += sum of log_odds[c, e] over begin <= e < end where candidate i has a one."""
     size = 128 // bits
     for group in range((base + begin) // size, (base + end - 1) // size + 1):
         _words(group, repetition, domain, key, words)
@@ -109,16 +109,16 @@ def _score(
             threshold = prior[e] if inside else np.uint32(0)
             for column in range(log_odds.shape[0]):
                 steps[column, place] = log_odds[column, e] if inside else 0
-            picked[place] = threshold
+            below[place] = threshold
         if bits == 8:
-            _weigh(words, picked, steps[: log_odds.shape[0]], scores)
+            _weigh(words, below, steps[: log_odds.shape[0]], scores)
             continue
         if bits == 16:
             for word in range(4):
-                _mask2(words[word], picked[2 * word : 2 * word + 2], masks[2 * word : 2 * word + 2])
+                _mask2(words[word], below[2 * word : 2 * word + 2], masks[2 * word : 2 * word + 2])
         else:
             for place in range(4):
-                _mask1(words[place], picked[place], masks[place])
+                _mask1(words[place], below[place], masks[place])
         for column in range(log_odds.shape[0]):
             if size == 4:
                 _add4(masks, 0, steps[column], scores[column])
@@ -128,25 +128,23 @@ def _score(
 
 
 @compiled
-def _weigh(words: np.ndarray, picked: np.ndarray, steps: np.ndarray, scores: np.ndarray) -> None:
-    """scores[c, i] += sum of steps[c, j] where byte j of words[:, i] is below picked[j]: no masks in between.
+def _weigh(words: np.ndarray, below: np.ndarray, steps: np.ndarray, scores: np.ndarray) -> None:
+    """scores[c, i] += sum of steps[c, j] where byte j of words[:, i] is below below[j], without masks.
 
-    Three columns at a time share the comparisons; more would be too many arrays for the compiler to keep apart.
+    Three columns at a time share the comparisons; with more arrays the compiler does not vectorise the loop.
     """
     for column in range(0, steps.shape[0] - 2, 3):
         for part in range(0, 16, 4):
-            _weigh3(words[part // 4], part, picked, column, steps, scores)
+            _weigh3(words[part // 4], part, below, column, steps, scores)
     for column in range(steps.shape[0] // 3 * 3, steps.shape[0]):
         for part in range(0, 16, 8):
-            _weigh1(words[part // 4], words[part // 4 + 1], part, picked, steps[column], scores[column])
+            _weigh1(words[part // 4], words[part // 4 + 1], part, below, steps[column], scores[column])
 
 
 @compiled
-def _weigh3(
-    word: np.ndarray, part: int, picked: np.ndarray, column: int, steps: np.ndarray, scores: np.ndarray
-) -> None:
+def _weigh3(word: np.ndarray, part: int, below: np.ndarray, column: int, steps: np.ndarray, scores: np.ndarray) -> None:
     """Four bytes from `part` on, for three columns."""
-    t0, t1, t2, t3 = picked[part], picked[part + 1], picked[part + 2], picked[part + 3]
+    t0, t1, t2, t3 = below[part], below[part + 1], below[part + 2], below[part + 3]
     a, b, c = steps[column], steps[column + 1], steps[column + 2]
     a0, a1, a2, a3 = a[part], a[part + 1], a[part + 2], a[part + 3]
     b0, b1, b2, b3 = b[part], b[part + 1], b[part + 2], b[part + 3]
@@ -169,11 +167,11 @@ def _weigh3(
 
 @compiled
 def _weigh1(
-    low: np.ndarray, high: np.ndarray, part: int, picked: np.ndarray, steps: np.ndarray, scores: np.ndarray
+    low: np.ndarray, high: np.ndarray, part: int, below: np.ndarray, steps: np.ndarray, scores: np.ndarray
 ) -> None:
     """Eight bytes from `part` on, for one column."""
-    t0, t1, t2, t3 = picked[part], picked[part + 1], picked[part + 2], picked[part + 3]
-    t4, t5, t6, t7 = picked[part + 4], picked[part + 5], picked[part + 6], picked[part + 7]
+    t0, t1, t2, t3 = below[part], below[part + 1], below[part + 2], below[part + 3]
+    t4, t5, t6, t7 = below[part + 4], below[part + 5], below[part + 6], below[part + 7]
     d0, d1, d2, d3 = steps[part], steps[part + 1], steps[part + 2], steps[part + 3]
     d4, d5, d6, d7 = steps[part + 4], steps[part + 5], steps[part + 6], steps[part + 7]
     none, cut = np.int32(0), np.uint32(255)
@@ -190,9 +188,9 @@ def _weigh1(
 
 
 @compiled
-def _mask2(word: np.ndarray, picked: np.ndarray, masks: np.ndarray) -> None:
-    """masks[j, i] = -1 where half j of word i is below picked[j], else 0."""
-    m0, m1, t0, t1 = masks[0], masks[1], picked[0], picked[1]
+def _mask2(word: np.ndarray, below: np.ndarray, masks: np.ndarray) -> None:
+    """masks[j, i] = -1 where half j of word i is below below[j], else 0."""
+    m0, m1, t0, t1 = masks[0], masks[1], below[0], below[1]
     for i in range(word.size):
         w = word[i]
         m0[i] = -np.int32((w & np.uint32(0xFFFF)) < t0)
@@ -201,7 +199,7 @@ def _mask2(word: np.ndarray, picked: np.ndarray, masks: np.ndarray) -> None:
 
 @compiled
 def _mask1(word: np.ndarray, threshold: int, mask: np.ndarray) -> None:
-    """The same for whole words."""
+    """As `_mask2`, for whole words."""
     for i in range(word.size):
         mask[i] = -np.int32(word[i] < threshold)
 
@@ -228,7 +226,7 @@ def _add4(masks: np.ndarray, part: int, steps: np.ndarray, scores: np.ndarray) -
 
 @compiled
 def _choose(scores: np.ndarray, noise: np.ndarray, gumbel: np.ndarray, shift: int, totals: np.ndarray) -> int:
-    """argmax_i scores[i] + noise i, the first of equal ones; `fixed_point.gumbel` says what noise a word makes."""
+    """argmax_i scores[i] + Gumbel noise of word i as in `fixed_point.gumbel`; ties go to the smaller index."""
     half, right = np.uint32(gumbel.size // 2), np.int32(shift)
     for i in range(totals.size):
         word = noise[i]
@@ -257,7 +255,7 @@ def decode(
     domain: int,
     out: np.ndarray,
 ) -> None:
-    """out [M or 1, n] int32 += the bits of the candidates `indices` [M, R, B] int32; the rest as in `encode`."""
+    """out [M or 1, n] int32 += the bits of the candidates `indices` [M, R, B] int32; other arguments as in `encode`."""
     size = 128 // bits
     longest = 1
     for block in range(offsets.size - 1):

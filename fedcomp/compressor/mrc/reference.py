@@ -1,4 +1,4 @@
-"""Minimal random coding in plain tensor code: what the compiled kernels mean, on any device.
+"""Minimal random coding as tensor operations on any device: the definition that the compiled kernels must match.
 
     encode:  a_i = sum over e in the block of X[i, e] D_e,   I = argmax_i (a_i + G_i),  G_i Gumbel noise (the first of
              equal ones), an exact draw from the normalised importance weights W_i = w_i / sum_j w_j
@@ -21,8 +21,8 @@ from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import NOISE, Candidates, stretch, uniform
 from fedcomp.compressor.mrc.fixed_point import gumbel
 
-AT_ONCE = 1 << 22
-"""Candidate bits held at once, unless a single block has more."""
+MAX_CANDIDATE_BITS = 1 << 22
+"""Maximum number of candidate bits in memory, unless a single block has more."""
 
 
 def scores(
@@ -30,15 +30,15 @@ def scores(
 ) -> Tensor:
     """[C, K, B] int64 a_i 2^F of senders that share row `row` of the priors and streams, for their log odds [C, n]."""
     keys = candidates.keys[row % candidates.keys.shape[0]]
-    found = []
-    for _, some in blocks.pieces(max(1, AT_ONCE // (candidates.num * blocks.longest))):
+    sums_of_pieces = []
+    for _, some in blocks.pieces(max(1, MAX_CANDIDATE_BITS // (candidates.num * blocks.longest))):
         here = slice(some.begin - blocks.begin, some.end - blocks.begin)
         ones = stretch(keys, candidates, repetition, some.begin, some.end) < thresholds[here].to(torch.int64)
         total = torch.zeros(len(log_odds), candidates.num, some.dim + 1, dtype=torch.int64, device=keys.device)
         for sums, steps in zip(total, log_odds[:, here]):
             sums[:, 1:] = (ones * steps.to(torch.int64)).cumsum(1)
-        found.append(total[:, :, some.offsets - some.begin].diff())
-    return torch.cat(found, 2)
+        sums_of_pieces.append(total[:, :, some.offsets - some.begin].diff())
+    return torch.cat(sums_of_pieces, 2)
 
 
 def noise(noise_keys: Tensor, candidates: Candidates, repetition: int, blocks: Blocks, fraction: int) -> Tensor:
@@ -62,20 +62,20 @@ def encode(
     """[M, R, B] int32 chosen candidates; see `coder.encode`."""
     first_of_equal = torch.arange(candidates.num - 1, -1, -1, device=log_odds.device)[:, None]
     chosen = log_odds.new_empty(len(log_odds), repetitions, blocks.num)
-    alike = len(candidates.keys) == 1 and len(thresholds) == 1
-    step = len(log_odds) if alike else 1
+    shared = len(candidates.keys) == 1 and len(thresholds) == 1
+    step = len(log_odds) if shared else 1
     for repetition in range(repetitions):
         for row in range(0, len(log_odds), step):
             prior = thresholds[row % len(thresholds)]
             total = scores(log_odds[row : row + step], prior, blocks, candidates, row, repetition)
             total += noise(noise_keys[row : row + step], candidates, repetition, blocks, fraction)
-            ranked = (total << 16) | first_of_equal  # the larger of two equal scores is that of the smaller number
+            ranked = (total << 16) | first_of_equal  # ties go to the smaller index
             chosen[row : row + step, repetition] = candidates.num - 1 - (ranked.amax(1) & 0xFFFF).to(torch.int32)
     return chosen
 
 
 def decode(indices: Tensor, thresholds: Tensor, blocks: Blocks, candidates: Candidates, out: Tensor) -> None:
-    """Add the bits that indices [M, R, B] stand for to out [M or 1, n] int32; see `coder.decode`."""
+    """Add the bits that indices [M, R, B] encode to out [M or 1, n] int32; see `coder.decode`."""
     owner = blocks.owner()
     coordinate = torch.arange(blocks.begin, blocks.end, device=indices.device)
     for row, numbers in enumerate(indices.to(torch.int64)):

@@ -1,9 +1,9 @@
-"""Priors as integer thresholds, so that both ends hold the same one to the bit.
+"""Priors as integer thresholds, so that both ends have the same bits.
 
-A prior p becomes T = clip(round(p 2^b), 1, 2^b - 1), and the law of a candidate's bit is T / 2^b exactly: a coarse b
-is no error of the code, only another prior. T is never computed from floats that two devices made: what both ends
-hold are counts c of n samples, and T is looked up. 0 and 1 are moved inwards first, or the coordinate could never
-change again: `clip` to [c, 1 - c], or `affine`, c + (1 - 2 c) p.
+A prior p becomes T = clip(round(p 2^b), 1, 2^b - 1), and a candidate's bit is one with probability exactly T / 2^b: a
+small b is no coding error, only another prior. T is never computed from floats of two devices: both ends know counts c
+of n samples, and look T up in a table. Probabilities 0 and 1 are moved inwards first, since such a coordinate could
+never change again: `clip` to [c, 1 - c], or `affine`, c + (1 - 2 c) p.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ from torch import Tensor
 
 FORMS = ("clip", "affine")
 TYPES = {8: torch.uint8, 16: torch.int32, 32: torch.int64}
-"""How thresholds of b bits are held."""
+"""{b: type of thresholds of b bits}."""
 SMALLEST_CLAMP = 2.0**-11
 """Keeps log odds between two clamped probabilities within `fixed_point.RANGE`."""
 
 
 def check_clamp(name: str, clamp: float) -> None:
-    """Raise ValueError unless probabilities may be kept `clamp` away from 0 and 1."""
+    """Raise ValueError unless probabilities can be clamped to [clamp, 1 - clamp]."""
     number = isinstance(clamp, (int, float)) and not isinstance(clamp, bool)
     if not number or not SMALLEST_CLAMP <= clamp < 0.5:
-        raise ValueError(f"{name}={clamp} must be a number in [{SMALLEST_CLAMP:.6f}, 0.5): how near p comes to 0 and 1")
+        raise ValueError(
+            f"{name}={clamp} must be a number in [{SMALLEST_CLAMP:.6f}, 0.5): the smallest distance of p from 0 and 1"
+        )
 
 
 def clamped(p: Tensor, clamp: float, form: str = "clip") -> Tensor:
@@ -32,18 +34,18 @@ def clamped(p: Tensor, clamp: float, form: str = "clip") -> Tensor:
 
 
 def quantised(p: Tensor, bits: int, clamp: float, form: str = "clip") -> Tensor:
-    """Thresholds of probabilities, of any shape, that both ends have bit for bit (a first prior, made from a seed)."""
+    """Thresholds of probabilities of any shape that both ends know bit for bit, such as a prior drawn from a seed."""
     exact = clamped(p.to(torch.float64), clamp, form) * 2.0**bits
     return exact.round_().clamp_(1, 2**bits - 1).to(TYPES[bits])
 
 
 def from_counts(counts: Tensor, num: int, bits: int, clamp: float, form: str = "clip") -> Tensor:
     """Thresholds of counts 0, ..., `num` out of `num`, of any shape, by a table of num + 1 entries."""
-    every = torch.from_numpy(np.arange(num + 1) / num)
-    table = quantised(every, bits, clamp, form).to(counts.device, non_blocking=True)
+    p = torch.from_numpy(np.arange(num + 1) / num)
+    table = quantised(p, bits, clamp, form).to(counts.device, non_blocking=True)
     return table[counts.to(torch.int64)]
 
 
 def probability(thresholds: Tensor, bits: int) -> Tensor:
-    """float32 T / 2^b: the prior that candidates really follow."""
+    """float32 T / 2^b: the exact prior of the candidates."""
     return thresholds.to(torch.float32) * 2.0**-bits

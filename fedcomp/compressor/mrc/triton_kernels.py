@@ -1,7 +1,7 @@
-"""`reference.py` for GPUs: candidates are made in registers, weighed there and forgotten.
+"""`reference.py` for GPUs: candidates are computed and scored in registers; nothing synchronises with the device.
 
-What goes through memory is thresholds, log odds, the table of Gumbel noise (64 KiB, which stays in the cache) and
-indices. Only integer operations, and one conversion of an integer to float32, so indices are those of the reference.
+Thresholds, log odds, the table of Gumbel noise (64 KiB, which stays in the cache) and indices are in memory. The
+kernels use integer operations and one conversion of an integer to float32, so indices are those of the reference.
 
 Shape legend: M rows (clients), D coordinates, B blocks, K = n_IS candidates, R repetitions, C = COLUMNS rows that share
 candidates, L = LANES candidates (or coordinates, in decoding) at once.
@@ -10,12 +10,25 @@ candidates, L = LANES candidates (or coordinates, in decoding) at once.
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+from fedcomp.compressor.mrc.blocks import Blocks
+from fedcomp.compressor.mrc.candidates import NOISE, Candidates
+from fedcomp.compressor.mrc.fixed_point import ENTRIES, FINEST, OCTAVE, gumbel_table
+
+MAX_COLUMNS = 16
+"""Maximum senders that one program scores against the same candidates."""
+MAX_LANES = 256
+"""Maximum candidates that it scores at once."""
+DECODE_LANES = 1024
+"""Coordinates that one program decodes."""
 
 
 @triton.jit
-def encode(
+def encode_kernel(
     thresholds,
     log_odds,
     offsets,
@@ -41,7 +54,7 @@ def encode(
     OCTAVE: tl.constexpr,
     ENTRIES: tl.constexpr,
 ):
-    """out [M, R, B]: one program chooses for one block, repetition and C rows; arguments as in `reference.encode`."""
+    """out [M, R, B]: one program chooses for one block, one repetition and C rows; see `encode`."""
     SIZE: tl.constexpr = 128 // BITS
     EACH: tl.constexpr = 32 // BITS
     block, repetition, leader = tl.program_id(0), tl.program_id(1), tl.program_id(2) * COLUMNS
@@ -81,13 +94,13 @@ def encode(
 
 
 @triton.jit
-def decode(
+def decode_kernel(
     indices,
     thresholds,
     owner,
     keys,
     out,
-    together,
+    num_summed,
     dim,
     base,
     repetitions,
@@ -98,7 +111,7 @@ def decode(
     BITS: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    """out [M, D] or [1, D] int32 += bits: one program adds up L coordinates of one row, or of `together` rows."""
+    """out [M, D] or [1, D] int32 += bits: one program sums L coordinates of `num_summed` rows."""
     SIZE: tl.constexpr = 128 // BITS
     EACH: tl.constexpr = 32 // BITS
     place = tl.program_id(0) * LANES + tl.arange(0, LANES)
@@ -107,7 +120,7 @@ def decode(
     coordinate = base + place
     block = tl.load(owner + place, mask=inside, other=0)
     total = tl.load(into, mask=inside, other=0)
-    for one in range(together):
+    for one in range(num_summed):
         row = (tl.program_id(1) + one).to(tl.int64)
         seed = _seed(keys + row * key_stride)
         threshold = tl.load(thresholds + row * prior_stride + place, mask=inside, other=0).to(tl.uint32)
@@ -124,7 +137,7 @@ def decode(
 
 @triton.jit
 def _seed(words):
-    """The 64-bit key of which `bits` points at both halves."""
+    """The 64-bit key whose lower and upper 32 bits `words` points at."""
     return tl.load(words) | (tl.load(words + 1) << 32)
 
 
@@ -144,10 +157,78 @@ def _part(word, right, BITS: tl.constexpr):
 
 @triton.jit
 def _gumbel(word, table, OCTAVE: tl.constexpr, ENTRIES: tl.constexpr):
-    """`fixed_point.gumbel`, at its finest."""
+    """`fixed_point.gumbel` with F = FINEST."""
     REST: tl.constexpr = 23 - OCTAVE
     t = ((word & 0x7FFFFFFF) | 1).to(tl.int32).to(tl.float32)
     place = t.to(tl.int32, bitcast=True) - 0x3F800000
     at = (place >> REST) + (word >> 31).to(tl.int32) * ENTRIES
     low = tl.load(table + at)
     return low + ((tl.load(table + at + 1) - low) * (place & ((1 << REST) - 1)) >> REST)
+
+
+def encode(
+    log_odds: Tensor,
+    thresholds: Tensor,
+    blocks: Blocks,
+    candidates: Candidates,
+    noise_keys: Tensor,
+    repetitions: int,
+    fraction: int,
+) -> Tensor:
+    """[M, R, B] int32 chosen candidates; see `coder.encode`."""
+    num_rows, dim = log_odds.shape
+    chosen = torch.empty(num_rows, repetitions, blocks.num, dtype=torch.int32, device=log_odds.device)
+    shared = len(candidates.keys) == 1 and len(thresholds) == 1
+    columns = min(MAX_COLUMNS, triton.next_power_of_2(num_rows)) if shared else 1
+    thresholds, noise_keys = thresholds.contiguous(), noise_keys.contiguous()
+    encode_kernel[(blocks.num, repetitions, triton.cdiv(num_rows, columns))](
+        thresholds,
+        log_odds.contiguous(),
+        blocks.offsets,
+        candidates.keys.contiguous(),
+        noise_keys,
+        gumbel_table(log_odds.device),
+        chosen,
+        num_rows,
+        dim,
+        blocks.begin,
+        blocks.first,
+        repetitions,
+        blocks.num,
+        dim if len(thresholds) > 1 else 0,
+        2 if len(candidates.keys) > 1 else 0,
+        candidates.domain,
+        NOISE,
+        FINEST - fraction,
+        NUM=candidates.num,
+        BITS=candidates.bits,
+        COLUMNS=columns,
+        LANES=min(MAX_LANES, triton.next_power_of_2(candidates.num)),
+        OCTAVE=OCTAVE,
+        ENTRIES=ENTRIES,
+    )
+    return chosen
+
+
+def decode(indices: Tensor, thresholds: Tensor, blocks: Blocks, candidates: Candidates, out: Tensor) -> None:
+    """Add the bits that indices [M, R, B] encode to out [M or 1, n] int32; see `coder.decode`."""
+    num_rows, repetitions, num_blocks = indices.shape
+    assert out.is_contiguous()
+    num_summed = num_rows if len(out) == 1 else 1
+    decode_kernel[(triton.cdiv(blocks.dim, DECODE_LANES), len(out))](
+        indices.contiguous(),
+        thresholds.contiguous(),
+        blocks.owner(),
+        candidates.keys.contiguous(),
+        out,
+        num_summed,
+        blocks.dim,
+        blocks.begin,
+        repetitions,
+        num_blocks,
+        blocks.dim if len(thresholds) > 1 else 0,
+        2 if len(candidates.keys) > 1 else 0,
+        candidates.domain,
+        BITS=candidates.bits,
+        LANES=DECODE_LANES,
+    )

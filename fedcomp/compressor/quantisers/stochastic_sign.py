@@ -5,7 +5,7 @@ compare with it as "stochastic binarisation" and name no scale, which is why our
 For an entry u and a scale a, the bit is +1 with probability clip((u + a) / (2 a), 0, 1), and it is decoded to +-a.
 With c = clip(u, -a, a): the mean is c, and E||C(u) - u||^2 = sum (a^2 - c^2) + (c - u)^2; for `l2` that is
 (d - 1) ||u||^2. With `fixed` a message carries at most a an entry, so with feedback=error the memory of what is left
-out grows without end wherever updates are larger. The papers count 1 bit an entry; the scales are counted here.
+out grows without bound wherever updates are larger. The papers count 1 bit an entry; the scales are counted here.
 
 Shape legend: M senders, D entries, L blocks with a scale of their own.
 """

@@ -107,7 +107,7 @@ class Executor:
             self.count(self.group.sum(_total(computed)))
         return self.group.gather(result, shares)
 
-    def spread(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
+    def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
         """`map(function, pieces)` over the workers."""
         return self.workers.map(function, pieces)
 

@@ -87,7 +87,7 @@ class VmappedClients:
         """What the parameter tensors are."""
         return self.executor.tensors
 
-    def spread(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
+    def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
         """`map(function, pieces)`: vmap belongs to its own thread."""
         return map(function, pieces)
 

@@ -25,7 +25,7 @@ CONSTANTS = {"NUM": 256, "BITS": 8, "COLUMNS": 16, "LANES": 256, "OCTAVE": OCTAV
 
 def main() -> None:
     """Print the name of each kernel that compiles."""
-    for kernel in (triton_kernels.encode, triton_kernels.decode):
+    for kernel in (triton_kernels.encode_kernel, triton_kernels.decode_kernel):
         names = list(inspect.signature(kernel.fn).parameters)
         types = {name: "constexpr" if name in CONSTANTS else POINTERS.get(name, "i32") for name in names}
         constants = {name: CONSTANTS[name] for name in names if name in CONSTANTS}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedcomp.compressor.mrc import gpu, reference
+from fedcomp.compressor.mrc import reference, triton_kernels
 from fedcomp.compressor.mrc.blocks import Blocks
 from tests.compressor.mrc.coding_problems import problem
 
@@ -21,11 +21,11 @@ def main() -> None:
     for shape, num, bits, blocks in cases:
         given = problem(*shape, num, bits, blocks)
         chosen = reference.encode(*given.encoding)
-        assert torch.equal(gpu.encode(*given.encoding), chosen)
+        assert torch.equal(triton_kernels.encode(*given.encoding), chosen)
         for rows in (shape[0], 1):
             expected, counts = (torch.zeros(rows, blocks.dim, dtype=torch.int32) for _ in range(2))
             reference.decode(chosen, given.thresholds, blocks, given.candidates, expected)
-            gpu.decode(chosen, given.thresholds, blocks, given.candidates, counts)
+            triton_kernels.decode(chosen, given.thresholds, blocks, given.candidates, counts)
             assert torch.equal(counts, expected)
         print("agree")
 

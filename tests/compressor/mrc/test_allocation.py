@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcomp.compressor.mrc.allocation import Adaptive, AdaptiveAverage, Changing, Fixed
-from fedcomp.compressor.mrc.allocation.adaptive import boundaries, merged
-from fedcomp.compressor.mrc.allocation.sizes import Sizes
+from fedcomp.compressor.mrc.allocation.adaptive import Sizes, boundaries, merged
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.wire import Field, Ledger, Payload, WireError, WireLink
 from fedcomp.wire.packing import FieldLayout, layout, pack, unpack

@@ -66,7 +66,7 @@ def test_triton_kernels_compile_for_a_gpu() -> None:
         [sys.executable, "-m", "tests.compressor.mrc.compiled_kernels"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["encode", "decode"]
+    assert done.stdout.split() == ["encode_kernel", "decode_kernel"]
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -106,8 +106,8 @@ def test_pieces_and_threads_change_no_index(monkeypatch) -> None:
     whole = coder.encode(*given.plain, 2)
     monkeypatch.setattr(coder, "PIECE", 700)
     with ThreadPoolExecutor(3) as pool:
-        assert torch.equal(coder.encode(*given.plain, 2, spread=pool.map), whole)
-        decoded = coder.decode(whole, given.thresholds, blocks, given.candidates, spread=pool.map)
+        assert torch.equal(coder.encode(*given.plain, 2, map_pieces=pool.map), whole)
+        decoded = coder.decode(whole, given.thresholds, blocks, given.candidates, map_pieces=pool.map)
         total = coder.decode(whole, given.thresholds, blocks, given.candidates, total=True)
     ones = torch.zeros(3, 5000, dtype=torch.int32)
     reference.decode(whole, given.thresholds, blocks, given.candidates, ones)

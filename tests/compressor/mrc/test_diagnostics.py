@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fedcomp.compressor.mrc import MRC, Blocks
-from fedcomp.compressor.mrc.diagnostics import kl_divergence, polarisation, saturation, share_above
-from fedcomp.compressor.mrc.sign_posterior import even_prior
+from fedcomp.compressor.mrc.diagnostics import kl_divergence, polarisation, share_above
+from fedcomp.compressor.mrc.mrc_sign import even_prior
 from fedcomp.compressor.mrc.thresholds import clamped, from_counts, probability, quantised
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
@@ -52,11 +52,10 @@ def test_without_divergence_every_candidate_counts() -> None:
     assert MRC().effective_sample_size(torch.full((2, 1000), 0.5), known).tolist() == [256.0, 256.0]
 
 
-def test_polarisation_and_saturation() -> None:
+def test_polarisation() -> None:
     assert polarisation(torch.tensor([0.5, 0.5])).item() == 0.0
     assert polarisation(torch.tensor([0.0, 1.0])).item() == 1.0
     assert polarisation(torch.tensor([[0.5, 1.0], [0.0, 0.0]])).tolist() == [0.5, 1.0]
-    assert saturation(torch.tensor([0, 10, 5, 1]), 10).item() == 0.5
 
 
 def test_thresholds_of_counts_are_those_of_their_shares() -> None:

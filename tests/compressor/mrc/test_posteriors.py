@@ -9,8 +9,8 @@ import torch
 
 from fedcomp.compressor.mrc import MRC, Blocks
 from fedcomp.compressor.mrc.diagnostics import kl_divergence
-from fedcomp.compressor.mrc.quantiser import Quantised, check_levels
-from fedcomp.compressor.mrc.sign_posterior import check_rule, even_prior, sign_posterior, signs
+from fedcomp.compressor.mrc.mrc_quantiser import Quantised, check_levels
+from fedcomp.compressor.mrc.mrc_sign import check_rule, even_prior, sign_posterior, signs
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge, WireError, WireLink
 

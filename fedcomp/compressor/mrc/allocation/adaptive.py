@@ -1,14 +1,14 @@
-"""Blocks of about equal divergence, from boundaries that every client proposes.
+"""Blocks of about equal divergence, from boundaries that the clients propose.
 
 BiCompFL's Adaptive, after B. Isik et al., "Adaptive compression in federated learning via side information" (KLMS),
-AISTATS 2024. A client scans its coordinates and closes a block before the one that would lift the block's divergence
-above kappa = ln n_IS, or make it longer than `longest`. The j-th boundary of all is the mean of the clients' j-th
-boundaries, rounded up, over those that have one; one that is not above the last is dropped.
+AISTATS 2024. A client scans its coordinates and ends a block before its divergence would exceed kappa = ln n_IS or its
+length `longest`. The j-th common boundary is the mean of the clients' j-th boundaries, rounded up, over the clients
+that have one; a boundary that is not above the previous one is dropped.
 
-New blocks are asked for where rho = mean over blocks of min(100, kappa / KL) exceeds phi; with `two_sided` also where
-it is below 1 / phi. KLMS takes the mean over all clients, which no server can know; here each client says in one bit
-whether its own rho is out of bounds, and the majority decides. A client whose own proposal would be the present blocks,
-as where all are of `longest`, does not ask. Not copied: KLMS's first block is one entry too long.
+A client requests new blocks if rho = mean over blocks of min(100, kappa / KL) exceeds phi; with `two_sided` also if it
+is below 1 / phi. KLMS averages rho over all clients, which the server does not know. Here each client sends one bit,
+and the majority decides. A client whose proposal would equal the current blocks does not request new ones. KLMS's first
+block is one entry too long; this is not copied.
 
 Shape legend: M clients, D entries, B blocks.
 """
@@ -23,24 +23,25 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.mrc.allocation.contract import SHARES, check_trigger, enough, flags
-from fedcomp.compressor.mrc.allocation.sizes import Sizes
 from fedcomp.compressor.mrc.blocks import Blocks, check_block
 from fedcomp.core.validate import check_choice
-from fedcomp.wire import Field, Payload
+from fedcomp.wire import Field, Payload, WireError
+from fedcomp.wire.coding import Unsigned, bits_for
+from fedcomp.wire.coding.contract import take_bits, to_row
 
-MOST_RATIO = 100.0
-"""What a block without divergence counts in rho."""
+MAX_RATIO = 100.0
+"""Contribution to rho of a block without divergence."""
 
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Boundaries that follow the divergence; ceil(log2(longest)) bits a block from each client and to all.
+    """Boundaries that follow the divergence; ceil(log2(longest)) bits per block from each client and to all.
 
     Attributes:
-        size: of the first blocks. longest: b_max, entries a block may have; the paper names none, its table 8 needs at
-            least 1168.
-        phi: deviation of rho at which blocks are cut anew. two_sided: also where blocks carry too much.
-        vote: majority or any: how many clients must ask.
+        size: of the first blocks. longest: b_max, the maximum entries of a block; the paper gives no value, its table 8
+            needs at least 1168.
+        phi: factor of rho at which new blocks are requested. two_sided: also if blocks diverge too much.
+        vote: majority or any: how many clients must request new blocks.
     """
 
     size: int = 256
@@ -55,25 +56,25 @@ class Adaptive:
         check_choice("vote", self.vote, tuple(SHARES))
 
     def first(self, dim: int, device: torch.device | str = "cpu") -> Blocks:
-        """Blocks of one size until there are divergences."""
+        """Blocks of one size, before divergences are known."""
         return Blocks.fixed(dim, self.size, device)
 
     def request(self, kl: Tensor, blocks: Blocks, num_candidates: int) -> Payload:
-        """One bit a client: whether its rho is out of bounds, and other blocks would help; reads back to see that."""
+        """One bit per client: whether its rho is out of bounds and other blocks would help; synchronises."""
         capacity = math.log(num_candidates)
-        ratio = (capacity / blocks.sums(kl)).clamp_(max=MOST_RATIO).nan_to_num_(MOST_RATIO).mean(1)
-        wish = (ratio > self.phi) | (ratio < 1 / self.phi) if self.two_sided else ratio > self.phi
-        asking, present = wish.nonzero()[:, 0], blocks.offsets.cpu().numpy()
-        for client, row in zip(asking.tolist(), kl[asking].cpu().numpy(), strict=True):
-            wish[client] = not np.array_equal(boundaries(row, capacity, self.longest), present)
-        return flags(wish)
+        ratio = (capacity / blocks.sums(kl)).clamp_(max=MAX_RATIO).nan_to_num_(MAX_RATIO).mean(1)
+        requested = (ratio > self.phi) | (ratio < 1 / self.phi) if self.two_sided else ratio > self.phi
+        requesting, current = requested.nonzero()[:, 0], blocks.offsets.cpu().numpy()
+        for client, row in zip(requesting.tolist(), kl[requesting].cpu().numpy(), strict=True):
+            requested[client] = not np.array_equal(boundaries(row, capacity, self.longest), current)
+        return flags(requested)
 
     def wanted(self, flags: Payload) -> bool:
-        """Whether enough clients asked for new blocks."""
+        """Whether enough clients requested new blocks."""
         return enough(flags, self.vote)
 
     def propose(self, kl: Tensor, num_candidates: int) -> Payload:
-        """The sizes of each client's blocks [M, B'], zeros behind them; divergences are read back."""
+        """The sizes of each client's blocks [M, B'], padded with zeros; copies divergences to the host."""
         sizes = [np.diff(boundaries(row, math.log(num_candidates), self.longest)) for row in kl.cpu().numpy()]
         return self._message([torch.from_numpy(row) for row in sizes], kl.shape[1], kl.device)
 
@@ -94,15 +95,15 @@ class Adaptive:
 
 
 def _sizes(message: Payload) -> Tensor:
-    """[M, B'] what it holds."""
+    """[M, B'] the sizes in a message."""
     num = message.fields["sizes"].data.shape[1] if "sizes" in message.fields else 1
     return message.expect(sizes=num)[0]
 
 
 def boundaries(kl: np.ndarray, capacity: float, longest: int) -> np.ndarray:
-    """[B + 1] int64 0, ..., d: blocks as long as their divergence, the sum of kl [D], stays within capacity, in nats.
+    """[B + 1] int64 0, ..., D: the longest blocks whose divergence, the sum of kl [D] in nats, is at most `capacity`.
 
-    Sums are differences of one running sum in float64. A coordinate that exceeds capacity by itself is a block.
+    Sums are differences of one cumulative sum in float64. A coordinate that exceeds `capacity` alone is a block.
     """
     total = np.concatenate(([0.0], kl.astype(np.float64).cumsum()))
     dim, ends = kl.size, [0]
@@ -115,17 +116,60 @@ def boundaries(kl: np.ndarray, capacity: float, longest: int) -> np.ndarray:
 
 
 def merged(ends: list[np.ndarray]) -> np.ndarray:
-    """[B + 1] int64 offsets from the ends of each client's blocks, the last of which is d.
+    """[B + 1] int64 offsets from the ends of each client's blocks; each client's last end is D.
 
-    No block becomes longer than the clients' longest: while the same clients have a j-th end, its mean grows by no
-    more than that, and where one drops out, whose ends were at d, the mean falls.
+    No block is longer than the longest block of a client: while the same clients have a j-th end, its mean grows by at
+    most that length, and it falls when a client drops out, whose last end was D.
     """
-    dim, most = int(ends[0][-1]), max(len(row) for row in ends)
-    total, holders = np.zeros(most, np.int64), np.zeros(most, np.int64)
+    dim, max_blocks = int(ends[0][-1]), max(len(row) for row in ends)
+    total, num_clients = np.zeros(max_blocks, np.int64), np.zeros(max_blocks, np.int64)
     for row in ends:
         total[: len(row)] += row
-        holders[: len(row)] += 1
-    mean = -(-total // holders)
+        num_clients[: len(row)] += 1
+    mean = -(-total // num_clients)
     before = np.concatenate(([0], np.maximum.accumulate(mean)[:-1]))
     kept = mean[(mean > before) & (mean < dim)]
     return np.concatenate(([0], kept, [dim])).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A coding of sizes in [1, longest] that sum to `total`, ceil(log2(longest)) bits each; padding zeros are not sent.
+
+    The number of sizes is not sent: a reader stops at the sum, and refuses sizes that exceed it.
+    """
+
+    total: int
+    longest: int
+
+    @property
+    def width(self) -> int:
+        """Bits per size."""
+        return bits_for(self.longest)
+
+    def fixed_bits(self, num: int) -> int | None:
+        return None
+
+    def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
+        assert count is None
+        return (data > 0).sum(1) * self.width
+
+    def write(self, row: Tensor) -> Tensor:
+        sizes = row[: int((row > 0).sum())]
+        assert int(sizes.sum()) == self.total == int(row.sum()), f"sizes of {int(row.sum())} in all, not {self.total}"
+        return Unsigned(self.width, self.longest).write(sizes - 1)
+
+    def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+        held = num if not self.width else min(num, (len(bits) - start) // self.width)
+        values, _ = Unsigned(self.width).read(take_bits(bits, start, held * self.width), 0, held, torch.int64)
+        sizes = values + 1
+        ends = sizes.cumsum(0)
+        used = int((ends < self.total).sum()) + 1
+        if used > held or int(ends[used - 1]) != self.total:
+            raise WireError(f"block sizes that do not add up to {self.total}")
+        longest = int(sizes[:used].max())
+        if longest > self.longest:
+            raise WireError(f"a block of {longest} entries where at most {self.longest} are allowed")
+        row = sizes.new_zeros(num)
+        row[:used] = sizes[:used]
+        return to_row(row, dtype), start + used * self.width

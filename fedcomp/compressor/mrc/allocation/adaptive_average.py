@@ -1,8 +1,8 @@
 """Blocks of one size that follows the mean divergence: BiCompFL's Adaptive-Avg, arXiv:2502.00206.
 
-A client whose mean divergence of a block is off capacity kappa = ln n_IS by more than the factor phi asks for new
-blocks; then each proposes s_i = clip(round(kappa d / sum of its divergences), smallest, longest), and the server
-broadcasts the rounded mean. The paper leaves phi and the kind of mean open.
+A client requests new blocks if the mean divergence of its blocks differs from the capacity kappa = ln n_IS by more than
+the factor phi. Then each client proposes s_i = clip(round(kappa d / sum of its divergences), smallest, longest), and
+the server broadcasts the rounded mean. The paper specifies neither phi nor the kind of mean.
 
 Shape legend: M clients, D entries, B blocks.
 """
@@ -27,9 +27,9 @@ class AdaptiveAverage:
     """One size for all blocks; ceil(log2(longest)) bits from each client and to all, when it changes.
 
     Attributes:
-        size: of the first blocks. smallest, longest: bounds of the later ones.
-        phi: factor by which the mean divergence may be off capacity. two_sided: also where it is too high.
-        vote: majority or any: how many clients must ask.
+        size: of the first blocks. smallest, longest: bounds of later sizes.
+        phi: factor by which the mean divergence may differ from capacity. two_sided: also if it is too high.
+        vote: majority or any: how many clients must request new blocks.
     """
 
     size: int = 256
@@ -49,18 +49,18 @@ class AdaptiveAverage:
         return Blocks.fixed(dim, self.size, device)
 
     def request(self, kl: Tensor, blocks: Blocks, num_candidates: int) -> Payload:
-        """One bit a client: whether its mean divergence of a block is off by more than phi, and not by these bounds."""
+        """One bit per client: whether its mean divergence is off by more than phi and another size would help."""
         ratio = kl.sum(1, dtype=torch.float64) / blocks.num / math.log(num_candidates)
         low = ratio < 1 / self.phi
         others = self._sizes(kl, num_candidates).clamp_(max=kl.shape[1]) != blocks.longest
         return flags(others & ((ratio > self.phi) | low if self.two_sided else low))
 
     def wanted(self, flags: Payload) -> bool:
-        """Whether enough clients asked for another size."""
+        """Whether enough clients requested another size."""
         return enough(flags, self.vote)
 
     def propose(self, kl: Tensor, num_candidates: int) -> Payload:
-        """The size that would fill each client's blocks to capacity; the longest where nothing diverges."""
+        """The size at which each client's blocks reach capacity; `longest` without divergence."""
         return self._message(self._sizes(kl, num_candidates))
 
     def merge(self, proposals: Payload) -> Payload:
@@ -69,12 +69,12 @@ class AdaptiveAverage:
         return self._message((sizes + 1).to(torch.float64).mean(0).round_().to(torch.int64))
 
     def read(self, allocation: Payload, dim: int, device: torch.device | str = "cpu") -> Blocks:
-        """Blocks of the size that was sent."""
+        """Blocks of the size in the message."""
         (sizes,) = allocation.expect(size=1)
         return Blocks.fixed(dim, int(sizes[0, 0]) + 1, device)
 
     def _sizes(self, kl: Tensor, num_candidates: int) -> Tensor:
-        """[M] int64 what each client proposes."""
+        """[M] int64 each client's proposal."""
         size = math.log(num_candidates) * kl.shape[1] / kl.sum(1, dtype=torch.float64)
         return size.clamp_(self.smallest, self.longest).round_().to(torch.int64)
 

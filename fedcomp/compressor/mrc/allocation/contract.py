@@ -1,20 +1,21 @@
-"""What a block allocation is: when to cut anew, and the messages by which clients and server agree on new blocks.
+"""The contract of block allocations: when to choose new blocks, and how clients and server agree on them.
 
-A round with the divergences kl [M, D] that the clients know goes
+With divergences kl [M, D] that the clients know, a round has the steps
 
-    flags      = request(kl, blocks)              up, one bit a client; the server decides by `wanted`
-    decision(wanted(flags))                       down to all, one bit, which the paper does not count
-    proposals  = propose(kl)                      up, in the next round, only if wanted
-    allocation = merge(proposals)                 down to all
+    flags      = request(kl, blocks)              uplink, one bit per client; the server decides by `wanted`
+    decision(wanted(flags))                       broadcast, one bit, which the paper does not count
+    proposals  = propose(kl)                      uplink in the next round, if wanted
+    allocation = merge(proposals)                 broadcast
     blocks     = read(allocation, dim, device)    at every end
 
-and every message is charged when it is sent. kappa, the capacity of a block, is ln n_IS nats.
+and every message is counted. kappa = ln n_IS nats is the capacity of a block.
 
 Shape legend: M clients, D entries, B blocks.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -25,11 +26,11 @@ from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Unsigned
 
 SHARES = {"majority": 0.5, "any": 0.0}
-"""By more than which share of the clients new blocks must be asked for."""
+"""{vote: fraction of the clients that must be exceeded by those that request new blocks}."""
 
 
 class Allocation(Protocol):
-    """A strategy, with the size of the first blocks. Those of this alone never change."""
+    """A strategy, with the size of the first blocks. Without `Changing` the blocks never change."""
 
     @property
     def size(self) -> int: ...
@@ -44,11 +45,11 @@ class Changing(Allocation, Protocol):
     """A strategy whose blocks follow the divergences."""
 
     def request(self, kl: Tensor, blocks: Blocks, num_candidates: int) -> Payload:
-        """One bit a client, `flag`: whether its divergences kl [M, D] are far from what the blocks can carry."""
+        """One bit per client, `flag`: whether its divergences kl [M, D] are far from the blocks' capacity."""
         ...
 
     def wanted(self, flags: Payload) -> bool:
-        """The server's decision, read back to the host."""
+        """The server's decision; synchronises."""
         ...
 
     def propose(self, kl: Tensor, num_candidates: int) -> Payload:
@@ -56,7 +57,7 @@ class Changing(Allocation, Protocol):
         ...
 
     def merge(self, proposals: Payload) -> Payload:
-        """One row: the blocks that the server makes of the clients' proposals."""
+        """One row: the blocks that the server computes from the clients' proposals."""
         ...
 
     def read(self, allocation: Payload, dim: int, device: torch.device | str = "cpu") -> Blocks:
@@ -64,36 +65,54 @@ class Changing(Allocation, Protocol):
         ...
 
 
-def flags(wish: Tensor) -> Payload:
-    """One bit a client from wish [M] bool."""
-    return Payload({"flag": Field(wish[:, None].to(torch.uint8), Unsigned(1))})
+def flags(requested: Tensor) -> Payload:
+    """One bit per client: requested [M] bool."""
+    return Payload({"flag": Field(requested[:, None].to(torch.uint8), Unsigned(1))})
 
 
 def decision(wanted: bool, device: torch.device | str = "cpu") -> Payload:
-    """One row, one bit for all clients: whether they shall propose new blocks in the next round."""
+    """One bit for all clients: whether they propose new blocks in the next round."""
     again = torch.full((1, 1), wanted, dtype=torch.uint8, device=device)
     return Payload({"again": Field(again, Unsigned(1))}, paper_bits=0)
 
 
 def decided(message: Payload) -> Tensor:
-    """[1] bool what the server decided."""
+    """[1] bool the server's decision."""
     (again,) = message.expect(again=1)
     return again[:, 0] > 0
 
 
 def enough(message: Payload, vote: str) -> bool:
-    """Whether enough clients raised their flag; reads it back."""
+    """Whether enough clients set their flag; synchronises."""
     (flag,) = message.expect(flag=1)
     return flag.shape[0] > 0 and float(flag.to(torch.float64).mean()) > SHARES[vote]
 
 
 def check_trigger(phi: float, longest: int, smallest: int = 1) -> None:
-    """Raise ValueError for options that no allocation can have."""
+    """Raise ValueError for invalid options of an allocation."""
     if isinstance(phi, bool) or not isinstance(phi, (int, float)) or not 1 < phi < float("inf"):
         raise ValueError(
-            f"phi={phi} must be a number above 1: the deviation from capacity at which blocks are cut anew"
+            f"phi={phi} must be a number above 1: the factor from capacity at which new blocks are requested"
         )
     check_block("longest", longest)
     check_block("smallest", smallest)
     if smallest > longest:
         raise ValueError(f"smallest={smallest} must be at most longest={longest}")
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Blocks of one size for the whole run, with offsets 0, s, 2s, ..., D.
+
+    Attributes:
+        size: s; the last block has the remaining entries.
+    """
+
+    size: int = 256
+
+    def __post_init__(self) -> None:
+        check_block("size", self.size)
+
+    def first(self, dim: int, device: torch.device | str = "cpu") -> Blocks:
+        """The blocks of every round."""
+        return Blocks.fixed(dim, self.size, device)
