@@ -1,14 +1,15 @@
 #!/usr/bin/env python
-"""`make bench`: whole rounds of fedcomp against the plain loop of `naive_loop.py`, as ratios, in one run.
+"""`make bench`: the time of a round of fedcomp relative to the plain loop of `naive_loop.py`.
 
-All sides train the same number of clients on the same data with the same batch size, steps and learning rate, each in
-a process of its own, in turn: A B C A B C. A ratio is the median over turns. fedcomp's side is the complete round, with
-drawing batches, messages, ledger and server step; the rival is as everybody writes it, torch's defaults included (on a
-GPU: products in float32, convolutions in TensorFloat-32). All wait for a GPU at the end of a measurement. "copy" and
-"matmul" are the least time that the local steps need at the device's measured rates of copying and of matrix products
-(`ceilings.py`), in per cent of our time; MiB are peaks of the whole process, or of a GPU's memory. Further ratios: to
-the loop without waste of `lean_loop.py` ("lean"); on a CPU, where that one has fedcomp's setting of malloc, also to its
-run in one thread ("lean, 1"), and to the plain loop with that setting ("malloc"). Faults are page faults a round.
+All sides train the same clients with the same batch size, steps and learning rate, each in its own process, in turn:
+A B C A B C. A ratio is the median over turns. fedcomp's side is the complete round with batches, messages, ledger and
+server step. The plain loop has torch's defaults (on a GPU: products in float32, convolutions in TensorFloat-32). Each
+measurement ends by synchronising with the GPU.
+
+"copy" and "matmul" are lower bounds of the local steps' time, at the device's measured rates of copying and of matrix
+products (`ceilings.py`), in per cent of fedcomp's time. MiB are peaks of the process, or of a GPU's memory. Further
+ratios: to `lean_loop.py` ("lean"), which on a CPU has fedcomp's setting of malloc, also with one thread ("lean, 1"),
+and to the plain loop with that setting ("malloc"). Faults are page faults per round.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ GPU_SIDES = "naive", "lean", "fedcomp"
 
 @dataclass(frozen=True)
 class Served:
-    """What one side's process found: seconds a round of every turn but the first, peak MiB, page faults a round."""
+    """Measurements of one side: seconds per round of every turn but the first, peak MiB, page faults per round."""
 
     seconds: list[float]
     peak: float
@@ -47,7 +48,7 @@ class Served:
 
 
 def serve(job: Job, side: str, device: torch.device, precision: str) -> None:
-    """Time a measurement for every line on standard input; at its end print peak MiB and page faults a round."""
+    """Time a measurement for every line on standard input; at its end print peak MiB and page faults per round."""
     gpu = device.type == "cuda"
     if gpu:
         torch.cuda.set_device(device.index or 0)

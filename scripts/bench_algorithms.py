@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""`make bench`: a round of other algorithms beside one of FedAvg with the same solver and compressors, as ratios.
+"""`make bench`: the time of a round relative to FedAvg with the same solver and compressors.
 
-The job is J2 of `bench.py` (LeNet-5, 10 clients, batch 64, 10 steps), which both sides run in one process, in turn. The
-ratio is the median over turns; goals: at most 1.10 for the bidirectional baselines, at most 1.25 for those that mask or
-prune while they train, minimal random coding of the masks included. What is done every few rounds (synchronisations,
-measurements of the code) is counted among the others.
+The job is J2 of `bench.py` (LeNet-5, 10 clients, batch 64, 10 steps); both sides run in one process, in turn. The ratio
+is the median over turns. Goals: at most 1.10 for the bidirectional baselines, at most 1.25 for algorithms that mask or
+prune while they train, including minimal random coding of the masks. Work that is done every few rounds
+(synchronisations, diagnostics) is averaged over the rounds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CLIENT = [f"client.batch_size={BATCH}", f"client.steps={STEPS}", f"num_clients={
 
 
 def rounds(algorithm: str, like: str) -> Callable[[], float]:
-    """A function that runs one round of `algorithm` with the compressors that `like` chooses, and gives its seconds."""
+    """A function that runs one round of `algorithm` with the compressors of `like`, and returns its seconds."""
     chosen = compose("train", overrides=[f"algorithm={like}", *CLIENT])
     own = compose("train", overrides=[f"algorithm={algorithm}", *CLIENT])
     partial = build(own.algorithm)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""`make bench`, second table: what every codec in conf/compressor costs on a CPU, beside a plain copy of its input.
+"""`make bench`, second table: the time of every codec in conf/compressor on a CPU, relative to a copy of its input.
 
-Codecs are composed from their YAML, so a new one appears by itself. Times are nanoseconds an entry of [M, D] float32,
-one thread, medians of measurements taken in turn with `copy_` of the same tensor; "ratio" is (encode + decode) / copy
-within a turn, "goal" the most that the project wants. Bits are of what was sent; "pack" and "unpack" are seconds for
-the bytes of one row. MiB is the peak of a process of its own beyond what it held before the first encoding.
+Codecs are composed from their YAML, so new ones are included. Times are nanoseconds per entry of [M, D] float32 in one
+thread: medians of measurements taken in turn with `copy_` of the same tensor. "ratio" is (encode + decode) / copy
+within a turn, "goal" the project's upper limit. Bits are those of the message; "pack" and "unpack" are seconds for the
+bytes of one row. MiB is the peak memory of the codec's own process above that before the first encoding.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from fedcomp.wire.packing import layout, pack, unpack
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GOALS = dict.fromkeys(("sign", "stochastic_sign", "terngrad", "qsgd", "randk"), 15)
 GOALS |= {"drive": 60, "eden": 60, "topk": 40}
-"""Most copies' time for encoding and decoding, by codec."""
+"""{codec: upper limit of the ratio}."""
 TITLES = ("encode ns", "decode ns", "copy ns", "ratio", "goal", "bits/param", "MiB", "pack s", "unpack s")
 
 
 def layer_sizes(dim: int | None) -> tuple[int, ...]:
-    """Those of cnn4 (D = 1,933,258), or one layer of `dim` entries."""
+    """The layers of cnn4 (D = 1,933,258), or one layer of `dim` entries."""
     if dim is not None:
         return (dim,)
     model = build(cnn4, Key(("bench",)), (1, 28, 28), 10, "classification")
@@ -88,7 +88,7 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    """Print the table; each codec in a process of its own, whose failure is a line of it."""
+    """Print the table; each codec runs in its own process, and a failure is a line of the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = sorted(file.stem for file in (CONF / "compressor").glob("*.yaml"))
     parser.add_argument("codecs", nargs="*", metavar="codec", help=f"of {', '.join(known)}; all by default")

@@ -1,4 +1,4 @@
-"""The rounds that `bench.py` times, and the rivals' sides of them."""
+"""The rounds that `bench.py` times, for fedcomp and for the baselines."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ JOBS = {
 }
 """Goals in ms: J3's is that of tf32 (bf16: 12); 1,500 rounds of PFL are then one minute."""
 CPU_JOBS = ("J1", "J2", "J4", "J3")
-"""What is timed by default on a CPU."""
+"""The jobs that are timed by default on a CPU."""
 
 
 def fedcomp_side(job: Job, device: torch.device, precision: str) -> Round:

@@ -1,10 +1,10 @@
-"""The most memory that a run takes, beside what the check before it says.
+"""The peak memory of a run, beside the estimate of the check before it.
 
     python scripts/bench_memory.py num_clients=10000 dataset=mnist model=lenet5 compressor=topk ...
 
-makes the run that `fedcomp` with the same words makes, in this process, and prints one line of JSON, in GiB: `state`,
-`needed` (what the check says, beside what the process held before), `before` and `peak` (of the resident set, as Linux
-counts it), `ratio` (needed + before to peak).
+runs `fedcomp` with these arguments in this process and prints one line of JSON, in GiB: `state`, `needed` (the
+estimate, without the process's memory before the run), `before` and `peak` (resident set), and `ratio` (needed + before
+to peak).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def resident(field: str) -> float:
 
 
 def measure() -> dict[str, float]:
-    """Run what the command line says."""
+    """Run the command line."""
     found: dict[str, float] = {}
     check = fedcomp.config.factory.check_memory
 
     def noted(simulation: Simulation, *options: Any) -> Any:
         need = needed(simulation, *options)
         found.update(state=need.state / GIB, needed=need.total / GIB, before=resident("VmRSS"))
-        RESET.write_text("5")  # the peak so far is forgotten
+        RESET.write_text("5")  # resets the peak
         return check(simulation, *options)
 
     fedcomp.config.factory.check_memory = noted

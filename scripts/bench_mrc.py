@@ -1,12 +1,12 @@
 #!/usr/bin/env python
-"""`make bench`, third table: minimal random coding of one round, beside the plain tensor form of the same choice.
+"""`make bench`, third table: minimal random coding of one round, beside a plain implementation with tensors.
 
-Milliseconds for vectors of 4CNN's size (D = 1,933,258) in blocks of 256 with 256 candidates: of the process on one
-core, minima of measurements taken in turn; posteriors to indices, and indices to counts, everything included. "plain"
-is what one writes first: `torch.rand` for all candidates of 64 blocks at a time, a comparison, `bmm` with the log odds,
-Gumbel noise and `argmax`; it draws fresh numbers that no decoder could make again. "ratio" is plain / encode, "goal"
-the most that the project wants for encoding. `--device cuda` times the GPU's kernels by the clock, each measurement
-ended by a synchronisation.
+Milliseconds for vectors of 4CNN's size (D = 1,933,258) in blocks of 256 with 256 candidates: minima of measurements
+taken in turn, of CPU time on one core, for encoding (posteriors to indices) and decoding (indices to counts). "plain"
+is `torch.rand` for all candidates of 64 blocks at a time, a comparison, `bmm` with the log odds, Gumbel noise and
+`argmax`; its random numbers cannot be drawn again by a decoder. "ratio" is plain / encode, "goal" the project's upper
+limit for encoding. `--device cuda` measures wall-clock time on a GPU, with a synchronisation at the end of each
+measurement.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NEVER = float("inf")
 
 
 def problem(codec: MRC, num_clients: int, dim: int, device: torch.device) -> tuple[Tensor, SharedKnowledge]:
-    """Posteriors a step away from a prior of counts of ten, and what both ends know."""
+    """Posteriors near a prior of counts of ten, and the shared knowledge."""
     generator = torch.Generator().manual_seed(0)
     counts = torch.randint(0, 11, (1, dim), generator=generator)
     side = from_counts(counts, 10, codec.bits, codec.clamp)
@@ -56,7 +56,7 @@ def problem(codec: MRC, num_clients: int, dim: int, device: torch.device) -> tup
 
 
 def plain(q: Tensor, prior: Tensor, num_candidates: int, block: int) -> list[Tensor]:
-    """Indices of all clients among the same candidates, chunk by chunk, by float32 matrix products."""
+    """Indices of all clients with shared candidates, chunk by chunk, by float32 matrix products."""
     steps = torch.logit(q) - torch.logit(prior)
     pad = -q.shape[1] % (block * CHUNK)
     steps = torch.nn.functional.pad(steps, (0, pad)).view(len(q), -1, block)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""`make bench`: repetitions of a study together beside the same repetitions one after another, as ratios.
+"""`make bench`: the speedup of a study over the same repetitions one after another.
 
 The regression of `experiment=fedavg_svrg/diabetes` (17 agents x 26 people, 10 features) in 20 repetitions, in one
-process, in turn. "rounds": some rounds with their evaluations, the least of several turns. "run": 100 rounds from the
-config to the finished folder, without pictures, against as many runs with repeats=1, once. Goal: at least 8 times as
-fast.
+process, in turn. "rounds": rounds with their evaluations, the minimum of several turns. "run": 100 rounds from the
+config to the finished folder, without pictures, against 20 runs with repeats=1, measured once. Goal: at least 8 times
+as fast.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ GOAL = 8
 
 
 def measured(study: MonteCarloStudy, rounds: int) -> Callable[[], float]:
-    """A function that runs as many rounds, evaluates after each, and gives its seconds a round."""
+    """A function that runs the rounds with an evaluation after each, and returns the seconds per round."""
     state, ledger, index = study.init(), Ledger(), 0
 
     def run() -> float:
@@ -69,7 +69,7 @@ def measured(study: MonteCarloStudy, rounds: int) -> Callable[[], float]:
 
 
 def whole_run(overrides: list[str], repeats: int) -> float:
-    """How many times as fast one run of `repeats` repetitions is as that many runs."""
+    """The time of `repeats` runs divided by that of one run with `repeats` repetitions."""
     common = [*overrides, "rounds=100", "quiet=true", "pictures=false"]
     with tempfile.TemporaryDirectory() as root:
         study = compose("train", overrides=[*common, f"repeats={repeats}", f"output_root={root}/study"])

@@ -1,4 +1,4 @@
-"""What a device can do at the best, measured, and the least that a job asks of it."""
+"""Measured peak rates of a device, and the minimum work of a job."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ REPEATS = 10
 PASSES = 3
 """Products of a step over those of a forward pass: forward, and backward for inputs and for weights."""
 PARAMETER_PASSES = 6
-"""Times that a step moves a parameter: read forward and backward, gradient written and read, update read, written."""
+"""Memory accesses per parameter and step: two reads, gradient written and read, update read and written."""
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Measured rates of one device: bytes read and written a second by a copy, operations a second by a product."""
+    """Measured rates of a device: bytes per second of a copy (read and written), operations per second of a product."""
 
     copy: float
     product: float
 
 
 def measure(device: torch.device, precision: str) -> Ceilings:
-    """The best of some copies of 64 MiB (256 on a GPU) and products of 1,024 x 1,024 (8,192) matrices."""
+    """The fastest of `REPEATS` copies of 64 MiB (256 on a GPU) and products of 1,024 x 1,024 (8,192) matrices."""
     gpu = device.type == "cuda"
     source = torch.ones((256 if gpu else 64) << 18, device=device)
     target = torch.empty_like(source)
@@ -42,7 +42,7 @@ def measure(device: torch.device, precision: str) -> Ceilings:
 
 
 def least_bytes(job: Job) -> float:
-    """Bytes that a round's local steps must move: activations written and read once, parameters as said above."""
+    """Bytes that a round's local steps must move: activations twice, parameters `PARAMETER_PASSES` times."""
     model = build(job.factory, Key(("ceilings",)), job.shape, 10, "classification")
     step = 2 * job.batch * num_activations(model, job.shape) + PARAMETER_PASSES * model.dim
     return 4.0 * job.clients * job.steps * step

@@ -1,4 +1,4 @@
-"""MkDocs' hook: a page of the API reference for each room of fedcomp/, made from its docstrings."""
+"""A hook of MkDocs: a page of the API reference for each folder of fedcomp/, from its docstrings."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ ROOMS = sorted({path.parent.name for path in PACKAGE.glob("*/*.py")})
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The pages come last in the navigation."""
+    """Put the pages last in the navigation."""
     config.nav = [*(config.nav or []), {"API": [{room: f"api/{room}.md"} for room in ROOMS]}]
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """They exist only in the built site."""
+    """Generate the pages, which exist only in the built site."""
     for room in ROOMS:
         text = "\n".join([f"# {room}\n", *map(_module, sorted((PACKAGE / room).rglob("*.py")))])
         files.append(File.generated(config, f"api/{room}.md", content=text))
@@ -27,7 +27,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _module(path: Path) -> str:
-    """A module with all it defines; of a package its docstring alone, since what it re-exports stands elsewhere."""
+    """A module with its definitions; a package with its docstring only, since its re-exports are defined elsewhere."""
     name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
     if path.name != "__init__.py":
         return f"::: {name}\n"

@@ -1,8 +1,8 @@
-"""A federated loop without waste: the rival that is left when the plain loop's overhead is taken away.
+"""A federated loop without the overhead of the plain one: the second baseline for fedcomp's speed.
 
-One client after another, as in `naive_loop.py`, but its samples are gathered by number, its parameters are views of one
-vector, and a step is one gradient and one subtraction: no `DataLoader`, no `state_dict`, no optimizer. Nothing of
-fedcomp is used.
+One client after another, as in `naive_loop.py`, but samples are gathered by index, parameters are views of one vector,
+and a step is one gradient and one subtraction: no `DataLoader`, no `state_dict`, no optimizer. It uses no code of
+fedcomp.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def lean_rounds(
     lr: float,
     loss: Loss = functional.cross_entropy,
 ) -> Callable[[], None]:
-    """A function that trains `module` in place by one round of FedAvg; arguments as `naive_loop.naive_round` has them.
+    """A function that trains `module` in place by one round of FedAvg; arguments as in `naive_loop.naive_round`.
 
-    Buffers, such as statistics of BatchNorm, become means too.
+    Buffers, such as statistics of BatchNorm, are averaged too.
     """
     worker = copy.deepcopy(module).train()
     parameters, own = list(worker.parameters()), _flat(worker.parameters())
@@ -55,7 +55,7 @@ def lean_rounds(
 
 
 def _flat(parameters: Iterator[nn.Parameter]) -> Tensor:
-    """One vector of which the parameters become views."""
+    """One vector; the parameters become views of it."""
     parts = list(parameters)
     vector = torch.cat([part.detach().flatten() for part in parts])
     for part, piece in zip(parts, vector.split([part.numel() for part in parts])):
@@ -64,6 +64,6 @@ def _flat(parameters: Iterator[nn.Parameter]) -> Tensor:
 
 
 def _batches(num: int, size: int, device: torch.device) -> Iterator[Tensor]:
-    """Numbers of the samples of every batch, epoch after epoch."""
+    """Sample indices of every batch, epoch after epoch."""
     while True:
         yield from torch.randperm(num, device=device).split(size)

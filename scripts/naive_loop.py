@@ -1,7 +1,7 @@
-"""The plain federated loop that everybody writes first: the rival that fedcomp's speed is measured against.
+"""A plain federated loop, as most people would write it: the baseline for fedcomp's speed.
 
 One client after another: a copy of the model, `load_state_dict`, a shuffling `DataLoader`, `torch.optim.SGD`,
-`loss.backward()`. Nothing is slowed down on purpose; nothing of fedcomp is used.
+`loss.backward()`. It uses no code of fedcomp.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def naive_round(
     """One round of FedAvg; the mean over clients of their trained parameters and buffers, as a state dict.
 
     Args:
-        module: the global model; left as it was.
+        module: the global model; not modified.
         clients: (x [n, ...], y [n]) of every client, already normalised and on the module's device.
         batch_size, steps, lr: of every client's local SGD.
         loss: mean loss of (outputs, targets).

@@ -1,7 +1,7 @@
 #!/usr/bin/env python
-"""What `make run` does: several methods on the 8x8 digits over three seeds, then a table and a picture.
+"""`make run`: several methods on the 8x8 digits with three seeds, then a table and a picture.
 
-Each line below is a `fedcomp` command; finished runs are not run again.
+Each printed line is a `fedcomp` command; finished runs are skipped.
 """
 
 from __future__ import annotations

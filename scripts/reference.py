@@ -1,14 +1,13 @@
 #!/usr/bin/env python
-"""Whether a change of the code changes a result: runs of every method, recorded before it and compared after it.
+"""Checks that a refactor changes no result: records runs of every method before it and compares them after it.
 
     python scripts/reference.py record before.json      on the old code
-    python scripts/reference.py compare before.json     on the new code: bit for bit, seconds aside
+    python scripts/reference.py compare before.json     on the new code: bit for bit, except for seconds
 
-Each case is a run of a few rounds through the command line, on the digits and with a fixed seed. What is kept of it:
-every line of `metrics.jsonl` (and `repetitions.jsonl`), and a checksum of every tensor of its last checkpoint, whatever
-the tensors are called. Both sides must run on the same machine with the same versions: other processors round
-differently.
-`--only WORD` takes the cases whose names contain it.
+Each case is a run of a few rounds by the command line, on the digits and with a fixed seed. The file has every line of
+`metrics.jsonl` (and `repetitions.jsonl`), and a checksum of every tensor of the last checkpoint, without their names.
+Record and compare on the same machine with the same versions, since processors round differently. `--only WORD` takes
+the cases whose names contain WORD.
 """
 
 from __future__ import annotations
@@ -53,16 +52,16 @@ MIXED = {
 
 
 def cases() -> dict[str, tuple[str, ...]]:
-    """{name: overrides}: every algorithm, every compressor on the uplink, and how parts go together."""
-    found: dict[str, tuple[str, ...]] = {}
+    """{name: overrides}: every algorithm, every compressor on the uplink, and combinations of parts."""
+    named: dict[str, tuple[str, ...]] = {}
     for group in ("algorithm", "compressor"):
         for path in sorted((CONF / group).glob("*.yaml")):
-            found[f"{group}={path.stem}"] = (f"{group}={path.stem}",)
-    return found | {name: tuple(words.split()) for name, words in MIXED.items()}
+            named[f"{group}={path.stem}"] = (f"{group}={path.stem}",)
+    return named | {name: tuple(words.split()) for name, words in MIXED.items()}
 
 
 def run(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
-    """One case in a process of its own; what it leaves, or `error` with the last line that it printed."""
+    """Run one case in its own process: its results, or `error` with the last line that it printed."""
     with tempfile.TemporaryDirectory() as folder:
         python = TORCHRUN if name.startswith("two processes") else (sys.executable,)
         if "dataset=image_folder" in overrides:
@@ -81,13 +80,13 @@ def run(name: str, overrides: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _draw_digits(folder: Path) -> None:
-    """The first 800 digits of scikit-learn as grey images of 16 x 16 pixels, a quarter of them for testing."""
+    """Write the first 800 digits of scikit-learn as grey images of 16 x 16 pixels, a quarter of them for testing."""
     digits = load_digits()
     for number, (image, label) in enumerate(zip(digits.images[:800], digits.target)):
-        place = folder / ("test" if number % 4 == 0 else "train") / str(label)
-        place.mkdir(parents=True, exist_ok=True)
+        target = folder / ("test" if number % 4 == 0 else "train") / str(label)
+        target.mkdir(parents=True, exist_ok=True)
         pixels = Image.fromarray((image * 15).astype("uint8")).resize((16, 16), Image.Resampling.NEAREST)
-        pixels.save(place / f"{number}.png")
+        pixels.save(target / f"{number}.png")
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -96,29 +95,29 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _checksum(tensor: torch.Tensor) -> str:
-    octets = tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-    return f"{tensor.dtype} {list(tensor.shape)} {hashlib.sha256(octets).hexdigest()[:16]}"
+    data = tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+    return f"{tensor.dtype} {list(tensor.shape)} {hashlib.sha256(data).hexdigest()[:16]}"
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What is not the same in two results of one case, in words; metrics that were added are no difference."""
+    """The differences of two results of one case, a line each; added metrics are not a difference."""
     if "error" in before or "error" in after:
         both = before.get("error"), after.get("error")
         return [] if both[0] == both[1] else [f"error was {both[0]}, is {both[1]}"]
-    found = []
+    lines = []
     for file in ("metrics", "repetitions"):
         old, new = before.get(file, []), after.get(file, [])
         if len(old) != len(new):
-            found.append(f"{file}: {len(old)} lines, now {len(new)}")
+            lines.append(f"{file}: {len(old)} lines, now {len(new)}")
         for one, other in zip(old, new):
             for key, value in one.items():
                 if key not in other or other[key] != value:
-                    found.append(f"{file}, round {one['round']}: {key} was {value}, is {other.get(key)}")
+                    lines.append(f"{file}, round {one['round']}: {key} was {value}, is {other.get(key)}")
                     break
     if before["tensors"] != after["tensors"]:
         num = len(set(before["tensors"]) ^ set(after["tensors"]))
-        found.append(f"checkpoint: {num} tensors differ")
-    return found
+        lines.append(f"checkpoint: {num} tensors differ")
+    return lines
 
 
 def main() -> int:
@@ -141,10 +140,10 @@ def main() -> int:
     before = json.loads(given.file.read_text())
     wrong = 0
     for name, after in results.items():
-        found = differences(before[name], after) if name in before else ["is new"]
-        wrong += bool(found) and name in before
-        if found:
-            print(f"{name}: {'; '.join(found[:3])}")
+        changes = differences(before[name], after) if name in before else ["is new"]
+        wrong += bool(changes) and name in before
+        if changes:
+            print(f"{name}: {'; '.join(changes[:3])}")
     print(f"{len(results)} cases compared, {wrong} differ")
     return int(wrong > 0)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""`scripts/train.py` is `fedcomp`: the same entry point, from a checkout."""
+"""The same as `fedcomp`, from a checkout."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread a process, no GPU unless asked for, and the command line called in this process."""
+"""Fixtures for all tests: one torch thread, no GPU unless a test is marked `gpu`, the command line in this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 
 @pytest.fixture(autouse=True)
 def _no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test sees no GPU, for `device=auto` would choose it; one that is marked `gpu` does, and is skipped without."""
+    """Hide the GPU, which `device=auto` would choose, except from tests marked `gpu`; skip these if there is none."""
     if request.node.get_closest_marker("gpu") is None:
         hide_gpu(monkeypatch)
     elif not torch.cuda.is_available():
@@ -31,7 +31,7 @@ def _no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def fedcomp(fedcomp_with_pictures: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """`fedcomp("rounds=2", ...)`, as `fedcomp_with_pictures`, without what takes most of a short run's time."""
+    """`fedcomp("rounds=2", ...)`, as `fedcomp_with_pictures`, without pictures, which are slow."""
     monkeypatch.setattr("fedcomp.run.writer.plot_curve", lambda *_: None)
     monkeypatch.setattr("fedcomp.run.setup.plot_partition", lambda *_: None)
     return fedcomp_with_pictures

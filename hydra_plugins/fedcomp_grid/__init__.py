@@ -1,4 +1,4 @@
-"""How grids of fedcomp meet Hydra: one launcher and one sweeper, thin over `fedcomp.launcher` and `fedcomp.sweeper`.
+"""fedcomp's plugins for Hydra: a launcher and a sweeper, which call `fedcomp.launcher` and `fedcomp.sweeper`.
 
-Hydra finds plugins only in the package `hydra_plugins`, and imports all of them at every start: keep this light.
+Hydra finds plugins only in the package `hydra_plugins` and imports them at every start, so their imports must be fast.
 """

@@ -1,4 +1,4 @@
-"""Hydra's launcher: composes the runs of a grid, leaves out finished ones, and hands the rest to `fedcomp.launcher`."""
+"""Hydra's launcher: composes the runs of a grid, skips finished ones, and passes the others to `fedcomp.launcher`."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from fedcomp.provenance.check import FinishedRuns
 
 
-class _Job(NamedTuple):  # no dataclass: Hydra imports plugins in a way that those do not bear
-    """A run with Hydra's config of it. `finished`: there is nothing left to do. `broken`: why it cannot go on.
-    `remark`: what is to be said of a finished one."""
+class _Job(NamedTuple):  # not a dataclass: Hydra imports plugins without registering them in sys.modules
+    """A run and its config in Hydra. `broken`: why it cannot run. `remark`: a line about a finished run."""
 
     run: GridRun
     config: DictConfig
@@ -45,29 +44,29 @@ class _Job(NamedTuple):  # no dataclass: Hydra imports plugins in a way that tho
 
 
 class GridLauncher(Launcher):
-    """Runs the runs of a grid wherever `settings` (the config group `launcher`) says."""
+    """Launches the runs of a grid by `settings`, the choice of the config group `launcher`."""
 
     def __init__(self, settings: RunLauncher) -> None:
         self.settings = settings
-        self._results: FinishedRuns | None = None  # of the runs that are finished
+        self._finished_runs: FinishedRuns | None = None
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Hydra's hand-over."""
+        """Called by Hydra before `launch`."""
         self.hydra_context, self.task_function, self.config = hydra_context, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """One return a run, in order: `return_value` is the objective's value, or RunFailed with its one line.
+        """One result per run, in order: `return_value` is the objective's value, or RunFailed with an error line.
 
         Raises:
-            ValueError: a run that cannot be, or a launcher that cannot work here; nothing has run then.
+            ValueError: an invalid run, or a launcher that does not work here; no run has started.
         """
         setup_globals()
         grid = Path(self.config.hydra.sweep.dir).absolute()
-        self._results = None
+        self._finished_runs = None
         jobs = [self._compose(list(own), initial_job_idx + index, grid) for index, own in enumerate(job_overrides)]
         grid.mkdir(parents=True, exist_ok=True)
-        _note(grid, jobs)
-        due = [job for job in jobs if not job.finished and job.broken is None]
+        _write_manifest(grid, jobs)
+        pending = [job for job in jobs if not job.finished and job.broken is None]
         num_finished = sum(job.finished for job in jobs)
         if num_finished:
             say(f"{num_finished} of {len(jobs)} runs are finished already (overwrite=true runs them again)")
@@ -76,12 +75,12 @@ class GridLauncher(Launcher):
         for job in jobs:
             if job.broken is not None:
                 say(f"run {job.run.number} ({job.run.words}) failed: {job.broken}")
-        restore_sigint()  # a launcher hears it in its own way
-        configs = {job.run.number: job.config for job in due}
-        runs = [job.run for job in due]
-        outcomes = self.settings.launch(runs, grid, lambda run: self._here(configs[run.number])) if runs else []
-        became = {one.run.number: one for one in outcomes}
-        return [_job_return(job, became.get(job.run.number, RunOutcome(job.run, job.broken))) for job in jobs]
+        restore_sigint()  # launchers handle Ctrl-C themselves
+        configs = {job.run.number: job.config for job in pending}
+        runs = [job.run for job in pending]
+        outcomes = self.settings.launch(runs, grid, lambda run: self._run_here(configs[run.number])) if runs else []
+        by_number = {one.run.number: one for one in outcomes}
+        return [_job_return(job, by_number.get(job.run.number, RunOutcome(job.run, job.broken))) for job in jobs]
 
     def _compose(self, overrides: list[str], number: int, grid: Path) -> _Job:
         composed = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
@@ -109,16 +108,16 @@ class GridLauncher(Launcher):
         return _Job(run, composed, done, broken=None, remark=remark)
 
     def _checked(self, folder: Path, task: DictConfig) -> str | None:
-        """What is to be said of a finished run. Raises ValueError: it was made with other data or code."""
+        """A line for the user about a finished run. Raises ValueError if its data or code have changed."""
         from fedcomp.config.factory import build  # torch takes seconds to import
         from fedcomp.provenance.check import FinishedRuns
 
-        if self._results is None:
-            self._results = FinishedRuns(lambda config: build(OmegaConf.create(dict(config["dataset"]))))
-        return self._results.check(folder, schema.plain_config(task, task.device))
+        if self._finished_runs is None:
+            self._finished_runs = FinishedRuns(lambda config: build(OmegaConf.create(dict(config["dataset"]))))
+        return self._finished_runs.check(folder, schema.plain_config(task, task.device))
 
-    def _here(self, config: DictConfig) -> str | None:
-        """Run one in this process; what it raises is its error line."""
+    def _run_here(self, config: DictConfig) -> str | None:
+        """Run one run in this process; returns the first line of its error, or None."""
         done = run_job(
             hydra_context=self.hydra_context,
             task_function=self.task_function,
@@ -134,10 +133,10 @@ class GridLauncher(Launcher):
         return str(error).strip().split("\n")[0] or type(error).__name__
 
 
-def _job_return(job: _Job, became: RunOutcome) -> JobReturn:
+def _job_return(job: _Job, outcome: RunOutcome) -> JobReturn:
     task = _without_hydra(job.config)
     out = JobReturn(overrides=list(job.run.overrides), cfg=task, hydra_cfg=job.config, task_name="fedcomp")
-    error = became.error
+    error = outcome.error
     lines: list[Line] = []
     if error is None:
         try:
@@ -149,10 +148,10 @@ def _job_return(job: _Job, became: RunOutcome) -> JobReturn:
     return out
 
 
-def _note(grid: Path, jobs: Sequence[_Job]) -> None:
-    """Which runs belong to the grid, one JSON line each, so that those that have not begun can be shown.
+def _write_manifest(grid: Path, jobs: Sequence[_Job]) -> None:
+    """Append the runs of the grid to its manifest, one JSON line each, so that pending runs can be shown.
 
-    The first run of each method has its config with it, which names the method.
+    The line of the first run of each config contains the config.
     """
     seen = set()
     with (grid / MANIFEST).open("a") as file:
@@ -166,7 +165,7 @@ def _note(grid: Path, jobs: Sequence[_Job]) -> None:
 
 
 def _flags(config: DictConfig) -> list[str]:
-    """The user's own config folder, which a run in another process needs too."""
+    """`--config-dir` with the user's config folder, for a run in another process."""
     sources = config.hydra.runtime.config_sources
     folders = [source.path for source in sources if source.provider == "command-line"]
     return [word for folder in folders for word in ("--config-dir", folder.removeprefix("file://"))]

@@ -1,4 +1,4 @@
-"""Hydra's sweeper: reads the space off the command line, has its points launched, and says how it all ended."""
+"""Hydra's sweeper: reads the search space from the command line, launches its points, and reports the result."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from fedcomp.sweeper.contract import Sweeper as PointSweeper
 
 
 class GridSweeper(Sweeper):
-    """Tries the points that `settings` (the config group `sweeper`) proposes, to the end, whatever fails.
+    """Runs the points that `settings`, the choice of the config group `sweeper`, proposes; failed runs do not stop it.
 
     Args:
-        settings: grid or search. objective: what a search looks for.
-        params: swept keys of an experiment, `seed: 0,1,2`; the command line wins over them.
+        settings: grid or search. objective: what a search optimises.
+        params: swept keys of an experiment, `seed: 0,1,2`; the command line overrides them.
     """
 
     def __init__(self, settings: PointSweeper, objective: Objective, params: Mapping[str, Any] | None) -> None:
         self.settings, self.objective, self.params = settings, objective, params or {}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
-        """Hydra's hand-over."""
+        """Called by Hydra before `sweep`."""
         self.config, self.loader = config, hydra_context.config_loader
         self.launcher = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
 
     def sweep(self, arguments: list[str]) -> list[JobReturn]:
-        """Run to the end, and say how many finished.
+        """Run all points, and print how many finished.
 
         Raises:
-            SweepFailed: a run of the grid failed, or no trial of a search has a value; it is said already.
-            ValueError: a space that cannot be covered, or a run that cannot be; nothing has run then.
+            SweepFailed: a run of the grid failed, or no trial of a search has a value; the reason is printed already.
+            ValueError: an invalid search space or run; no run has started.
         """
         if torchrun_env() is not None:
             raise ValueError("torchrun starts one run in several processes, not a grid: give one run, or no torchrun")
@@ -57,7 +57,7 @@ class GridSweeper(Sweeper):
         launcher, grid = self.launcher, Path(self.config.hydra.sweep.dir)
         parser = OverridesParser.create(config_loader=self.loader)
         given = parser.parse_overrides([*(f"{key}={value}" for key, value in self.params.items()), *arguments])
-        overrides = {override.get_key_element(): override for override in given}  # the later wins
+        overrides = {override.get_key_element(): override for override in given}  # later ones override earlier ones
         space = {key: _domain(override) for key, override in overrides.items() if override.is_sweep_override()}
         returns: list[JobReturn] = []
         began = time.monotonic()
@@ -99,7 +99,7 @@ def _word(key: str, override: Override, point: Point) -> str:
 
 
 def _is_setting(key: str, override: Override) -> bool:
-    """Whether this is a setting that all runs share, and that changes their numbers."""
+    """Whether this is a setting of all runs that affects their results."""
     return not override.is_sweep_override() and (key == "seed" or key.split(".")[0] not in WITHOUT_EFFECT)
 
 

@@ -1,4 +1,4 @@
-"""What every algorithm must satisfy. Each check takes an `AlgorithmCase` and fails with an assertion."""
+"""The conformance suite of algorithms. Each check takes an `AlgorithmCase` and fails with an assertion."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from fedcomp.wire import Ledger, WireLink
 from tests.conformance import world
 
 FLOAT_STEPS = 2.0**-21
-"""Four steps of float32: a step a round, for the rare value that lies on the edge of one."""
+"""Four float32 roundings, one per round, for the rare value that is halfway between two floats."""
 Bits = Callable[[int, int, tuple[int, ...], int], dict[str, int]]
 """(dim, num_stats, layers, cohort size) -> bits of one round: uplink, downlink, broadcast."""
 
 
 @dataclass(frozen=True)
 class AlgorithmCase:
-    """An algorithm with what the suite must know to test it.
+    """An algorithm with the properties that the suite checks.
 
     Attributes:
         name: shown by pytest.
         algorithm: with its options.
-        bits: closed form of a round's bits on every link; None where they depend on the data.
+        bits: closed form of a round's bits on every link; None if they depend on the data.
         module: the network that it trains.
-        participation: who takes part; `world.FULL` for methods that need everybody.
-        metric: what learning lowers.
+        participation: `world.FULL` for algorithms that need every client.
+        metric: decreases during training.
     """
 
     name: str
@@ -45,7 +45,7 @@ class AlgorithmCase:
     metric: str = "test/loss"
 
     def simulation(self, **options: Any) -> Simulation:
-        """The world with a fresh copy of the algorithm, as after a restart: nothing that it kept on itself is left."""
+        """A simulation with a new copy of the algorithm, as after a restart: state on `self` is lost."""
         return world.simulation(
             copy.deepcopy(self.algorithm), **{"module": self.module, "participation": self.participation} | options
         )
@@ -58,7 +58,7 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def check_wire(case: AlgorithmCase) -> None:
-    """Through real bytes: the same state bit for bit, and the same ledger."""
+    """Packing messages into bytes gives the same state bit for bit, and the same ledger."""
     counted, packed = Ledger(), Ledger()
     straight = world.run(case.simulation(), ledger=counted)
     through = world.run(case.simulation(link=WireLink), ledger=packed)
@@ -67,7 +67,7 @@ def check_wire(case: AlgorithmCase) -> None:
 
 
 def check_chunks(case: AlgorithmCase) -> None:
-    """Any chunk size gives the same state, where the order of a sum can turn no sign and no draw (`in_float64`)."""
+    """Any chunk size gives the same state; in float64, where the order of a sum flips no sign (`in_float64`)."""
     whole = flatten(world.run(world.in_float64(case.simulation())))
     for chunk_size in (1, 2):
         chunked = flatten(world.run(world.in_float64(case.simulation(chunk_size=chunk_size))))
@@ -91,7 +91,7 @@ def check_resume(case: AlgorithmCase, folder: Path) -> None:
 
 
 def check_repeat(case: AlgorithmCase) -> None:
-    """The same seed twice gives the same bits, whatever the global generator did meanwhile."""
+    """The same seed gives the same bits, whatever the state of torch's global generator."""
     torch.rand(3)
     once = world.run(case.simulation())
     torch.rand(5)
@@ -107,7 +107,7 @@ def check_learns(case: AlgorithmCase) -> None:
 
 
 def check_bits(case: AlgorithmCase) -> None:
-    """Every link's bits in every round are those of the closed form."""
+    """The bits of every link in every round equal the closed form."""
     if case.bits is None:
         return
     sim = case.simulation()
@@ -121,7 +121,7 @@ def check_bits(case: AlgorithmCase) -> None:
 
 
 def check_idle_rows(case: AlgorithmCase) -> None:
-    """Rows of state that belong to idle clients are untouched."""
+    """Rows of idle clients in the state are unchanged."""
     sim = case.simulation()
     state = world.run(sim, last=2)
     new, result = sim.round(2, state, Ledger())
@@ -133,7 +133,7 @@ def check_idle_rows(case: AlgorithmCase) -> None:
 
 
 def check_pure(case: AlgorithmCase) -> None:
-    """A round leaves the state that it was given as it was."""
+    """A round does not modify the old state."""
     sim = case.simulation()
     state = world.run(sim, last=1)
     before = {name: tensor.clone() for name, tensor in flatten(state).items()}
@@ -142,7 +142,7 @@ def check_pure(case: AlgorithmCase) -> None:
 
 
 def check_donate_state(case: AlgorithmCase) -> None:
-    """Rounds that may change the state before them in place end in the same state bit for bit."""
+    """Rounds that may overwrite the old state in place give the same state bit for bit."""
     sim = case.simulation()
     state, ledger = sim.init(), Ledger()
     for index in range(sim.rounds):
@@ -152,7 +152,7 @@ def check_donate_state(case: AlgorithmCase) -> None:
 
 
 def check_empty(case: AlgorithmCase) -> None:
-    """A round in which nobody takes part changes nothing and costs nothing."""
+    """A round with an empty cohort changes no state and sends no bits."""
     sim = case.simulation(participation=world.NOBODY)
     ledger = Ledger()
     state = world.run(sim, ledger=ledger)
@@ -168,7 +168,7 @@ def check_one_client(case: AlgorithmCase) -> None:
 
 
 def check_zeros(case: AlgorithmCase) -> None:
-    """Inputs that are all zero make no NaN."""
+    """Inputs that are all zero give no NaN."""
     sim = case.simulation(data=world.dataset(scale=0.0))
     state = world.run(sim)
     assert all(torch.isfinite(tensor).all() for tensor in flatten(state).values())
@@ -202,7 +202,7 @@ def conforms(case: AlgorithmCase, check: Callable[..., None], folder: Path) -> N
 
 
 def suite(cases: Sequence[AlgorithmCase]) -> Callable[..., None]:
-    """A test of every case by every check, to be called `test_algorithm` where the cases are."""
+    """A test of every case by every check; a test module assigns it to `test_algorithm`."""
 
     @pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
     @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -1,4 +1,4 @@
-"""What every codec must satisfy. Each check takes a `CodecCase` and fails with an assertion.
+"""The conformance suite of codecs. Each check takes a `CodecCase` and fails with an assertion.
 
 Shape legend: M senders, D entries.
 """
@@ -17,24 +17,24 @@ from fedcomp.wire import Ledger, Link, Payload, SharedKnowledge, WireLink
 from fedcomp.wire.packing import layout
 
 LAYERS = ((33, 4, 10), (7,), (1,), (64, 64), (5, 3, 1, 1))
-"""Vectors of odd sizes: D = 47, 7, 1, 128, 10, none a multiple of 8 but one."""
+"""Vectors of odd sizes: D = 47, 7, 1, 128, 10, of which only one is a multiple of 8."""
 
 
 @dataclass(frozen=True)
 class CodecCase:
-    """A codec with what the suite must know to test it.
+    """A codec with the properties that the suite checks.
 
     Attributes:
         name: shown by pytest.
         codec: the codec with its options.
-        bits: closed form of a row's bits for given layer sizes; None where they depend on the data.
+        bits: closed form of a row's bits for given layer sizes; None if they depend on the data.
         keeps_zero: whether a zero vector is decoded to zero.
         lossless: whether every vector is decoded to itself.
-        draws: repetitions of the unbiasedness test.
-        joint: whether senders' randomness hangs together, so that repetitions must be made one after another; else
-            they are senders beside each other.
-        bias: allowed beside the standard error, in units of max |x|: for codecs whose mean is x only as far as their
-            rotation is uniformly random.
+        draws: number of repetitions of the unbiasedness test.
+        joint: whether the senders' draws depend on each other. Then the test repeats one message after another;
+            otherwise the repetitions are senders of one message.
+        bias: allowed bias in addition to the standard error, in units of max |x|, for codecs that are unbiased only for
+            a uniformly random rotation.
     """
 
     name: str
@@ -48,14 +48,14 @@ class CodecCase:
 
 
 def rows(num: int, layers: tuple[int, ...], seed: int = 0) -> Tensor:
-    """[M, D] vectors with entries of very different size."""
+    """[M, D] vectors with entries of very different magnitude."""
     generator = torch.Generator().manual_seed(seed)
     dim = sum(layers)
     return torch.randn(num, dim, generator=generator) * torch.rand(num, dim, generator=generator).mul(3).exp()
 
 
 def common(num: int, layers: tuple[int, ...], *path: int | str) -> SharedKnowledge:
-    """What both ends know about a message of senders 3, 4, ..., whose numbers are not their places."""
+    """Shared knowledge of a message of the senders 3, 4, ..., whose client numbers are not their row indices."""
     return SharedKnowledge(Key(("test", *path)), torch.arange(3, 3 + num), layers)
 
 
@@ -64,7 +64,7 @@ def encode(case: CodecCase, x: Tensor, known: SharedKnowledge) -> Payload:
 
 
 def check_wire(case: CodecCase) -> None:
-    """Decoding what came out of real bytes gives the same floats, bit for bit."""
+    """Packing a message into bytes and unpacking it does not change the decoded floats."""
     for layers in LAYERS:
         known = common(3, layers)
         payload = encode(case, rows(3, layers), known)
@@ -75,7 +75,7 @@ def check_wire(case: CodecCase) -> None:
 
 
 def check_layout(case: CodecCase) -> None:
-    """What the receiver knows beforehand does not depend on the data."""
+    """The layout, which the receiver knows in advance, does not depend on the data."""
     for layers in LAYERS:
         payloads = [encode(case, rows(3, layers, seed), common(3, layers)) for seed in range(6)]
         assert all(layout(payload) == layout(payloads[0]) for payload in payloads)
@@ -83,7 +83,7 @@ def check_layout(case: CodecCase) -> None:
 
 
 def check_receiver(case: CodecCase) -> None:
-    """A receiver that never saw the sender decodes the same: it is rebuilt, and other messages come in between."""
+    """A new receiver decodes the same, also after other messages: nothing passes from sender to receiver."""
     for layers in LAYERS:
         known = common(3, layers)
         x = rows(3, layers)
@@ -95,7 +95,7 @@ def check_receiver(case: CodecCase) -> None:
 
 
 def check_chunks(case: CodecCase) -> None:
-    """A row's message does not depend on which rows are encoded beside it."""
+    """A row's message does not depend on the other rows of the chunk."""
     for layers in LAYERS:
         known, x = common(4, layers), rows(4, layers)
         whole = encode(case, x, known)
@@ -116,7 +116,7 @@ def check_bits(case: CodecCase) -> None:
 
 
 def check_zero(case: CodecCase) -> None:
-    """A zero vector makes no NaN, and zero where the codec keeps it."""
+    """A zero vector gives no NaN, and is decoded to zero if `keeps_zero`."""
     for layers in LAYERS:
         known = common(2, layers)
         decoded = case.codec.decode(encode(case, torch.zeros(2, sum(layers)), known), known)
@@ -125,7 +125,7 @@ def check_zero(case: CodecCase) -> None:
 
 
 def check_shapes(case: CodecCase) -> None:
-    """One sender and none, [M, D] float32 in and out, the input left as it was."""
+    """One sender and none: [M, D] float32 in and out, and the input is not modified."""
     for layers in LAYERS:
         for num in (1, 0):
             known, x = common(num, layers), rows(num, layers)
@@ -137,7 +137,7 @@ def check_shapes(case: CodecCase) -> None:
 
 
 def check_loss(case: CodecCase) -> None:
-    """Lossless codecs are exact; the others are not, and decode no zero: neither identity nor zero passes for one."""
+    """Lossless codecs are exact. The others are not, and do not decode to zero: identity and zero would fail."""
     layers = LAYERS[0]
     known, x = common(3, layers), rows(3, layers)
     decoded = case.codec.decode(encode(case, x, known), known)
@@ -156,7 +156,7 @@ def check_contractive(case: CodecCase) -> None:
 
 
 def check_unbiased(case: CodecCase) -> None:
-    """|mean of C(x) - x| < 5 standard errors for every entry if declared; and beyond somewhere if not."""
+    """|mean of C(x) - x| < 5 standard errors in every entry if declared unbiased; not in every entry otherwise."""
     layers = LAYERS[0]
     x = rows(1, layers)[0]
     few = _draws(case, x, layers, 4)
@@ -168,7 +168,7 @@ def check_unbiased(case: CodecCase) -> None:
 
 
 def check_sum(case: CodecCase) -> None:
-    """What a codec sums up itself is the weighted sum of what it decodes, of several senders, one and none."""
+    """`weighted_sum` is the weighted sum of the decoded rows, for several senders, one and none."""
     if not isinstance(case.codec, SumsMessages):
         return
     for layers in LAYERS:

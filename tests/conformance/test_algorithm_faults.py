@@ -15,6 +15,7 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.round_result import RoundResult
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
@@ -209,7 +210,7 @@ def test_an_engine_that_trains_nobody_is_found(monkeypatch) -> None:
         key = self.key.fold_in("round", index)
         cohort = self.participation.sample(key.fold_in("participation"), self.importance)
         if not cohort.size:
-            return replace(state, theta=state.theta * 0.9), cohort, {}
+            return replace(state, theta=state.theta * 0.9), RoundResult(cohort, {})
         return original(self, index, state, ledger)
 
     original = Simulation.round

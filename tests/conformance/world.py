@@ -1,4 +1,4 @@
-"""A small world for algorithm tests: clients with unequal, odd numbers of samples, with and without BatchNorm."""
+"""A small simulation for tests of algorithms: clients with unequal, odd numbers of samples; optional BatchNorm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZES = (7, 12, 1, 9, 20, 5, 8)
 NUM_CLIENTS = len(SIZES)
 NUM_FEATURES, NUM_CLASSES = 5, 3
 DEVICE = torch.device("cpu")
-"""Where runs are made; `tests/test_gpu.py` sets it."""
+"""Device of the simulations; `tests/test_gpu.py` sets it."""
 FULL, SOME, NOBODY = Full(), Uniform(num_participants=3), Bernoulli(probability=1e-9)
 
 
@@ -47,7 +47,7 @@ def mlp() -> nn.Module:
 
 
 def with_batch_norm() -> nn.Module:
-    """Without a bias before the normalisation: its gradient is 0 but for rounding, whose sign a method would send."""
+    """No bias before the normalisation: its gradient would be 0 up to rounding, and some methods send its sign."""
     linear = nn.Linear(NUM_FEATURES, 4, bias=False)
     return nn.Sequential(linear, nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, NUM_CLASSES))
 
@@ -59,11 +59,11 @@ BATCH_NORM_TENSORS = (
     ParameterTensor(4 * NUM_CLASSES, WEIGHT),
     ParameterTensor(NUM_CLASSES, BIAS),
 )
-"""What `with_batch_norm` consists of."""
+"""The parameter tensors of `with_batch_norm`."""
 
 
 def spared(compressor: Compressor) -> Compressor:
-    """The compressor as runs of `with_batch_norm` have it: scale and shift go beside its messages."""
+    """The compressor as in runs of `with_batch_norm`: scale and shift are sent dense."""
     return exclude_norm_layers(compressor, BATCH_NORM_TENSORS)
 
 
@@ -77,7 +77,7 @@ def simulation(
     data: Dataset | None = None,
     sizes: tuple[int, ...] = SIZES,
 ) -> Simulation:
-    """The algorithm in this world."""
+    """A simulation of the algorithm with these clients."""
     key = Key(("run", 0))
     data = data or dataset()
     ends = torch.tensor(sizes).cumsum(0).tolist()
@@ -114,12 +114,12 @@ class InFloat64(Dataset):
 
 
 def in_float64(sim: Simulation) -> Simulation:
-    """The same simulation with clients that compute in float64, on any processor and in any order, to 1e-15 or so.
+    """The same simulation with clients that compute in float64.
 
-    What they hand on is rounded to float32, whose steps are 10^8 times as large: equal bit for bit whatever the order
-    of the sums was, but for a value in 10^7 that lies on the edge of a step. So a sign, a place among the largest or a
-    drawn mask, which one bit can turn, is the same too. In float32 one in thirty simulations of this world has one
-    that is not. An entry that is 0 but for rounding would spoil this, and no module here has one.
+    Sums in another order then differ by about 1e-15, and their results are rounded to float32, which is 10^8 times as
+    coarse: they are equal bit for bit, except for about one value in 10^7 that is halfway between two floats. So signs,
+    top-k indices and drawn masks, which one bit can change, are equal too. In float32 about one in thirty of these
+    simulations has a difference. No module here has an entry that is 0 up to rounding, for which this would fail.
     """
     fields = {name: getattr(sim.dataset, name) for name in Dataset.__dataclass_fields__}
     return replace(sim, dataset=InFloat64(**fields), dtype=torch.float64)
