@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.core.free_memory import free_bytes
+from fedcomp.model.batched.cnn_backward import CompiledCnn, small_cnn
 from fedcomp.model.batched.functional import Functional, refuse_dropout
 from fedcomp.model.batched.mlp_backward import Perceptron, dense_layers
 from fedcomp.model.batched.stacked import Stacked
@@ -82,7 +83,8 @@ def build(
         return Functional(module, loss, make, precision, tuple(input_shape))
     if dense_layers(Flat(module), chain) is not None:
         return Perceptron(module, loss, make, precision)
-    return Stacked(module, loss, make, precision)
+    small = small_cnn(Flat(module), chain, loss, tuple(input_shape)) if precision == "fp32" else None
+    return Stacked(module, loss, make, precision) if small is None else CompiledCnn(module, loss, small, make)
 
 
 def _named(factory: Factory, given: dict[str, object]) -> dict[str, object]:

@@ -9,6 +9,7 @@ Shape legend: M clients, D parameters, B batch, F features, O outputs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -60,38 +61,14 @@ class Perceptron(Flat):
     @torch.no_grad()
     def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
         """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`."""
-        num_clients = theta.shape[0]
         if theta.stride(1) != 1:
             theta = theta.contiguous()
         if x.dim() > 3:
             x = x.flatten(2)
-        lower, full = self.products, theta.dtype  # type of the products, if another one; type of all the rest
-        factors = theta if lower is None else theta.to(lower)
-        views = [dense.views(factors) for dense in self.denses]
-        values = self._forward(views, x if x.dtype == factors.dtype else x.to(factors.dtype))
-        outputs_MOB = values.pop()
-        if lower is not None:
-            outputs_MOB = outputs_MOB.to(full)
-        if self.denses[-1].relu:
-            positive = outputs_MOB > 0
-            loss, g_transposed = self._output_gradient(outputs_MOB, y, weight)
-            g_transposed = g_transposed * positive
-        else:
-            loss, g_transposed = self._output_gradient(outputs_MOB, y, weight)
-        parts: list[Tensor] = []  # last layer first
-        for place in range(len(views) - 1, -1, -1):
-            weights, bias = views[place]
-            if bias is not None:
-                parts.append(g_transposed.sum(2) if lower is None else g_transposed.sum(2, dtype=full))
-            if lower is not None:
-                g_transposed = g_transposed.to(lower)
-            parts.append(torch.bmm(g_transposed, values[place]).view(num_clients, -1))
-            if place > 0:
-                g = torch.bmm(g_transposed.mT, weights)
-                if self.denses[place - 1].relu:
-                    g = torch.ops.aten.threshold_backward.default(g, values[place], 0)
-                g_transposed = g.mT
-        parts.reverse()
+        views = dense_views(self.denses, theta if self.products is None else theta.to(self.products))
+        values = dense_forward(self.denses, views, x if x.dtype == views[0][0].dtype else x.to(views[0][0].dtype))
+        loss, g_transposed = output_gradient(self.loss, self.denses[-1].relu, values.pop().to(theta.dtype), y, weight)
+        parts, _ = dense_backward(self.denses, views, values, g_transposed, self.products)
         return Gradient(torch.cat(parts, 1), loss, stats)  # which makes parts of a lower type `full` ones
 
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
@@ -101,50 +78,98 @@ class Perceptron(Flat):
     @torch.no_grad()
     def outputs_of_rows(self, theta: Tensor, x: Tensor) -> Tensor:
         """[M, B, O] outputs of each row of theta [M, D] on x [B, ...]."""
-        views = [dense.views(theta) for dense in self.denses]
-        *_, z_MOB = self._forward(views, x.to(theta.dtype).flatten(1).expand(theta.shape[0], -1, -1))
+        views = dense_views(self.denses, theta)
+        *_, z_MOB = dense_forward(self.denses, views, x.to(theta.dtype).flatten(1).expand(theta.shape[0], -1, -1))
         return z_MOB.mT
 
-    def _forward(self, views: list[tuple[Tensor, Tensor | None]], x: Tensor) -> list[Tensor]:
-        """x [M, B, F], the values of each hidden layer [M, B, width], the outputs [M, O, B]."""
-        values = [x]
-        for dense, (weights, bias) in zip(self.denses, views):
-            if dense is self.denses[-1]:
-                x_transposed = x.mT
-                x = torch.bmm(weights, x_transposed) if bias is None else torch.baddbmm(bias.mT, weights, x_transposed)
-            else:
-                x = torch.bmm(x, weights.mT) if bias is None else torch.baddbmm(bias, x, weights.mT)
-            if dense.relu:
-                x.relu_()
-            values.append(x)
-        return values
 
-    def _output_gradient(self, z_MOB: Tensor, y: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Each client's mean loss [M] and its gradient at the outputs, [M, O, B]. Overwrites `z_MOB`."""
-        if self.loss is cross_entropy:
-            classes = y.unsqueeze(1)
-            log_p = torch.log_softmax(z_MOB, 1)
-            picked, sign = log_p.gather(1, classes), -1.0
-            g = log_p.exp_().scatter_(1, classes, -1.0, reduce="add")
+Views = list[tuple[Tensor, Tensor | None]]
+"""Weights [M, out, in] and biases [M, 1, out] of each layer."""
+
+
+def dense_views(denses: Sequence[DenseLayer], theta: Tensor) -> Views:
+    """The layers' weights and biases in the rows theta [M, D]."""
+    return [dense.views(theta) for dense in denses]
+
+
+def dense_forward(denses: Sequence[DenseLayer], views: Views, x: Tensor) -> list[Tensor]:
+    """x [M, B, F], the values of each hidden layer [M, B, width], the outputs [M, O, B]."""
+    values = [x]
+    for dense, (weights, bias) in zip(denses, views):
+        if dense is denses[-1]:
+            x_transposed = x.mT
+            x = torch.bmm(weights, x_transposed) if bias is None else torch.baddbmm(bias.mT, weights, x_transposed)
         else:
-            error = z_MOB.sub_(y.to(z_MOB.dtype).mT)
-            picked, sign = error.square().mean(1, keepdim=True), 1.0
-            g = error.mul_(2 / error.shape[1])
-        if weight is None:
-            share = 1.0 / y.shape[1]
-            return picked.sum((1, 2)).mul_(sign * share), g.mul_(share)
+            x = torch.bmm(x, weights.mT) if bias is None else torch.baddbmm(bias, x, weights.mT)
+        if dense.relu:
+            x.relu_()
+        values.append(x)
+    return values
+
+
+def dense_backward(
+    denses: Sequence[DenseLayer],
+    views: Views,
+    values: list[Tensor],
+    g_MOB: Tensor,
+    lower: torch.dtype | None = None,
+    for_x: bool = False,
+) -> tuple[list[Tensor], Tensor | None]:
+    """Gradients of the layers' tensors, each [M, size], in the order of the row; and of x, [M, F, B], if wanted.
+
+    Args:
+        values: x and what each hidden layer gave. g_MOB: the gradient at the outputs, before a last ReLU.
+        lower: the type of the products, if another one.
+    """
+    num_clients, full = g_MOB.shape[0], g_MOB.dtype
+    parts: list[Tensor] = []  # last layer first
+    for place in range(len(views) - 1, -1, -1):
+        weights, bias = views[place]
+        if bias is not None:
+            parts.append(g_MOB.sum(2) if lower is None else g_MOB.sum(2, dtype=full))
+        if lower is not None:
+            g_MOB = g_MOB.to(lower)
+        parts.append(torch.bmm(g_MOB, values[place]).view(num_clients, -1))
+        if place > 0:
+            g = torch.bmm(g_MOB.mT, weights)
+            if denses[place - 1].relu:
+                g = torch.ops.aten.threshold_backward.default(g, values[place], 0)
+            g_MOB = g.mT
+    parts.reverse()
+    return parts, torch.bmm(views[0][0].mT, g_MOB) if for_x else None
+
+
+def output_gradient(loss: Loss, relu: bool, z_MOB: Tensor, y: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Each client's mean loss [M] and its gradient [M, O, B] before the last ReLU. Overwrites the outputs `z_MOB`."""
+    positive = z_MOB > 0 if relu else None
+    if loss is cross_entropy:
+        classes = y.unsqueeze(1)
+        log_p = torch.log_softmax(z_MOB, 1)
+        picked, sign = log_p.gather(1, classes), -1.0
+        g = log_p.exp_().scatter_(1, classes, -1.0, reduce="add")
+    else:
+        error = z_MOB.sub_(y.to(z_MOB.dtype).mT)
+        picked, sign = error.square().mean(1, keepdim=True), 1.0
+        g = error.mul_(2 / error.shape[1])
+    if weight is None:
+        share = 1.0 / y.shape[1]
+        mean, g = picked.sum((1, 2)).mul_(sign * share), g.mul_(share)
+    else:
         weight = weight.to(g.dtype)
         shares = (weight / weight.sum(1, keepdim=True).clamp(min=1)).unsqueeze(1)
-        return (picked * shares).sum((1, 2)).mul_(sign), g.mul_(shares)
+        mean, g = (picked * shares).sum((1, 2)).mul_(sign), g.mul_(shares)
+    return mean, g if positive is None else g * positive
 
 
-def dense_layers(flat: Flat, chain: list[Layer] | None) -> tuple[DenseLayer, ...] | None:
-    """The chain as dense layers whose parameters follow one another in the row, or None where it is anything else."""
+def dense_layers(flat: Flat, chain: list[Layer] | None, expected: int = 0) -> tuple[DenseLayer, ...] | None:
+    """The chain as dense layers whose parameters follow one another in the row, from tensor `expected` to the last one.
+
+    None where it is anything else.
+    """
     if chain is None:
         return None
     starts = [sum(flat.layers[:place]) for place in range(len(flat.layers))]
     denses: list[DenseLayer] = []
-    expected = 0
     for layer in chain:
         if isinstance(layer, Linear) and layer.weight == expected and layer.bias in (None, expected + 1):
             num_out, num_in = flat.shapes[layer.weight]

@@ -1,0 +1,179 @@
+"""The way back through the blocks of `conv_numba.py`: gradients of weight, bias and input, one client a call.
+
+A weight's gradient is 16 sums, over the numbers of a row whose place is the same modulo 16, joined pairwise; an input's
+is a sum over (output channel, ky, kx) in that order. Each product is added by one fused multiply-add.
+
+numba keeps compiled kernels as long as this file stays as it is: see `tile_numba.py`.
+
+Shape legend: C input channels, O output channels, H height, W width, B batch, T = C*KH*KW taps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcomp.model.batched.conv_numba import SLACK, TILE, WIDE, Geometry, convolve, even, num_codes, pooled
+from fedcomp.model.batched.tile_numba import (
+    LANES,
+    add_product,
+    chosen,
+    divided,
+    fixed,
+    loaded,
+    store,
+    store_first,
+    total,
+    zeros,
+)
+from fedcomp.random.numba_jit import compiled, inlined
+
+TAPS, FEW, MANY = (5, 3, 4) if WIDE else (2, 2, 2)
+"""Taps in one tile of a weight gradient, and its channels: `FEW` where `MANY` do not divide what is left."""
+SPAN = 512
+"""Numbers of a row that a weight gradient goes over at once, so that they stay in the first cache."""
+
+
+@compiled
+def unpool(
+    g: np.ndarray,
+    codes: np.ndarray,
+    gz: np.ndarray,
+    y: int,
+    first: int,
+    strides: tuple[int, int, int],
+    size: Geometry,
+) -> None:
+    """The gradient at the convolution's outputs of one row of windows, from row y of g (O, H', W', B) and codes.
+
+    Args:
+        gz: it is written from place `first` on. strides: of gz, from channel to channel, row to row, column to column.
+    """
+    batch, window = size.batch, size.pool_h * size.pool_w
+    height, width = pooled(size)
+    share = np.float32(1 if size.maximum else window)
+    code = y * width * num_codes(size)
+    for c in range(size.out):
+        for x in range(width):
+            place, target = (
+                ((c * height + y) * width + x) * batch,
+                first + c * strides[0] + x * size.pool_w * strides[2],
+            )
+            for b in range(0, batch, LANES):
+                value = divided(loaded(zeros(1, 1), g, place + b, LANES), share)
+                for line in range(size.pool_h):
+                    for column in range(size.pool_w):
+                        part = chosen(codes[code], value, zeros(1, 1))
+                        store_first(part, gz, target + line * strides[1] + column * strides[2] + b, batch - b)
+                        code += 1
+        code += (height - 1) * width * num_codes(size)
+
+
+@compiled
+def backward(
+    g: np.ndarray,
+    codes: np.ndarray,
+    x: np.ndarray,
+    weight: np.ndarray,
+    for_weight: np.ndarray,
+    for_bias: np.ndarray,
+    for_x: np.ndarray,
+    size: Geometry,
+) -> None:
+    """Gradients of a block's weight (O, C, KH, KW), bias (O) and input (C, H, W, B).
+
+    Args:
+        g: (O, H', W', B), and `SLACK` numbers more. codes, x, weight: as `forward` left and had them.
+        for_x: empty where nobody wants it.
+    """
+    batch, channels, before = size.batch, even(size.out), size.kernel_w - 1 - size.pad
+    height, width = pooled(size)
+    taps, columns = weight.size // size.out, width * size.pool_w * batch
+    row = (size.width + 2 * size.pad) * batch
+    places = np.zeros(-(-taps // TAPS) * TAPS, np.int64)  # of each tap in x
+    for tap in range(taps):
+        channel, ky = tap // (size.kernel_h * size.kernel_w), tap // size.kernel_w % size.kernel_h
+        places[tap] = (channel * (size.height + 2 * size.pad) + ky) * row + tap % size.kernel_w * batch
+    sums, lanes = np.zeros(channels * places.size * LANES, np.float32), np.zeros(channels * LANES, np.float32)
+    ones = np.ones(LANES, np.float32)
+    # The gradient at the convolution's outputs, with as many zeros beside each row as its input's gradient reaches: all
+    # rows where that is wanted, else those of one row of windows at a time.
+    line = (size.width + size.kernel_w - 1) * batch + SLACK
+    room = (height if for_x.size else 1) * size.pool_h
+    strides, gz = (room * line, line, batch), np.zeros(channels * room * line, np.float32)
+    for y in range(height):
+        first = (y * size.pool_h % room) * line + before * batch
+        unpool(g, codes, gz, y, first, strides, size)
+        for ky in range(size.pool_h):
+            for c in range(0, channels, 2):
+                pair = loaded(zeros(2, 1), lanes, c * LANES, LANES)
+                pair = _add_row(pair, gz, first + ky * line + c * strides[0], strides[0], ones, (0,), 0, columns, 0)
+                store(pair, lanes, c * LANES, LANES)
+        for start in range(0, columns, SPAN):
+            count = min(SPAN, columns - start)
+            for ky in range(size.pool_h):
+                top = (y * size.pool_h + ky) * row + start
+                _correlate(gz, first + ky * line + start, strides[0], x, places, top, count, sums)
+    for c in range(size.out):
+        for tap in range(taps):
+            for_weight[c * taps + tap] = total(loaded(zeros(1, 1), sums, (c * places.size + tap) * LANES, LANES))
+        for_bias[c] = total(loaded(zeros(1, 1), lanes, c * LANES, LANES))
+    if for_x.size:
+        _input_gradient(gz, strides, weight, for_x, size)
+
+
+@compiled
+def _input_gradient(
+    gz: np.ndarray, strides: tuple[int, int, int], weight: np.ndarray, for_x: np.ndarray, size: Geometry
+) -> None:
+    batch, pad, channels = size.batch, size.pad, even(size.channels)
+    height, width = pooled(size)
+    area = size.kernel_h * size.kernel_w
+    factors, offsets = np.zeros(size.out * area * channels, np.float32), np.zeros(channels, np.float32)
+    for c in range(size.out):
+        for channel in range(size.channels):
+            for tap in range(area):
+                factors[(c * area + tap) * channels + channel] = weight[(c * size.channels + channel) * area + tap]
+    columns, across = size.width * batch, np.int64(TILE)
+    tiles, back = np.empty(channels * TILE, np.float32), (strides[0], -strides[1], -batch)
+    for y in range(size.height):
+        ky0, ky1 = max(0, y + pad - height * size.pool_h + 1), min(size.kernel_h, y + pad + 1)
+        for start in range(0, columns, TILE):
+            j = min(start, columns - TILE)
+            kx0 = max(0, j // batch + pad - width * size.pool_w + 1)
+            kx1 = min(size.kernel_w, (j + TILE - 1) // batch + pad + 1)
+            # Column x + pad - kx of the outputs, before which there are kernel_w - 1 - pad columns of zeros.
+            place, taps = (y + pad) * strides[1] + (size.kernel_w - 1) * batch + j, (ky0, ky1, kx0, kx1)
+            convolve(factors, offsets, size.out, taps, size.kernel_w, gz, place, back, tiles, np.int64(0), across)
+            for c in range(size.channels):
+                target = (c * size.height + y) * columns + j
+                for lane in range(TILE):
+                    for_x[target + lane] = tiles[c * TILE + lane]
+
+
+@inlined
+def _correlate(
+    gz: np.ndarray, first: int, across: int, x: np.ndarray, places: np.ndarray, top: int, count: int, sums: np.ndarray
+) -> None:
+    """sums (even(O), taps, 16) plus the products of `count` numbers of a row, gz[first + c across :], with all taps."""
+    width = places.size * LANES
+    channels, c = sums.size // width, 0
+    while c < channels:
+        few = (channels - c) % MANY != 0
+        for tap in range(0, places.size, TAPS):
+            place, at = c * width + tap * LANES, first + c * across
+            starts = fixed(places[tap : tap + TAPS], TAPS)
+            if few:
+                three = loaded(zeros(FEW, TAPS), sums, place, width)
+                store(_add_row(three, gz, at, across, x, starts, top, count, LANES), sums, place, width)
+            else:
+                four = loaded(zeros(MANY, TAPS), sums, place, width)
+                store(_add_row(four, gz, at, across, x, starts, top, count, LANES), sums, place, width)
+        c += FEW if few else MANY
+
+
+@inlined
+def _add_row(tile, gz, at, across, x, starts, top, count, step):  # type: ignore[no-untyped-def]
+    for j in range(0, count, LANES):
+        tile = add_product(tile, gz, at + j, across, x, starts, top)
+        top += step
+    return tile

@@ -1,0 +1,240 @@
+"""Convolutions of few channels with ReLU and pooling, forwards and backwards, compiled for a CPU; one client a call.
+
+The batch is the innermost axis in memory, so a row of an image is one long vector: output column j of every sample
+reads input column j + kx, and lanes are filled whatever the number of channels. Tiles of the output (some channels, 64
+neighbouring numbers of a row) and of the weight gradient (some channels, five taps) stay in registers. ReLU and pooling
+read the rows of a convolution while these are in the cache; what the way back needs is one bit a number.
+
+Every number comes out of the same chain of fused multiply-adds whatever the processor's vectors hold: an output is
+bias + sum over (input channel, ky, kx) in that order; a weight's gradient is 16 sums, over the numbers of a row whose
+place is the same modulo 16, joined pairwise. So every CPU computes the same bits, and tiles may have any size.
+
+All arrays are flat float32, but for uint16 `codes` (O, H', W', 16 samples each, positions of a window): bit i is set
+where the gradient of sample i goes to that position.
+
+Shape legend: C input channels, O output channels, H height, W width, B batch, T = C*KH*KW taps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from llvmlite.binding import get_host_cpu_features
+
+from fedcomp.model.batched.tile_numba import (
+    LANES,
+    add_scaled,
+    added,
+    broadcast,
+    chosen,
+    divided,
+    larger,
+    loaded,
+    not_negative,
+    store,
+    store_first,
+    zeros,
+)
+from fedcomp.random.numba_jit import compiled, inlined
+
+WIDE = bool(get_host_cpu_features().get("avx512f"))
+"""Whether 24 vectors of 16 numbers stay in registers; four elsewhere."""
+COLUMNS, MOST, SOME = (4, 6, 4) if WIDE else (2, 2, 2)
+"""Vectors of a row in one tile of outputs, and the channels in it: `MOST` where `SOME` do not divide what is left."""
+TILE = COLUMNS * LANES
+"""Numbers of a row in one tile of outputs; a row holds at least so many."""
+SLACK = LANES
+"""Zeros at the end of every buffer, which a tile may read."""
+
+
+class Geometry(NamedTuple):
+    """Sizes of one block: convolution of stride 1, ReLU or none, pooling of windows side by side or none.
+
+    Attributes:
+        channels, height, width: of the input. pad: rows and columns of zeros on each side of it.
+        out: O. kernel_h, kernel_w: of the convolution.
+        pool_h, pool_w: 1 for none. maximum: 1 for the largest of a window, 0 for its mean. relu: 1 where there is one.
+        margin: rows and columns of zeros around the block's output: the `pad` of the next block.
+        batch: B.
+    """
+
+    channels: int
+    height: int
+    width: int
+    pad: int
+    out: int
+    kernel_h: int
+    kernel_w: int
+    pool_h: int
+    pool_w: int
+    maximum: int
+    relu: int
+    margin: int
+    batch: int
+
+
+@compiled
+def even(channels: int) -> int:
+    """Channels as tiles cover them: an even number, at least 4."""
+    return max(4, channels + channels % 2)
+
+
+@compiled
+def pooled(size: Geometry) -> tuple[int, int]:
+    """H' and W', height and width of a block's output."""
+    height = (size.height + 2 * size.pad - size.kernel_h + 1) // size.pool_h
+    return height, (size.width + 2 * size.pad - size.kernel_w + 1) // size.pool_w
+
+
+@compiled
+def num_codes(size: Geometry) -> int:
+    """Numbers that `codes` has for one pixel of a block's output."""
+    return -(-size.batch // LANES) * size.pool_h * size.pool_w
+
+
+@compiled
+def pack(x: np.ndarray, out: np.ndarray, size: Geometry) -> None:
+    """out (C, H + 2 pad, W + 2 pad, B) from x (samples, H, W, C), zeros around it and for samples that are missing."""
+    batch, pad = size.batch, size.pad
+    pixels = size.height * size.width * size.channels
+    row, plane = (size.width + 2 * pad) * batch, (size.height + 2 * pad) * (size.width + 2 * pad) * batch
+    samples = x.size // pixels
+    out.fill(0)
+    for y in range(size.height):
+        for column in range(size.width):
+            for channel in range(size.channels):
+                place = channel * plane + (y + pad) * row + (column + pad) * batch
+                first = (y * size.width + column) * size.channels + channel
+                for b in range(samples):
+                    out[place + b] = x[first + b * pixels]
+
+
+@compiled
+def forward(
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray, out: np.ndarray, codes: np.ndarray, size: Geometry
+) -> None:
+    """out (O, H' + 2 margin, W' + 2 margin, B) and codes of a block.
+
+    x: (C, H + 2 pad, W + 2 pad, B). weight: (O, C, KH, KW). bias: (O).
+    """
+    batch, channels = size.batch, even(size.out)
+    height, width = pooled(size)
+    factors, offsets = np.zeros(weight.size // size.out * channels, np.float32), np.zeros(channels, np.float32)
+    for c in range(size.out):
+        offsets[c] = bias[c]
+        for tap in range(weight.size // size.out):
+            factors[tap * channels + c] = weight[c * (weight.size // size.out) + tap]
+    row = (size.width + 2 * size.pad) * batch
+    strides = (size.height + 2 * size.pad) * row, row, batch
+    none = np.int64(0)  # not a literal, for which numba would compile what it calls anew
+    taps = none, size.kernel_h, none, size.kernel_w
+    columns = width * size.pool_w * batch
+    rows = np.empty(channels * size.pool_h * columns + SLACK, np.float32)
+    if size.margin:
+        out.fill(0)
+    for place in range(out.size - SLACK, out.size):
+        out[place] = 0
+    for y in range(height):
+        for line in range(size.pool_h):
+            top = (y * size.pool_h + line) * row
+            for start in range(0, columns, TILE):
+                j = min(start, columns - TILE)  # the last tile computes some numbers again
+                place, across = line * columns + j, size.pool_h * columns
+                convolve(factors, offsets, size.channels, taps, size.kernel_w, x, top + j, strides, rows, place, across)
+        pool(rows, out, codes, y, size)
+
+
+@inlined
+def convolve(
+    factors: np.ndarray,
+    offsets: np.ndarray,
+    channels: int,
+    taps: tuple[int, int, int, int],
+    kernel_w: int,
+    x: np.ndarray,
+    place: int,
+    strides: tuple[int, int, int],
+    out: np.ndarray,
+    target: int,
+    across: int,
+) -> None:
+    """`TILE` numbers of a row of every output channel: out[target + c across :] from x[place :].
+
+    factors: (channels, KH, KW, O). offsets: (O). taps: ky from, to; kx from, to. strides: of channel, ky, kx in x.
+    """
+    c = np.int64(0)
+    while c < offsets.size:
+        if (offsets.size - c) % SOME == 0:
+            some = broadcast(zeros(SOME, COLUMNS), offsets, c)
+            some = _add_taps(some, factors, offsets.size, c, channels, taps, kernel_w, x, place, strides)
+            store(some, out, target + c * across, across)
+            c += SOME
+        else:
+            most = broadcast(zeros(MOST, COLUMNS), offsets, c)
+            most = _add_taps(most, factors, offsets.size, c, channels, taps, kernel_w, x, place, strides)
+            store(most, out, target + c * across, across)
+            c += MOST
+
+
+@inlined
+def _add_taps(tile, factors, num_out, c, channels, taps, kernel_w, x, place, strides):  # type: ignore[no-untyped-def]
+    ky0, ky1, kx0, kx1 = taps
+    plane, row, step = strides
+    width, area = kernel_w * num_out, factors.size // channels
+    for channel in range(channels):
+        at, source = channel * area + ky0 * width + kx0 * num_out + c, place + channel * plane + ky0 * row + kx0 * step
+        for _ in range(ky1 - ky0):
+            tap, number = at, source
+            for _ in range(kx1 - kx0):
+                tile = add_scaled(tile, factors, tap, x, number)
+                tap += num_out
+                number += step
+            at += width
+            source += row
+    return tile
+
+
+@compiled
+def pool(rows: np.ndarray, out: np.ndarray, codes: np.ndarray, y: int, size: Geometry) -> None:
+    """ReLU and pooling of one row of windows, from `rows` (O, pool_h, columns) to row y of out and codes.
+
+    As in torch: ReLU's gradient is 0 where z <= 0; the first of equal numbers is the largest, and a NaN is larger than
+    any number.
+    """
+    batch, window = size.batch, size.pool_h * size.pool_w
+    height, width = pooled(size)
+    columns, wide = width * size.pool_w * batch, width + 2 * size.margin
+    code = y * width * num_codes(size)
+    for c in range(size.out):
+        for x in range(width):
+            target = ((c * (height + 2 * size.margin) + y + size.margin) * wide + x + size.margin) * batch
+            for b in range(0, batch, LANES):
+                value = zeros(1, 1)
+                for line in range(size.pool_h):
+                    for column in range(size.pool_w):
+                        place = (c * size.pool_h + line) * columns + (x * size.pool_w + column) * batch + b
+                        z = loaded(zeros(1, 1), rows, place, LANES)
+                        position = line * size.pool_w + column
+                        bits = np.uint16(0xFFFF)
+                        if size.maximum:
+                            if position > 0:
+                                bits = larger(z, value)
+                                for earlier in range(code, code + position):
+                                    codes[earlier] &= ~bits
+                            value = chosen(bits, z, value)
+                        else:
+                            if size.relu:
+                                bits = not_negative(z)
+                            value = added(value, chosen(bits, z, zeros(1, 1)))
+                        codes[code + position] = bits
+                if size.maximum and size.relu:
+                    bits = not_negative(value)
+                    value = chosen(bits, value, zeros(1, 1))
+                    for position in range(code, code + window):
+                        codes[position] &= bits
+                elif window > 1 and not size.maximum:
+                    value = divided(value, np.float32(window))
+                store_first(value, out, target + b, batch - b)
+                code += window
+        code += (height - 1) * width * num_codes(size)
