@@ -5,17 +5,21 @@ Shape legend: M senders in the cohort, N clients, D entries.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from torch import Tensor
 
 from fedcomp.compressor.contract import ChecksDim, ChecksErrorFeedback, Codec, Estimator, Feedback, Recursive
-from fedcomp.compressor.estimators.estimator import WeightedSum
-from fedcomp.compressor.feedback import ErrorFeedback, NoFeedback
+from fedcomp.compressor.estimators.estimator import ESTIMATORS, WeightedSum
+from fedcomp.compressor.feedback import FEEDBACKS, ErrorFeedback, NoFeedback
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.random.keys import Key
 from fedcomp.wire import Link, Payload, SharedKnowledge
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,24 @@ class Compressor:
     def __post_init__(self) -> None:
         self.estimator.check(self.codec)
         self.feedback.check(self.codec)
+
+    @classmethod
+    def of(
+        cls, codec: Codec, feedback: Feedback | str = "none", estimator: Estimator | str = "weighted_sum"
+    ) -> Compressor:
+        """The three parts as one; feedback and estimator may be given by name (`FEEDBACKS`, `ESTIMATORS`).
+
+        Raises:
+            ValueError: no such name, or parts that do not go together.
+        """
+        if isinstance(feedback, str):
+            feedback = _named("feedback", feedback, FEEDBACKS)
+        if isinstance(estimator, str):
+            estimator = _named("estimator", estimator, ESTIMATORS)
+        if codec.near_lossless and codec.unbiased and not isinstance(feedback, NoFeedback):
+            name = type(codec).__name__
+            raise ValueError(f"compressor.feedback has nothing to add: {name} leaves nothing out; take feedback=none")
+        return cls(codec, feedback, estimator)
 
     @property
     def uses_correlation(self) -> bool:
@@ -141,3 +163,9 @@ class Compressor:
         """The server broadcasts x [D] to `num_receivers` clients; returns the vector [D] that each decodes."""
         payload, memory = self.encode(x[None], memory, sender, common, private_key)
         return self.estimate(link.broadcast(payload, num_receivers), memory, sender, common)
+
+
+def _named(option: str, name: str, known: Mapping[str, Part]) -> Part:
+    if name not in known:
+        raise ValueError(f"compressor.{option}={name} must be one of {', '.join(known)}, or a node with _target_")
+    return known[name]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec
+from fedcomp.compressor.contract import Codec, Feedback
 from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge
 
@@ -68,5 +68,5 @@ class ErrorFeedback:
         return payload, meant - codec.decode(payload, common)
 
 
-FEEDBACKS: dict[str, NoFeedback | ErrorFeedback] = {"none": NoFeedback(), "error": ErrorFeedback()}
+FEEDBACKS: dict[str, Feedback] = {"none": NoFeedback(), "error": ErrorFeedback()}
 """The short names that `compressor.feedback=<name>` takes; any other part is given by its `_target_`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +13,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.estimators.estimator import ESTIMATORS
 from fedcomp.compressor.exclude_norm_layers import exclude_norm_layers
-from fedcomp.compressor.feedback import FEEDBACKS, NoFeedback
 from fedcomp.config import schema
 from fedcomp.config.compatibility import (
     check_estimators,
@@ -194,28 +191,23 @@ def build(node: Any) -> Any:
 
 
 def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
-    """Build codec, feedback and estimator from one node; the latter two are names, or nodes with a `_target_`."""
-    options = dict(node)
-    feedback = _named("feedback", options.pop("feedback", "none"), FEEDBACKS, group)
-    estimator = _named("estimator", options.pop("estimator", "weighted_sum"), ESTIMATORS, group)
+    """Build a `Compressor` of the codec's options and of the two beside them, `feedback` and `estimator`.
+
+    These two are names, or nodes with a `_target_`. All options lie side by side, because overrides such as
+    `compressor.fraction=0.2` and the hashes of finished runs say them so, and because `_target_` is the codec's, whose
+    signature the checks of options read.
+    """
+    beside = {name: node[name] for name in schema.READ_BESIDE[group] if name in node}
+    options = {name: value for name, value in node.items() if name not in beside}
+    parts = {name: build(part) if isinstance(part, DictConfig) else part for name, part in beside.items()}
     try:
         codec = build(OmegaConf.create({group: options})[group])  # within its group, so that errors have full names
         check_spelling(codec, CODEC)
-        check_spelling(estimator, ESTIMATOR)
-        if codec.near_lossless and codec.unbiased and not isinstance(feedback, NoFeedback):
-            name = type(codec).__name__
-            raise ValueError(f"compressor.feedback has nothing to add: {name} leaves nothing out; take feedback=none")
-        return Compressor(codec, feedback, estimator)
+        compressor = Compressor.of(codec, **parts)
+        check_spelling(compressor.estimator, ESTIMATOR)
+        return compressor
     except ValueError as error:
         raise ValueError(str(error).replace("compressor.", f"{group}.")) from error
-
-
-def _named(part: str, choice: Any, known: Mapping[str, Any], group: str) -> Any:
-    if isinstance(choice, DictConfig):
-        return build(choice)
-    if choice not in known:
-        raise ValueError(f"{group}.{part}={choice} must be one of {', '.join(known)}, or a node with _target_")
-    return known[choice]
 
 
 def _build_error(error: Exception, node: DictConfig) -> ValueError:
