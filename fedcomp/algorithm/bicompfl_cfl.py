@@ -84,7 +84,7 @@ class BiCompFLCFL:
                 "algorithm.ef21 is a memory by itself: leave compressor.feedback=none and "
                 "compressor.estimator=weighted_sum"
             )
-        _ = self._remembering  # what is left of u_i - h_i is an error memory, and C must be one that can have it
+        _ = self._with_error_memory  # what is left of u_i - h_i is an error memory, and C must be one that can have it
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> BiCompFLCFLState:
         """The first model, which follows from the run's seed, and empty memories.
@@ -93,7 +93,7 @@ class BiCompFLCFL:
             ValueError: messages of such a size cannot be sent, remembered or relayed as they are to be.
         """
         self._check_relay(theta)
-        self._remembering.init(1, theta)
+        self._with_error_memory.init(1, theta)
         base = theta.new_zeros(setup.num_clients, theta.shape[0] if self.ef21 else 0)
         uplink = self.uplink.init(setup.num_clients, theta)
         return BiCompFLCFLState(theta, stats, base, uplink, self.server.init(theta))
@@ -123,7 +123,7 @@ class BiCompFLCFL:
         return {"test": Models(state.theta[None], state.stats[None])}
 
     @property
-    def _remembering(self) -> Compressor:
+    def _with_error_memory(self) -> Compressor:
         """The uplink with the memory that it has to stand. Raises ValueError: it would grow without bound."""
         return self.uplink.with_error_feedback("compressor") if self.ef21 else self.uplink
 

@@ -135,7 +135,7 @@ class BiCompFLGR(CodedMasks):
 
         if self.reconstruct:
             theta = self.mean(codec.total(payload, common, ctx.clients.parallel_map), cohort.size)
-            held, more = self._send_down(theta, prior, codec, cohort, part, ctx)
+            held, more = self._send_mean(theta, prior, codec, cohort, part, ctx)
             metrics |= more
         else:
             relayed = ctx.link.relay(payload, self.relay == "xor")
@@ -176,7 +176,7 @@ class BiCompFLGR(CodedMasks):
         again = ctx.link.broadcast(decision(wanted, q.device), len(q))
         return blocks, decided(again), marks
 
-    def _send_down(
+    def _send_mean(
         self, theta: Tensor, prior: Tensor, codec: MRC, cohort: Cohort, part: ParameterSubset, ctx: Context
     ) -> tuple[Tensor, Metrics]:
         """Counts [d] of the samples of theta that all clients decode."""

@@ -132,7 +132,7 @@ class BiCompFLPR(CodedMasks):
         metrics = {"train/loss": local.loss, **extra, **self.diagnosed("up", q, common, codec, ctx)}
         stats = gather_stats(local.stats, cohort, ctx)
 
-        new, more = self._send_down(theta, counts, codes, prior, codec, cohort, part, ctx)
+        new, more = self._send_mean(theta, counts, codes, prior, codec, cohort, part, ctx)
         rows = part.put(own, new)
         after = put_rows(state.codes, cohort, rows)
         mean = estimate.probability(after, state.theta0).mean(0)
@@ -141,8 +141,8 @@ class BiCompFLPR(CodedMasks):
             before = put_rows(before, cohort, part.put(torch.zeros_like(own), counts.to(own.dtype)))
             heard = put_rows(heard, cohort, torch.ones_like(heard[: cohort.size]))
         guesses = estimate.probability(new, theta0)
-        spread_of = (guesses - guesses.mean(0)).square().mean()
-        metrics |= {**more, "mask/polarisation": polarisation(theta), "mask/spread": spread_of}
+        variance = (guesses - guesses.mean(0)).square().mean()
+        metrics |= {**more, "mask/polarisation": polarisation(theta), "mask/spread": variance}
         full = part.put(state.theta, theta)
         return BiCompFLPRState(state.weights, state.theta0, stats, after, before, heard, full, mean), metrics
 
@@ -173,7 +173,7 @@ class BiCompFLPR(CodedMasks):
         mixed = mixture.thresholds(chosen, first, second)
         return torch.where(mixes, mixed, prior), {"mrc/lambda": chosen.to(torch.float32) / STEPS}
 
-    def _send_down(
+    def _send_mean(
         self,
         theta: Tensor,
         counts: Tensor,

@@ -74,11 +74,11 @@ class CSER:
     def __post_init__(self) -> None:
         check_count("algorithm.period", self.period)
         check_parts(self.server, self.uplink, self.downlink)
-        self._remembering()
+        self._with_error_memory()
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> CSERState:
         """The first model everywhere, and empty memories."""
-        self._remembering().init(1, theta)  # refuses sizes; a_i itself is in the state
+        self._with_error_memory().init(1, theta)  # refuses sizes; a_i itself is in the state
         models = theta.repeat(setup.num_clients, 1)
         return CSERState(models, models.new_zeros(models.shape), stats, self.downlink.init(1, theta))
 
@@ -103,6 +103,6 @@ class CSER:
         """The average model, which no client holds; bringing it together for the test is not charged."""
         return {"test": Models(state.theta.mean(0, keepdim=True), state.stats[None])}
 
-    def _remembering(self) -> Compressor:
+    def _with_error_memory(self) -> Compressor:
         """The uplink with an error memory, such as a_i is. Raises ValueError: C is none that can have it."""
         return self.uplink.with_error_feedback("compressor")

@@ -26,7 +26,7 @@ from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
-from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS
+from fedcomp.compressor.sparsifiers.sparse_indices import INDEX_CODES
 from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
@@ -83,7 +83,7 @@ class FedSparsify:
         check_count("algorithm.every", self.every)
         if not isinstance(self.start, int) or self.start < 0:
             raise ValueError(f"algorithm.start={self.start} must be a round, 0 or later")
-        check_choice("algorithm.positions", self.positions, POSITIONS)
+        check_choice("algorithm.positions", self.positions, INDEX_CODES)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedSparsifyState:
         """The model's own first weights, dense. Raises ValueError: there is nothing to prune."""

@@ -80,12 +80,12 @@ class LIEC:
     def __post_init__(self) -> None:
         check_count("algorithm.period", self.period)
         check_parts(self.server, self.uplink, self.downlink)
-        _ = self._remembering
+        _ = self._down
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> LIECState:
         """The first model everywhere, and an empty memory."""
         self.uplink.init(setup.num_clients, theta)
-        return LIECState(theta.repeat(setup.num_clients, 1), stats, self._remembering.init(1, theta))
+        return LIECState(theta.repeat(setup.num_clients, 1), stats, self._down.init(1, theta))
 
     def round(self, state: LIECState, cohort: Cohort, ctx: Context) -> tuple[LIECState, Metrics]:
         """One round; the last of each period averages the models. `memory/norm_down` is ||E||."""
@@ -100,7 +100,7 @@ class LIEC:
         return {"test": Models(state.theta.mean(0, keepdim=True), state.stats[None])}
 
     @functools.cached_property
-    def _remembering(self) -> Compressor:
+    def _down(self) -> Compressor:
         """The downlink with an error memory. Raises ValueError: it is none that can have it."""
         return self.downlink.with_error_feedback("downlink")
 
@@ -109,13 +109,13 @@ class LIEC:
     ) -> tuple[Tensor, Memory, Tensor]:
         """The clients' models [N, D], the server's memory and what it had to send [D], from local changes [N, D]."""
         mean, residual = send_up("update", self.uplink, update, cohort, ctx)
-        received, downlink = broadcast("update", self._remembering, mean, state.downlink, cohort.size, ctx)
+        received, downlink = broadcast("update", self._down, mean, state.downlink, cohort.size, ctx)
         step, _ = self.server.step(received + residual, ())
         return state.theta + step, downlink, mean
 
     def _average(self, state: LIECState, update: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory, Tensor]:
         """As `_compensate`, in float32, with the models."""
-        error = self._remembering.remembered(state.downlink)[0]
+        error = self._down.sender_memory(state.downlink)[0]
         if self.fused_average:
             step, _ = self.server.step(update, ())
             late, _ = self.server.step(error, ())

@@ -189,8 +189,8 @@ class M3:
         points = torch.lerp(state.points, models, self.beta)
 
         local = train_locally(self.client, points, stats.expand(cohort.size, -1), cohort, ctx)
-        spread = (models - state.theta).square().sum(1).mean()
-        metrics = {**training_metrics(local), "models/spread": spread}
+        dispersion = (models - state.theta).square().sum(1).mean()
+        metrics = {**training_metrics(local), "models/spread": dispersion}
         update, base = self._send_up(local.theta, state, cohort, ctx)
         if self.differences == "ef21":
             metrics["memory/norm"] = lengths(local.theta - base)

@@ -139,7 +139,7 @@ class Compressor:
         """How many of a vector's `dim` entries the codec compresses."""
         return dim
 
-    def remembered(self, memory: Memory) -> Tensor:
+    def sender_memory(self, memory: Memory) -> Tensor:
         """[N, D] the senders' memories as vectors of the size of what is sent, for feedback that has any."""
         return memory.sender
 

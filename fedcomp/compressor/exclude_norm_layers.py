@@ -37,24 +37,24 @@ class ExcludeNormLayers(Compressor):
     def encode(
         self, x: Tensor, memory: Memory, cohort: Cohort, common: SharedKnowledge, private_key: Key
     ) -> tuple[Payload, Memory]:
-        """The codec's fields, and `beside`, the other columns, which papers leave out of their counts."""
+        """The codec's fields, and `uncompressed`, the other columns, which papers leave out of their counts."""
         payload, memory = super().encode(self.part.take(x), memory, cohort, self._known(common), private_key)
-        assert "beside" not in payload.fields, "a codec has a field called beside"
-        fields = {**payload.fields, "beside": Field(self.part.rest.take(x).contiguous(), Float(), on_paper=False)}
+        assert "uncompressed" not in payload.fields, "a codec has a field called uncompressed"
+        fields = {**payload.fields, "uncompressed": Field(self.part.rest.take(x).contiguous(), Float(), on_paper=False)}
         return replace(payload, fields=fields), memory
 
     def estimate(
         self, payload: Payload, memory: Memory, cohort: Cohort, common: SharedKnowledge
     ) -> tuple[Tensor, Memory]:
         """The codec's estimate of its columns, and the weighted sum of the others."""
-        inner, beside = self._received(payload)
+        inner, uncompressed = self._received(payload)
         estimate, memory = super().estimate(inner, memory, cohort, self._known(common))
-        return self._whole(estimate, cohort.weight @ beside), memory
+        return self._whole(estimate, cohort.weight @ uncompressed), memory
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] the codec's columns, and the others as they were."""
-        inner, beside = self._received(payload)
-        return self._whole(super().decode(inner, self._known(common)), beside)
+        inner, uncompressed = self._received(payload)
+        return self._whole(super().decode(inner, self._known(common)), uncompressed)
 
     def coded(self, x: Tensor) -> Tensor:
         """[M, d] the part's columns."""
@@ -64,16 +64,16 @@ class ExcludeNormLayers(Compressor):
         """d."""
         return self.part.size
 
-    def remembered(self, memory: Memory) -> Tensor:
+    def sender_memory(self, memory: Memory) -> Tensor:
         """[N, D] the part's memories; of the other columns nothing is left out."""
-        part = super().remembered(memory)
+        part = super().sender_memory(memory)
         return self._whole(part, part.new_zeros(part.shape[0], self.part.rest.size))
 
     def _received(self, payload: Payload) -> tuple[Payload, Tensor]:
         """The codec's message, and the other columns [M, D - d]."""
         fields = dict(payload.fields)
-        (beside,) = Payload({"beside": fields.pop("beside")}).expect(beside=self.part.rest.size)
-        return replace(payload, fields=fields), beside
+        (uncompressed,) = Payload({"uncompressed": fields.pop("uncompressed")}).expect(uncompressed=self.part.rest.size)
+        return replace(payload, fields=fields), uncompressed
 
     def _whole(self, part: Tensor, rest: Tensor) -> Tensor:
         """[..., D] from the part's columns [..., d] and the others."""

@@ -89,7 +89,7 @@ def test_a_message_by_itself_is_decoded_whole() -> None:
     sign = Compressor(Sign(granularity="model"), ErrorFeedback())
     spared, common = exclude_norm_layers(sign, TENSORS), SharedKnowledge(Key(("k",)), COHORT.ids, SIZES)
     payload, memory = spared.encode(X, spared.init(5, X[0]), COHORT, common, Key(("coin",)))
-    rows, owed = spared.decode(payload, common), spared.remembered(memory)
+    rows, owed = spared.decode(payload, common), spared.sender_memory(memory)
     assert torch.equal(rows[:, 30:33], X[:, 30:33])
     assert torch.allclose(rows + owed[COHORT.ids], X)
     assert torch.equal(owed[:, 30:33], torch.zeros(5, 3))

@@ -64,10 +64,10 @@ class Eden(RotatedCodec):
         scales = []
         for number, z in enumerate(rotation.forward(x, key, ids).split(rotation.pieces, 1)):
             norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
-            spread = torch.where(norm > 0, z.shape[1] ** 0.5 / norm, 0.0)
+            inverse_std = torch.where(norm > 0, z.shape[1] ** 0.5 / norm, 0.0)
             levels = torch.zeros_like(z)
             for bits, places in self._shares(key, ids, number, z.shape[1]):
-                chosen = _quantise(z if places is None else z.gather(1, places), spread, bits)
+                chosen = _quantise(z if places is None else z.gather(1, places), inverse_std, bits)
                 codes.setdefault(bits, []).append(chosen)
                 levels = _levels(chosen, bits) if places is None else levels.scatter_(1, places, _levels(chosen, bits))
             scales.append(fit_scale(self.scale, z, levels))
@@ -124,12 +124,12 @@ def _others(places: Tensor, size: int) -> Tensor:
     return places.new_empty(num_rows, size - num + 1).scatter_(1, rank, every)[:, :-1]
 
 
-def _quantise(z: Tensor, spread: Tensor, bits: int) -> Tensor:
-    """uint8 codes of z * spread, in the order of the centroids."""
+def _quantise(z: Tensor, inverse_std: Tensor, bits: int) -> Tensor:
+    """uint8 codes of z * inverse_std, in the order of the centroids."""
     if bits == 1:
         return (z >= 0).to(torch.uint8)
     boundaries = z.new_tensor(lloyd_max(bits).boundaries)
-    return torch.bucketize(z * spread, boundaries, out_int32=True, right=True).to(torch.uint8)
+    return torch.bucketize(z * inverse_std, boundaries, out_int32=True, right=True).to(torch.uint8)
 
 
 def _levels(codes: Tensor, bits: int) -> Tensor:

@@ -17,7 +17,13 @@ from torch import Tensor
 
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
-from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS, place_code, place_field, place_layout, read_places
+from fedcomp.compressor.sparsifiers.sparse_indices import (
+    INDEX_CODES,
+    index_code,
+    index_field,
+    index_layout,
+    read_indices,
+)
 from fedcomp.compressor.sparsifiers.topk import stable_topk
 from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
@@ -34,7 +40,7 @@ class Induced:
         k: number of entries sent by both parts, at least 2; null: as `fraction` says. Both parts send floor(k / 2), so
             that of an odd k one entry fewer is sent.
         restricted: draw the random part only among the entries that the first part left out.
-        positions: how the places of the largest are written (places.py).
+        positions: how the places of the largest are written (sparse_indices.py).
         seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
@@ -49,7 +55,7 @@ class Induced:
 
     def __post_init__(self) -> None:
         check_num_kept(self.fraction, self.k)
-        check_choice("compressor.positions", self.positions, POSITIONS)
+        check_choice("compressor.positions", self.positions, INDEX_CODES)
         check_choice("compressor.seed", self.seed, SEEDS)
         if self.k is not None and self.k < 2:
             raise ValueError(f"compressor.k={self.k} must be at least 2: half of it are the largest, half random")
@@ -68,7 +74,7 @@ class Induced:
         k1, k2 = self.parts(common.dim)
         top = stable_topk(x.abs(), k1)
         fields = {"largest": Field(x.gather(1, top), Float())}
-        fields |= place_field(self._code(common.dim), top, common.dim)
+        fields |= index_field(self._code(common.dim), top, common.dim)
         fields |= seed_field(self.seed, common, private_key)
         drawn = self._drawn(Payload(fields), top, common)
         rest = x.scatter(1, top, 0.0)
@@ -78,9 +84,9 @@ class Induced:
         """Both parts, the random one scaled up."""
         k1, k2 = self.parts(common.dim)
         code = self._code(common.dim)
-        layout = {"largest": k1, **place_layout(code, k1, common.dim), **seed_layout(self.seed), "drawn": k2}
+        layout = {"largest": k1, **index_layout(code, k1, common.dim), **seed_layout(self.seed), "drawn": k2}
         top, sent, *_, values = payload.expect(**layout)
-        largest = read_places(code, sent, k1)
+        largest = read_indices(code, sent, k1)
         scale = ((common.dim - k1) if self.restricted else common.dim) / k2
         out = torch.zeros(values.shape[0], common.dim, device=values.device)
         out.scatter_(1, self._drawn(payload, largest, common), values * scale)
@@ -106,4 +112,4 @@ class Induced:
         return rank + torch.searchsorted(free_before, rank, right=True)
 
     def _code(self, dim: int) -> str:
-        return place_code(self.positions, self.parts(dim)[0], dim)
+        return index_code(self.positions, self.parts(dim)[0], dim)

@@ -19,7 +19,13 @@ from torch import Tensor
 from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
 from fedcomp.compressor.sparsifiers.sampled_entries import SampledEntries
-from fedcomp.compressor.sparsifiers.sparse_indices import POSITIONS, place_code, place_field, place_layout, read_places
+from fedcomp.compressor.sparsifiers.sparse_indices import (
+    INDEX_CODES,
+    index_code,
+    index_field,
+    index_layout,
+    read_indices,
+)
 from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
@@ -36,7 +42,8 @@ class RandK(SampledEntries):
         fraction: share of entries sent, in (0, 1]: k = max(1, round(fraction * D)).
         k: number of entries sent; null: as `fraction` says.
         scale: unbiased, or none: for error feedback, which needs a codec that only shrinks.
-        places: seed, drawn by both ends; or really sent as auto, index, bitmap, rice (places.py), drawn by the sender.
+        places: seed, drawn by both ends; or auto, index, bitmap, rice (sparse_indices.py): the sender draws and sends.
+            As `positions` of Top-k, with one value more; both are keys in users' commands and in the hashes of runs.
         seed: sent (64 bits a message) or derived (from round and sender's number, for nothing); for places=seed.
     """
 
@@ -50,7 +57,7 @@ class RandK(SampledEntries):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_num_kept(self.fraction, self.k)
-        check_choice("compressor.places", self.places, ("seed", *POSITIONS))
+        check_choice("compressor.places", self.places, ("seed", *INDEX_CODES))
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""
@@ -72,7 +79,7 @@ class RandK(SampledEntries):
             places = self._drawn(Payload(fields), common)
         else:
             places = private_key.fold_in("places").choice(common.ids, k, common.dim)
-            fields = place_field(place_code(self.places, k, common.dim), places, common.dim)
+            fields = index_field(index_code(self.places, k, common.dim), places, common.dim)
         return Payload(fields | {"values": Field(x.gather(1, places), Float())}, paper_bits=32 * k)
 
     def sampled(self, payload: Payload, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
@@ -81,9 +88,9 @@ class RandK(SampledEntries):
         if self.places == "seed":
             values = payload.expect(**seed_layout(self.seed), values=k)[-1]
             return values, self._drawn(payload, common)
-        code = place_code(self.places, k, common.dim)
-        sent, values = payload.expect(**place_layout(code, k, common.dim), values=k)
-        return values, read_places(code, sent, k)
+        code = index_code(self.places, k, common.dim)
+        sent, values = payload.expect(**index_layout(code, k, common.dim), values=k)
+        return values, read_indices(code, sent, k)
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """The values at their places, scaled, zero elsewhere."""

@@ -15,22 +15,22 @@ from torch import Tensor
 from fedcomp.wire import Field
 from fedcomp.wire.coding import Ascending, Bitmap, Rice, bits_for
 
-POSITIONS = ("auto", "index", "bitmap", "rice")
+INDEX_CODES = ("auto", "index", "bitmap", "rice")
 
 
-def worst_bits(code: str, k: int, dim: int) -> int:
+def max_bits(code: str, k: int, dim: int) -> int:
     """The most bits that k places of D can take in a code."""
     if code == "index":
         return k * bits_for(dim)
     return dim if code == "bitmap" else Rice.for_gaps(k, dim).worst_case(k, dim)
 
 
-def place_code(choice: str, k: int, dim: int) -> str:
+def index_code(choice: str, k: int, dim: int) -> str:
     """The code of k places: as chosen, or for "auto" the one with the shortest worst case."""
-    return choice if choice != "auto" else min(POSITIONS[1:], key=lambda code: worst_bits(code, k, dim))
+    return choice if choice != "auto" else min(INDEX_CODES[1:], key=lambda code: max_bits(code, k, dim))
 
 
-def place_field(code: str, places: Tensor, dim: int) -> dict[str, Field]:
+def index_field(code: str, places: Tensor, dim: int) -> dict[str, Field]:
     """The field that carries places [M, k], ascending in each row."""
     if code == "index":
         return {"index": Field(places, Ascending(dim))}
@@ -41,12 +41,12 @@ def place_field(code: str, places: Tensor, dim: int) -> dict[str, Field]:
     return {"gaps": Field(gaps, Rice.for_gaps(places.shape[1], dim))}
 
 
-def place_layout(code: str, k: int, dim: int) -> dict[str, int]:
+def index_layout(code: str, k: int, dim: int) -> dict[str, int]:
     """Name and number of entries of that field, for `Payload.expect`."""
     return {"bitmap": dim} if code == "bitmap" else {"index" if code == "index" else "gaps": k}
 
 
-def read_places(code: str, data: Tensor, k: int) -> Tensor:
+def read_indices(code: str, data: Tensor, k: int) -> Tensor:
     """[M, k] the places that the field's data says."""
     if code == "index":
         return data

@@ -2,7 +2,7 @@
 
 D. Alistarh et al., "The convergence of sparsified gradient methods", NeurIPS 2018; S. Stich, J.-B. Cordonnier,
 M. Jaggi, "Sparsified SGD with memory", NeurIPS 2018. The FedMRN paper counts 32 k bits and "ignores sparse encoding";
-here the places are sent too (places.py), and k can be solved for so that the whole message keeps to a budget.
+here the places are sent too (sparse_indices.py), and k can be solved for so that the whole message keeps to a budget.
 
 Shape legend: M senders, D entries, k entries sent.
 """
@@ -17,12 +17,12 @@ from torch import Tensor
 
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
 from fedcomp.compressor.sparsifiers.sparse_indices import (
-    POSITIONS,
-    place_code,
-    place_field,
-    place_layout,
-    read_places,
-    worst_bits,
+    INDEX_CODES,
+    index_code,
+    index_field,
+    index_layout,
+    max_bits,
+    read_indices,
 )
 from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
@@ -53,7 +53,7 @@ class TopK:
 
     def __post_init__(self) -> None:
         check_num_kept(self.fraction, self.k, self.match_bits)
-        check_choice("compressor.positions", self.positions, POSITIONS)
+        check_choice("compressor.positions", self.positions, INDEX_CODES)
         if self.match_bits is not None and not self.match_bits > 0:
             raise ValueError(f"compressor.match_bits={self.match_bits} must be positive bits per parameter, or null")
 
@@ -76,26 +76,26 @@ class TopK:
             low, high = (middle, high) if self._bits(middle, dim) <= self.match_bits * dim else (low, middle - 1)
         return low
 
-    def position_code(self, dim: int) -> str:
+    def index_code_of(self, dim: int) -> str:
         """The code of the places for this k and D."""
-        return place_code(self.positions, self.num_sent(dim), dim)
+        return index_code(self.positions, self.num_sent(dim), dim)
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The k values in the order of their places, then the places."""
         k = self.num_sent(common.dim)
         places = stable_topk(x.abs(), k)
         fields = {"values": Field(x.gather(1, places), Float())}
-        return Payload(fields | place_field(self.position_code(common.dim), places, common.dim), paper_bits=32 * k)
+        return Payload(fields | index_field(self.index_code_of(common.dim), places, common.dim), paper_bits=32 * k)
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """The values at their places, zero elsewhere."""
-        k, code = self.num_sent(common.dim), self.position_code(common.dim)
-        values, sent = payload.expect(values=k, **place_layout(code, k, common.dim))
-        places = read_places(code, sent, k)
+        k, code = self.num_sent(common.dim), self.index_code_of(common.dim)
+        values, sent = payload.expect(values=k, **index_layout(code, k, common.dim))
+        places = read_indices(code, sent, k)
         return values.new_zeros(values.shape[0], common.dim).scatter_(1, places, values)
 
     def _bits(self, k: int, dim: int) -> int:
-        return 32 * k + worst_bits(place_code(self.positions, k, dim), k, dim)
+        return 32 * k + max_bits(index_code(self.positions, k, dim), k, dim)
 
 
 def stable_topk(size: Tensor, k: int) -> Tensor:

@@ -73,11 +73,11 @@ class Wangni:
         dim = common.dim
         if self.values == "float":
             _, values = payload.expect(sent_places=dim, sent_values=dim)
-            return _spread(payload, "sent", values, dim)
+            return _scatter(payload, "sent", values, dim)
         names = ("saturated_places", "saturated_values", "signed_places", "signed_values")
         step, _, large, _, positive = payload.expect(step=1, **dict.fromkeys(names, dim))
         signs = positive.to(torch.float32).mul_(2.0).sub_(1.0)
-        return _spread(payload, "signed", signs * step, dim) + _spread(payload, "saturated", large, dim)
+        return _scatter(payload, "signed", signs * step, dim) + _scatter(payload, "saturated", large, dim)
 
     def expected_error(self, x: Tensor) -> Tensor:
         """[M] float64 E||C(x) - x||^2 of each row: sum x_j^2 (1 / p_j - 1) = sum |x_j| max(1 / lambda - |x_j|, 0)."""
@@ -112,7 +112,7 @@ def _group(name: str, sent: Tensor, values: Tensor, coding: Float | Unsigned) ->
     }
 
 
-def _spread(payload: Payload, name: str, values: Tensor, dim: int) -> Tensor:
+def _scatter(payload: Payload, name: str, values: Tensor, dim: int) -> Tensor:
     """[M, D]: values [M, D] of a group at its places; those beyond the group's number are not there."""
     places, count = payload.fields[f"{name}_places"].data, payload.fields[f"{name}_places"].count
     assert count is not None

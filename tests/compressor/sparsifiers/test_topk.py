@@ -42,9 +42,9 @@ def test_sparse_vectors_and_full_fraction_are_exact() -> None:
 
 
 def test_code_is_the_cheapest_for_k_and_dimension() -> None:
-    assert TopK(0.03).position_code(CNN8) == "rice"
-    assert TopK(0.5).position_code(1000) == "bitmap"
-    assert TopK(0.001).position_code(1000) == "index"
+    assert TopK(0.03).index_code_of(CNN8) == "rice"
+    assert TopK(0.5).index_code_of(1000) == "bitmap"
+    assert TopK(0.001).index_code_of(1000) == "index"
 
 
 def test_bits_per_parameter_of_each_code() -> None:
