@@ -81,7 +81,7 @@ class BiCompFLCFL:
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
         if self.ef21 and not (self.uplink.feedback == NoFeedback() and self.uplink.estimator == WeightedSum()):
             raise ValueError(
-                "algorithm.ef21 is a memory by itself: leave compressor.feedback=none and "
+                "algorithm.ef21 is a memory of its own: leave compressor.feedback=none and "
                 "compressor.estimator=weighted_sum"
             )
         _ = self._with_error_memory  # what is left of u_i - h_i is an error memory, and C must be one that can have it

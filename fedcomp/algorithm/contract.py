@@ -36,12 +36,12 @@ class Models:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run is made of, as far as its first state depends on it.
+    """What an algorithm's first state depends on.
 
     Attributes:
         num_clients: N.
         tensors: the model's parameter tensors, which the D columns come from.
-        key: names the draws of the first state; both ends know the run's seed, so that these cost nothing.
+        key: for the draws of the first state; both ends know the run's seed, so nothing is sent for them.
     """
 
     num_clients: int
@@ -76,13 +76,13 @@ class Clients(Protocol):
         ...
 
     def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
-        """`map(function, pieces)` over the threads that chunks of clients share, for work that lets go of the lock."""
+        """`map(function, pieces)` over the executor's threads, for functions that release the interpreter's lock."""
         ...
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a round is given.
+    """What a round works with.
 
     Attributes:
         round: 0 for the first. num_rounds: of the whole run.

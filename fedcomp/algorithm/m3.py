@@ -144,7 +144,7 @@ class M3:
         for name, part in (("compressor", self.uplink), ("downlink", self.downlink)):
             if part.feedback != NoFeedback() or part.estimator != WeightedSum():
                 raise ValueError(
-                    f"M3 remembers by itself: leave {name}.feedback=none and {name}.estimator=weighted_sum"
+                    f"M3 has memories of its own: leave {name}.feedback=none and {name}.estimator=weighted_sum"
                 )
         self._check_codecs(self.uplink.codec, self.downlink.codec)
 

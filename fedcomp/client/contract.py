@@ -67,7 +67,7 @@ class LocalResult:
         theta: [M, D] parameters after the last step.
         stats: [M, C] running statistics after it.
         loss: [M] mean batch loss over the client's steps.
-        memory: what the solver was given to go on from, as it is now; () if it began afresh.
+        memory: the solver's persistent memory after this round; () if it was given none.
     """
 
     theta: Tensor
@@ -87,7 +87,7 @@ class LoopRunner(Protocol):
 
 
 class SolverOptions(Protocol):
-    """What the engine asks of a local solver; `LocalSolver` has it, and one that is none may leave it out.
+    """What the engine reads of a local solver. `LocalSolver` has these attributes; another class may leave them out.
 
     Attributes:
         fixed_samples: whether a sample must be the same in every gradient; left out it is False.

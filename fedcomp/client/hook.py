@@ -1,4 +1,4 @@
-"""A gradient hook that names what it reads, so that its loop can be recorded once and repeated in later rounds.
+"""A gradient hook that lists what it reads, so that its loop can be captured once and replayed in later rounds.
 
 Shape legend: M clients of a chunk, A of them still at work, D parameters.
 """
@@ -17,7 +17,7 @@ from fedcomp.random.keys import Key
 
 
 class Draws(Protocol):
-    """Keyed draws of one step: a `Key`, or in a recorded loop a `DeviceKey`."""
+    """Keyed draws of one step: a `Key`, or in a captured loop a `DeviceKey`."""
 
     def uniform(self, ids_M: Tensor, num: int, start: int = 0) -> Tensor:
         """As `Key.uniform`."""
@@ -29,7 +29,7 @@ class Reads:
     """What a hook may read besides its arguments.
 
     Attributes:
-        step: number of the step; in a recorded loop a tensor of no axes, so that the hook must not branch on it.
+        step: number of the step; in a captured loop a tensor of no axes, so that the hook must not branch on it.
         rows, shared: as in `Hook`, or copies of them; rows of clients who are not at work may follow.
         draws: what `Hook.key.fold_in(step)` draws.
     """
@@ -42,12 +42,12 @@ class Reads:
 
 @dataclass(frozen=True)
 class Hook:
-    """A `GradFn` whose values of the round stand apart from what it does with them.
+    """A `GradFn` in two parts: a function, and the values of the round that it reads.
 
     Attributes:
         function: gradient = function(theta [A, D], batch, reads); reads nothing else that changes between rounds, and
             changes none of its arguments.
-        name: hooks of equal names have functions that compute the same.
+        name: hooks with equal names have functions that compute the same.
         rows, shared: what differs between rounds: tensors [M, ...] of the chunk's clients, and what they share.
         key: names the round's draws; step s draws from `key.fold_in(s)`.
     """

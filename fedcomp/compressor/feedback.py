@@ -1,4 +1,4 @@
-"""What a sender remembers: nothing, or the error that its last messages made."""
+"""A sender's memory: none, or the error that its messages so far made."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedcomp.wire import Payload, SharedKnowledge
 
 @dataclass(frozen=True)
 class NoFeedback:
-    """Sends x as it is; remembers nothing."""
+    """Sends x as it is, without a memory."""
 
     def check(self, codec: Codec) -> None:
-        """It makes sense for all."""
+        """Every codec can be used."""
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         return like.new_zeros(num_senders, 0)
@@ -36,7 +36,7 @@ class ErrorFeedback:
 
     The memory stays bounded if C always shrinks what is left. A codec of fixed size (signs of a fixed scale, masked
     noise) does so only up to its size: where x is larger, the memory grows in every round. Runs record its length
-    (algorithm/updates/metrics.py) and say so (outgrown.py).
+    (algorithm/updates/metrics.py) and warn where it grows (run/memory_growth.py).
 
     Attributes:
         decay: share of the old error that is kept, in (0, 1].

@@ -72,7 +72,7 @@ class MaskedNoise:
             )
             if self.alpha < SMALLEST:
                 raise ValueError(
-                    f"compressor.alpha={self.alpha} must be at least {SMALLEST}, below which noise is not told from 0"
+                    f"compressor.alpha={self.alpha} must be at least {SMALLEST}: smaller noise is replaced by that"
                 )
 
     @property

@@ -58,8 +58,8 @@ def test_it_converges_where_plain_compression_does_not() -> None:
 
 
 WRONG: list[tuple[Any, str]] = [
-    (Compressor(TopK(), ErrorFeedback()), "algorithm.ef21 is a memory by itself: leave compressor.feedback=none"),
-    (Compressor(RandK(0.1), estimator=Spatial("max")), "algorithm.ef21 is a memory by itself"),
+    (Compressor(TopK(), ErrorFeedback()), "algorithm.ef21 is a memory of its own: leave compressor.feedback=none"),
+    (Compressor(RandK(0.1), estimator=Spatial("max")), "algorithm.ef21 is a memory of its own"),
     (Compressor(RandK(0.1)), "^compressor: the algorithm remembers what RandK leaves out"),
     (Compressor(MRCSign(scale="mean_abs")), "compressor.scale=mean_abs makes no sense with an error memory"),
 ]

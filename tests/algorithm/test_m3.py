@@ -174,7 +174,7 @@ WRONG = [
     ({"uplink": Compressor(Sign())}, "algorithm.uplink_entries=per_client is for compressor=topk or randk, not Sign"),
     ({"uplink": Compressor(TopK(0.2))}, "algorithm.uplink_entries=per_client sets the number of entries: leave"),
     ({"uplink": Compressor(RandK(k=3))}, "algorithm.uplink_entries=per_client sets the number of entries: leave"),
-    ({"uplink": Compressor(TopK(), ErrorFeedback())}, "M3 remembers by itself: leave compressor.feedback=none and"),
+    ({"uplink": Compressor(TopK(), ErrorFeedback())}, "M3 has memories of its own: leave compressor.feedback=none and"),
     (
         {"uplink": RANDK, "differences": "ef21"},
         "algorithm.differences=ef21 needs a compressor that only shrinks, not R",

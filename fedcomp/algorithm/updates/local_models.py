@@ -1,4 +1,4 @@
-"""What methods share whose clients hold models of their own and correct them at once by what compression left out.
+"""For methods whose clients hold models of their own, and add to them at once what compression left out.
 
 Shape legend: M = N clients (all take part), D parameters.
 """
@@ -17,10 +17,10 @@ from fedcomp.server.sgd import Sgd
 
 
 def check_parts(server: ServerOptimizer, uplink: Compressor, downlink: Compressor) -> None:
-    """Raise ValueError unless clients and server can agree on what a message was worth.
+    """Raise ValueError unless a client can compute what the server makes of its message.
 
-    What a client adds to its own model must be what the others miss of its message: so the uplink has no memory beside
-    the method's own and its messages are just summed up, and a step is lr times what is stepped along.
+    It adds to its own model what the message left out. So the uplink must have no memory but the method's, its messages
+    must be summed, and the server's step must be lr times that sum.
     """
     if not isinstance(server, Sgd) or server.momentum:
         name = "sgd with momentum" if isinstance(server, Sgd) else type(server).__name__.lower()

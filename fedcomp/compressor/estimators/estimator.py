@@ -15,10 +15,10 @@ from fedcomp.wire import Payload, SharedKnowledge
 
 @dataclass(frozen=True)
 class WeightedSum:
-    """Decodes every message and sums them up with the cohort's weights; remembers nothing."""
+    """Decodes every message and sums them up with the cohort's weights, without a memory."""
 
     def check(self, codec: Codec) -> None:
-        """It makes sense for all."""
+        """Every codec can be used."""
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         return like.new_zeros(num_senders, 0)

@@ -36,7 +36,7 @@ class Projection:
         distribution: of independent vectors: rademacher, gaussian or sphere.
         num_projections: L, at least 1.
         directions: independent; orthonormal, L <= D of them: a uniformly random subspace, whatever `distribution`.
-        seed: of per_agent vectors: sent, 64 bits in every message, or derived. A shared seed is nobody's to send up:
+        seed: of per_agent vectors: sent, 64 bits in every message, or derived. A shared seed is never sent up:
             it is `SharedKnowledge.seed` or follows from the message's name.
     """
 

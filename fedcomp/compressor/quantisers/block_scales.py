@@ -13,7 +13,7 @@ from fedcomp.wire import Payload, SharedKnowledge
 GRANULARITIES = ("layer", "model")
 """layer: one block for each parameter tensor; model: one for the whole vector."""
 MOST_LEVELS = 1 << 23
-"""Of these, 2 s + 1 are told apart by a float32."""
+"""The largest s of which a float32 holds all 2 s + 1 levels."""
 
 
 def block_sizes(granularity: str, common: SharedKnowledge) -> list[int]:

@@ -9,7 +9,7 @@ expectation and FedPAQ counts fixed widths; here the levels are written in one o
     fixed   ceil(log2(2 s + 1)) bits each
     packed  digits of base 2 s + 1, as many in a few bytes as go there (s = 1: five a byte)
     elias   the paper's code: distances between levels that are not zero, signs, magnitudes
-    auto    every row in elias or the shorter of the others, told by one bit
+    auto    elias or the shorter of the other two, row by row; one bit says which
 
 Shape legend: M senders, D entries, L blocks with a norm of their own.
 """

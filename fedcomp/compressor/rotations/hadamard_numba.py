@@ -1,4 +1,4 @@
-"""`hadamard.apply` compiled for CPUs: levels fused by three and two while a part of a row lies in the first cache."""
+"""`hadamard.apply` compiled for CPUs: three or two levels at a time, on parts of a row that fit the first cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PART = 1 << 13
 
 @compiled
 def apply(values: np.ndarray, first: int, size: int, words: np.ndarray, scale: np.float32, inverse: bool) -> None:
-    """In place on values [M, D] float32; `bits` [M, ceil(n / 32)] int64, `scale` float32 1 / sqrt(n)."""
+    """In place on values [M, D] float32; `words` [M, ceil(n / 32)] int64, `scale` float32 1 / sqrt(n)."""
     for row in range(values.shape[0]):
         piece = values[row, first : first + size]
         if not inverse:

@@ -53,7 +53,7 @@ class Wangni:
         check_num_kept_fits(self.k, dim)
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
-        """Places and values of the entries that the coin chose; with values=sign in two groups and 1 / lambda."""
+        """Places and values of the entries that were drawn; with values=sign in two groups and 1 / lambda."""
         step = self._step(x)[:, None]
         saturated = x.abs() >= step  # p = 1, of zeros only where every entry is sent
         probability = (x.abs() / step).masked_fill(saturated, 1.0)

@@ -1,0 +1,125 @@
+"""Every way down sends at one of the three places of a round, to those whom it says, and changes nothing elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from fedcomp.algorithm.contract import Context
+from fedcomp.algorithm.downlinks.downlink import CompressedDownlink, DenseModel, Downlink
+from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts
+from fedcomp.algorithm.downlinks.scalars import LastRound, ScalarDownlink, WeightedScalars
+from fedcomp.algorithm.m3 import MarinaP, StepAndModels
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.projections.projection import Projection
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.permk import PermK
+from fedcomp.core.cohort import Cohort
+from fedcomp.random.keys import Key
+from fedcomp.wire import Ledger, WireLink
+
+NUM_CLIENTS, DIM = 5, 6
+THETA, STEP = torch.linspace(0.1, 0.9, DIM), torch.linspace(-1, 2, DIM)
+COHORT = Cohort.of((0, 2, 3), torch.full((3,), 1 / 3))
+DENSE, SIGN = Compressor(Dense()), Compressor(Sign(), ErrorFeedback())
+SCALARS, COUNTS = ScalarDownlink(Projection()), CountsDownlink(BetaPosterior(1.0, "affine", 0.01))
+
+WAYS: dict[str, tuple[Downlink[Any, Any], Any, str]] = {
+    "dense": (DenseModel(), (), "model"),
+    "model": (CompressedDownlink(DENSE, "model"), DENSE.init(1, THETA), "model"),
+    "update": (CompressedDownlink(SIGN, "update"), SIGN.init(1, THETA), "step"),
+    "mean": (CompressedDownlink(SIGN, "mean"), SIGN.init(1, THETA), "mean"),
+    "counts": (COUNTS, MaskCounts(torch.tensor([0.0, 1, 2, 3, 3, 1]), torch.tensor([3.0])), "model"),
+    "parts": (MarinaP(Compressor(PermK()), 0.0), StepAndModels(STEP, THETA.expand(3, -1)), "model"),
+}
+
+
+@dataclass(frozen=True)
+class Clients:
+    """As many as there are, with a model of one tensor; no training."""
+
+    num_clients: int = NUM_CLIENTS
+    layers: tuple[int, ...] = (DIM,)
+
+
+def places(way: Downlink[Any, Any], memory: Any, mean: Any = STEP) -> dict[str, tuple[float, Any]]:
+    """{place at which something is sent: (receivers, what came out)}; elsewhere the very same must come out."""
+
+    def context(ledger: Ledger) -> Context:
+        return Context(1, 9, Key(("run", 0)), WireLink(ledger), Clients())  # type: ignore[arg-type]
+
+    calls = {
+        "model": (THETA, lambda ctx: way.model(THETA, memory, COHORT, ctx)),
+        "mean": (mean, lambda ctx: way.mean(mean, memory, COHORT, ctx)),
+        "step": (STEP, lambda ctx: way.step(STEP, memory, ctx)),
+    }
+    found = {}
+    for place, (given, call) in calls.items():
+        ledger = Ledger()
+        received, _ = call(context(ledger))
+        counters = ledger.counters()
+        if counters["broadcast"]:
+            found[place] = counters["downlink"] / counters["broadcast"], received
+        else:
+            assert received is given, place
+    return found
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_way_sends_at_one_place(name: str) -> None:
+    way, memory, place = WAYS[name]
+    ((found, (receivers, received)),) = places(way, memory).items()
+    assert found == place
+    assert way.sends_model == (place == "model")
+    assert receivers == {"parts": 1}.get(name, COHORT.size if place == "model" else NUM_CLIENTS)
+    assert torch.isfinite(received).all()
+    assert received.shape == ((3, DIM) if name == "parts" else (DIM,))
+
+
+def test_scalars_are_kept_after_one_round_and_sent_in_the_next() -> None:
+    first = LastRound.init(THETA, NUM_CLIENTS, SCALARS.codec)
+    mean = WeightedScalars(torch.ones(3, 1), torch.arange(3))
+    assert places(SCALARS, first, mean) == {}  # everybody holds the first model
+    ctx = Context(0, 9, Key(("run", 0)), WireLink(Ledger()), Clients())  # type: ignore[arg-type]
+    _, kept = SCALARS.mean(mean, first, COHORT, ctx)
+    ((place, (receivers, received)),) = places(SCALARS, kept, mean).items()
+    assert (place, receivers, SCALARS.sends_model) == ("model", COHORT.size, True)
+    assert not torch.equal(received, THETA)  # the last model, moved by the scalars
+
+
+def test_a_new_model_is_itself_where_models_are_sent_and_what_arrived_elsewhere() -> None:
+    ctx = Context(1, 9, Key(("run", 0)), WireLink(Ledger()), Clients())  # type: ignore[arg-type]
+    new = THETA + STEP
+    (model, memory, _), (update, held, _) = WAYS["model"], WAYS["update"]
+    assert model.new_model(THETA, new, memory, ctx)[0] is new
+    arrived, after = update.new_model(THETA, new, held, ctx)
+    torch.testing.assert_close(arrived + after.sender[0], new)
+    assert not torch.allclose(arrived, new)
+
+
+class Twice(CompressedDownlink):
+    """The planted fault: a model that is sent and then sent again as a step."""
+
+    def step(self, step: Any, memory: Any, ctx: Context) -> Any:
+        return CompressedDownlink(self.compressor, "update").step(step, memory, ctx)
+
+
+def test_a_way_that_sends_twice_is_found() -> None:
+    assert set(places(Twice(DENSE, "model"), DENSE.init(1, THETA))) == {"model", "step"}
+
+
+class Silent(CompressedDownlink):
+    """The planted fault: a step that everybody takes from the server without a message."""
+
+    def step(self, step: Any, memory: Any, ctx: Context) -> Any:
+        return step + 1, memory
+
+
+def test_a_step_that_is_changed_without_a_message_is_found() -> None:
+    with pytest.raises(AssertionError, match="step"):
+        places(Silent(DENSE, "model"), DENSE.init(1, THETA))
