@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
+from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort, server
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.random.keys import Key
@@ -109,6 +110,20 @@ class Context:
     def private_key(self, name: str) -> Key:
         """Randomness for the message called `name` that only its sender knows."""
         return self.key.fold_in(name, "sender")
+
+    def send_up(
+        self, name: str, uplink: Compressor, x: Tensor, memory: Memory, cohort: Cohort
+    ) -> tuple[Tensor, Memory]:
+        """The cohort sends x [M, D] in the message called `name`; the server's weighted sum [D], and the memories."""
+        return uplink.send_up(x, memory, cohort, self.link, self.common(name, cohort), self.private_key(name))
+
+    def send_down(
+        self, name: str, downlink: Compressor, x: Tensor, memory: Memory, num_receivers: int
+    ) -> tuple[Tensor, Memory]:
+        """The server sends x [D] in the message called `name`; what each receiver decodes [D], and its memory."""
+        sender = self.server(x)
+        common, private_key = self.common(name, sender), self.private_key(name)
+        return downlink.send_down(x, memory, sender, num_receivers, self.link, common, private_key)
 
     def server(self, like: Tensor) -> Cohort:
         """The server as sender, on the device of `like`."""

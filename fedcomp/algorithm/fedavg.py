@@ -101,11 +101,10 @@ class FedAvg:
 
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
         local = train_locally(self.client, *rows, cohort, ctx)
-        common, private_key = ctx.common("update", cohort), ctx.private_key("update")
         metrics = training_metrics(local)
         if self.uplink.uses_correlation:
             metrics = {**metrics, "vectors/correlation": correlation(self.uplink.coded(local.theta), cohort.weight)}
-        mean, uplink = self.uplink.send_up(local.theta, state.uplink, cohort, ctx.link, common, private_key)
+        mean, uplink = ctx.send_up("update", self.uplink, local.theta, state.uplink, cohort)
         stats = gather_stats(local.stats, cohort, ctx)
 
         received, downlink = down.mean(mean, downlink, cohort, ctx)

@@ -107,8 +107,7 @@ class KMeans:
         totals = _exchange(local.counts, cohort, ctx)
         shares = local.sums.view(cohort.size, num_clusters, -1) / totals.clamp(min=1)[:, None]
         x = (shares / cohort.weight[:, None, None]).flatten(1)
-        common, private_key = ctx.common("centres", cohort), ctx.private_key("centres")
-        mean, uplink = self.uplink.send_up(x, state.uplink, cohort, ctx.link, common, private_key)
+        mean, uplink = ctx.send_up("centres", self.uplink, x, state.uplink, cohort)
 
         new = torch.where(totals[:, None] > 0, mean.view(num_clusters, -1), old.view(num_clusters, -1)).flatten()
         theta, downlink = down.new_model(old, new, downlink, ctx)

@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.downlinks.downlink import broadcast
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_models import check_parts, is_sync_round, send_up
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
@@ -109,7 +108,7 @@ class LIEC:
     ) -> tuple[Tensor, Memory, Tensor]:
         """The clients' models [N, D], the server's memory and what it had to send [D], from local changes [N, D]."""
         mean, residual = send_up("update", self.uplink, update, cohort, ctx)
-        received, downlink = broadcast("update", self._down, mean, state.downlink, cohort.size, ctx)
+        received, downlink = ctx.send_down("update", self._down, mean, state.downlink, cohort.size)
         step, _ = self.server.step(received + residual, ())
         return state.theta + step, downlink, mean
 
@@ -130,5 +129,5 @@ class LIEC:
     def _exchange(self, name: str, x: Tensor, more: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
         """Clients send x [N, D]; what everybody receives [D]: the mean, and what the server adds to it."""
         mean, _ = send_up(name, EXACT, x, cohort, ctx)
-        received, _ = broadcast(name, EXACT, mean + more, EXACT.init(1, mean), cohort.size, ctx)
+        received, _ = ctx.send_down(name, EXACT, mean + more, EXACT.init(1, mean), cohort.size)
         return received

@@ -79,8 +79,7 @@ class MeanEstimation:
         states one by `expected_error(codec, x [M, D])`; `vectors/correlation`, R2/R1.
         """
         x = ctx.clients.run(_mean_sample, cohort)
-        common, private_key = ctx.common("vector", cohort), ctx.private_key("vector")
-        estimate, uplink = self.uplink.send_up(x, state.uplink, cohort, ctx.link, common, private_key)
+        estimate, uplink = ctx.send_up("vector", self.uplink, x, state.uplink, cohort)
         error = (estimate - cohort.weight @ x).square().sum(dtype=torch.float64)
         errors = state.errors + torch.stack((torch.ones_like(error), error, error.square()))
 

@@ -75,8 +75,7 @@ class PowerIteration:
         w, downlink = down.model(state.theta, state.downlink, cohort, ctx)
         rows = w.expand(cohort.size, -1), state.stats.expand(cohort.size, -1)
         products = ctx.clients.run(self._multiply, cohort, *rows)
-        common, private_key = ctx.common("product", cohort), ctx.private_key("product")
-        mean, uplink = self.uplink.send_up(products, state.uplink, cohort, ctx.link, common, private_key)
+        mean, uplink = ctx.send_up("product", self.uplink, products, state.uplink, cohort)
         unit = _unit(mean, state.theta)
         new, downlink = down.new_model(state.theta, unit, downlink, ctx)
         metrics = {

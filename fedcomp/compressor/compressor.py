@@ -93,7 +93,7 @@ class Compressor:
             name = type(self.codec).__name__
             raise ValueError(
                 f"{group}: the algorithm remembers what {name} leaves out, but as configured {name} is unbiased and "
-                "its error can be larger than what it sends, so that the memory would grow without end: use a biased "
+                "its error can be larger than what it sends, so that the memory would grow without bound: use a biased "
                 "setting of it that only shrinks, or another compressor"
             ) from error
 

@@ -1,4 +1,4 @@
-"""How the server's model gets to the clients: one contract, and the way down through any compressor.
+"""How the server's model gets to the clients: the contract of downlinks, and one through any compressor.
 
 A round has three places at which the server can send. A downlink overrides one of these methods, and what passes
 through the other two comes out as it went in:
@@ -36,7 +36,7 @@ SENDS = ("model", "update", "mean")
 
 
 class Downlink(ABC, Generic[State, Mean]):
-    """A way down that sends nothing yet. `State` is its memory; `Mean` is what the server averages, mostly [D]."""
+    """A downlink that sends nothing yet. `State` is its memory; `Mean` is what the server averages, mostly [D]."""
 
     @property
     @abstractmethod
@@ -89,17 +89,17 @@ class CompressedDownlink(Downlink[Memory, Tensor]):
     def model(self, theta: Tensor, memory: Memory, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory]:
         if self.sends != "model":
             return theta, memory
-        return broadcast("model", self.compressor, theta, memory, cohort.size, ctx)
+        return ctx.send_down("model", self.compressor, theta, memory, cohort.size)
 
     def mean(self, mean: Tensor, memory: Memory, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory]:
         if self.sends != "mean":
             return mean, memory
-        return broadcast("mean", self.compressor, mean, memory, ctx.clients.num_clients, ctx)
+        return ctx.send_down("mean", self.compressor, mean, memory, ctx.clients.num_clients)
 
     def step(self, step: Tensor, memory: Memory, ctx: Context) -> tuple[Tensor, Memory]:
         if self.sends != "update":
             return step, memory
-        return broadcast("step", self.compressor, step, memory, ctx.clients.num_clients, ctx)
+        return ctx.send_down("step", self.compressor, step, memory, ctx.clients.num_clients)
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,3 @@ class DenseModel(Downlink[Any, Any]):
 
     def model(self, theta: Tensor, memory: Any, cohort: Cohort, ctx: Context) -> tuple[Tensor, Any]:
         return send("model", theta, cohort.size, ctx, self.paper_bits), memory
-
-
-def broadcast(
-    name: str, compressor: Compressor, x: Tensor, memory: Memory, num_receivers: int, ctx: Context
-) -> tuple[Tensor, Memory]:
-    """The server sends x [D] in the message called `name`; what each receiver decodes [D], and the server's memory."""
-    sender = ctx.server(x)
-    common, private_key = ctx.common(name, sender), ctx.private_key(name)
-    return compressor.send_down(x, memory, sender, num_receivers, ctx.link, common, private_key)

@@ -1,4 +1,4 @@
-"""Every way down sends at one of the three places of a round, to those whom it says, and changes nothing elsewhere."""
+"""Every downlink sends at one of the three places of a round, to those whom it says, and changes nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COHORT = Cohort.of((0, 2, 3), torch.full((3,), 1 / 3))
 DENSE, SIGN = Compressor(Dense()), Compressor(Sign(), ErrorFeedback())
 SCALARS, COUNTS = ScalarDownlink(Projection()), CountsDownlink(BetaPosterior(1.0, "affine", 0.01))
 
-WAYS: dict[str, tuple[Downlink[Any, Any], Any, str]] = {
+DOWNLINKS: dict[str, tuple[Downlink[Any, Any], Any, str]] = {
     "dense": (DenseModel(), (), "model"),
     "model": (CompressedDownlink(DENSE, "model"), DENSE.init(1, THETA), "model"),
     "update": (CompressedDownlink(SIGN, "update"), SIGN.init(1, THETA), "step"),
@@ -47,16 +47,16 @@ class Clients:
     layers: tuple[int, ...] = (DIM,)
 
 
-def places(way: Downlink[Any, Any], memory: Any, mean: Any = STEP) -> dict[str, tuple[float, Any]]:
+def places(downlink: Downlink[Any, Any], memory: Any, mean: Any = STEP) -> dict[str, tuple[float, Any]]:
     """{place at which something is sent: (receivers, what came out)}; elsewhere the very same must come out."""
 
     def context(ledger: Ledger) -> Context:
         return Context(1, 9, Key(("run", 0)), WireLink(ledger), Clients())  # type: ignore[arg-type]
 
     calls = {
-        "model": (THETA, lambda ctx: way.model(THETA, memory, COHORT, ctx)),
-        "mean": (mean, lambda ctx: way.mean(mean, memory, COHORT, ctx)),
-        "step": (STEP, lambda ctx: way.step(STEP, memory, ctx)),
+        "model": (THETA, lambda ctx: downlink.model(THETA, memory, COHORT, ctx)),
+        "mean": (mean, lambda ctx: downlink.mean(mean, memory, COHORT, ctx)),
+        "step": (STEP, lambda ctx: downlink.step(STEP, memory, ctx)),
     }
     found = {}
     for place, (given, call) in calls.items():
@@ -70,12 +70,12 @@ def places(way: Downlink[Any, Any], memory: Any, mean: Any = STEP) -> dict[str, 
     return found
 
 
-@pytest.mark.parametrize("name", WAYS)
-def test_a_way_sends_at_one_place(name: str) -> None:
-    way, memory, place = WAYS[name]
-    ((found, (receivers, received)),) = places(way, memory).items()
+@pytest.mark.parametrize("name", DOWNLINKS)
+def test_a_downlink_sends_at_one_place(name: str) -> None:
+    downlink, memory, place = DOWNLINKS[name]
+    ((found, (receivers, received)),) = places(downlink, memory).items()
     assert found == place
-    assert way.sends_model == (place == "model")
+    assert downlink.sends_model == (place == "model")
     assert receivers == {"parts": 1}.get(name, COHORT.size if place == "model" else NUM_CLIENTS)
     assert torch.isfinite(received).all()
     assert received.shape == ((3, DIM) if name == "parts" else (DIM,))
@@ -95,7 +95,7 @@ def test_scalars_are_kept_after_one_round_and_sent_in_the_next() -> None:
 def test_a_new_model_is_itself_where_models_are_sent_and_what_arrived_elsewhere() -> None:
     ctx = Context(1, 9, Key(("run", 0)), WireLink(Ledger()), Clients())  # type: ignore[arg-type]
     new = THETA + STEP
-    (model, memory, _), (update, held, _) = WAYS["model"], WAYS["update"]
+    (model, memory, _), (update, held, _) = DOWNLINKS["model"], DOWNLINKS["update"]
     assert model.new_model(THETA, new, memory, ctx)[0] is new
     arrived, after = update.new_model(THETA, new, held, ctx)
     torch.testing.assert_close(arrived + after.sender[0], new)
@@ -109,7 +109,7 @@ class Twice(CompressedDownlink):
         return CompressedDownlink(self.compressor, "update").step(step, memory, ctx)
 
 
-def test_a_way_that_sends_twice_is_found() -> None:
+def test_a_downlink_that_sends_twice_is_found() -> None:
     assert set(places(Twice(DENSE, "model"), DENSE.init(1, THETA))) == {"model", "step"}
 
 
