@@ -17,7 +17,7 @@ from fedcomp.runtime.signals import SIGNALS
 
 
 class RunFailed(Exception):
-    """A run of a grid failed, with one line that says why; the rest of the grid goes on."""
+    """A run of a grid failed, with one line that says why; the rest of the grid continues."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class GridRun:
         number: its place in the grid, from 0.
         overrides: what sets it apart, as on the command line: `compressor=topk`, `seed=3`.
         command: program and arguments of a process that runs it.
-        folder: where its record lies. log: where a process of its own writes what it has to say.
+        folder: of the run. log: file for the output of its process.
     """
 
     number: int
@@ -38,7 +38,7 @@ class GridRun:
     log: Path
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """The overrides in one line."""
         return " ".join(self.overrides) or "defaults"
 
@@ -53,7 +53,7 @@ class RunOutcome:
     """How a run ended.
 
     Attributes:
-        error: None if it finished, else one line. interrupted: the line tells of a run that was asked to leave.
+        error: None if it finished, else one line. interrupted: whether a signal stopped the run.
     """
 
     run: GridRun
@@ -69,7 +69,7 @@ class Launcher(Protocol):
     """Executes runs and waits for them. A run that fails or is killed stops no other."""
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
-        """Settings that a run with these takes on here: `device` (what `auto` means), `threads` (its share).
+        """The settings that a run gets from this launcher: `device` (what `auto` means), `threads` (its fraction).
 
         Raises:
             ValueError: this launcher cannot work here; what to do.
@@ -77,7 +77,7 @@ class Launcher(Protocol):
         ...
 
     def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:
-        """See all runs to their end; one outcome each, in their order. `grid`: a folder for the grid's own files."""
+        """Run all and wait; one outcome each, in their order. `grid`: a folder for the grid's own files."""
         ...
 
 
@@ -102,7 +102,7 @@ def local_device(name: str) -> str:
 
 
 def outcome(run: GridRun, code: int | None) -> RunOutcome:
-    """What became of a run whose process ended with `code` (negative: minus a signal; None: nobody knows)."""
+    """What became of a run whose process ended with `code` (negative: minus a signal; None: unknown)."""
     try:
         status = read_status(run.folder)
     except ValueError as error:
@@ -116,7 +116,7 @@ def outcome(run: GridRun, code: int | None) -> RunOutcome:
     if code is not None and code < 0:
         return RunOutcome(run, f"killed by {signal.Signals(-code).name}; the same command resumes it")
     said = (last_line(run.log) or "").removeprefix("fedcomp: ").removeprefix("error: ")
-    return RunOutcome(run, said or "it ended without a word; the same command resumes it")
+    return RunOutcome(run, said or "it ended without a message; the same command resumes it")
 
 
 def last_line(log: Path) -> str | None:

@@ -36,7 +36,7 @@ class Joblib:
             raise ValueError(f"launcher.runs_per_gpu={self.runs_per_gpu} must be 1 or more")
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
-        """The device of this machine, and a run's share of its cores."""
+        """The device of this machine, and a run's fraction of its cores."""
         from fedcomp.runtime.workers import num_cores
 
         picked = local_device(device)
@@ -44,7 +44,7 @@ class Joblib:
         return {"device": picked, "threads": threads or max(1, num_cores() // at_once)}
 
     def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:
-        """All runs, `n_jobs` at a time. Ctrl-C: each run saves its state and leaves."""
+        """All runs, `n_jobs` at a time. On Ctrl-C each run saves its state and exits."""
         from joblib import Parallel, delayed
 
         slots: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -56,10 +56,10 @@ class Joblib:
         tally = Tally(len(runs))
         with Children() as children:
 
-            def see(run: GridRun) -> RunOutcome | None:
+            def run_one(run: GridRun) -> RunOutcome | None:
                 gpu = slots.get() if gpus else None
                 try:
-                    if children.heard is not None:
+                    if children.signal_received is not None:
                         return None
                     code = children.run(run, {"CUDA_VISIBLE_DEVICES": gpu} if gpu is not None else None)
                 finally:
@@ -67,12 +67,12 @@ class Joblib:
                         slots.put(gpu)
                 return tally.add(outcome(run, code))
 
-            outcomes = Parallel(n_jobs=min(at_once, len(runs)), prefer="threads")(delayed(see)(run) for run in runs)
-        if children.heard is not None:
+            outcomes = Parallel(n_jobs=min(at_once, len(runs)), prefer="threads")(delayed(run_one)(run) for run in runs)
+        if children.signal_received is not None:
             waiting = sum(one is None for one in outcomes)
             left = f", {waiting} of {len(runs)} runs not started" if waiting else ""
             say(f"interrupted{left}; the same command resumes it")
-            raise SystemExit(128 + children.heard)
+            raise SystemExit(128 + children.signal_received)
         return [one for one in outcomes if one is not None]
 
     def _at_once(self) -> int:

@@ -29,19 +29,19 @@ class Children:
     terminal's Ctrl-C from reaching a run twice.
 
     Args:
-        grace: seconds after which a run that was asked to leave is killed, its last checkpoint holds; None: never.
+        grace: seconds from a signal until the run is killed, which then resumes from its last checkpoint; None: never.
 
     Attributes:
-        heard: the signal that this process was sent first; None so far.
+        signal_received: the first signal that this process was sent; None: none so far.
     """
 
     def __init__(self, grace: float | None = None) -> None:
-        self.heard: int | None = None
+        self.signal_received: int | None = None
         self._grace = grace
         self._live: set[subprocess.Popen[bytes]] = set()
 
     def __enter__(self) -> Children:
-        self._before = {number: signal.signal(number, self._hear) for number in handled_signals()}
+        self._before = {number: signal.signal(number, self._forward) for number in handled_signals()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -50,8 +50,8 @@ class Children:
 
     def run(self, run: GridRun, environment: Mapping[str, str] | None = None) -> int:
         """Run one process and return its exit code, minus the signal that killed it; 128 + n if not started."""
-        if self.heard is not None:
-            return 128 + self.heard
+        if self.signal_received is not None:
+            return 128 + self.signal_received
         run.log.parent.mkdir(parents=True, exist_ok=True)
         with run.log.open("ab") as log:
             process = subprocess.Popen(
@@ -63,16 +63,16 @@ class Children:
                 process_group=0,
             )
             self._live.add(process)
-            if self.heard is not None:  # came while the process was starting
-                process.send_signal(self.heard)
+            if self.signal_received is not None:  # came while the process was starting
+                process.send_signal(self.signal_received)
             try:
                 return process.wait()
             finally:
                 self._live.discard(process)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.heard is None:
-            self.heard = number
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        if self.signal_received is None:
+            self.signal_received = number
             if self._grace is not None:
                 timer = threading.Timer(self._grace, self._send, [signal.SIGKILL])
                 timer.daemon = True
@@ -92,11 +92,11 @@ class Tally:
         self._lock = threading.Lock()
 
     def add(self, outcome: RunOutcome) -> RunOutcome:
-        """Say what became of one run; returns it."""
+        """Print what became of one run; returns it."""
         with self._lock:
             self._ended += 1
             became = outcome.error or "finished"
             if outcome.error is not None and not outcome.interrupted:
                 became = f"failed: {outcome.error}"
-            say(f"[{self._ended}/{self._total}] run {outcome.run.number} ({outcome.run.words}) {became}")
+            say(f"[{self._ended}/{self._total}] run {outcome.run.number} ({outcome.run.description}) {became}")
         return outcome

@@ -29,13 +29,13 @@ MAX_ARRAY = 1000  # Slurm's MaxArraySize is 1001 unless a cluster sets another
 
 @dataclass(frozen=True)
 class Slurm:
-    """Submits, waits, and says what became of each run.
+    """Submits, waits, and prints what became of each run.
 
     Attributes:
         partition, account, qos, constraint: as for sbatch; None: the cluster's default.
         timeout_min: minutes that a job may take before it is requeued.
         max_num_timeout: requeues because of the time limit before a job is given up (preemption is not counted).
-        signal_delay_s: seconds before the time limit at which runs are told to save; within half of it they must.
+        signal_delay_s: seconds before the time limit at which runs are signalled to save; they have half of it.
         cpus, mem_gb: of one run; a job asks for `runs_per_gpu` times as much.
         gpus: of a job; None: one if the partition has any and the run does not ask for device=cpu.
         runs_per_gpu: runs packed into one job, which share its GPU (or, without one, its cores).
@@ -69,14 +69,14 @@ class Slurm:
             raise ValueError(f"launcher.mem_gb={self.mem_gb} must be more than 0")
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
-        """What the jobs are given, since the machine that submits may have another device than they."""
+        """Device and threads of the jobs; the machine that submits may have another device."""
         _submitit()
         if device == "auto":
             device = "cuda" if self._num_gpus(device) else "cpu"
         return {"device": device, "threads": threads or self.cpus}
 
     def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:
-        """Submit and wait. Ctrl-C leaves the jobs running, and says so.
+        """Submit and wait. Ctrl-C leaves the jobs running, and a line says so.
 
         Raises:
             ValueError: no submitit, no Slurm, or sbatch refuses.
@@ -148,15 +148,15 @@ class Pack:
     grace: float
 
     def __call__(self, runs: Sequence[GridRun]) -> list[int]:
-        """See all runs to their end, at once. Returns their exit codes; leaves as submitit does if told to requeue."""
+        """Run all at once and wait. Returns their exit codes; exits as submitit does if the job is to be requeued."""
         from joblib import Parallel, delayed
 
         with Children(self.grace) as children:
             codes = Parallel(n_jobs=len(runs), prefer="threads")(delayed(children.run)(run) for run in runs)
-        if children.heard in (signal.SIGUSR1, signal.SIGUSR2):
-            signal.raise_signal(children.heard)  # submitit's handler is back: it requeues the job and exits
-        if children.heard is not None:  # no result: whether this was the end (scancel) or not is for Slurm to say
-            raise SystemExit(128 + children.heard)
+        if children.signal_received in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.raise_signal(children.signal_received)  # submitit's handler is back: it requeues the job and exits
+        if children.signal_received is not None:  # no result: Slurm knows whether the job was cancelled or preempted
+            raise SystemExit(128 + children.signal_received)
         return list(codes)
 
     def checkpoint(self, runs: Sequence[GridRun]) -> Any:

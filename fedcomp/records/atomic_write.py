@@ -88,7 +88,7 @@ class AppendOnlyFile:
         self._size = len(content)
 
     def check(self) -> None:
-        """Raise ValueError: the file was deleted or changed by somebody else since this process wrote it."""
+        """Raise ValueError: the file was deleted or changed by another process since this one wrote it."""
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
@@ -96,7 +96,7 @@ class AppendOnlyFile:
                 return
             size = None
         if size != self._size:
-            what = "deleted" if size is None else "changed by somebody else"
+            what = "deleted" if size is None else "changed by another process"
             raise ValueError(
                 f"{self.path} was {what} while the run was running, so its record is no longer whole: put the file "
                 "back, or start anew with overwrite=true"

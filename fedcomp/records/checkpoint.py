@@ -1,9 +1,8 @@
 """Checkpoints: {path: tensor} with round, ledger and config hash, and a checksum of every byte.
 
 The file is torch's (`torch.load` reads it), followed by the SHA-256 of all that comes before. It is written tensor by
-tensor, and replaced in one step; the one before is kept as `checkpoint-before.pt`, and a run goes on from that one if
-the last is damaged. Draws are keyed by name, so no generator state is saved: whatever killed a run, it goes on bit for
-bit, from either.
+tensor, and replaced in one step. The one before is kept as `checkpoint-before.pt`; a run resumes from it if the last is
+damaged. Draws are keyed by name, so no generator state is saved: a run that was killed resumes bit for bit from either.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from fedcomp.core.pytree import flatten, restore
 from fedcomp.records.atomic_write import atomic_path, sync
 
 FORMAT = 2
-"""1 had no checksum of its own."""
+"""Format 1 had no checksum of its own."""
 FORMER_DIGITS = 8
-"""Digits of the hashes that came with format 1, made in another way: they are not compared."""
+"""Length of the config hashes in format 1. They were made in another way, so they are not compared."""
 CHECKSUM = b"\nsha256 of all before: %s\n"
 """The last bytes of the file."""
 NUM_CHECKSUM = len(CHECKSUM % bytes(64))
@@ -60,11 +59,11 @@ def save(path: Path, checkpoint: Checkpoint, config_hash: str) -> None:
         "round": checkpoint.round,
         "seconds": checkpoint.seconds,
         "ledger": dict(checkpoint.ledger),
-        "state": {name: _alone(tensor) for name, tensor in flatten(checkpoint.state).items()},
+        "state": {name: _compact(tensor) for name, tensor in flatten(checkpoint.state).items()},
     }
     with atomic_path(path) as temporary:
         with temporary.open("wb", buffering=0) as file:
-            summed = _Summed(file)
+            summed = _ChecksumWriter(file)
             torch.save(content, cast(IO[bytes], summed))
             file.write(CHECKSUM % summed.digest.hexdigest().encode())
         sync(temporary)
@@ -103,7 +102,7 @@ def resume(path: Path, like: Any, config_hash: str, note: Callable[[str], None])
 
 
 def drop_older(path: Path) -> None:
-    """Remove what a run that is finished needs no more: the checkpoint before, and one that was found damaged."""
+    """Remove what a finished run does not need: the checkpoint before, and one that was found damaged."""
     for other in (_before(path), _damaged(path)):
         other.unlink(missing_ok=True)
 
@@ -112,7 +111,8 @@ def load(path: Path, like: Any, config_hash: str) -> Checkpoint:
     """Read the checkpoint at `path` into the shape and onto the device of the state `like`.
 
     Raises:
-        Damaged: not as it was written. ValueError: it cannot be opened; of another configuration or another shape.
+        Damaged: it differs from what was written.
+        ValueError: it cannot be opened, or is of another configuration or shape.
     """
     try:
         summed = _check(path)
@@ -138,7 +138,7 @@ def load(path: Path, like: Any, config_hash: str) -> Checkpoint:
         raise ValueError(f"checkpoint {path} does not fit: {error}; {REMEDY}") from error
 
 
-class _Summed:
+class _ChecksumWriter:
     """A write-only file object that computes the SHA-256 of what is written."""
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -176,7 +176,7 @@ def _check(path: Path) -> bool:
             digest.update(block)
             left -= len(block)
         if digest.hexdigest().encode() != match[1]:
-            raise Damaged("its checksum is another than when it was written")
+            raise Damaged("its checksum is not the one that was written")
         return True
 
 
@@ -184,13 +184,13 @@ def _check_zip(file: IO[bytes]) -> bool:
     try:
         with zipfile.ZipFile(file) as archive:
             if archive.testzip() is not None:
-                raise Damaged("its checksum is another than when it was written")
+                raise Damaged("its checksum is not the one that was written")
     except zipfile.BadZipFile as error:
         raise Damaged("it is cut short or overwritten") from error
     return False
 
 
-def _alone(tensor: Tensor) -> Tensor:
+def _compact(tensor: Tensor) -> Tensor:
     """The tensor on the CPU, a copy only if it is elsewhere or a part of a larger one, which would be saved whole."""
     tensor = tensor.detach().cpu()
     whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()

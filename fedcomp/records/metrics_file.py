@@ -63,7 +63,7 @@ class Record:
         return kept
 
     def check(self) -> None:
-        """Raise ValueError: somebody else deleted or changed the file while the run was writing it."""
+        """Raise ValueError: another process deleted or changed the file while the run was writing it."""
         self._file.check()
 
 

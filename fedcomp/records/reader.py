@@ -72,7 +72,7 @@ class RunFiles:
         return without_rooms(config)
 
     def status(self) -> Status | None:
-        """How far the run is; None: it has not said so yet. Raises ValueError: the file is no status."""
+        """How far the run is; None: it has written none yet. Raises ValueError: the file is no status."""
         return status.read_status(self.folder)
 
     def lines(self) -> list[Line]:

@@ -43,7 +43,7 @@ class Repetitions:
             self._file.replace(b"".join(raw + b"\n" for raw in kept))
 
     def check(self) -> None:
-        """Raise ValueError: somebody else deleted or changed the file while the run was writing it."""
+        """Raise ValueError: another process deleted or changed the file while the run was writing it."""
         self._file.check()
 
 

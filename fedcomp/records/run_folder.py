@@ -34,7 +34,7 @@ WITHOUT_EFFECT = frozenset(
         "dataset.download",
     }
 )
-"""Keys that change no number of a run (the seed has a folder of its own) and so are left out."""
+"""Keys that change no number of a run. They are left out of its hash; the seed has a folder of its own."""
 
 VERSION = "defaults_version"
 """The key of a YAML file that counts changes of its defaults."""
@@ -44,7 +44,7 @@ LOCK = ".lock"
 
 @contextlib.contextmanager
 def owned(folder: Path) -> Iterator[None]:
-    """Hold the folder, made if missing; released when the process ends, however it ends.
+    """Lock the folder, made if missing; released when the process ends, also when it is killed.
 
     Raises:
         ValueError: another process holds it, or it cannot be written.
@@ -54,7 +54,7 @@ def owned(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = path.open("w")
     with file:
-        for patience in (0.05, 0.1, 0.2, None):  # `held` may be looking, which takes microseconds
+        for patience in (0.05, 0.1, 0.2, None):  # `held` may have it for microseconds
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
@@ -64,7 +64,7 @@ def owned(folder: Path) -> Iterator[None]:
                         f"{folder} is being written by another process: wait for it, or change name or seed"
                     ) from error
                 time.sleep(patience)
-        for left in folder.glob(".*.tmp"):  # what a killed process was writing
+        for left in folder.glob(".*.tmp"):  # temporary files of a killed process
             left.unlink(missing_ok=True)
         yield
 

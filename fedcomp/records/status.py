@@ -19,7 +19,7 @@ class Status:
     """A run's state.
 
     Attributes:
-        state: running (also of a run that was killed without a chance to say so), finished, failed, interrupted.
+        state: running (also of a run that was killed), finished, failed, interrupted.
         round: rounds completed.
         error: one line, of a failed run.
     """

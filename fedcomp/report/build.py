@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 MAX_PANELS, FIRST_PANELS = 96, 48
-"""A report with more panels than the former is too large to look at on paper: its first ones are drawn for print, which
-show every setting once; the page shows all. A panel costs a tenth of a second."""
+"""Of more than MAX_PANELS panels, the pictures within the first FIRST_PANELS are drawn for print, which show every
+setting once; the page shows all. A panel takes 0.1 s to draw."""
 FEW_PANELS = 24
-"""Up to here one process is faster than starting others."""
+"""Up to so many panels one process is faster than several."""
 SHOWN_LINES = 20
 """Lines of a list that the terminal shows; the files hold all."""
 
@@ -82,7 +82,7 @@ def report(options: Options) -> int:
         return 1
     target = table.parse_target(options.target, groups) if options.target else None
     whole = table.build(groups, target)
-    results = columns.asked(options.columns, whole) if options.columns is not None else whole
+    results = columns.named_columns(options.columns, whole) if options.columns is not None else whole
     out = options.out or Path(options.paths[0]) / "report"
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -179,17 +179,19 @@ def draw_all(pictures: Sequence[Picture], out: Path) -> None:
 def _pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[Picture], list[str]]:
     """Pictures for the page, the same cut up for print, and remarks on those that could not be made."""
     judged = qualities(run for one in groups for run in one.runs)
-    asked, remarks = figures.pictures(groups)
+    requested, remarks = figures.pictures(groups)
     drawn = curves.curves(groups, judged)
     whole = [curves.overview(groups, judged[0]), curves.scatter(groups, judged[0])] if judged else []
     overview, scatter = ([one] if one else [] for one in whole or (None, None))
     first = overview or drawn[:1]  # what stands first is drawn even if not all can be
-    sheets = [sheet for one in [*asked, *first, *scatter, *(drawn if overview else drawn[1:])] for sheet in split(one)]
-    if any(len(shown_labels(one.panels)) > MAX_LINES for one in [*asked, *overview, *scatter, *drawn]):
+    sheets = [
+        sheet for one in [*requested, *first, *scatter, *(drawn if overview else drawn[1:])] for sheet in split(one)
+    ]
+    if any(len(shown_labels(one.panels)) > MAX_LINES for one in [*requested, *overview, *scatter, *drawn]):
         remarks.append(f"more than {MAX_LINES} methods cannot be told apart: such pictures are split into several")
     names = distinct([sheet.name for sheet in sheets])
     sheets = [replace(sheet, name=name.replace(" #", "-")) for sheet, name in zip(sheets, names)]
-    return [*asked, *drawn, *scatter], sheets, remarks
+    return [*requested, *drawn, *scatter], sheets, remarks
 
 
 def _show(console: Console, remarks: Notes) -> None:

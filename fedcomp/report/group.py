@@ -40,10 +40,10 @@ class RunGroup:
     @property
     def place(self) -> str:
         """The setting in words: `mnist · dirichlet alpha=0.1`."""
-        return place(self.setting)
+        return setting_text(self.setting)
 
 
-def place(setting: Setting) -> str:
+def setting_text(setting: Setting) -> str:
     """A setting in words."""
     return " · ".join(f"{value} clients" if key == "num_clients" else value for key, value in setting)
 
@@ -67,17 +67,17 @@ def group(runs: Iterable[RecordedRun]) -> list[RunGroup]:
         tuple(sorted(seeds.values(), key=lambda run: (run.seed or 0, str(run.folder)))) for seeds in by_config.values()
     ]
     places = settings(list(flats.values()))
-    names = name(list(flats.values()), [_given(own) for own in members], places)
+    names = group_labels(list(flats.values()), [_given(own) for own in members], places)
     groups = [RunGroup(*parts) for parts in zip(names, members, places, flats.values())]
     return sorted(groups, key=lambda one: ([_natural(value) for _, value in one.setting], _natural(one.label)))
 
 
 def method(run: RecordedRun) -> Flat:
     """The run's config as dotted keys, without its seed and what changes no result: the same for all seeds."""
-    return results(run.config)
+    return result_options(run.config)
 
 
-def results(config: Mapping[str, Any]) -> Flat:
+def result_options(config: Mapping[str, Any]) -> Flat:
     """A config as dotted keys, without its seed, nulls and what changes no result."""
     return {key: value for key, value in flatten(config).items() if value is not None and _counts(key)}
 
@@ -95,7 +95,7 @@ def regroup(groups: Sequence[RunGroup], without: Iterable[str]) -> list[RunGroup
     gone = set(without)
     flats = [{key: value for key, value in one.flat.items() if not _within(key, gone)} for one in groups]
     places = settings(flats)
-    names = name(flats, [_given(one.runs) for one in groups], places, unique=False)
+    names = group_labels(flats, [_given(one.runs) for one in groups], places, unique=False)
     return [replace(one, label=label, setting=setting) for one, label, setting in zip(groups, names, places)]
 
 
@@ -107,7 +107,9 @@ def settings(flats: Sequence[Flat]) -> list[Setting]:
     return found if len(set(found)) < len(found) else [()] * len(found)
 
 
-def name(flats: Sequence[Flat], given: Sequence[str], places: Sequence[Setting], unique: bool = True) -> list[str]:
+def group_labels(
+    flats: Sequence[Flat], given: Sequence[str], places: Sequence[Setting], unique: bool = True
+) -> list[str]:
     """Of each config, the label it was given, else one made of what differs within a setting.
 
     Several configs of a setting with the same given label get what differs among them behind it: `ours lr=0.1`.

@@ -14,9 +14,9 @@ MSE = "mse"
 """Mean squared error of estimates so far: what mean estimation is about, beside its last estimate's `test/error`."""
 
 BOOKKEEPING = ("bits/", "bpp/", "paper/", "train/", "participation/")
-"""Prefixes of what a line holds beside quality."""
+"""Prefixes of metrics that are no quality."""
 SPREAD = ("variance/test/accuracy", "variance/test/loss", "cep/")
-"""Prefixes of what a study says about how far its repetitions lie apart."""
+"""Prefixes of metrics of the dispersion over a study's repetitions."""
 NOT_METRICS = frozenset({"round", "seconds", "gradients"})
 
 

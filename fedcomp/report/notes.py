@@ -173,7 +173,7 @@ def _time(iso: str) -> str:
 
 
 def _data(runs: Sequence[RecordedRun], known: dict[Path, Provenance]) -> Iterator[str]:
-    """One line for each dataset, louder where runs of the same one read other content."""
+    """One line for each dataset, in capitals where runs of the same one read different content."""
     of: dict[str, list[tuple[RecordedRun, Fingerprints]]] = {}
     for run in runs:
         if run.folder in known:
@@ -182,7 +182,7 @@ def _data(runs: Sequence[RecordedRun], known: dict[Path, Provenance]) -> Iterato
             of.setdefault(json.dumps(kept, sort_keys=True, default=str), []).append((run, known[run.folder].data))
     for same in of.values():
         name = _name(same[0][0])
-        seen = Counter(_words(parts) for _, parts in same)
+        seen = Counter(_digest_text(parts) for _, parts in same)
         if len(seen) == 1:
             yield f"data of {name}: {next(iter(seen))}"
         else:
@@ -204,7 +204,7 @@ def _code(known: Sequence[Provenance]) -> Iterator[str]:
         yield "own code: " + ", ".join(f"{name} {' or '.join(sorted(seen))}" for name, seen in sorted(of.items()))
 
 
-def _words(parts: Fingerprints) -> str:
+def _digest_text(parts: Fingerprints) -> str:
     if not parts:
         return "made by its settings"
     if len(parts) == 1:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedcomp.runtime.signals import SIGINT_STATUS, restore_sigint
-from fedcomp.status.runs import GOING, RunState, look
+from fedcomp.status.runs import GOING, RunState, run_states
 from fedcomp.status.table import render
 
 PLAIN_WIDTH = 200
@@ -61,7 +61,7 @@ def _with_seconds(words: Sequence[str]) -> list[str]:
 def _show(root: Path) -> list[RunState]:
     from rich.console import Console
 
-    found, bars = look(root), sys.stdout.isatty()
+    found, bars = run_states(root), sys.stdout.isatty()
     console = Console(highlight=False, soft_wrap=not bars, width=None if bars else PLAIN_WIDTH)
     console.print(render(found, bars))
     return found.runs
@@ -77,7 +77,7 @@ def _watch(root: Path, seconds: float) -> list[RunState]:
         return runs
     with Live(console=Console(highlight=False), auto_refresh=False, vertical_overflow="visible") as live:
         while True:
-            found = look(root)
+            found = run_states(root)
             live.update(render(found, bars=True), refresh=True)
             if not _going(found.runs):
                 return found.runs

@@ -31,7 +31,7 @@ State = Literal[
 """In the order that they are listed in."""
 
 GOING = ("running", "requeued", "waiting", "not started")
-"""States that something is still to come after, without anybody's doing."""
+"""States that change without the user's doing."""
 
 RESUME = "the same command resumes it"
 
@@ -42,7 +42,7 @@ class RunState:
 
     Attributes:
         folder: where it lies. seed: of its name `seed=<n>`.
-        config: resolved; empty before the run has begun. overrides: what a grid gave it, in one line.
+        config: resolved; empty before the run has begun. overrides: of its grid, in one line.
         state: `killed` is a run that says it is running while no process holds its folder. As Slurm says: `waiting`
             has a job and has not begun; `requeued` has begun and goes on when its job runs again; `preempted` and
             `cancelled` were ended so and do not go on by themselves.
@@ -65,14 +65,14 @@ class RunState:
 
 
 @dataclass(frozen=True)
-class Found:
+class RunStates:
     """The runs under a folder. `problem`: one line, if Slurm is there and did not answer."""
 
     runs: list[RunState]
     problem: str | None = None
 
 
-def look(root: Path) -> Found:
+def run_states(root: Path) -> RunStates:
     """Every run under `root`, in the order of the paths; runs that a grid lists and that have not begun come last.
 
     Raises:
@@ -131,16 +131,16 @@ def _waiting(files: RunFiles, overrides: str, configs: dict[Path, dict[str, Any]
     return RunState(files.folder, files.seed, config, overrides, "not started", rounds=int(config.get("rounds", 0)))
 
 
-def _with_jobs(runs: list[RunState], grids: Iterable[Path]) -> Found:
+def _with_jobs(runs: list[RunState], grids: Iterable[Path]) -> RunStates:
     """The same runs; those that have not ended as Slurm says, where there is a Slurm."""
     submitted: dict[Path, list[str]] = {}
     for grid in grids:
         for folder, job in noted_jobs(grid):
             submitted.setdefault(folder, []).append(job)
     names = {run.folder: _jobs(run, submitted) for run in runs if run.state != "done"}
-    answer = slurm.ask(name for own in names.values() for name in own)
+    answer = slurm.job_states(name for own in names.values() for name in own)
     of = {folder: [answer.jobs[name] for name in own if name in answer.jobs] for folder, own in names.items()}
-    return Found([judged(run, of.get(run.folder, [])) for run in runs], answer.problem)
+    return RunStates([with_job_state(run, of.get(run.folder, [])) for run in runs], answer.problem)
 
 
 def _jobs(run: RunState, submitted: dict[Path, list[str]]) -> list[str]:
@@ -151,13 +151,13 @@ def _jobs(run: RunState, submitted: dict[Path, list[str]]) -> list[str]:
     try:
         kept = RunFiles(run.folder).provenance()
     except ValueError:
-        return []  # the run itself will say so
+        return []  # the run's own row shows the error
     job = kept.sessions[-1].job if kept is not None and kept.sessions else None
     return [job] if job is not None else []
 
 
-def judged(run: RunState, jobs: list[Job]) -> RunState:
-    """What a run that has not ended is, as its own files say (`run`) and as Slurm says of its jobs."""
+def with_job_state(run: RunState, jobs: list[Job]) -> RunState:
+    """The run with its state corrected by what Slurm says of its jobs."""
     if run.state == "done" or not jobs:
         return run
     job = next((one for one in jobs if one.pending or one.active), jobs[-1])
@@ -167,8 +167,8 @@ def judged(run: RunState, jobs: list[Job]) -> RunState:
     if job.active:
         if not begun:
             return replace(run, state="waiting")
-        leaving = run.state == "interrupted"  # or about to go on
-        again = run.state == "killed" and job.start is not None and job.start.timestamp() > _last_word(run.folder)
+        leaving = run.state == "interrupted"  # or it is about to resume
+        again = run.state == "killed" and job.start is not None and job.start.timestamp() > _status_time(run.folder)
         return replace(run, state="requeued", error=None) if leaving or again else run
     if run.state in ("failed", "running"):
         return run
@@ -181,7 +181,7 @@ def judged(run: RunState, jobs: list[Job]) -> RunState:
     return replace(run, state="killed", error=f"job {job.name} ended{where or ' before it'}: {job.state}; {RESUME}")
 
 
-def _last_word(folder: Path) -> float:
+def _status_time(folder: Path) -> float:
     try:
         return (folder / status.FILE).stat().st_mtime
     except OSError:

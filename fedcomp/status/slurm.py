@@ -22,7 +22,7 @@ class Job:
     """One job, or one task of an array.
 
     Attributes:
-        name: `123` or `123_4`. state: Slurm's word. start: when it began, this time if it was requeued; None: not yet.
+        name: `123` or `123_4`. state: as Slurm calls it. start: of the job, or of its last requeue; None: not yet.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Job:
 
     @property
     def pending(self) -> bool:
-        """Whether it waits for its turn."""
+        """Whether it is queued."""
         return self.state in PENDING
 
     @property
@@ -41,8 +41,8 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What is known of the jobs asked for.
+class JobStates:
+    """What Slurm knows of some jobs.
 
     Attributes:
         jobs: by name. problem: one line, if Slurm is there and does not answer.
@@ -52,26 +52,26 @@ class Answer:
     problem: str | None = None
 
 
-def ask(names: Iterable[str]) -> Answer:
+def job_states(names: Iterable[str]) -> JobStates:
     """The state of these jobs; nothing where there is no Slurm. Never raises, and returns after a time limit."""
     wanted = sorted(set(names))
     if not wanted or shutil.which("squeue") is None:
-        return Answer()
+        return JobStates()
     ids = ",".join(sorted({name.partition("_")[0] for name in wanted}))
-    code, said = _run("squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%S", f"--jobs={ids}")
-    if code and "Invalid job id" not in said:  # which it says if it has forgotten all of them
-        return Answer(problem=f"Slurm does not answer, so jobs may wait unseen: squeue: {_last(said)}")
-    jobs = _parse(said)
+    code, output = _run("squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%S", f"--jobs={ids}")
+    if code and "Invalid job id" not in output:  # its answer if it has forgotten all of them
+        return JobStates(problem=f"Slurm does not answer, so waiting jobs are not shown: squeue: {_last_line(output)}")
+    jobs = _parse(output)
     if any(name not in jobs for name in wanted) and shutil.which("sacct") is not None:
         fields = "--format=JobID,State,Start"
-        code, said = _run("sacct", "--allocations", "--noheader", "--parsable2", fields, f"--jobs={ids}")
-        if code == 0:  # else there is no accounting: what the runs' own files say stands
-            jobs = _parse(said) | jobs
+        code, output = _run("sacct", "--allocations", "--noheader", "--parsable2", fields, f"--jobs={ids}")
+        if code == 0:  # else there is no accounting, and the runs' own files decide
+            jobs = _parse(output) | jobs
             arrays = {name.partition("_")[0] for name in jobs if "_" in name}
             for name in wanted:  # Slurm forgets a task that is cancelled before its turn, but not the array
                 if name not in jobs and "_" in name and name.partition("_")[0] in arrays:
                     jobs[name] = Job(name, "CANCELLED")
-    return Answer({name: jobs[name] for name in wanted if name in jobs})
+    return JobStates({name: jobs[name] for name in wanted if name in jobs})
 
 
 def _run(*command: str) -> tuple[int, str]:
@@ -84,14 +84,14 @@ def _run(*command: str) -> tuple[int, str]:
     return done.returncode, done.stdout if done.returncode == 0 else f"{done.stdout}{done.stderr}"
 
 
-def _last(said: str) -> str:
-    return next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "no word")
+def _last_line(output: str) -> str:
+    return next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no output")
 
 
-def _parse(said: str) -> dict[str, Job]:
+def _parse(output: str) -> dict[str, Job]:
     """Lines of `name|state|start`; of a job that has several, the last counts."""
     jobs = {}
-    for line in said.splitlines():
+    for line in output.splitlines():
         words = line.strip().split("|")
         if len(words) == 3 and words[1]:
             jobs[words[0]] = Job(words[0], words[1].split()[0].rstrip("+"), _time(words[2]))  # CANCELLED by 1000

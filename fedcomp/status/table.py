@@ -1,4 +1,4 @@
-"""The state of a grid for people: counts, one row for each method, one line for each run that needs a look."""
+"""The state of a grid as text: counts, one row for each method, one line for each run that ended too early."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from fedcomp.display import units
-from fedcomp.report.group import name, place, results, settings
-from fedcomp.status.runs import GOING, Found, RunState, State
+from fedcomp.report.group import group_labels, result_options, setting_text, settings
+from fedcomp.status.runs import GOING, RunState, RunStates, State
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -63,10 +63,12 @@ def rows(runs: Sequence[RunState]) -> list[StatusRow]:
         else:
             words = [word for word in run.overrides.split() if not word.startswith("seed=")]
             waiting.setdefault(" ".join(words) or run.folder.parent.name, []).append(run)
-    flats = [results(own[0].config) for own in groups.values()]
+    flats = [result_options(own[0].config) for own in groups.values()]
     places = settings(flats)
-    names = name(flats, [str(own[0].config.get("label") or "") for own in groups.values()], places)
-    named = [StatusRow(label, tuple(own), place(where)) for label, own, where in zip(names, groups.values(), places)]
+    names = group_labels(flats, [str(own[0].config.get("label") or "") for own in groups.values()], places)
+    named = [
+        StatusRow(label, tuple(own), setting_text(where)) for label, own, where in zip(names, groups.values(), places)
+    ]
     ordered = sorted(named, key=lambda row: (row.setting, row.label))
     return ordered + [StatusRow(label, tuple(own)) for label, own in waiting.items()]
 
@@ -80,14 +82,14 @@ def counts(runs: Sequence[RunState]) -> str:
     return f"{len(runs)} runs: {listed}{more}"
 
 
-def troubles(runs: Sequence[RunState]) -> Iterator[str]:
-    """One line for each run that has ended too early: where, and its last word."""
+def early_ends(runs: Sequence[RunState]) -> Iterator[str]:
+    """One line for each run that ended too early: its folder and its error."""
     for run in runs:
         if run.state != "done" and run.state not in GOING:
-            yield f"{run.state}: {run.folder}: {run.error or 'no word'}"
+            yield f"{run.state}: {run.folder}: {run.error or 'no error message'}"
 
 
-def render(found: Found, bars: bool) -> RenderableType:
+def render(found: RunStates, bars: bool) -> RenderableType:
     """Everything, for a terminal; `bars`: progress as a bar beside the numbers."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
@@ -113,7 +115,7 @@ def render(found: Found, bars: bool) -> RenderableType:
             "–" if best is None else units.percent(best),
             "" if left is None else units.duration(left),
         )
-    lines = [Text(line) for line in [*troubles(runs), *([found.problem] if found.problem else [])]]
+    lines = [Text(line) for line in [*early_ends(runs), *([found.problem] if found.problem else [])]]
     return Group(Text(counts(runs), style="bold"), table, *lines)
 
 

@@ -14,7 +14,7 @@ from fedcomp.objective.objectives import Objective
 
 
 class SweepFailed(Exception):
-    """A grid with failed runs, or a search without a result; it is said already."""
+    """A grid has failed runs, or a search has no result; the reason has been printed."""
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,22 @@ Point = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a point: the objective's value (NaN: none), or the line that says why there is none."""
+    """The objective's value at a point (NaN: none), or the line that says why there is none."""
 
     value: float
     error: str | None = None
 
 
 Evaluate = Callable[[Sequence[Point]], Sequence[Result]]
-"""Runs points, all at once as far as the launcher goes, and returns their results in order."""
+"""Runs points, as many at once as the launcher can, and returns their results in order."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """The end of a sweep: `failed` decides the exit status, `words` is one line for people (empty: nothing to add)."""
+    """The end of a sweep: `failed` decides the exit status, `message` is one line to print (empty: none)."""
 
     failed: bool
-    words: str = ""
+    message: str = ""
 
 
 class Sweeper(Protocol):

@@ -1,7 +1,7 @@
 """A search over settings with Optuna, which learns from each batch of runs where the next should look.
 
-Hydra's own Optuna plugin pins optuna<3, whose storage breaks with today's SQLAlchemy. This one asks and tells, the
-interface that Optuna keeps stable, and adds what a search over long runs needs: it resumes from its file.
+Hydra's own Optuna plugin pins optuna<3, whose storage breaks with today's SQLAlchemy. This one uses Optuna's
+ask-and-tell interface, which is kept stable, and adds what a search over long runs needs: it resumes from its file.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fedcomp.sweeper.contract import Choices, Evaluate, Interval, Report, Result
 
 SAMPLERS = ("tpe", "random")
 NO_NUMBER = "the record holds no such number"
-HOPELESS = 2
-"""Trials that ended well, all without a number for the objective, after which no more are run."""
+MAX_WITHOUT_VALUE = 2
+"""After so many finished trials without a number for the objective no more are run."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Optuna:
             search = {"settings": fixed, "space": str(dict(space)), "objective": str(objective)}
             study = self._open(optuna, objective, search)
             study.sampler = self._sampler(optuna, len(study.trials))
-            self._try_again(optuna, study)
-            while (left := self.n_trials - _ended(study)) > 0 and not _hopeless(study):
+            self._enqueue_unfinished(optuna, study)
+            while (left := self.n_trials - _ended(study)) > 0 and not _without_values(study):
                 trials = [self._ask(study, domains) for _ in range(min(left, self.n_jobs))]
                 points = [{key: str(trial.params[key]) for key in domains} for trial in trials]
                 _tell(optuna, study, trials, evaluate(points))
@@ -101,16 +101,16 @@ class Optuna:
         return study
 
     def _sampler(self, optuna: Any, trials: int) -> Any:
-        """Its seed moves on with the study, else a resumed one would repeat its first random points."""
+        """The sampler; its seed depends on the number of trials, else a resumed study would repeat its first points."""
         if self.sampler == "random":
             return optuna.samplers.RandomSampler(seed=self.seed + trials)
         return optuna.samplers.TPESampler(
             seed=self.seed + trials, n_startup_trials=self.startup, constant_liar=self.n_jobs > 1
         )
 
-    def _try_again(self, optuna: Any, study: Any) -> None:
-        """Put the points of trials that were under way in an earlier session first in line."""
-        if self.storage is not None:  # a shared database: somebody else may be running them
+    def _enqueue_unfinished(self, optuna: Any, study: Any) -> None:
+        """Put the points of trials that an earlier session left unfinished first in the queue."""
+        if self.storage is not None:  # a shared database: another process may be running them
             return
         for trial in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):
             study.enqueue_trial(trial.params)
@@ -126,13 +126,13 @@ class Optuna:
         trials = study.get_trials(deepcopy=False)
         scored = [trial for trial in trials if trial.values is not None]
         if not scored:
-            words = f"none of {len(trials)} trials has a value"
+            message = f"none of {len(trials)} trials has a value"
             if any(trial.user_attrs.get("error") == NO_NUMBER for trial in trials):
-                words += (
+                message += (
                     f": {type(objective).__name__} finds no number in their records (a regression has no "
                     "test/accuracy); take a dataset with classes, or objective=<your own> from --config-dir DIR"
                 )
-            return Report(True, words)
+            return Report(True, message)
         best = study.best_trial
         settings = " ".join(f"{key}={value}" for key, value in best.params.items())
         return Report(False, f"best of {len(scored)} trials: {objective.show(best.value)} with {settings}")
@@ -147,14 +147,14 @@ def _distribution(optuna: Any, domain: Choices | Interval) -> Any:
 
 
 def _ended(study: Any) -> int:
-    """Trials that came to an end of their own; one that was stopped has neither a value nor an error."""
+    """The number of trials that ended; one that was stopped has neither a value nor an error."""
     return sum(trial.values is not None or "error" in trial.user_attrs for trial in study.get_trials(deepcopy=False))
 
 
-def _hopeless(study: Any) -> bool:
-    """Whether at least HOPELESS trials have ended, all of them without a value of the objective."""
+def _without_values(study: Any) -> bool:
+    """Whether at least MAX_WITHOUT_VALUE trials have ended, all of them without a value of the objective."""
     errors = [trial.user_attrs.get("error") for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
-    return len(errors) >= HOPELESS and set(errors) == {NO_NUMBER}
+    return len(errors) >= MAX_WITHOUT_VALUE and set(errors) == {NO_NUMBER}
 
 
 def _tell(optuna: Any, study: Any, trials: Sequence[Any], results: Sequence[Result]) -> None:

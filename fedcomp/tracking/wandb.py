@@ -9,7 +9,7 @@ record. So rounds that are computed again after a kill appear once, and lost eva
   killed, may end in half a record: `wandb sync` uploads it up to there, refuses it, and refuses the later pieces of the
   run with it. So the next offline session logs all that no closed piece holds, and removes the pieces that were not
   closed; machine statistics of killed sessions go with them. Rounds come twice only if a piece was uploaded before its
-  killed run went on, or if a run was killed online and goes on offline: `wandb sync` drops nothing.
+  killed run was resumed, or if a run was killed online and resumes offline: `wandb sync` drops nothing.
 
 `step=` is not used: W&B drops every line whose step is not larger than the last, which after a resume from an older
 checkpoint are the right ones.
@@ -96,7 +96,7 @@ class Wandb:
             mode = "offline"
         if mode == "online" and not self._try("no answer, this run stays offline", lambda: self._open("online")):
             mode = "offline"
-            self._call_with_timeout(_forget, LOCAL_SECONDS)
+            self._call_with_timeout(_teardown, LOCAL_SECONDS)
         if mode == "offline" and not self._try("not available, the run goes on without", lambda: self._open("offline")):
             return
         self._try("cannot read what is there", self._find_last_round)
@@ -258,7 +258,7 @@ def _run_id(info: RunInfo) -> str:
     return path.read_text().strip()
 
 
-def _forget() -> None:
+def _teardown() -> None:
     """End W&B's service: an id whose opening failed would count as in use."""
     import wandb
 

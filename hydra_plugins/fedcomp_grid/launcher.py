@@ -74,7 +74,7 @@ class GridLauncher(Launcher):
             say(f"{number} of them: {remark}")
         for job in jobs:
             if job.broken is not None:
-                say(f"run {job.run.number} ({job.run.words}) failed: {job.broken}")
+                say(f"run {job.run.number} ({job.run.description}) failed: {job.broken}")
         restore_sigint()  # launchers handle Ctrl-C themselves
         configs = {job.run.number: job.config for job in pending}
         runs = [job.run for job in pending]

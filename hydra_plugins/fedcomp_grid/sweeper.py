@@ -76,8 +76,8 @@ class GridSweeper(Sweeper):
             f"{len(returns) - failed} finished, {failed} failed, in {units.duration(time.monotonic() - began)}; "
             f"{logs}`fedcomp-status {grid.parents[1]}` shows them"
         )
-        if report.words:
-            say(report.words)
+        if report.message:
+            say(report.message)
         if report.failed:
             raise SweepFailed
         return returns

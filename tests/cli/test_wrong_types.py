@@ -12,7 +12,7 @@ from fedcomp.launcher.joblib import Joblib
 from fedcomp.random.keys import Key
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.status.runs import look
+from fedcomp.status.runs import run_states
 
 PARTS = [
     *((Adam(lr=0.1), "client", name) for name in ("beta1", "beta2", "eps", "weight_decay", "lr_final")),
@@ -49,7 +49,7 @@ def test_the_status_of_a_folder_with_broken_files(tmp_path):
         (folder / "status.json").write_text('{"state": "finished", "round": 1}')
     (tmp_path / "one" / "seed=0" / "config.yaml").write_text("- a\n")
     (tmp_path / "two" / "seed=0" / "metrics.jsonl").mkdir()
-    errors = [run.error for run in look(tmp_path).runs]
+    errors = [run.error for run in run_states(tmp_path).runs]
     assert "must be a mapping" in errors[0]
     assert "cannot read" in errors[1]
 

@@ -69,7 +69,7 @@ def test_a_signal_reaches_all_and_stops_what_has_not_begun(tmp_path: Path, numbe
     thread.start()
     with Children(grace=30) as children:
         assert _see(children, runs) == [140] * number
-        assert children.heard == signal.SIGUSR2
+        assert children.signal_received == signal.SIGUSR2
         assert children.run(_run(tmp_path, 9, "print('never')")) == 140
     thread.join()
     assert [last_line(run.log) for run in runs] == ["saved"] * number

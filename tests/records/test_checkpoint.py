@@ -120,7 +120,7 @@ def test_the_one_before_is_used_with_one_line(tmp_path: Path) -> None:
     assert start.round == 3
     (line,) = notes
     assert line == (
-        f"checkpoint {path} is damaged (its checksum is another than when it was written), and now called "
+        f"checkpoint {path} is damaged (its checksum is not the one that was written), and now called "
         "checkpoint-damaged.pt: going on from the one before it, of round 3"
     )
     save(path, Checkpoint(4, STATE, {}, 0.0), "abcd")

@@ -80,7 +80,7 @@ def test_a_file_that_others_touch_is_not_written_on(tmp_path: Path) -> None:
     record = Record(tmp_path)
     record.append({"round": 0})
     record.path.write_text('{"round": 0}\n{"round": 1}\n')
-    with pytest.raises(ValueError, match=r"metrics\.jsonl was changed by somebody else while the run was running"):
+    with pytest.raises(ValueError, match=r"metrics\.jsonl was changed by another process while the run was running"):
         record.append({"round": 1})
     record.path.unlink()
     with pytest.raises(ValueError, match=r"metrics\.jsonl was deleted while .*start anew with overwrite=true"):

@@ -9,7 +9,7 @@ from fedcomp.records.reader import read_runs
 from fedcomp.report.group import group, regroup
 from fedcomp.report.labels import flatten, labels
 from fedcomp.report.notes import left_out
-from tests.report.conftest import MakeRun
+from tests.records.synthetic_runs import MakeRun
 
 TOPK = "fedcomp.compressor.sparsifiers.topk.TopK"
 SIGN = "fedcomp.compressor.quantisers.sign.Sign"

@@ -6,7 +6,7 @@ import pytest
 
 from fedcomp.report import build
 from fedcomp.report.__main__ import main
-from tests.report.conftest import MakeRun
+from tests.records.synthetic_runs import MakeRun
 
 
 def test_report(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from fedcomp.records.reader import read_runs
 from fedcomp.report import notes
 from fedcomp.report.group import group
 from fedcomp.report.metrics import qualities
-from tests.report.conftest import MakeRun
+from tests.records.synthetic_runs import MakeRun
 
 
 def test_values_that_are_no_numbers_are_named_with_their_round(make_run: MakeRun, tmp_path: Path) -> None:

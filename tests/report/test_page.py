@@ -10,7 +10,7 @@ from fedcomp.report.metrics import metric
 from fedcomp.report.page import to_html
 from fedcomp.report.pictures.curves import curves
 from fedcomp.report.tables.table import build
-from tests.report.conftest import MakeRun
+from tests.records.synthetic_runs import MakeRun
 
 
 def test_page(make_run: MakeRun, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_every_signal_is_recorded_and_its_handler_restored(number: signal.Signal
         assert stop.number == number
     with Children() as children:
         signal.raise_signal(number)
-        assert children.heard == number
+        assert children.signal_received == number
     assert {one: signal.getsignal(one) for one in SIGNALS} == before
 
 
@@ -49,7 +49,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
     with GracefulStop() as stop, Children() as children:
         signal.raise_signal(signal.SIGHUP)
         assert stop.number is None
-        assert children.heard is None
+        assert children.signal_received is None
     assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
 

@@ -14,7 +14,7 @@ from fedcomp.records.grid import note_jobs
 from fedcomp.status import __main__ as status
 from fedcomp.status import slurm
 from fedcomp.status.__main__ import main
-from fedcomp.status.runs import look
+from fedcomp.status.runs import run_states
 from fedcomp.status.table import rows
 
 SQUEUE = """#!/bin/sh
@@ -81,12 +81,12 @@ def grid(tmp_path: Path) -> Path:
 
 
 def _states(grid: Path) -> list[str]:
-    return [run.state for run in sorted(look(grid).runs, key=lambda run: run.seed or 0)]
+    return [run.state for run in sorted(run_states(grid).runs, key=lambda run: run.seed or 0)]
 
 
 def test_without_a_slurm_the_files_speak(grid: Path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert look(grid).problem is None
+    assert run_states(grid).problem is None
     assert _states(grid) == ["done", "killed", "interrupted", "failed", "not started", "not started"]
 
 
@@ -122,7 +122,7 @@ def test_accounting_knows_what_the_queue_has_forgotten(cluster: Cluster, grid: P
 
 
 def test_a_task_that_was_cancelled_before_its_turn(cluster: Cluster, grid: Path) -> None:
-    """Slurm 22.05 then has no word of the task, neither in the queue nor in its accounts, but of the array."""
+    """Slurm 22.05 then knows nothing of the task, in its queue or in its accounts, but of the array."""
     cluster.says(squeue="7_4|PENDING|N/A", sacct="7_[4%4]|PENDING|Unknown")
     assert _states(grid)[4:] == ["waiting", "cancelled"]
     cluster.says(sacct="7_[0-5%4]|CANCELLED|Unknown")
@@ -183,7 +183,7 @@ def test_what_has_not_begun_is_called_by_its_method(grid: Path) -> None:
     lines = [json.loads(line) for line in manifest.read_text().splitlines()]
     lines[0]["config"] = {**CONFIG, "label": "top 3 %"}
     manifest.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (row,) = rows(look(grid).runs)
+    (row,) = rows(run_states(grid).runs)
     assert row.label == "top 3 %"
     assert len(row.runs) == 6
     assert row.progress == 0

@@ -11,7 +11,7 @@ import yaml
 
 from fedcomp.records.run_folder import owned
 from fedcomp.status.__main__ import main
-from fedcomp.status.runs import look
+from fedcomp.status.runs import run_states
 from fedcomp.status.table import counts, rows
 
 
@@ -47,7 +47,7 @@ def grid(tmp_path: Path) -> Path:
 
 def test_every_state(grid: Path) -> None:
     with owned(grid / "demo" / "topk" / "seed=1"):
-        runs = {f"{run.folder.parent.name} {run.seed}": run for run in look(grid).runs}
+        runs = {f"{run.folder.parent.name} {run.seed}": run for run in run_states(grid).runs}
         states = {name: run.state for name, run in runs.items()}
     assert states == {
         "topk 0": "done",
@@ -67,12 +67,12 @@ def test_every_state(grid: Path) -> None:
 
 
 def test_a_grid_of_its_own_shows_its_runs_alone(grid: Path) -> None:
-    states = [(run.folder.parent.name, run.state) for run in look(grid / "demo" / "grids" / "now").runs]
+    states = [(run.folder.parent.name, run.state) for run in run_states(grid / "demo" / "grids" / "now").runs]
     assert states == [("topk", "done"), ("new", "not started")]
 
 
 def test_a_run_that_nobody_holds_was_killed(grid: Path) -> None:
-    (killed,) = [run for run in look(grid).runs if run.state == "killed"]
+    (killed,) = [run for run in run_states(grid).runs if run.state == "killed"]
     assert killed.error == "killed after round 10; the same command resumes it"
 
 
@@ -98,7 +98,7 @@ def test_a_thousand_runs_take_seconds(tmp_path: Path) -> None:
         for seed in range(10):
             _run(tmp_path, f"c{config}", seed, "finished", [0.1 + 0.008 * index for index in range(100)])
     began = time.process_time()
-    assert len(look(tmp_path).runs) == 1000
+    assert len(run_states(tmp_path).runs) == 1000
     assert time.process_time() - began < 10
 
 

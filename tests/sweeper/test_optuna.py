@@ -46,9 +46,9 @@ def test_it_finds_the_top_though_trials_fail(tmp_path: Path) -> None:
     assert [len(batch) for batch in hill.batches] == [4] * 10
     assert any(float(point["client.lr"]) > 3 for point in hill.asked)
     assert not report.failed
-    assert "compressor=sign" in report.words
-    best = float(report.words.split("client.lr=")[1].split()[0])
-    assert 0.03 < best < 0.3, report.words
+    assert "compressor=sign" in report.message
+    best = float(report.message.split("client.lr=")[1].split()[0])
+    assert 0.03 < best < 0.3, report.message
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
@@ -58,7 +58,7 @@ def test_the_same_command_goes_on(tmp_path: Path, sampler: str) -> None:
     _study(tmp_path, n_trials=6, sampler=sampler).sweep(SPACE, second, BestAccuracy())
     report = _study(tmp_path, n_trials=6, sampler=sampler).sweep(SPACE, third, BestAccuracy())
     assert [len(hill.asked) for hill in (first, second, third)] == [4, 2, 0]
-    assert "best of" in report.words
+    assert "best of" in report.message
     assert not [point for point in second.asked if point in first.asked], "a resumed sampler repeats itself"
 
 
@@ -80,15 +80,17 @@ def test_trials_under_way_when_it_was_stopped_come_first(tmp_path: Path) -> None
 def test_none_has_a_value(tmp_path: Path) -> None:
     report = _study(tmp_path, n_trials=20).sweep(SPACE, lambda points: [Result(math.nan)], BestAccuracy())
     assert report.failed
-    assert report.words.startswith("none of 2 trials has a value: BestAccuracy finds no number in their records (a re")
+    assert report.message.startswith(
+        "none of 2 trials has a value: BestAccuracy finds no number in their records (a re"
+    )
     report = _study(tmp_path / "fail", n_trials=4).sweep(SPACE, lambda points: [Result(math.nan, "no")], BestAccuracy())
-    assert report.words == "none of 4 trials has a value"
+    assert report.message == "none of 4 trials has a value"
 
 
 def test_bits_are_minimised_and_never_is_worst(tmp_path: Path) -> None:
     values = iter([math.inf, 30.0, 20.0])
     report = _study(tmp_path, n_trials=3).sweep(SPACE, lambda points: [Result(next(values))], BitsToTarget())
-    assert "20 bit to 90.00 %" in report.words
+    assert "20 bit to 90.00 %" in report.message
 
 
 def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:

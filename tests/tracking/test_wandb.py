@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fedcomp.records.metrics_file import read_lines
+from tests.tracking.interrupted_runs import power_cut
 from tests.tracking.wandb_pieces import pieces
-from tests.tracking.wandb_runs import power_cut
 
 QUICK = ("tracker=wandb", "num_clients=5", "client.batch_size=40")
 

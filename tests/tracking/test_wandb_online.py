@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from fedcomp.records.metrics_file import read_lines
+from tests.tracking.interrupted_runs import before_round, power_cut
 from tests.tracking.wandb_pieces import pieces
-from tests.tracking.wandb_runs import before_round, power_cut
 from tests.tracking.wandb_server import WandbServer
 
 QUICK = ("tracker=wandb", "tracker.mode=online", "num_clients=5", "client.batch_size=40")

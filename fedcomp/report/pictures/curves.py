@@ -81,7 +81,7 @@ def series(group: RunGroup, metric: Metric, x: str, label: str = "", average: bo
 
 
 def y_axis(metric: Metric, lines: Sequence[Series], log: bool | None = None) -> Axis:
-    """The metric's axis: logarithmic if asked for, or where nothing is asked and the values are far apart."""
+    """The metric's axis: logarithmic as `log` says, or for None where the values are far apart."""
     if log is None:
         log = metric.scale == 1 and wide(value for one in lines for value in one.y)
     return Axis(metric.title, "percent" if metric.scale == 100 else "number", log)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH, HEIGHT = 2.95, 1.95
-"""Of a panel's axes, in inches, as everything below: a layout that is known needs no search for one, which is slow."""
+"""Of a panel's axes, in inches, as everything below: a fixed layout, since matplotlib's search for one is slow."""
 LEFT, RIGHT, BOTTOM, TOP = 0.75, 0.3, 0.5, 0.1
 """Around a panel: what is written on its axes, on the right half of the last tick's label."""
 UNLABELLED_LEFT = 0.4
@@ -181,7 +181,7 @@ def _cloud(axes: Axes, series: Series, colour: str, marker: str) -> None:
 
 
 def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis) -> None:
-    """Logarithmic or not, with ticks that read as people say them; after the data is drawn."""
+    """Logarithmic or not, with readable ticks; after the data is drawn."""
     if axis.log and axes.lines:
         figure.log_axis(axes, which, units.bits if axis.unit == "bits" else None)
     else:
@@ -191,7 +191,7 @@ def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis) -> None:
 
 
 def _apart(lines: Sequence[tuple[str, float]], axes: Axes) -> list[tuple[str, float]]:
-    """Labels and places of constants, those that would lie on each other joined: `d - 1, d + 1`."""
+    """Labels and places of constants; labels that would overlap are joined: `d - 1, d + 1`."""
     heights = [float(axes.transData.transform((0, value))[1]) for _, value in lines]
     out: list[tuple[str, float]] = []
     before = -math.inf

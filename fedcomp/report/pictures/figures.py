@@ -1,4 +1,4 @@
-"""The pictures that the entries of `figures:` ask for (`figure_entry.py`), beside the ones every report has."""
+"""The pictures that the entries of `figures:` describe (`figure_entry.py`), beside the ones every report has."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPENT = {"gradients": Axis("gradients of samples, all clients", log=True)}
 """What is spent beside bits."""
 
 
-def asked_for(groups: Sequence[RunGroup]) -> list[tuple[Any, list[RunGroup]]]:
+def figure_entries(groups: Sequence[RunGroup]) -> list[tuple[Any, list[RunGroup]]]:
     """Every different entry of `figures:` in the runs' configs, with the groups that ask for it."""
     found: dict[str, tuple[Any, list[RunGroup]]] = {}
     for one in groups:
@@ -35,7 +35,7 @@ def pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[str]]:
     """The pictures that the groups' configs ask for, and a line on each one that cannot be drawn."""
     drawn: list[Picture] = []
     notes = []
-    for entry, own in asked_for(groups):
+    for entry, own in figure_entries(groups):
         try:
             figure = parse(entry)
             picture = build(figure, own)
@@ -182,7 +182,7 @@ def _number(key: str, line: Mapping[str, float], flat: Mapping[str, Any]) -> flo
 
 
 def _x_axis(figure: Figure, lines: Sequence[Series]) -> Axis:
-    """The axis of x: logarithmic if asked for, always for bits, or where its values are far apart."""
+    """The axis of x: logarithmic as the entry says, always for bits, else where its values are far apart."""
     known = {**dict(X_AXES), **SPENT}.get(figure.x)
     if known is not None:
         return known

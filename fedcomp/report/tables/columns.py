@@ -26,17 +26,17 @@ IMPORTANCE = (
     "bpp_total",
     "seconds",
 )
-"""What is left out last stands first, behind the first quality of all. `best_` is the start of a name, "" any other."""
+"""Columns, the most important first, after the first quality. `best_` is the start of a name, "" any other name."""
 FEWEST = 3
-"""So many of the most important columns are shown, whether they fit or not."""
+"""At least so many of the most important columns are shown, whether they fit or not."""
 
 
 def names(table: ResultTable) -> list[str]:
-    """Of every column behind the method's name, in order."""
+    """The names of all columns after the method's, in order."""
     return [*(column.name for column in table.columns), *([SEEDS] if table.seeds else [])]
 
 
-def asked(text: str, table: ResultTable) -> ResultTable:
+def named_columns(text: str, table: ResultTable) -> ResultTable:
     """The columns named in `a,b,c`, in that order, as the CSV calls them or as they are recorded (`test/accuracy`).
 
     Raises:
@@ -79,11 +79,11 @@ def ranked(table: ResultTable) -> list[str]:
 
 
 Width = Callable[[str, Iterable[str], bool], float]
-"""Of a column with this title and these cells, which are names (true) or numbers, to some unit."""
+"""(title, cells, whether the cells are names) -> width of the column, in any unit."""
 
 
 def widths(table: ResultTable, width: Width) -> list[float]:
-    """Of every column, settings and method first."""
+    """The width of every column, settings and method first."""
     num_names = len(table.settings) + 1
     whole = zip(titles(table), zip(*cells(table)))
     return [width(title, own, place < num_names) for place, (title, own) in enumerate(whole)]

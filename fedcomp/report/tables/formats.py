@@ -36,7 +36,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def titles(table: ResultTable) -> list[str]:
-    """Of every column, settings and method first."""
+    """The titles of all columns, settings and method first."""
     settings = [key.replace("num_clients", "clients") for key in table.settings]
     return [*settings, "method", *(column.title for column in table.columns), *(["seeds"] if table.seeds else [])]
 
@@ -123,7 +123,7 @@ def to_csv(table: ResultTable) -> str:
     """For other programs: raw numbers, `<name>` the mean and `<name>_std` the sample deviation, empty where unknown.
 
     `paper_<name>` is the count of the method's paper, the true one where it is no other; `seeds_reached` says how many
-    seeds reached the target. Before text that a spreadsheet would take for a formula stands an apostrophe.
+    seeds reached the target. Text that a spreadsheet would take for a formula begins with an apostrophe.
     """
     counted = [index for index in range(len(table.columns)) if any(row.paper[index] for row in table.rows)]
     head = [*table.settings, "method", "seeds"]
@@ -162,7 +162,7 @@ def best_rows(table: ResultTable) -> list[set[int]]:
 
 
 def _winners(table: ResultTable, index: int, rows: Sequence[int]) -> set[int]:
-    """Those of the rows whose mean, as shown, is the best; a method of which some seed lacks the value cannot win."""
+    """The rows with the best mean, as shown; not those of methods of which some seed lacks the value."""
     column = table.columns[index]
     means = {}
     for number in rows:

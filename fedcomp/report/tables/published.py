@@ -1,7 +1,7 @@
 """Figures that papers printed, beside ours: `--against bicompfl`.
 
-Each CSV in `published/` holds a paper's tables with their source. Two of its columns are conditions on a run's config,
-so that which of our groups stand for which printed row is written there, row by row, and nowhere else.
+Each CSV in `published/` holds a paper's tables with their source. Two of its columns are conditions on a run's config:
+they say which of our groups correspond to the printed row.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ACCURACY = metric("test/accuracy")
 RATES = ("bpp", "bpp_bc", "uplink", "downlink")
 """Bits per parameter, client and round: both ways, both with a broadcast counted once, and each way.
 
-The downlink is that of one receiver (`bpp/downlink_per_receiver`), as papers print it: what idle clients hear is not
-charged to those who take part.
+The downlink is that of one receiver (`bpp/downlink_per_receiver`), as papers print it: they do not
+charge participants with what idle clients receive.
 """
 
 
@@ -118,7 +118,7 @@ def compare(groups: Sequence[RunGroup], rows: Sequence[Printed]) -> list[Pair]:
 
 
 def without_counterpart(groups: Sequence[RunGroup], pairs: Sequence[Pair]) -> list[str]:
-    """Our groups that no printed row stands for, in words."""
+    """Our groups without a printed row, by setting and label."""
     used = {id(pair.ours) for pair in pairs}
     return [" · ".join(part for part in (one.place, one.label) if part) for one in groups if id(one) not in used]
 
@@ -227,7 +227,7 @@ def _rates(group: RunGroup, prefix: str) -> dict[str, Mean]:
 
 
 def _recorded(run: RecordedRun, way: str) -> str:
-    """What a run's record calls a way. Old records lack the downlink per receiver: it is that of a participant if
+    """The record's name of a direction. Old records lack the downlink per receiver: it is that of a participant if
     everybody takes part, and unknown otherwise.
     """
     if way != "downlink":

@@ -13,7 +13,7 @@ from fedcomp.report.group import RunGroup
 from fedcomp.report.metrics import ACCURACY, SPREAD, Metric, metric, qualities, recorded, trained
 
 LATE = 10
-"""Evaluations at a run's end whose mean is less a matter of luck than their best."""
+"""How many last evaluations the late mean is over; it depends less on luck than the best one."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Column:
         show: the number for people.
         deviation: whether the table for people shows the deviation over seeds (CSV always does).
         better: `high` or `low`, whose best value LaTeX and HTML set bold; None: neither is better.
-        reached: a quantity that only runs have which reached the target.
+        reached: whether only runs that reached the target have it.
         narrow: whether the terminal, where width is scarce, shows it too.
     """
 
@@ -131,7 +131,7 @@ def build(groups: Sequence[RunGroup], target: Target | None = None) -> ResultTab
         )
         for one in groups
     ]
-    kept = [index for index, one in enumerate(columns) if one.reached or _says_something(one, columns, rows)]
+    kept = [index for index, one in enumerate(columns) if one.reached or _is_informative(one, columns, rows)]
     settings = tuple(dict.fromkeys(key for one in groups for key, _ in one.setting))
     return ResultTable(
         settings,
@@ -246,7 +246,7 @@ BITS = (
 SECONDS = Column("time", "seconds", last("seconds"), units.duration)
 
 
-def _says_something(column: Column, columns: Sequence[Column], rows: Sequence[TableRow]) -> bool:
+def _is_informative(column: Column, columns: Sequence[Column], rows: Sequence[TableRow]) -> bool:
     """Whether some row fills the column; the downlink per receiver also has to differ from that per participant."""
     own = columns.index(column)
     filled = [row for row in rows if row.means[own] is not None]
@@ -264,7 +264,7 @@ def _mean(value: Callable[[RecordedRun], float | None], one: RunGroup) -> Mean |
 def _paper(column: Column, one: RunGroup) -> Mean | None:
     """The paper's count of a column of bits, where it is another than the true one.
 
-    A total of a paper that does not count a direction compares with no other: there is none.
+    None for the total where the paper leaves a direction out: it compares with no other total.
     """
     if column not in BITS:
         return None

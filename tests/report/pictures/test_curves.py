@@ -13,7 +13,7 @@ from fedcomp.report.metrics import metric
 from fedcomp.report.pictures.curves import curve, curves, overview, scatter
 from fedcomp.report.pictures.draw import draw
 from fedcomp.report.pictures.picture import MAX_LINES, Picture, shown_labels, split, wide
-from tests.report.conftest import MakeRun
+from tests.records.synthetic_runs import MakeRun
 
 ACCURACY, LOSS = metric("test/accuracy"), metric("test/loss")
 

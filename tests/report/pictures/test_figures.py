@@ -10,7 +10,7 @@ from fedcomp.records.reader import read_runs
 from fedcomp.report.group import group
 from fedcomp.report.pictures.figure_entry import parse
 from fedcomp.report.pictures.figures import pictures
-from tests.report.conftest import MakeRun
+from tests.records.synthetic_runs import MakeRun
 
 MSE = {
     "name": "mse",

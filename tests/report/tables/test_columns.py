@@ -15,7 +15,7 @@ from fedcomp.report import page
 from fedcomp.report.__main__ import main
 from fedcomp.report.group import group
 from fedcomp.report.tables import columns, formats, latex, table
-from tests.report.conftest import MakeRun
+from tests.records.synthetic_runs import MakeRun
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -34,13 +34,13 @@ def wide(make_run: MakeRun, tmp_path: Path) -> table.ResultTable:
 
 
 def test_the_columns_asked_for_in_their_order(wide: table.ResultTable) -> None:
-    own = columns.asked("bits_total, test/accuracy,seeds", wide)
+    own = columns.named_columns("bits_total, test/accuracy,seeds", wide)
     assert formats.titles(own) == ["method", "total bits", "test accuracy (%)", "seeds"]
     whole = [dict(zip(formats.titles(wide), row)) for row in formats.cells(wide)]
     assert [dict(zip(formats.titles(own), row)) for row in formats.cells(own)] == [
         {title: row[title] for title in formats.titles(own)} for row in whole
     ]
-    assert formats.titles(columns.asked("seconds", wide)) == ["method", "time"]
+    assert formats.titles(columns.named_columns("seconds", wide)) == ["method", "time"]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_columns_asked_for_in_their_order(wide: table.ResultTable) -> None:
 )
 def test_a_wrong_column_is_one_clear_line(wide: table.ResultTable, text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said) as error:
-        columns.asked(text, wide)
+        columns.named_columns(text, wide)
     assert "\n" not in str(error.value)
 
 

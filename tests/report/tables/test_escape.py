@@ -12,7 +12,7 @@ from fedcomp.records.reader import read_runs
 from fedcomp.report.__main__ import main
 from fedcomp.report.group import group
 from fedcomp.report.tables import formats, latex, table
-from tests.report.conftest import MakeRun
+from tests.records.synthetic_runs import MakeRun
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from fedcomp.report.tables.published import (
     to_markdown,
     without_counterpart,
 )
-from tests.report.conftest import MakeRun
+from tests.records.synthetic_runs import MakeRun
 
 SETTING: dict[str, Any] = {
     "num_clients": 10,

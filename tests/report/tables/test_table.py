@@ -12,7 +12,7 @@ from fedcomp.records.reader import read_runs
 from fedcomp.report import metrics
 from fedcomp.report.group import group
 from fedcomp.report.tables import formats, latex, table
-from tests.report.conftest import MakeRun
+from tests.records.synthetic_runs import MakeRun
 
 
 def test_mean_and_sample_deviation_by_hand() -> None:

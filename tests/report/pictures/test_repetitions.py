@@ -17,7 +17,7 @@ from fedcomp.report.pictures.draw import draw
 from fedcomp.report.pictures.figure_entry import parse
 from fedcomp.report.pictures.figures import pictures
 from fedcomp.report.tables.table import build as table
-from tests.report.conftest import MakeRun
+from tests.records.synthetic_runs import MakeRun
 
 COST = {"name": "cost", "kind": "runs", "x": "gradients", "y": ["test/excess"], "log_y": True}
 CEP = {"name": "cep", "kind": "circle", "y": ["theta/0", "theta/1"]}

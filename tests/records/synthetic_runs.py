@@ -1,0 +1,64 @@
+"""Run folders written without a run: config, status and record."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+MakeRun = Callable[..., Path]
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    """Writes a run's folder: config, status, and one line for each accuracy (at rounds 0, 10, 20, ...).
+
+    `lines` replaces all quality of the lines, one mapping a line; `extra` adds the same keys to every line.
+    """
+
+    def make(
+        method: str,
+        seed: int,
+        accuracies: list[float],
+        state: str = "finished",
+        error: str | None = None,
+        config: dict[str, Any] | None = None,
+        extra: dict[str, float] | None = None,
+        lines: list[dict[str, float]] | None = None,
+        folder: str | None = None,
+    ) -> Path:
+        place = tmp_path / "outputs" / "demo" / (folder or method) / f"seed={seed}"
+        place.mkdir(parents=True)
+        whole = {
+            "seed": seed,
+            "name": "demo",
+            "rounds": 20,
+            "compressor": {"_target_": f"fedcomp.compressor.{method}.Codec"},
+            **(config or {}),
+        }
+        (place / "config.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
+        quality = lines or [{"test/accuracy": value, "test/loss": 1 - value} for value in accuracies]
+        (place / "status.json").write_text(
+            json.dumps({"state": state, "round": 10 * max(0, len(quality) - 1), "error": error})
+        )
+        with (place / "metrics.jsonl").open("w") as file:
+            for index, own in enumerate(quality):
+                line = {
+                    "round": 10 * index,
+                    "bits/uplink": 1000 * index,
+                    "bits/downlink": 32_000 * index,
+                    "bits/total": 33_000 * index,
+                    "bpp/uplink": 1.0,
+                    "bpp/downlink": 32.0,
+                    "bpp/broadcast": 3.2,
+                    "bpp/total": 33.0,
+                    "seconds": 4.0 * index,
+                    **(extra or {}),
+                    **own,
+                }
+                file.write(json.dumps(line) + "\n")
+        return place
+
+    return make
