@@ -40,7 +40,7 @@ from fedcomp.runtime.workers import Workers, num_cores
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, can_capture
 from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
-from fedcomp.simulation.memory.check import check_memory
+from fedcomp.simulation.memory_check import check_memory
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.simulation.optimum import least_squares
 from fedcomp.simulation.round_result import RoundRunner

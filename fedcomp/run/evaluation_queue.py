@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from fedcomp.display.main_metric import axis_name
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.repetitions import PerRepetition
 from fedcomp.simulation.async_metrics import MetricsReader, ScalarGroups
-from fedcomp.simulation.divergence import REMEDY, Diverged, DivergenceMonitor
+from fedcomp.simulation.divergence import DivergenceMonitor, check_finite
 from fedcomp.simulation.round_result import RoundResult, RoundRunner
 from fedcomp.wire import Ledger
 
@@ -82,11 +80,3 @@ class EvaluationQueue:
         # A device that has failed cannot be read: keep its original error.
         with contextlib.suppress(RuntimeError) if error is not None else contextlib.nullcontext():
             self.flush()
-
-
-def check_finite(done: int, line: Line) -> None:
-    """Raise Diverged: a test metric is not finite. Before the first round nothing is checked."""
-    for name, value in line.items() if done else ():
-        if name.startswith("test/") and not math.isfinite(value):
-            remedy = REMEDY if name in ("test/loss", "test/excess") else "compress less, or take another estimator"
-            raise Diverged(f"round {done}: the {axis_name(name)} of the server's model is {value}; {remedy}")

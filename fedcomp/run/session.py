@@ -15,11 +15,10 @@ from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.repetitions import PerRepetition
 from fedcomp.run.evaluation_queue import EvaluationQueue
-from fedcomp.run.memory_growth import MemoryGrowthMonitor
 from fedcomp.run.writer import Writer
 from fedcomp.runtime.signals import GracefulStop, Interrupted
 from fedcomp.simulation.async_metrics import MetricsReader, SyncReader
-from fedcomp.simulation.divergence import DivergenceMonitor
+from fedcomp.simulation.divergence import DivergenceMonitor, MemoryGrowthMonitor
 from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.wire import Ledger
 

@@ -1,24 +1,31 @@
-"""Detects client metrics that are not finite, without synchronising a GPU in every round."""
+"""Detects training that diverges: metrics that are not finite, and error memories that grow far beyond the updates.
+
+None of it synchronises a GPU in every round.
+"""
 
 from __future__ import annotations
 
 import bisect
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Clients, Metrics, Rows
+from fedcomp.algorithm.contract import Metrics
 from fedcomp.client import LocalResult
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import ParameterTensor
+from fedcomp.display.main_metric import axis_name
+from fedcomp.records.metrics_file import Line
 from fedcomp.simulation.async_metrics import to_host
 
 REMEDY = "lower client.lr or server.lr, or set client.clip_norm"
+FACTOR = 10.0
+"""A memory whose norm is this many times that of an update is reported."""
+MEMORIES = {"memory/norm": ("update/norm", "clients"), "memory/norm_down": ("update/norm_down", "server")}
+"""Length of a memory -> what to compare it with, and whose memory it is (algorithm/updates/metrics.py)."""
 
 
 class Diverged(ValueError):
@@ -77,52 +84,6 @@ class PendingMetrics:
                 raise Diverged(error_message)
 
 
-class TrackedClients:
-    """Wraps the clients of one round and keeps their results, so that the error of a failed round can name a client.
-
-    Args:
-        clients: who does the work.
-    """
-
-    def __init__(self, clients: Clients) -> None:
-        self._clients = clients
-        self._results: list[tuple[Cohort, LocalResult]] = []
-
-    @property
-    def num_clients(self) -> int:
-        """N."""
-        return self._clients.num_clients
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        """Sizes of the parameter tensors."""
-        return self._clients.layers
-
-    @property
-    def tensors(self) -> tuple[ParameterTensor, ...]:
-        """What the parameter tensors are."""
-        return self._clients.tensors
-
-    def run(self, work: Callable[..., Rows], cohort: Cohort, *rows: Tensor) -> Rows:
-        """As `Clients.run`."""
-        result = self._clients.run(work, cohort, *rows)
-        parts = result if isinstance(result, tuple) else (result,)
-        self._results += [(cohort, part) for part in parts if isinstance(part, LocalResult)]
-        return result
-
-    def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
-        """As `Clients.parallel_map`."""
-        return self._clients.parallel_map(function, pieces)
-
-    def check(self, round_index: int) -> None:
-        """Raises Diverged: a loss or an update of round `round_index` (1 is the first) is not finite. Reads them."""
-        monitor = DivergenceMonitor(asynchronous=True)
-        for cohort, result in self._results:
-            norm = torch.linalg.vector_norm(result.theta, dim=1)
-            monitor.add(round_index, cohort, {"train/loss": result.loss, "update/norm": norm})
-        monitor.check()
-
-
 class DivergenceMonitor:
     """Checks metrics with one value a client, such as training losses: on a CPU at once, on a GPU in `check`.
 
@@ -155,3 +116,47 @@ class DivergenceMonitor:
         seen = self.take()
         (sums,) = to_host(seen.sums())
         seen.check(sums)
+
+
+def check_results(round_index: int, results: Sequence[tuple[Cohort, LocalResult]]) -> None:
+    """Raise Diverged if a loss or an update that clients trained in round `round_index` (1 is the first) is not finite.
+
+    Reads them: for a round that failed.
+    """
+    monitor = DivergenceMonitor(asynchronous=True)
+    for cohort, result in results:
+        norm = torch.linalg.vector_norm(result.theta, dim=1)
+        monitor.add(round_index, cohort, {"train/loss": result.loss, "update/norm": norm})
+    monitor.check()
+
+
+def check_finite(done: int, line: Line) -> None:
+    """Raise Diverged: a test metric is not finite. Before the first round nothing is checked."""
+    for name, value in line.items() if done else ():
+        if name.startswith("test/") and not math.isfinite(value):
+            remedy = REMEDY if name in ("test/loss", "test/excess") else "compress less, or take another estimator"
+            raise Diverged(f"round {done}: the {axis_name(name)} of the server's model is {value}; {remedy}")
+
+
+class MemoryGrowthMonitor:
+    """Checks every evaluation's line; warns at most once for each memory."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def check(self, round_index: int, line: Mapping[str, float]) -> list[str]:
+        """New warnings after `round_index` rounds."""
+        found = []
+        for name, (reference, owner) in MEMORIES.items():
+            memory, update = line.get(name), line.get(reference)
+            if name in self._said or memory is None or update is None or not memory > FACTOR * update:
+                continue
+            self._said.add(name)
+            found.append(
+                f"round {round_index}: the memory of errors of the {owner} is {memory / max(update, 1e-30):.3g} times "
+                f"as long as an update ({name} {memory:.3g}, {reference} {update:.3g}). It stops growing if the codec "
+                "always shrinks what is left (topk, sign, randk with scale=none); where messages have a fixed size "
+                "(scale=fixed, masked_noise) and updates are larger, it never stops: raise that size, lower "
+                "client.lr, or take EF21, which stays bounded (algorithm=bicompfl_cfl algorithm.ef21=true)"
+            )
+        return found

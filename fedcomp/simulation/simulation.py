@@ -23,7 +23,7 @@ from fedcomp.records.metrics_file import Line
 from fedcomp.runtime.workers import ProcessGroup, Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.chunks.executor import Executor
-from fedcomp.simulation.divergence import Diverged, TrackedClients
+from fedcomp.simulation.divergence import Diverged, check_results
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.optimum import LeastSquares
 from fedcomp.simulation.round_result import Evaluation, RoundResult
@@ -83,13 +83,13 @@ class Simulation:
         ledger.add_round(cohort.size)
         if not cohort.size:
             return state, RoundResult(cohort, {})
-        clients = TrackedClients(self.clients(key.fold_in("client"), ledger))
+        clients = self.clients(key.fold_in("client"), ledger)
         context = Context(index, self.rounds, key.fold_in("message"), self.link(ledger), clients)
         try:
             new, metrics = self.algorithm.round(state, replace(cohort, state_donated=donate_state), context)
         except Exception as error:  # a codec that is given no numbers fails before anybody looks at the losses
             try:
-                clients.check(index + 1)
+                check_results(index + 1, clients.results)
             except Diverged as cause:
                 raise cause from error
             raise

@@ -20,7 +20,7 @@ from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.memory.check import state_bytes
+from fedcomp.simulation.memory_check import state_bytes
 from tests.algorithm import quadratic
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
 from tests.conformance import world

@@ -21,7 +21,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.async_metrics import to_host
 from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
 from fedcomp.simulation.evaluation import metrics_of
-from fedcomp.simulation.memory.check import check_memory, state_bytes
+from fedcomp.simulation.memory_check import check_memory, state_bytes
 from fedcomp.wire import Ledger, Payload, SharedKnowledge, WireLink
 from tests.conformance import world
 

@@ -1,11 +1,11 @@
 """A chunk of clients with their data, as a method's local work receives it.
 
-Shape legend: M clients of a chunk, A of them still at work, S steps, B batch, D parameters.
+Shape legend: M clients of a chunk, A of them still at work, S steps, B batch, D parameters, O outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from fedcomp.client.contract import Batch, Batching, LoopRunner
+from fedcomp.client.hook import Draws
+from fedcomp.dataset.augment import NUM_DRAWS, crop_and_flip
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, Gradient, Model
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.batch_schedule import BatchSchedule, batch_schedule, in_order, num_steps
-from fedcomp.simulation.chunks.gather import gather
 
 GATHER_BYTES = 1 << 20
 
@@ -120,6 +121,26 @@ class ClientChunk:
                 if (active, longest) != (num_rows, batch):
                     x, y = x[:active, :longest], y[:active, :longest]
                 yield x, y, _real(steps.counts[first + offset, :active], x) if ragged else None
+
+
+def gather(
+    dataset: Dataset, index: Tensor, ids: Tensor | None = None, augmentation: Sequence[Draws] = ()
+) -> tuple[Tensor, Tensor]:
+    """Inputs [S, M, B, ...] and targets [S, M, B] or [S, M, B, O] of the training samples `index` [S, M, B].
+
+    Args:
+        ids: [M] client numbers. augmentation: draws of each step that change its samples at random; none: as they are.
+    """
+    flat = index.reshape(-1)
+    train = dataset.train
+    raw = train.x.index_select(0, flat).view(*index.shape, *train.x.shape[1:])
+    if augmentation and ids is not None:
+        # Step by step, so that a sample's crop depends on its client and step and not on how many steps are gathered.
+        rows, batch = index.shape[1:]
+        draws = [one.uniform(ids, NUM_DRAWS * batch).view(rows, batch, NUM_DRAWS) for one in augmentation]
+        raw = crop_and_flip(raw, torch.stack(draws), dataset.crop_padding, dataset.flip)
+    ys = train.y.index_select(0, flat).view(*index.shape, *train.y.shape[1:])
+    return dataset.normalise(raw), ys
 
 
 def _real(counts: np.ndarray, x: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.client.contract import Batching, LoopRunner
+from fedcomp.client.contract import Batching, LocalResult, LoopRunner
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.pytree import map_tensors
@@ -41,6 +41,7 @@ class Executor:
         loop_runner: replays local loops as CUDA graphs, or None.
         group: the processes that share the chunks.
         batching: what clients do in a round, so that chunks are shared evenly; None: one pass over their samples.
+        results: what clients trained so far, so that the error of a round that fails can name a client.
     """
 
     dataset: Dataset
@@ -54,6 +55,7 @@ class Executor:
     loop_runner: LoopRunner | None = None
     group: ProcessGroup = field(default_factory=ProcessGroup)
     batching: Batching | None = None
+    results: list[tuple[Cohort, LocalResult]] = field(default_factory=list)
 
     @property
     def num_clients(self) -> int:
@@ -72,16 +74,11 @@ class Executor:
 
     def run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         """`work(data, *rows)` chunk by chunk; see `Clients.run`."""
-        if self.dtype == torch.float32:
-            return self._run(work, cohort, *rows)
-        result = self._run(work, cohort, *[_cast(tensor, torch.float32, self.dtype) for tensor in rows])
-        return map_tensors(lambda tensor: _cast(tensor, self.dtype, torch.float32), result)
-
-    def _run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         sizes = self.shards.sizes[list(cohort.clients)]
         places = _by_work(sizes)
         num = len(places)
         chunks = [places[first : first + self.chunk_size] for first in range(0, num, self.chunk_size)]
+        rows = tuple(_cast(tensor, torch.float32, self.dtype) for tensor in rows)
         in_order = len(chunks) == 1 and bool((places[1:] > places[:-1]).all())
         shares = self.group.split(chunks, lambda chunk: self._cost(sizes[chunk]))
 
@@ -105,7 +102,12 @@ class Executor:
             map_tensors(lambda whole, tensor, at=where: whole.index_copy_(0, at, tensor), result, part)
         if self.count is not None:  # called from this thread alone: the threads of the chunks share the count
             self.count(self.group.sum(_total(computed)))
-        return self.group.gather(result, shares)
+        result = self.group.gather(result, shares)
+        if self.dtype != torch.float32:
+            result = map_tensors(lambda tensor: _cast(tensor, self.dtype, torch.float32), result)
+        parts = result if isinstance(result, tuple) else (result,)
+        self.results.extend((cohort, part) for part in parts if isinstance(part, LocalResult))
+        return result
 
     def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
         """`map(function, pieces)` over the workers."""
@@ -127,7 +129,7 @@ def _total(computed: Sequence[int | Tensor]) -> int | Tensor:
 
 
 def _cast(tensor: Tensor, old: torch.dtype, new: torch.dtype) -> Tensor:
-    return tensor.to(new) if tensor.dtype == old else tensor
+    return tensor.to(new) if tensor.dtype == old != new else tensor
 
 
 def _by_work(sizes: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from fedcomp.client.solver import clip
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import Gradient, Model
 from fedcomp.random.keys import DeviceKey
-from fedcomp.simulation.chunks.gather import gather
+from fedcomp.simulation.chunks.client_data import gather
 from fedcomp.simulation.graphs.segments import Shape
 
 if TYPE_CHECKING:

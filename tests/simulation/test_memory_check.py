@@ -19,15 +19,14 @@ from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.memory import check as memory
-from fedcomp.simulation.memory.check import check_memory, needed
-from fedcomp.simulation.memory.probe import LiveTensors, probe
+from fedcomp.simulation import memory_check as memory
+from fedcomp.simulation.memory_check import LiveTensors, check_memory, needed, probe
 from tests.conformance import world
 
 CPU = torch.device("cpu")
 STEP = Sgd(lr=0.1, steps=1)
 FEEDBACK = FedAvg(STEP, ServerSgd(), Compressor(TopK(0.1), ErrorFeedback()), Compressor(Dense()))
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_living_tensors_are_counted_once() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedcomp.records.metrics_file import read_lines
-from fedcomp.run.memory_growth import MemoryGrowthMonitor
+from fedcomp.simulation.divergence import MemoryGrowthMonitor
 
 CASE = (
     "algorithm=bicompfl_cfl",
