@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:  # torch takes seconds to import
     from fedcomp.simulation.simulation import Simulation
 
 
+PATIENCE_SECONDS = 20.0
+"""How long a process that ends waits for process 0 to print or to write its files: torchrun then ends that one too."""
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -94,7 +97,11 @@ class ProcessContext:
 
 
 def say_once(text: str) -> None:
-    """Print one line, from rank 0 alone, before the process group exists."""
+    """Print one line before the process group exists, where all processes end with the same error.
+
+    The others than rank 0 wait: the first process that ends makes torchrun kill the rest, rank 0 before it has printed.
+    """
     place = torchrun_env()
-    if place is None or place.rank == 0:
-        say(text)
+    if place is not None and place.rank > 0:
+        time.sleep(PATIENCE_SECONDS)
+    say(text)

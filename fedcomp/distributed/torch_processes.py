@@ -20,15 +20,13 @@ import torch.distributed as dist
 
 from fedcomp.core.pytree import flatten, restore
 from fedcomp.display.console import say
-from fedcomp.distributed.context import ProcessContext, TorchrunEnv
+from fedcomp.distributed.context import PATIENCE_SECONDS, ProcessContext, TorchrunEnv
 from fedcomp.distributed.sharding import FAILURE, TorchProcessGroup
 from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.runtime.workers import Workers, num_cores
 from fedcomp.simulation.simulation import Simulation
 
 LEFT = "left"
-PATIENCE_SECONDS = 20.0
-"""How long a process that ends waits for process 0 to write its files, since torchrun then ends that one too."""
 
 
 @dataclass(frozen=True)
