@@ -5,9 +5,9 @@ D. Stripelis, U. Gupta, G. Ver Steeg, J. L. Ambite, "Federated progressive spars
 
 Weights are pruned, not updates: after every local epoch the smallest |w| over all weight matrices together are set to
 zero and stay so until the round's end, whatever momenta make of them; after the last epoch the client sends the k
-weights that are left, with their places, and everything else (biases, normalisation) dense. The server averages the
+weights that are left, with their indices, and everything else (biases, normalisation) dense. The server averages the
 sparse models, or, with `merge: majority`, only the weights that at least floor(M / 2) clients kept. Its model is the
-union of the clients', so it goes down dense. FedMRN's paper counts 32 k bits; the places are counted here.
+union of the clients', so it goes down dense. FedMRN's paper counts 32 k bits; the indices are counted here.
 
 The schedule of the sparsity over rounds t = 0, ..., T is s_t = s_T + (s_0 - s_T) (1 - (F floor(t / F) - t_0) /
 (T - t_0))^3 (the official test script; its trainer has another), or constant; FedMRN says only "97 %".
@@ -58,7 +58,7 @@ class FedSparsify:
         sparsity: s_T, share of weights that are zero, in [0, 1).
         schedule: constant, or progressive from `first_sparsity` (s_0).
         start: t_0, rounds before it grows. every: F, rounds between its changes.
-        merge: mean or majority. positions: how places are written (compressor/sparsifiers/topk.py).
+        merge: mean or majority. positions: how indices are written (compressor/sparsifiers/topk.py).
         weights: "samples" or "uniform".
     """
 

@@ -85,7 +85,7 @@ class Sampling(Protocol):
         ...
 
     def sampled(self, payload: Payload, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
-        """(values [M, n] float32, unscaled; their places [M, n] int64, ascending, and D beyond what a row sent)."""
+        """(values [M, n] float32, unscaled; their indices [M, n] int64, ascending, and D beyond what a row sent)."""
         ...
 
 

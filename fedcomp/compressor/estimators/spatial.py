@@ -112,10 +112,10 @@ class Spatial:
     ) -> tuple[Tensor, Tensor]:
         assert isinstance(codec, Sampling)
         num, dim, p = cohort.size, common.dim, codec.probability(common.dim)
-        values, places = codec.sampled(payload, common)
+        values, indices = codec.sampled(payload, common)
         rows = values.new_zeros(2, num, dim + 1)  # values and ones; one place more, for entries that were not sent
-        rows[0].scatter_(1, places, values * (num * cohort.weight)[:, None])
-        rows[1].scatter_(1, places, torch.ones_like(values))
+        rows[0].scatter_(1, indices, values * (num * cohort.weight)[:, None])
+        rows[1].scatter_(1, indices, torch.ones_like(values))
         total, senders = rows[:, :, :dim].sum(1)
         table = self._table(num, p, memory)
         if self.transform == "online":

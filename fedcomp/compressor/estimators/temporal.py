@@ -94,14 +94,14 @@ class Temporal:
     ) -> tuple[Tensor, Tensor]:
         assert isinstance(codec, Sampling)
         known = take_rows(memory, cohort) if self.memory == "client" else memory.expand(cohort.size, -1)
-        values, places = codec.sampled(payload, common)
+        values, indices = codec.sampled(payload, common)
         padded = torch.nn.functional.pad(known, (0, 1))  # one place more, for entries that were not sent
-        before = padded.gather(1, places)
+        before = padded.gather(1, indices)
         corrected = before + (values - before) / codec.probability(common.dim)
-        estimate = cohort.weight @ padded.scatter(1, places, corrected)[:, : common.dim]
+        estimate = cohort.weight @ padded.scatter(1, indices, corrected)[:, : common.dim]
         if self.memory == "shared":
             return estimate, estimate[None]
-        return estimate, put_rows(memory, cohort, padded.scatter_(1, places, values)[:, : common.dim])
+        return estimate, put_rows(memory, cohort, padded.scatter_(1, indices, values)[:, : common.dim])
 
     def expected_error(self, codec: Codec, x: Tensor) -> Tensor:
         """0-d float64 E||estimate - mean of x||^2, memory empty: Rand-k's, (1/n^2) (1/p - 1) sum ||x_i||^2."""

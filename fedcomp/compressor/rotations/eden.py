@@ -66,10 +66,12 @@ class Eden(RotatedCodec):
             norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
             inverse_std = torch.where(norm > 0, z.shape[1] ** 0.5 / norm, 0.0)
             levels = torch.zeros_like(z)
-            for bits, places in self._shares(key, ids, number, z.shape[1]):
-                chosen = _quantise(z if places is None else z.gather(1, places), inverse_std, bits)
+            for bits, indices in self._shares(key, ids, number, z.shape[1]):
+                chosen = _quantise(z if indices is None else z.gather(1, indices), inverse_std, bits)
                 codes.setdefault(bits, []).append(chosen)
-                levels = _levels(chosen, bits) if places is None else levels.scatter_(1, places, _levels(chosen, bits))
+                levels = (
+                    _levels(chosen, bits) if indices is None else levels.scatter_(1, indices, _levels(chosen, bits))
+                )
             scales.append(fit_scale(self.scale, z, levels))
         fields = {f"codes{bits}": Field(torch.cat(parts, 1), Unsigned(bits)) for bits, parts in codes.items()}
         fields["scales"] = Field(torch.stack(scales, 1), Float())
@@ -83,11 +85,11 @@ class Eden(RotatedCodec):
         z = scales.new_zeros(scales.shape[0], common.dim)
         read = dict.fromkeys(payload.fields, 0)
         for number, part in enumerate(z.split(rotation.pieces, 1)):
-            for bits, places in self._shares(key, ids, number, part.shape[1]):
-                name, num = f"codes{bits}", part.shape[1] if places is None else places.shape[1]
+            for bits, indices in self._shares(key, ids, number, part.shape[1]):
+                name, num = f"codes{bits}", part.shape[1] if indices is None else indices.shape[1]
                 codes = payload.fields[name].data[:, read[name] : read[name] + num]
                 values = _levels(codes, bits).mul_(scales[:, number, None])
-                _ = part.copy_(values) if places is None else part.scatter_(1, places, values)
+                _ = part.copy_(values) if indices is None else part.scatter_(1, indices, values)
                 read[name] += num
         return rotation.inverse(z, key, ids)
 
@@ -106,7 +108,7 @@ class Eden(RotatedCodec):
         return num if few else max(num, 1)
 
     def _shares(self, key: Key, ids: Tensor, piece: int, size: int) -> list[tuple[int, Tensor | None]]:
-        """(bits, [M, n] places in a piece of `size` entries that take them; None: all); not those that take none."""
+        """(bits, [M, n] indices in a piece of `size` entries that take them; None: all); not those that take none."""
         few = math.floor(self.bits)
         if few == self.bits:
             return [(few, None)]
@@ -115,13 +117,13 @@ class Eden(RotatedCodec):
         return [*shares, (few, _others(many, size))] if few else shares
 
 
-def _others(places: Tensor, size: int) -> Tensor:
-    """[M, size - n] ascending: the places below `size` that are not among `places` [M, n]."""
-    num_rows, num = places.shape
-    listed = torch.zeros(num_rows, size, dtype=torch.bool, device=places.device).scatter_(1, places, True)
+def _others(indices: Tensor, size: int) -> Tensor:
+    """[M, size - n] ascending: the indices below `size` that are not among `indices` [M, n]."""
+    num_rows, num = indices.shape
+    listed = torch.zeros(num_rows, size, dtype=torch.bool, device=indices.device).scatter_(1, indices, True)
     rank = torch.where(listed, size - num, (~listed).cumsum(1) - 1)  # those listed go into a last column, then dropped
-    every = torch.arange(size, device=places.device).expand(num_rows, size)
-    return places.new_empty(num_rows, size - num + 1).scatter_(1, rank, every)[:, :-1]
+    every = torch.arange(size, device=indices.device).expand(num_rows, size)
+    return indices.new_empty(num_rows, size - num + 1).scatter_(1, rank, every)[:, :-1]
 
 
 def _quantise(z: Tensor, inverse_std: Tensor, bits: int) -> Tensor:

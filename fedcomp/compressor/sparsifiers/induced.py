@@ -33,14 +33,14 @@ from fedcomp.wire.coding import Float
 
 @dataclass(frozen=True)
 class Induced:
-    """Sends the k1 largest entries, with their places, and k2 random ones of the rest, from a seed.
+    """Sends the k1 largest entries, with their indices, and k2 random ones of the rest, from a seed.
 
     Attributes:
         fraction: share of entries sent by both parts, in (0, 1]: k = max(2, round(fraction * D)).
         k: number of entries sent by both parts, at least 2; null: as `fraction` says. Both parts send floor(k / 2), so
             that of an odd k one entry fewer is sent.
         restricted: draw the random part only among the entries that the first part left out.
-        positions: how the places of the largest are written (sparse_indices.py).
+        positions: how the indices of the largest are written (sparse_indices.py).
         seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
@@ -70,7 +70,7 @@ class Induced:
         return (half, half) if dim > 1 else (0, 1)
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
-        """Values and places of the largest, then the seed and the values of the random ones."""
+        """Values and indices of the largest, then the seed and the values of the random ones."""
         k1, k2 = self.parts(common.dim)
         top = stable_topk(x.abs(), k1)
         fields = {"largest": Field(x.gather(1, top), Float())}
@@ -101,7 +101,7 @@ class Induced:
         return rest.clamp(min=0) * ((dim - (k1 if self.restricted else 0)) / k2 - 1)
 
     def _drawn(self, payload: Payload, largest: Tensor, common: SharedKnowledge) -> Tensor:
-        """[M, k2] places of the random part."""
+        """[M, k2] indices of the random part."""
         key, numbers = shared_source(payload, common)
         k1, k2 = self.parts(common.dim)
         if not self.restricted:

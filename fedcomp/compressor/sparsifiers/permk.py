@@ -32,21 +32,21 @@ class PermK:
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The entries of the sender's part, in the order of the permutation."""
-        places, count = self._part(common)
-        inside = torch.arange(places.shape[1], device=x.device) < count[:, None]
-        values = x.gather(1, places).masked_fill_(~inside, 0.0)
-        return Payload({"values": Field(values, Float(), count, count_known=True)}, paper_bits=32 * places.shape[1])
+        indices, count = self._part(common)
+        inside = torch.arange(indices.shape[1], device=x.device) < count[:, None]
+        values = x.gather(1, indices).masked_fill_(~inside, 0.0)
+        return Payload({"values": Field(values, Float(), count, count_known=True)}, paper_bits=32 * indices.shape[1])
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        """The values at their places, scaled, zero elsewhere."""
-        places, count = self._part(common)
-        values = payload.expect(values=places.shape[1])[0] * float(min(common.everybody.shape[0], common.dim))
-        beyond = torch.arange(places.shape[1], device=places.device) >= count[:, None]
+        """The values at their indices, scaled, zero elsewhere."""
+        indices, count = self._part(common)
+        values = payload.expect(values=indices.shape[1])[0] * float(min(common.everybody.shape[0], common.dim))
+        beyond = torch.arange(indices.shape[1], device=indices.device) >= count[:, None]
         out = values.new_zeros(values.shape[0], common.dim + 1)
-        return out.scatter_(1, places.masked_fill(beyond, common.dim), values)[:, : common.dim]
+        return out.scatter_(1, indices.masked_fill(beyond, common.dim), values)[:, : common.dim]
 
     def _part(self, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
-        """(places [M, ceil(D / n)], how many of them are the sender's [M]); for n > D one each."""
+        """(indices [M, ceil(D / n)], how many of them are the sender's [M]); for n > D one each."""
         everybody, dim = common.everybody, common.dim
         num, one = everybody.shape[0], common.ids.new_zeros(1)
         entries = common.key.fold_in("entries").bits(one, dim)[0].argsort(stable=True)

@@ -2,7 +2,7 @@
 
 S. Stich, J.-B. Cordonnier, M. Jaggi, "Sparsified SGD with memory", NeurIPS 2018; the baseline and the first stage of
 D. Jhunjhunwala, A. Mallick, A. Gadhikar, S. Kadhe, G. Joshi, "Leveraging spatial and temporal correlations in
-sparsified mean estimation", NeurIPS 2021 (arXiv:2110.07751). Both ends draw the places from a shared seed, so only
+sparsified mean estimation", NeurIPS 2021 (arXiv:2110.07751). Both ends draw the indices from a shared seed, so only
 values travel; the paper counts "k coordinates", 32 k bits. Senders draw independently of each other: with one mask for
 all, the error of the mean would not shrink with their number.
 
@@ -72,18 +72,18 @@ class RandK(SampledEntries):
         return self.num_sent(dim) / dim
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
-        """The seed or the places, and the values in the order of their places."""
+        """The seed or the indices, and the values in the order of their indices."""
         k = self.num_sent(common.dim)
         if self.places == "seed":
             fields = seed_field(self.seed, common, private_key)
-            places = self._drawn(Payload(fields), common)
+            indices = self._drawn(Payload(fields), common)
         else:
-            places = private_key.fold_in("places").choice(common.ids, k, common.dim)
-            fields = index_field(index_code(self.places, k, common.dim), places, common.dim)
-        return Payload(fields | {"values": Field(x.gather(1, places), Float())}, paper_bits=32 * k)
+            indices = private_key.fold_in("places").choice(common.ids, k, common.dim)
+            fields = index_field(index_code(self.places, k, common.dim), indices, common.dim)
+        return Payload(fields | {"values": Field(x.gather(1, indices), Float())}, paper_bits=32 * k)
 
     def sampled(self, payload: Payload, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
-        """(values [M, k] as they are, places [M, k])."""
+        """(values [M, k] as they are, indices [M, k])."""
         k = self.num_sent(common.dim)
         if self.places == "seed":
             values = payload.expect(**seed_layout(self.seed), values=k)[-1]
@@ -93,11 +93,11 @@ class RandK(SampledEntries):
         return values, read_indices(code, sent, k)
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        """The values at their places, scaled, zero elsewhere."""
-        values, places = self.sampled(payload, common)
+        """The values at their indices, scaled, zero elsewhere."""
+        values, indices = self.sampled(payload, common)
         if self.scale == "unbiased":
             values = values * (common.dim / self.num_sent(common.dim))
-        return torch.zeros(values.shape[0], common.dim, device=values.device).scatter_(1, places, values)
+        return torch.zeros(values.shape[0], common.dim, device=values.device).scatter_(1, indices, values)
 
     def _drawn(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         key, numbers = shared_source(payload, common)

@@ -54,7 +54,7 @@ class RandomMask(SampledEntries):
         return Payload(fields, paper_bits=round(32 * self.fraction * common.dim))
 
     def sampled(self, payload: Payload, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
-        """(values [M, D], places [M, D]), of which each row uses as many as its mask has ones."""
+        """(values [M, D], indices [M, D]), of which each row uses as many as its mask has ones."""
         values, mask = self._read(payload, common)
         every = torch.arange(common.dim, device=mask.device).expand(mask.shape)
         sent = every < mask.sum(1, keepdim=True)

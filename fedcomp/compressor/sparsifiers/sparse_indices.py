@@ -2,9 +2,9 @@
 
     index   ceil(log2 D) bits each
     bitmap  one bit for every entry of the vector
-    rice    Golomb-Rice codes of the gaps between places
+    rice    Golomb-Rice codes of the gaps between indices
 
-Which one follows from k and D alone and so is known to both ends. Shape legend: M senders, D entries, k places.
+Which one follows from k and D alone and so is known to both ends. Shape legend: M senders, D entries, k indices.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ INDEX_CODES = ("auto", "index", "bitmap", "rice")
 
 
 def max_bits(code: str, k: int, dim: int) -> int:
-    """The most bits that k places of D can take in a code."""
+    """The most bits that k indices of D can take in a code."""
     if code == "index":
         return k * bits_for(dim)
     return dim if code == "bitmap" else Rice.for_gaps(k, dim).worst_case(k, dim)
 
 
 def index_code(choice: str, k: int, dim: int) -> str:
-    """The code of k places: as chosen, or for "auto" the one with the shortest worst case."""
+    """The code of k indices: as chosen, or for "auto" the one with the shortest worst case."""
     return choice if choice != "auto" else min(INDEX_CODES[1:], key=lambda code: max_bits(code, k, dim))
 
 
-def index_field(code: str, places: Tensor, dim: int) -> dict[str, Field]:
-    """The field that carries places [M, k], ascending in each row."""
+def index_field(code: str, indices: Tensor, dim: int) -> dict[str, Field]:
+    """The field that carries indices [M, k], ascending in each row."""
     if code == "index":
-        return {"index": Field(places, Ascending(dim))}
+        return {"index": Field(indices, Ascending(dim))}
     if code == "bitmap":
-        chosen = torch.zeros(places.shape[0], dim, dtype=torch.uint8, device=places.device)
-        return {"bitmap": Field(chosen.scatter_(1, places, 1), Bitmap(places.shape[1]))}
-    gaps = torch.diff(places, dim=1, prepend=torch.full_like(places[:, :1], -1)) - 1
-    return {"gaps": Field(gaps, Rice.for_gaps(places.shape[1], dim))}
+        chosen = torch.zeros(indices.shape[0], dim, dtype=torch.uint8, device=indices.device)
+        return {"bitmap": Field(chosen.scatter_(1, indices, 1), Bitmap(indices.shape[1]))}
+    gaps = torch.diff(indices, dim=1, prepend=torch.full_like(indices[:, :1], -1)) - 1
+    return {"gaps": Field(gaps, Rice.for_gaps(indices.shape[1], dim))}
 
 
 def index_layout(code: str, k: int, dim: int) -> dict[str, int]:
@@ -47,7 +47,7 @@ def index_layout(code: str, k: int, dim: int) -> dict[str, int]:
 
 
 def read_indices(code: str, data: Tensor, k: int) -> Tensor:
-    """[M, k] the places that the field's data says."""
+    """[M, k] the indices that the field's data says."""
     if code == "index":
         return data
     if code == "rice":

@@ -1,8 +1,8 @@
-"""Top-k sparsification: the k entries of largest magnitude, with their places really sent.
+"""Top-k sparsification: the k entries of largest magnitude, with their indices really sent.
 
 D. Alistarh et al., "The convergence of sparsified gradient methods", NeurIPS 2018; S. Stich, J.-B. Cordonnier,
 M. Jaggi, "Sparsified SGD with memory", NeurIPS 2018. The FedMRN paper counts 32 k bits and "ignores sparse encoding";
-here the places are sent too (sparse_indices.py), and k can be solved for so that the whole message keeps to a budget.
+here the indices are sent too (sparse_indices.py), and k can be solved for so that the whole message keeps to a budget.
 
 Shape legend: M senders, D entries, k entries sent.
 """
@@ -36,9 +36,9 @@ class TopK:
 
     Attributes:
         fraction: share of entries sent, in (0, 1]: k = max(1, round(fraction * D)).
-        positions: how places are written; auto takes the code whose worst case is shortest.
+        positions: how indices are written; auto takes the code whose worst case is shortest.
         k: number of entries sent; null: as `fraction` says.
-        match_bits: bits per parameter that a message may take at most, places included; k is then the largest that
+        match_bits: bits per parameter that a message may take at most, indices included; k is then the largest that
             keeps to it (SignSGD spends 1, FedMRN's Top-k 0.96 by its own count). null: no
             budget.
     """
@@ -77,22 +77,22 @@ class TopK:
         return low
 
     def index_code_of(self, dim: int) -> str:
-        """The code of the places for this k and D."""
+        """The code of the indices for this k and D."""
         return index_code(self.positions, self.num_sent(dim), dim)
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
-        """The k values in the order of their places, then the places."""
+        """The k values in the order of their indices, then the indices."""
         k = self.num_sent(common.dim)
-        places = stable_topk(x.abs(), k)
-        fields = {"values": Field(x.gather(1, places), Float())}
-        return Payload(fields | index_field(self.index_code_of(common.dim), places, common.dim), paper_bits=32 * k)
+        indices = stable_topk(x.abs(), k)
+        fields = {"values": Field(x.gather(1, indices), Float())}
+        return Payload(fields | index_field(self.index_code_of(common.dim), indices, common.dim), paper_bits=32 * k)
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        """The values at their places, zero elsewhere."""
+        """The values at their indices, zero elsewhere."""
         k, code = self.num_sent(common.dim), self.index_code_of(common.dim)
         values, sent = payload.expect(values=k, **index_layout(code, k, common.dim))
-        places = read_indices(code, sent, k)
-        return values.new_zeros(values.shape[0], common.dim).scatter_(1, places, values)
+        indices = read_indices(code, sent, k)
+        return values.new_zeros(values.shape[0], common.dim).scatter_(1, indices, values)
 
     def _bits(self, k: int, dim: int) -> int:
         return 32 * k + max_bits(index_code(self.positions, k, dim), k, dim)
@@ -108,11 +108,11 @@ def stable_topk(size: Tensor, k: int) -> Tensor:
     num_rows, dim = size.shape
     if k == dim:
         return torch.arange(dim, device=size.device).expand(num_rows, -1).contiguous()
-    values, places = size.topk(k + 1, dim=1, sorted=False)
+    values, indices = size.topk(k + 1, dim=1, sorted=False)
     threshold = values.amin(1, keepdim=True)
     least = values == threshold
     nth = least.cumsum(1, dtype=torch.int32)
     rows = np.flatnonzero(nth[:, -1].numpy() > 1) if size.device.type == "cpu" else slice(None)
     first = torch.searchsorted((size[rows] == threshold[rows]).cumsum(1, dtype=torch.int32), nth[rows])
-    places[rows] = torch.where(least[rows], first, places[rows])
-    return places.masked_fill_(least & (nth == nth[:, -1:]), dim).sort(dim=1).values[:, :k].contiguous()
+    indices[rows] = torch.where(least[rows], first, indices[rows])
+    return indices.masked_fill_(least & (nth == nth[:, -1:]), dim).sort(dim=1).values[:, :k].contiguous()

@@ -5,7 +5,7 @@ NeurIPS 2018: p_j = min(lambda |x_j|, 1) with sum p_j = k minimises the error E 
 paper scales the unsaturated ones repeatedly until none exceeds 1; here lambda is solved for exactly from the largest k
 entries. What is sent is x_j / p_j, which for an unsaturated entry is sign(x_j) / lambda.
 
-Which entries are sent depends on the data, so their places travel, and how many there are. Shape legend: M senders,
+Which entries are sent depends on the data, so their indices travel, and how many there are. Shape legend: M senders,
 D entries, k expected number of entries sent.
 """
 
@@ -69,7 +69,7 @@ class Wangni:
         return Payload(fields, paper_bits=paper)
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        """The values at their places, zero elsewhere."""
+        """The values at their indices, zero elsewhere."""
         dim = common.dim
         if self.values == "float":
             _, values = payload.expect(sent_places=dim, sent_values=dim)
@@ -113,9 +113,9 @@ def _group(name: str, sent: Tensor, values: Tensor, coding: Float | Unsigned) ->
 
 
 def _scatter(payload: Payload, name: str, values: Tensor, dim: int) -> Tensor:
-    """[M, D]: values [M, D] of a group at its places; those beyond the group's number are not there."""
-    places, count = payload.fields[f"{name}_places"].data, payload.fields[f"{name}_places"].count
+    """[M, D]: values [M, D] of a group at its indices; those beyond the group's number are not there."""
+    indices, count = payload.fields[f"{name}_places"].data, payload.fields[f"{name}_places"].count
     assert count is not None
     beyond = torch.arange(dim, device=values.device) >= count[:, None]
     out = values.new_zeros(values.shape[0], dim + 1)
-    return out.scatter_(1, places.masked_fill(beyond, dim), values)[:, :dim]
+    return out.scatter_(1, indices.masked_fill(beyond, dim), values)[:, :dim]
