@@ -32,7 +32,7 @@ from fedcomp.model.chunking import chunk_size
 from fedcomp.model.networks.cnn import lenet5
 from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
-from fedcomp.runtime.malloc import keep_freed_memory
+from fedcomp.runtime.process_settings import keep_freed_memory
 from fedcomp.runtime.workers import Workers, num_cores
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation

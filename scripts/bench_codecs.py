@@ -29,7 +29,7 @@ from fedcomp.config.factory import build_compressor
 from fedcomp.model.build import build
 from fedcomp.model.networks.cnn import cnn4
 from fedcomp.random.keys import Key
-from fedcomp.runtime.malloc import keep_freed_memory
+from fedcomp.runtime.process_settings import keep_freed_memory
 from fedcomp.wire import SharedKnowledge
 from fedcomp.wire.packing import layout, pack, unpack
 

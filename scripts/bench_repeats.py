@@ -27,7 +27,7 @@ from fedcomp.config import schema
 from fedcomp.config.defaults import CONF
 from fedcomp.config.factory import build_runner, build_simulation
 from fedcomp.run.train import train
-from fedcomp.runtime.malloc import keep_freed_memory
+from fedcomp.runtime.process_settings import keep_freed_memory
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 from fedcomp.wire import Ledger
 

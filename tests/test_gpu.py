@@ -11,7 +11,7 @@ import torch
 from fedcomp.compressor.mrc import coder
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.random.keys import DeviceKey, Key, seed_halves
-from fedcomp.runtime.determinism import set_determinism
+from fedcomp.runtime.process_settings import set_determinism
 from tests.algorithm import (
     test_conformance,
     test_conformance_bidirectional,

@@ -23,8 +23,7 @@ from fedcomp.records.metrics_file import Line
 from fedcomp.records.provenance import differences
 from fedcomp.run.session import Session
 from fedcomp.run.setup import FolderSetup, Setup
-from fedcomp.runtime.determinism import set_determinism
-from fedcomp.runtime.malloc import keep_freed_memory
+from fedcomp.runtime.process_settings import keep_freed_memory, set_determinism
 from fedcomp.runtime.signals import restore_sigint
 from fedcomp.simulation.async_metrics import SyncReader, reader_for
 from fedcomp.simulation.autotune.conv_autotune import FILE as PLAN

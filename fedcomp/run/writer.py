@@ -64,7 +64,7 @@ class Writer:
         """Write a checkpoint."""
 
     def finish(self) -> None:
-        """The last round is saved: remove what nobody needs now. Raises ValueError: somebody changed the record."""
+        """After the last checkpoint: remove older ones. Raises ValueError: another process changed the record."""
 
     def note(self, text: str) -> None:
         """Show the user a line."""

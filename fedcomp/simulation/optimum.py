@@ -17,7 +17,7 @@ from fedcomp.model.contract import AnyModel
 from fedcomp.simulation.chunks.client_data import ClientShards
 
 MOST_INPUTS = 2048
-"""P beyond which the normal equations are too large to solve on the way."""
+"""P beyond which the normal equations are too large to solve during set-up."""
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class Simulation:
         return self.algorithm.init(theta.to(self.device), stats.to(self.device), setup)
 
     def round(self, index: int, state: Any, ledger: Ledger, donate_state: bool = False) -> tuple[Any, RoundResult]:
-        """Round `index` (0 is the first). One in which nobody takes part is counted, costs nothing, changes nothing.
+        """Round `index` (0 is the first). A round without clients is counted, and changes nothing.
 
         Args:
             donate_state: the caller gives up `state`, so its rows may be changed in place (as donated buffers in JAX).

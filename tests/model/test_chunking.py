@@ -13,7 +13,7 @@ from fedcomp.model.chunking import CACHE_BYTES, chunk_size, client_bytes, num_ac
 from fedcomp.model.networks.cnn import lenet5
 from fedcomp.model.networks.mlp import mlp
 from fedcomp.random.keys import Key
-from fedcomp.runtime.malloc import keep_freed_memory
+from fedcomp.runtime.process_settings import keep_freed_memory
 from tests.model.plain_modules import assert_close, batch, rows
 
 CPU = torch.device("cpu")

@@ -117,7 +117,7 @@ class Executor:
         return ClientChunk(ids, sizes, self.key, self.dataset, self.shards, self.model, loop_runner=self.loop_runner)
 
     def _cost(self, sizes: np.ndarray) -> int:
-        """Steps of clients with `sizes` samples; samples, if nobody says how they are batched."""
+        """Steps of clients with `sizes` samples; their samples, if `batching` is None."""
         return int((sizes if self.batching is None else num_steps(sizes, self.batching)).sum())
 
 

@@ -91,7 +91,7 @@ class MonteCarloStudy:
         return _stacked([one.init() for one in self.repetitions])
 
     def round(self, index: int, state: Any, ledger: Ledger, donate_state: bool = False) -> tuple[Any, RoundResult]:
-        """Round `index` of every repetition. `donate_state`: nobody needs `state` any more, so it may be changed."""
+        """Round `index` of every repetition. `donate_state`: the caller gives up `state`, which may be changed."""
         if (done := self._if_vmappable(lambda vmapped: vmapped.round(index, state, ledger))) is not None:
             return done
         states, cohorts, metrics = [], [], []

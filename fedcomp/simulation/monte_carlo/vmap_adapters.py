@@ -41,7 +41,7 @@ class PaddedCohort(Cohort):
     """M rows, of which each repetition's first ones are its clients; the rest has weight 0.
 
     Attributes:
-        even: whether all repetitions have M clients, so that no row is nobody's.
+        even: whether all repetitions have M clients, so that every row is a client.
     """
 
     even: bool = True
@@ -52,7 +52,7 @@ class PaddedCohort(Cohort):
         return cls(ids, weight, _Unknown(), even)
 
     def is_all_of(self, num_clients: int) -> bool:
-        """Refused where some rows are nobody's: they would be taken for clients' own."""
+        """Raises NotVmappable where some rows are padding: they would be taken for clients."""
         if not self.even:
             raise NotVmappable("one row a client, for cohorts that differ in size")
         return super().is_all_of(num_clients)
@@ -69,7 +69,7 @@ class VmappedClients:
 
     Attributes:
         executor: of the joined federation. cohort: its clients of this round.
-        places: [n] where they stand in the R M rows. num_clients: of one repetition.
+        places: [n] their rows among the R M rows. num_clients: of one repetition.
     """
 
     executor: Executor
@@ -92,7 +92,7 @@ class VmappedClients:
         return map(function, pieces)
 
     def run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
-        """As `Clients.run`; rows of nobody come back as zeros."""
+        """As `Clients.run`; padding rows come back as zeros."""
         if not isinstance(cohort, PaddedCohort):
             raise NotVmappable("work for a part of the cohort")
         built: list[Any] = []

@@ -1,11 +1,10 @@
 """Repetitions of a simulation in one pass: `torch.func.vmap` over the method's round.
 
-The method is run once, on tensors that stand for those of all R repetitions; it knows nothing of that. Three things
-need a hand:
-    cohorts differ in size, and so rows up to the largest one are filled up with clients of weight 0, whom nobody trains
-    and no bit is counted for;
-    local work leaves vmap: the rows of all repetitions are those of one federation of R N clients, as many of whom are
-    trained at once as `chunk_size` says;
+The method is run once, on tensors that hold those of all R repetitions, and does not see that. Three things differ:
+    cohorts differ in size: rows up to the largest one are padding, clients of weight 0, who are not trained and for
+    whom no bit is counted;
+    local work leaves vmap: the rows of all repetitions are trained as those of one federation of R N clients,
+    `chunk_size` at a time;
     draws are made from each repetition's own key.
 A method that needs more (a number read back, the clients' numbers on the host, bits that depend on data, draws from
 seeds that messages carry, messages as real bytes) raises inside vmap. One that takes rows for clients would be wrong
@@ -131,8 +130,8 @@ class _Rows:
 
     Attributes:
         ids: [R, M] client numbers, 0 where there is none. weight: [R, M], 0 there.
-        places: [n] where the n clients stand in the R M rows.
-        cohort: they, as clients of the joined federation. everybody: they, under their numbers at home on the host.
+        places: [n] rows of the n clients among the R M rows.
+        cohort: the n clients, numbered in the joined federation. everybody: the same, numbered in their repetition.
     """
 
     def __init__(self, present: list[int], cohorts: list[Cohort], num_clients: int) -> None:

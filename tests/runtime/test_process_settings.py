@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from fedcomp.runtime.determinism import WORKSPACE, set_determinism
+from fedcomp.runtime.process_settings import WORKSPACE, set_determinism
 
 
 @pytest.fixture(autouse=True)

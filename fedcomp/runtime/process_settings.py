@@ -1,0 +1,52 @@
+"""Settings of the whole process: kernels that give the same bits in every run, and a heap that keeps freed memory.
+
+On a GPU some of torch's kernels add numbers in an order that differs from run to run.
+
+glibc returns large blocks to the system as soon as they are freed. A training step frees and takes megabytes of them,
+and zeroing fresh pages is 5 to 30 per cent of a convolutional network's step on a CPU (`make bench` measures both).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+import torch
+
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+"""What cuBLAS reads when torch first uses it; with a fixed workspace it picks the same kernels in every run."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+THRESHOLDS = (128 << 20, 32 << 20)
+"""Bytes from which a block goes back to the system when it is freed: kept blocks of gigabytes, cut by smaller ones,
+doubled the memory of large cohorts. Older C libraries refuse more than 32 MiB."""
+TRIM_BYTES = 1 << 30
+"""How much free memory at the end of the heap is kept."""
+
+
+def set_determinism(wanted: bool, device: torch.device) -> None:
+    """Choose kernels that always give the same bits, or those that are fastest; for the whole process.
+
+    Where torch knows no such kernel it warns once and takes the other. On a CPU all kernels are deterministic, and
+    nothing is set.
+    """
+    if device.type != "cuda":
+        return
+    if wanted:
+        os.environ.setdefault(WORKSPACE, ":4096:8")
+    torch.use_deterministic_algorithms(wanted, warn_only=True)
+    torch.backends.cudnn.deterministic = wanted
+    torch.backends.cudnn.benchmark = False  # would time kernels anew in every run, and choose by it
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def keep_freed_memory() -> bool:
+    """Tell glibc to reuse freed blocks from now on, all threads from one heap; False where the C library is another.
+
+    One heap, since those that glibc makes for further threads hold 64 MiB each and send larger blocks to the system.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    kept = any(mallopt(M_MMAP_THRESHOLD, size) for size in THRESHOLDS) and bool(mallopt(M_TRIM_THRESHOLD, TRIM_BYTES))
+    return bool(mallopt(M_ARENA_MAX, 1)) and kept
