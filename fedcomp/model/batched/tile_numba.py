@@ -108,7 +108,7 @@ def broadcast(_: Any, tile: Any, numbers: Any, place: Any) -> Any:
 
 @_operation
 def loaded(_: Any, tile: Any, numbers: Any, place: Any, stride: Any) -> Any:
-    """A tile whose vector (r, c) is numbers[place + r stride + 16 c :][:16]."""
+    """A tile whose vector (r, c) is `numbers[place + r stride + 16 c :][:16]`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         value, first = args[0], _address(context, builder, signature.args[1], args[1], args[2])
@@ -140,7 +140,7 @@ def store(_: Any, tile: Any, numbers: Any, place: Any, stride: Any) -> Any:
 
 @_operation
 def add_scaled(_: Any, tile: Any, scales: Any, at: Any, numbers: Any, place: Any) -> Any:
-    """tile[r, c] + scales[at + r] * numbers[place + 16 c :][:16]."""
+    """`tile[r, c] + scales[at + r] * numbers[place + 16 c :][:16]`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         scale = _address(context, builder, signature.args[1], args[1], args[2])
@@ -155,7 +155,7 @@ def add_scaled(_: Any, tile: Any, scales: Any, at: Any, numbers: Any, place: Any
 
 @_operation
 def add_product(_: Any, tile: Any, rows: Any, at: Any, stride: Any, numbers: Any, starts: Any, place: Any) -> Any:
-    """tile[r, c] + rows[at + r stride :][:16] * numbers[starts[c] + place :][:16], number by number."""
+    """`tile[r, c] + rows[at + r stride :][:16] * numbers[starts[c] + place :][:16]`, elementwise."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         first = _address(context, builder, signature.args[1], args[1], args[2])
