@@ -16,7 +16,9 @@ NO_ANSWER_S = 15.0  # timeout after which a host counts as unreachable
 READ_ERRORS = (RuntimeError, OSError, ValueError, AssertionError, EOFError, KeyError, UnpicklingError)
 
 
-def fetch(name: str, root: str, files: str, download: bool, open_in: Callable[[str, bool], Opened]) -> Opened:
+def fetch(
+    name: str, root: str, files: str, download: bool, open_in: Callable[[str, bool], Opened], other: str = ""
+) -> Opened:
     """Call `open_in(folder, download)`: first on the files that are there, then, if allowed, with a download.
 
     Args:
@@ -25,11 +27,14 @@ def fetch(name: str, root: str, files: str, download: bool, open_in: Callable[[s
         files: which files below `root` hold the dataset, for the error.
         download: whether missing files may be downloaded.
         open_in: torchvision's constructors; RuntimeError or OSError where files are missing.
+        other: another way to the files, for the error, such as a package to install.
     Raises:
         ValueError: files that are missing and cannot be downloaded, or cannot be read.
     """
     folder = str(Path(root).expanduser().absolute())
     remedy = f"put {files} into that folder or set dataset.root to the folder that holds them"
+    if other:
+        remedy += f", or {other}"
     try:
         return open_in(folder, False)
     except READ_ERRORS as error:

@@ -32,6 +32,7 @@ WITHOUT_EFFECT = frozenset(
         "objective",
         "dataset.root",
         "dataset.download",
+        "dataset.check_md5",
     }
 )
 """Keys that change no number of a run. They are left out of its hash; the seed has a folder of its own."""
