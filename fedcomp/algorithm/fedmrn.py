@@ -35,7 +35,7 @@ from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalS
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.masked_noise import MaskedNoise
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
+from fedcomp.core.parameter_layout import EMBEDDING, ParameterSubset, ParameterTensor, is_normalisation
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
@@ -166,7 +166,12 @@ class FedMRN:
         return value.mul_(noise)
 
     def _masked(self, tensors: tuple[ParameterTensor, ...]) -> ParameterSubset:
-        return ParameterSubset.of(tensors, lambda tensor: self.mask_batchnorm or not is_normalisation(tensor))
+        """Everything but embeddings, which the official LSTM program sends dense, and normalisation layers."""
+
+        def belongs(tensor: ParameterTensor) -> bool:
+            return tensor.kind != EMBEDDING and (self.mask_batchnorm or not is_normalisation(tensor))
+
+        return ParameterSubset.of(tensors, belongs)
 
     def _train(
         self, start: Tensor, stats: Tensor, part: ParameterSubset, cohort: Cohort, ctx: Context

@@ -55,16 +55,14 @@ def check_learns(algorithm: Any, model: AnyModel, config: DictConfig) -> None:
         )
 
 
-def check_participation(algorithm: Any, participation: Any, config: DictConfig) -> None:
+def check_participation(algorithm: Any, participation: Any, config: DictConfig, num_clients: int) -> None:
     """Check `algorithm.full_participation`: whether the algorithm needs every client in every round.
 
     Raises:
         ValueError: it does, and some clients may be left out.
     """
     needed = getattr(algorithm, "full_participation", False)
-    if needed and any(
-        float(participation.inclusion(config.num_clients, index).min()) < 1 for index in range(config.rounds)
-    ):
+    if needed and any(float(participation.inclusion(num_clients, index).min()) < 1 for index in range(config.rounds)):
         name, chosen = (file_name(config[group]) for group in ("algorithm", "participation"))
         raise ValueError(
             f"algorithm={name} needs every client in every round, but participation={chosen} leaves some out: take "

@@ -33,7 +33,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
 from fedcomp.model.contract import TaskModel, tensors_of
-from fedcomp.partition.contract import check_enough, check_parts
+from fedcomp.partition.contract import check_parts
 from fedcomp.random.keys import Key
 from fedcomp.records.run_folder import VERSION
 from fedcomp.runtime.workers import Workers, num_cores
@@ -59,15 +59,18 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     dataset: Dataset = build(config.dataset)
     check_dataset(dataset)
     factory, sizes = build(config.model), (dataset.input_shape, dataset.num_outputs, dataset.task)
+    shapes = dataset.target_shape, dataset.vocab_size
     try:
         train = dataset.inputs(dataset.train)
-        model = build_model(factory, key.fold_in("model"), *sizes, train, config.precision.name)
+        model = build_model(factory, key.fold_in("model"), *sizes, train, config.precision.name, *shapes)
     except TypeError as error:  # the factory does not take the options in its config
         raise _build_error(error, config.model) from error
 
     participation = build(config.participation)
-    participation.check(config.num_clients)
+    if config.num_clients is not None:
+        participation.check(config.num_clients)
     parts = _split(config, dataset)
+    participation.check(len(parts))
 
     def without_norm_layers(compressor: Compressor) -> Compressor:
         if config.normalisation is schema.Normalisation.compressed:
@@ -93,16 +96,16 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     check_spelling(algorithm, ALGORITHM)
     check_spelling(getattr(algorithm, "client", None), CLIENT)
     check_needs(algorithm, config)
-    check_participation(algorithm, participation, config)
+    check_participation(algorithm, participation, config, len(parts))
     check_samples(algorithm, dataset, config)
-    expected = int(participation.inclusion(config.num_clients).sum().ceil())
+    expected = int(participation.inclusion(len(parts)).sum().ceil())
     if config.dtype is schema.Dtype.float64 and config.precision is not schema.Precision.fp32:
         raise ValueError(f"dtype=float64 contradicts precision={config.precision.name}: take precision=fp32")
     if config.dtype is schema.Dtype.float64 and isinstance(model, TaskModel):
         raise ValueError(f"dtype=float64 is for networks, not for model={file_name(config.model)}: take dtype=float32")
     most_samples = getattr(getattr(algorithm, "client", None), "most_samples", config.client.batch_size)
     batch_size = getattr(algorithm, "batch_size", most_samples)
-    num_in_chunk = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size)
+    num_in_chunk = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size, dataset.input_dtype)
     simulation = Simulation(
         algorithm=algorithm,
         dataset=dataset,
@@ -226,14 +229,11 @@ def _build_error(error: Exception, node: DictConfig) -> ValueError:
 
 def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[torch.Tensor]:
     partition = build(config.partition)
-    labels = dataset.train.y.cpu() if dataset.task == "classification" else None
-    check_enough(len(dataset.train), config.num_clients)
     if partition.seed is not None:
         check_seed("partition.seed", partition.seed)
     seed = config.seed if partition.seed is None else partition.seed
-    parts = partition.split(
-        labels, len(dataset.train), config.num_clients, repetition_key(Key(("partition", seed)), repetition)
-    )
+    key = repetition_key(Key(("partition", seed)), repetition)
+    parts = partition.split(dataset.labels, len(dataset.train), config.num_clients, key, dataset.train.owner)
     check_parts(parts, len(dataset.train))
     return parts
 

@@ -54,7 +54,7 @@ class RunConfig:
     rounds: int = 100
     repeats: int = 1
     seed: int = 0
-    num_clients: int = 20
+    num_clients: int | None = 20
     eval_every: int = 1
     device: str = "auto"
     dtype: Dtype = Dtype.float32
@@ -128,9 +128,9 @@ def check(config: RunConfig | DictConfig) -> None:
             choice = {"downlink": "compressor@downlink"}.get(name, name)
             word = part if isinstance(part, str) and part else "<name>"
             raise ValueError(f"{name}={part} is no part of a run: a part is chosen with {choice}={word}")
-    for name in ("rounds", "repeats", "num_clients", "eval_every"):
+    for name in ("rounds", "repeats", "eval_every"):
         _at_least_one(name, getattr(config, name))
-    for name in ("threads", "chunk_size", "checkpoint_every"):
+    for name in ("num_clients", "threads", "chunk_size", "checkpoint_every"):
         if getattr(config, name) is not None:
             _at_least_one(name, getattr(config, name))
     if config.seed < 0:

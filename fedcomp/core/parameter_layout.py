@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-WEIGHT, BIAS, NORMALISATION, OTHER = "weight", "bias", "normalisation", "other"
+WEIGHT, BIAS, NORMALISATION, EMBEDDING, OTHER = "weight", "bias", "normalisation", "embedding", "other"
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class ParameterTensor:
     Attributes:
         size: number of its entries.
         kind: "weight", with at least two axes; "bias"; "normalisation": scale or shift of BatchNorm, LayerNorm and
-            similar layers; "other", such as the centres of a model that is not a network.
+            similar layers; "embedding", a row a token; "other", such as the centres of a model that is not a network.
         fan_in: number of inputs of one output of its layer; 1 where this is undefined.
     """
 

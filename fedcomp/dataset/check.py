@@ -15,7 +15,8 @@ def check(dataset: Dataset) -> None:
     """Refuse a dataset that a run cannot use or that would spoil its results silently.
 
     Raises:
-        ValueError: no samples, shapes that do not fit, labels outside [0, num_outputs) or of one class only, a value
+        ValueError: no samples, shapes that do not fit, labels outside [0, num_outputs) or of one class only, tokens
+            outside [0, vocab_size), owners that do not fit the samples, a value
             that is not finite, a normalisation that divides by zero, augmentation of what is no image, a name of more
             than one line. One line, naming the first culprit.
     """
@@ -34,13 +35,20 @@ def check(dataset: Dataset) -> None:
             f"{where}: a training sample is {train.dtype} {tuple(train.shape[1:])}, but a test sample is "
             f"{test.dtype} {tuple(test.shape[1:])}; both must be alike"
         )
+    if dataset.train.y.shape[1:] != dataset.test.y.shape[1:]:
+        raise ValueError(
+            f"{where}: targets of a training sample are {tuple(dataset.train.y.shape[1:])}, but of a test sample "
+            f"{tuple(dataset.test.y.shape[1:])}; both must be alike"
+        )
     _check_normalisation(where, dataset)
     if dataset.crop_padding < 0:
         raise ValueError(f"{where}: crop_padding is {dataset.crop_padding}, but must be 0 (no crop) or more pixels")
     if dataset.augments and train.dim() != 4:
         raise ValueError(f"{where}: crop_padding and flip are for images [n, H, W, C]; set them to 0 and false")
-    if dataset.task == "classification":
+    if dataset.task != "regression":
         _check_more_than_one(f"{where}: train", dataset)
+    if dataset.train.owner is not None:
+        _check_owners(f"{where}: train", dataset.train.owner, len(dataset.train))
 
 
 def check_finite(where: str, values: Tensor) -> None:
@@ -65,13 +73,15 @@ def _check_samples(where: str, samples: Samples, dataset: Dataset) -> None:
         raise ValueError(f"{where} has no samples; it needs at least one")
     if len(y) != len(x):
         raise ValueError(f"{where} has {len(x)} inputs x, but {len(y)} labels y; each input needs one")
-    if x.dim() not in (2, 4) or x.dtype not in (torch.uint8, torch.float32):
+    if dataset.vocab_size is not None:
+        _check_tokens(where, x, dataset.vocab_size)
+    elif x.dim() not in (2, 4) or x.dtype not in (torch.uint8, torch.float32):
         raise ValueError(
             f"{where}.x is {x.dtype} {tuple(x.shape)}, but must be uint8 or float32, and [n, F] or, for images, "
             "[n, H, W, C]"
         )
     check_finite(f"{where}.x", x)
-    if dataset.task == "classification":
+    if dataset.task != "regression":
         _check_classes(where, y, dataset.num_outputs)
     else:
         if y.dtype != torch.float32 or tuple(y.shape[1:]) != (dataset.num_outputs,):
@@ -82,19 +92,42 @@ def _check_samples(where: str, samples: Samples, dataset: Dataset) -> None:
 
 
 def _check_classes(where: str, labels: Tensor, num_classes: int) -> None:
-    if labels.dtype != torch.int64 or labels.dim() != 1:
-        raise ValueError(f"{where}.y is {labels.dtype} {tuple(labels.shape)}, but classification needs int64 [n]")
-    outside = torch.nonzero((labels < 0) | (labels >= num_classes))
-    if len(outside):
-        sample = int(outside[0])
+    if labels.dtype != torch.int64:
         raise ValueError(
-            f"{where}.y is {int(labels[sample])} at sample {sample}, but classes are 0 to {num_classes - 1}; "
-            "number them so, or correct num_outputs"
+            f"{where}.y is {labels.dtype} {tuple(labels.shape)}, but classification needs int64 [n], or [n, ...] for "
+            "several targets a sample"
+        )
+    _check_range(f"{where}.y", labels, num_classes, "classes", "number them so, or correct num_outputs")
+
+
+def _check_tokens(where: str, x: Tensor, vocab_size: int) -> None:
+    if x.dim() != 2 or x.is_floating_point():
+        raise ValueError(f"{where}.x is {x.dtype} {tuple(x.shape)}, but tokens (vocab_size) need integers [n, L]")
+    _check_range(f"{where}.x", x, vocab_size, "tokens", "number them so, or correct vocab_size")
+
+
+def _check_range(where: str, values: Tensor, num: int, what: str, remedy: str) -> None:
+    """ValueError unless integers [n, ...] lie in [0, num), naming the first that does not."""
+    outside = torch.nonzero((values < 0) | (values >= num))
+    if len(outside):
+        sample, *entry = outside[0].tolist()
+        place = f", entry {tuple(entry) if len(entry) > 1 else entry[0]}" if entry else ""
+        raise ValueError(
+            f"{where} is {int(values[tuple(outside[0])])} at sample {sample}{place}, but {what} are 0 to {num - 1}; "
+            f"{remedy}"
+        )
+
+
+def _check_owners(where: str, owner: Tensor, num_samples: int) -> None:
+    if owner.dtype != torch.int64 or tuple(owner.shape) != (num_samples,) or int(owner.min()) < 0:
+        raise ValueError(
+            f"{where}.owner is {owner.dtype} {tuple(owner.shape)}, but must be int64 ({num_samples},), 0 or more: one "
+            "owner a sample"
         )
 
 
 def _check_more_than_one(where: str, dataset: Dataset) -> None:
-    first = int(dataset.train.y[0])
+    first = int(dataset.train.y.flatten()[0])
     if bool((dataset.train.y == first).all()):
         named = f" ('{dataset.class_names[first]}')" if dataset.class_names else ""
         raise ValueError(

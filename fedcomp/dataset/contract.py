@@ -1,6 +1,7 @@
 """The contract of a dataset: raw samples, and how they become model inputs.
 
-Shape legend: n samples, B batch, C channels, H height, W width, F features.
+Shape legend: n samples, B batch, C channels, H height, W width, F features, L length of a sequence of tokens, T the
+shape of one sample's targets.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Task = Literal["classification", "regression"]
+Task = Literal["classification", "regression", "next_token"]
+"""Cross-entropy with accuracy; squared error; cross-entropy with accuracy and perplexity."""
 
 
 @dataclass(frozen=True)
@@ -20,12 +22,15 @@ class Samples:
     """Samples in memory, resident on one device.
 
     Attributes:
-        x: [n, F] or, for images, [n, H, W, C]; uint8 or float32, not yet normalised.
-        y: [n] int64 classes, or [n, outputs] float32 targets.
+        x: [n, F] or, for images, [n, H, W, C]; uint8 or float32, not yet normalised. Tokens: [n, L] integers.
+        y: [n, *T] int64 classes, T = () for one class a sample; or, for regression, [n, outputs] float32.
+        owner: [n] int64 number of the writer, speaker or user that each sample comes from, 0 or more, on the CPU; None:
+            not known.
     """
 
     x: Tensor
     y: Tensor
+    owner: Tensor | None = None
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -38,12 +43,13 @@ class Dataset:
     Attributes:
         name: as in `dataset=<name>`.
         train, test: raw samples.
-        task: decides the loss (cross-entropy or squared error) and the metrics.
+        task: decides the loss and the metrics, see `model/loss.py`.
         num_outputs: classes, or regression targets.
         mean, std: normalisation, one entry a channel or feature (or one for all), in raw units.
         crop_padding: pixels of zero padding for a random crop while training; 0 for none.
         flip: mirror images left to right with probability 1/2 while training.
         class_names: one a class, for pictures; empty for regression.
+        vocab_size: number of tokens where x holds tokens, 0 to vocab_size - 1; None: x holds features or pixels.
     """
 
     name: str
@@ -56,12 +62,28 @@ class Dataset:
     crop_padding: int = 0
     flip: bool = False
     class_names: tuple[str, ...] = ()
+    vocab_size: int | None = None
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """What a model sees of one sample: (F,) or (C, H, W)."""
+        """What a model sees of one sample: (F,), (C, H, W) or, of tokens, (L,)."""
         shape = tuple(self.train.x.shape[1:])
         return (shape[2], shape[0], shape[1]) if len(shape) == 3 else shape
+
+    @property
+    def target_shape(self) -> tuple[int, ...]:
+        """T: () for one class a sample, and for regression, whose targets are the model's outputs."""
+        return () if self.task == "regression" else tuple(self.train.y.shape[1:])
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """float32, or int64 for tokens."""
+        return torch.float32 if self.vocab_size is None else torch.int64
+
+    @property
+    def labels(self) -> Tensor | None:
+        """[n] int64 class of each training sample, on the CPU, to deal samples by; None where it has no single one."""
+        return self.train.y.cpu() if self.task == "classification" and self.train.y.dim() == 1 else None
 
     @property
     def augments(self) -> bool:
@@ -70,12 +92,17 @@ class Dataset:
 
     def to(self, device: torch.device | str) -> Dataset:
         """The same dataset with every tensor on `device`."""
-        train = Samples(self.train.x.to(device), self.train.y.to(device))
-        test = Samples(self.test.x.to(device), self.test.y.to(device))
+        train = replace(self.train, x=self.train.x.to(device), y=self.train.y.to(device))
+        test = replace(self.test, x=self.test.x.to(device), y=self.test.y.to(device))
         return replace(self, train=train, test=test, mean=self.mean.to(device), std=self.std.to(device))
 
     def normalise(self, raw: Tensor) -> Tensor:
-        """Model inputs: (raw - mean) / std in float32; images come out as [..., C, H, W] (channels last in memory)."""
+        """Model inputs: (raw - mean) / std in float32, tokens as int64.
+
+        Images come out as [..., C, H, W], channels last in memory.
+        """
+        if self.vocab_size is not None:
+            return raw.to(torch.int64)
         x = torch.addcmul(-self.mean / self.std, raw.to(torch.float32), 1.0 / self.std)
         return x.movedim(-1, -3) if self.train.x.dim() == 4 else x
 

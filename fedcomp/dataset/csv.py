@@ -19,7 +19,7 @@ import numpy as np
 
 from fedcomp.core.validate import by_similarity, suggest
 from fedcomp.dataset.contract import Dataset, Task
-from fedcomp.dataset.tabular import Scaling, classes_of, distinct, tabular_dataset
+from fedcomp.dataset.tabular import Scaling, classes_of, distinct, is_missing, tabular_dataset
 
 Column = list[str]
 
@@ -45,6 +45,7 @@ def load(
     name: str = "csv",
     delimiter: str = ",",
     many_classes: bool = False,
+    owner: str | None = None,
 ) -> Dataset:
     """The named columns of `root/path`.
 
@@ -62,6 +63,8 @@ def load(
         target_scaling: as in `tabular_dataset`.
         name: what the run calls the dataset.
         delimiter: between cells: a character, comma, semicolon, tab, pipe, space, or auto, which looks at the file.
+        owner: the column that names who each row comes from, for `partition=natural`; no feature unless `features` has
+            it. None: not known.
         many_classes: to classify with more classes than a fifth of the rows, which is else taken for an error.
     Raises:
         ValueError: a missing file or column, a cell that is no finite number (with its line), the target among the
@@ -76,7 +79,9 @@ def load(
     file = _file(path, root)
     table = _Table.read(file, rows, delimiter)
     cells = table.column(target, "target")
-    wanted = [column for column in table.columns if column != target] if features is None else _names(features)
+    owners = None if owner is None else table.owners(owner)
+    others = [column for column in table.columns if column not in (target, owner)]
+    wanted = others if features is None else _names(features)
     for feature in wanted:
         if feature == target or (feature not in table.columns and feature.partition("=")[0].strip() == target):
             raise ValueError(
@@ -92,7 +97,7 @@ def load(
         values = table.target_numbers(target, cells)
     inputs = np.stack([table.feature(feature) for feature in wanted], axis=1)
     return tabular_dataset(
-        name, inputs, values, wanted, task, class_names, test_fraction, split_seed, scaling, target_scaling
+        name, inputs, values, wanted, task, class_names, test_fraction, split_seed, scaling, target_scaling, owners
     )
 
 
@@ -180,6 +185,15 @@ class _Table:
                 f"dataset.features has '{feature}', but column '{name}' holds: {', '.join(distinct(cells)[:8])}"
             )
         return np.array([cell == value.strip() for cell in cells], np.float64)
+
+    def owners(self, name: str) -> np.ndarray:
+        """[n] the number of each row's owner, in the order of the distinct cells of column `name`."""
+        cells = self.column(name, "owner")
+        for place, cell in zip(self.places(name), cells):
+            if is_missing(cell):
+                raise ValueError(f"{place} (dataset.owner) names no owner: repair or drop that row")
+        numbers = {cell: number for number, cell in enumerate(distinct(cells))}
+        return np.array([numbers[cell] for cell in cells], np.int64)
 
     def target_numbers(self, name: str, cells: Column) -> np.ndarray:
         """[n] the cells of the column to predict as numbers."""

@@ -7,8 +7,10 @@ are kept beside the images in `.fedcomp_<size>.npz`, for as long as no file chan
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
+from torch import Tensor
 
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.image import image_dataset
@@ -40,6 +43,7 @@ def load(
     cache: bool = True,
     channels: int | None = None,
     name: str = "image_folder",
+    owner: str | int | None = None,
 ) -> Dataset:
     """Images of one size from `root/folder/{train,test}/CLASS/`.
 
@@ -57,6 +61,9 @@ def load(
         channels: 3, red, green and blue, equal where an image is grey; 1, for images that are all stored as grey; None:
             1 if all are, else 3.
         name: what the run calls the dataset.
+        owner: who each training image comes from, for `partition=natural`: a regular expression with one group that is
+            searched for in CLASS/NAME.jpg, such as '/([a-z]+)_' for cat/ann_12.jpg; or a number k, for images in
+            CLASS/.../OWNER/NAME.jpg with OWNER the k-th folder below CLASS. None: not known.
     Raises:
         ValueError: a missing folder, a link that leads out of it or in a circle, an image that cannot be read,
             sizes or classes that differ.
@@ -71,7 +78,7 @@ def load(
         raise ValueError(f"dataset={name} needs dataset.folder, for instance dataset.folder=flowers")
     base = _base(root, folder)
     _check_links(base, (base / train, base / test))
-    classes, train_samples, coloured = _read_split(base / train, size, cache)
+    classes, train_samples, coloured = _read_split(base / train, size, cache, owner)
     test_classes, test_samples, test_coloured = _read_split(base / test, size, cache)
     if classes != test_classes:
         differ = ", ".join(sorted(set(classes) ^ set(test_classes))[:5])
@@ -83,7 +90,7 @@ def load(
     if channels == 1 and coloured:
         raise ValueError(f"dataset.channels=1 is for grey images, but {coloured} is in colour: take 3, or null")
     if channels == 1 or (channels is None and not coloured):
-        train_samples, test_samples = (Samples(one.x[..., :1], one.y) for one in (train_samples, test_samples))
+        train_samples, test_samples = (replace(one, x=one.x[..., :1]) for one in (train_samples, test_samples))
     return image_dataset(name, train_samples, test_samples, classes, mean, std, crop_padding, flip)
 
 
@@ -111,7 +118,9 @@ def _images(folder: Path) -> Iterator[Path]:
         yield from (Path(here, name) for name in files if name.lower().endswith(EXTENSIONS))
 
 
-def _read_split(folder: Path, size: int | None, cache: bool) -> tuple[list[str], Samples, str]:
+def _read_split(
+    folder: Path, size: int | None, cache: bool, owner: str | int | None = None
+) -> tuple[list[str], Samples, str]:
     """The classes, the samples in three channels, and the first image that is in colour ("": all are grey)."""
     from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset  # slow to import
 
@@ -125,7 +134,29 @@ def _read_split(folder: Path, size: int | None, cache: bool) -> tuple[list[str],
         ) from None
     paths = [path for path, _ in files]
     pixels, coloured = _cached(folder, paths, size) if cache else _decode(paths, size)
-    return classes, Samples(torch.from_numpy(pixels), torch.tensor([label for _, label in files])), coloured
+    owners = None if owner is None else _owners(folder, paths, owner)
+    return classes, Samples(torch.from_numpy(pixels), torch.tensor([label for _, label in files]), owners), coloured
+
+
+def _owners(folder: Path, paths: Sequence[str], owner: str | int) -> Tensor:
+    """[n] int64 the number of each image's owner, in the order of their names."""
+    if isinstance(owner, bool) or (isinstance(owner, int) and owner < 1):
+        raise ValueError(f"dataset.owner is {owner!r}, but must be 1 or more levels, a regular expression, or null")
+    try:
+        pattern = re.compile(owner if isinstance(owner, str) else f"^[^/]+/(?:[^/]+/){{{owner - 1}}}([^/]+)/")
+    except re.error as error:
+        raise ValueError(f"dataset.owner='{owner}' is no regular expression: {error}") from None
+    if pattern.groups != 1:
+        raise ValueError(f"dataset.owner='{owner}' must have one group, in parentheses, that is the owner's name")
+    names = []
+    for path in paths:
+        found = pattern.search(Path(path).relative_to(folder).as_posix())
+        if found is None or not found[1]:
+            what = f"lies in no folder of level {owner}" if isinstance(owner, int) else f"does not match '{owner}'"
+            raise ValueError(f"image {path} {what} (dataset.owner), so its owner is not known: rename or move it")
+        names.append(found[1])
+    numbers = {name: number for number, name in enumerate(sorted(set(names)))}
+    return torch.tensor([numbers[name] for name in names])
 
 
 def _decode(paths: Sequence[str], size: int | None) -> tuple[np.ndarray, str]:

@@ -35,6 +35,7 @@ def tabular_dataset(
     split_seed: int,
     scaling: Scaling,
     target_scaling: Scaling,
+    owners: np.ndarray | None = None,
 ) -> Dataset:
     """Split and scale a table; all statistics are those of the training rows.
 
@@ -52,6 +53,7 @@ def tabular_dataset(
         split_seed: names the shuffle.
         scaling: of a model's inputs. min_max to [0, 1]: (x - min) / (max - min); z_score: (x - mean) / deviation.
         target_scaling: likewise of a regression's target; squared errors are then in scaled units.
+        owners: [n] number of each row's owner; None: not known.
     Raises:
         ValueError: an argument outside its range, or a constant column that is to be scaled.
     """
@@ -67,7 +69,7 @@ def tabular_dataset(
     else:
         labels = torch.from_numpy(target.astype(np.int64))
     inputs = torch.from_numpy((features - offset) / scale).to(torch.float32)
-    held_in = Samples(inputs[train], labels[train])
+    held_in = Samples(inputs[train], labels[train], None if owners is None else torch.from_numpy(owners[train]))
     return Dataset(
         name=name,
         train=held_in,
@@ -119,7 +121,7 @@ def classes_of(target: str, cells: Sequence[str], places: Sequence[str], many: b
         ValueError: a cell without a value, or more distinct values than a fifth of the rows.
     """
     for place, cell in zip(places, cells):
-        if _is_missing(cell):
+        if is_missing(cell):
             said = f"'{cell}', which stands for no value" if cell else "empty"
             raise ValueError(f"{place}: the label is {said}; repair or drop that row, or give the class another name")
     found = distinct(cells)
@@ -141,7 +143,8 @@ def distinct(cells: Sequence[str]) -> list[str]:
         return found
 
 
-def _is_missing(cell: str) -> bool:
+def is_missing(cell: str) -> bool:
+    """Whether a cell stands for a missing value."""
     try:
         return math.isnan(float(cell))
     except ValueError:

@@ -15,6 +15,7 @@ from fedcomp.core.free_memory import free_bytes
 from fedcomp.model.batched.cnn_backward import CompiledCnn, small_cnn
 from fedcomp.model.batched.functional import Functional, refuse_dropout
 from fedcomp.model.batched.mlp_backward import Perceptron, dense_layers
+from fedcomp.model.batched.padding import random_inputs
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.batched.translate import translate
 from fedcomp.model.contract import AnyModel, TaskModel
@@ -34,20 +35,24 @@ def build(
     task: str,
     train: Iterable[Tensor] = (),
     precision: str = "fp32",
+    target_shape: tuple[int, ...] = (),
+    vocab_size: int | None = None,
 ) -> AnyModel:
     """The model of a run.
 
     Args:
         factory: makes the module (a function, a class, a partial of one), given those of `input_shape`, `num_outputs`,
-            `task` and `train` that its signature names and that are not bound already; or a ready module, whose weights
-            are drawn anew by its parts' `reset_parameters()`. To keep pretrained weights, give a function that loads
-            them. It may also make a `TaskModel`, which is used as it is.
+            `task`, `train`, `target_shape` and `vocab_size` that its signature names and that are not bound already; or
+            a ready module, whose weights are drawn anew by its parts' `reset_parameters()`. To keep pretrained weights,
+            give a function that loads them. It may also make a `TaskModel`, which is used as it is.
         key: draws the first weights of `model.module`; `model.init(key)` draws the same.
-        input_shape: of one sample, (F,) or (C, H, W).
+        input_shape: of one sample, (F,), (C, H, W) or, of tokens, (L,).
         num_outputs: classes or regression targets.
-        task: "classification" or "regression".
+        task: as in `Dataset`.
         train: batches [B, ...] of the training inputs, for models whose metrics compare with a solution on all data.
         precision: of the products in training, see `precision.py`.
+        target_shape: T of one sample's targets; outputs are [B, num_outputs, *T].
+        vocab_size: of inputs that are tokens, int64; None: inputs are floats.
     Returns:
         the factory's own `TaskModel`; else `Perceptron` for Flatten, Linear and ReLU, `Stacked` for other chains
         of known layers, `Functional` for the rest.
@@ -62,7 +67,14 @@ def build(
         name, make = type(ready).__name__, lambda: reset(ready)
     else:
         name = getattr(getattr(factory, "func", factory), "__name__", type(factory).__name__)
-        given = {"input_shape": tuple(input_shape), "num_outputs": num_outputs, "task": task, "train": train}
+        given = {
+            "input_shape": tuple(input_shape),
+            "num_outputs": num_outputs,
+            "task": task,
+            "train": train,
+            "target_shape": tuple(target_shape),
+            "vocab_size": vocab_size,
+        }
         make = functools.partial(factory, **_named(factory, given))
         if "train" not in make.keywords:  # what is made of the training data cannot be made without it
             _check_size(make, name)
@@ -76,11 +88,13 @@ def build(
     if next(module.parameters(), None) is None:
         raise ValueError(f"model {name} has no parameters; there is nothing to train")
     refuse_dropout(module)
-    _check_shapes(module, name, tuple(input_shape), num_outputs)
-    chain = translate(module, images=len(input_shape) == 3) if len(input_shape) in (1, 3) else None
+    x = random_inputs(4, tuple(input_shape), vocab_size, torch.Generator().manual_seed(0))
+    _check_shapes(module, name, x[:2], (num_outputs, *target_shape))
+    takes_floats = vocab_size is None and len(input_shape) in (1, 3)
+    chain = translate(module, images=len(input_shape) == 3) if takes_floats else None
     if chain is None:
-        _check_repeatable(module, name, tuple(input_shape))
-        return Functional(module, loss, make, precision, tuple(input_shape))
+        _check_repeatable(module, name, x)
+        return Functional(module, loss, make, precision, tuple(input_shape), vocab_size)
     if dense_layers(Flat(module), chain) is not None:
         return Perceptron(module, loss, make, precision)
     small = small_cnn(Flat(module), chain, loss, tuple(input_shape)) if precision == "fp32" else None
@@ -116,33 +130,31 @@ def _check_size(make: Make, name: str) -> None:
         )
 
 
-def _check_shapes(module: nn.Module, name: str, input_shape: tuple[int, ...], num_outputs: int) -> None:
-    """ValueError unless two samples of `input_shape` give [2, num_outputs]."""
+def _check_shapes(module: nn.Module, name: str, x: Tensor, output_shape: tuple[int, ...]) -> None:
+    """ValueError unless the samples x [B, ...] give [B, *output_shape]."""
     module.eval()
     try:
         with torch.no_grad():
-            got = tuple(module(torch.zeros(2, *input_shape)).shape)
+            got = tuple(module(torch.zeros_like(x)).shape)
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        tokens = "" if x.is_floating_point() else " of tokens"
         raise ValueError(
-            f"model {name} does not take inputs of shape {input_shape}, as the dataset gives them ({reason}); choose "
-            f"another model or its sizes"
+            f"model {name} does not take inputs of shape {tuple(x.shape[1:])}{tokens}, as the dataset gives them "
+            f"({reason}); choose another model or its sizes"
         ) from error
     finally:
         module.train()
-    if got != (2, num_outputs):
-        raise ValueError(
-            f"model {name} gives outputs of shape {got[1:]}, the dataset needs ({num_outputs},); set its number of "
-            f"outputs to {num_outputs}"
-        )
+    if got != (len(x), *output_shape):
+        remedy = f"; set its number of outputs to {output_shape[0]}" if len(output_shape) == 1 else ""
+        raise ValueError(f"model {name} gives outputs of shape {got[1:]}, the dataset needs {output_shape}{remedy}")
 
 
-def _check_repeatable(module: nn.Module, name: str, input_shape: tuple[int, ...]) -> None:
+def _check_repeatable(module: nn.Module, name: str, x: Tensor) -> None:
     """ValueError if `module` draws random numbers in training: torch's generator moves, or two calls differ.
 
-    Copies are called, so that its running statistics stay, on several samples, which BatchNorm needs.
+    Copies are called, so that its running statistics stay, on several samples x [B, ...], which BatchNorm needs.
     """
-    x = torch.randn(4, *input_shape, generator=torch.Generator().manual_seed(0))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         before = torch.get_rng_state()
         try:

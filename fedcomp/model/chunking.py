@@ -27,29 +27,39 @@ ROWS_OF_PARAMETERS = 6
 COPIES_OF_ACTIVATIONS = 3
 
 
-def chunk_size(model: AnyModel, device: torch.device, input_shape: tuple[int, ...], batch_size: int) -> int:
-    """Clients to train at once, at least 1: on a CPU one client of a convolutional network or as many others as fit
-    the cache; on a GPU as many as fit half of its free memory."""
+def chunk_size(
+    model: AnyModel,
+    device: torch.device,
+    input_shape: tuple[int, ...],
+    batch_size: int,
+    input_dtype: torch.dtype = torch.float32,
+) -> int:
+    """Clients to train at once, at least 1: on a CPU one client of a convolutional or recurrent network or as many
+    others as fit the cache; on a GPU as many as fit half of its free memory."""
     if device.type == "cpu":
-        if any(isinstance(part, nn.modules.conv._ConvNd) for part in model.module.modules()):
+        if any(isinstance(part, (nn.modules.conv._ConvNd, nn.RNNBase)) for part in model.module.modules()):
             return 1
-        return max(1, CACHE_BYTES // (4 * (model.dim + batch_size * num_activations(model, input_shape))))
+        return max(1, CACHE_BYTES // (4 * (model.dim + batch_size * num_activations(model, input_shape, input_dtype))))
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 4 << 30
-    return max(1, int(GPU_SHARE * free) // client_bytes(model, input_shape, batch_size))
+    return max(1, int(GPU_SHARE * free) // client_bytes(model, input_shape, batch_size, input_dtype))
 
 
-def client_bytes(model: AnyModel, input_shape: tuple[int, ...], batch_size: int) -> int:
+def client_bytes(
+    model: AnyModel, input_shape: tuple[int, ...], batch_size: int, input_dtype: torch.dtype = torch.float32
+) -> int:
     """Bytes of float32 that one client needs while it trains: an upper estimate, activations and rows together."""
-    activations = COPIES_OF_ACTIVATIONS * batch_size * num_activations(model, input_shape)
+    activations = COPIES_OF_ACTIVATIONS * batch_size * num_activations(model, input_shape, input_dtype)
     return 4 * (ROWS_OF_PARAMETERS * model.dim + activations)
 
 
-def num_activations(model: AnyModel, input_shape: tuple[int, ...]) -> int:
+def num_activations(model: AnyModel, input_shape: tuple[int, ...], input_dtype: torch.dtype = torch.float32) -> int:
     """Values that one sample keeps for the backward pass: its input and the output of every innermost part."""
     sizes = [torch.Size(input_shape).numel()]
 
     def record(part: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
-        if isinstance(output, Tensor):
+        if isinstance(part, nn.RNNBase):  # gates, cell and output of every layer and position
+            sizes.append(6 * part.hidden_size * part.num_layers * inputs[0].shape[:-1].numel())
+        elif isinstance(output, Tensor):
             sizes.append(output.numel())
 
     innermost = [part for part in model.module.modules() if next(part.children(), None) is None]
@@ -57,7 +67,7 @@ def num_activations(model: AnyModel, input_shape: tuple[int, ...]) -> int:
     training = model.module.training
     try:
         with torch.no_grad():
-            model.module.eval()(torch.zeros(1, *input_shape))
+            model.module.eval()(torch.zeros(1, *input_shape, dtype=input_dtype))
     finally:
         model.module.train(training)
         for hook in hooks:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor
+from fedcomp.core.parameter_layout import BIAS, EMBEDDING, NORMALISATION, WEIGHT, ParameterTensor
 from fedcomp.random.keys import Key
 
 _NORMALISATIONS = (
@@ -100,7 +100,11 @@ def _tensors(module: nn.Module) -> tuple[ParameterTensor, ...]:
         own = list(part.parameters(recurse=False))
         fan_in = max((tensor[0].numel() for tensor in own if tensor.dim() > 1), default=1)
         for tensor in own:
-            kind = NORMALISATION if isinstance(part, _NORMALISATIONS) else WEIGHT if tensor.dim() > 1 else BIAS
+            kind = WEIGHT if tensor.dim() > 1 else BIAS
+            if isinstance(part, _NORMALISATIONS):
+                kind = NORMALISATION
+            elif isinstance(part, nn.Embedding | nn.EmbeddingBag):
+                kind = EMBEDDING
             found.setdefault(id(tensor), ParameterTensor(tensor.numel(), kind, fan_in))
     return tuple(found[id(tensor)] for tensor in module.parameters())
 

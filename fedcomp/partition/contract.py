@@ -22,14 +22,17 @@ class Partition(Protocol):
     @property
     def seed(self) -> int | None: ...
 
-    def split(self, labels: Tensor | None, num_samples: int, num_clients: int, key: Key) -> list[Tensor]:
+    def split(
+        self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None
+    ) -> list[Tensor]:
         """Deal n samples to N clients.
 
         Args:
-            labels: [n] int64 classes, on the CPU; None where samples have none (regression).
+            labels: [n] int64 classes, on the CPU; None where a sample has no single class (regression, text).
             num_samples: n.
-            num_clients: N.
+            num_clients: N; None: as many as follow from the data, for rules that can tell.
             key: names the draws; the same key gives the same parts.
+            owners: [n] int64 owner of each sample, on the CPU; None where the dataset has none.
         Returns:
             N tensors of int64 sample numbers in [0, n), on the CPU, none empty, no number twice.
         Raises:
@@ -62,12 +65,17 @@ def check_parts(parts: Sequence[Tensor], num_samples: int) -> None:
         raise ValueError(f"sample {int(times.argmax())} is held {int(times.max())} times, but may be held once at most")
 
 
-def check_enough(num_samples: int, num_clients: int) -> None:
-    """Refuse a number of clients that no rule can give a sample each.
+def required_clients(num_samples: int, num_clients: int | None) -> int:
+    """N, for a rule that needs it to be given.
 
     Raises:
-        ValueError: fewer than one client, or more clients than samples.
+        ValueError: no number, fewer than one client, or more clients than samples.
     """
+    if num_clients is None:
+        raise ValueError(
+            "num_clients=null is for partition=natural and partition=one_each, which take it from the data; give a "
+            "number"
+        )
     if num_clients < 1:
         raise ValueError(f"num_clients is {num_clients}, but must be 1 or more")
     if num_clients > num_samples:
@@ -75,6 +83,7 @@ def check_enough(num_samples: int, num_clients: int) -> None:
             f"client {num_samples} would hold no data: {num_clients} clients, but only {num_samples} training samples; "
             f"lower num_clients to {num_samples} or less"
         )
+    return num_clients
 
 
 def required_labels(labels: Tensor | None, partition: str) -> Tensor:
@@ -85,7 +94,8 @@ def required_labels(labels: Tensor | None, partition: str) -> Tensor:
     """
     if labels is None:
         raise ValueError(
-            f"partition={partition} deals samples by class, but this dataset has none (regression): take partition=iid"
+            f"partition={partition} deals samples by class, but those of this dataset have no single class "
+            "(regression, text): take partition=iid, or natural if they have owners"
         )
     return labels
 

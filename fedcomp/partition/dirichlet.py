@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.partition.contract import check_enough, required_count, required_labels
+from fedcomp.partition.contract import required_clients, required_count, required_labels
 from fedcomp.random.keys import Key
 
 
@@ -57,14 +57,16 @@ class Dirichlet:
         required_count("min_size", self.min_size)
         required_count("max_tries", self.max_tries)
 
-    def split(self, labels: Tensor | None, num_samples: int, num_clients: int, key: Key) -> list[Tensor]:
+    def split(
+        self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None
+    ) -> list[Tensor]:
         """As `Partition.split`.
 
         Raises:
             ValueError: min_size is out of reach, for sure or in `max_tries` draws.
         """
         labels = required_labels(labels, "dirichlet")
-        check_enough(num_samples, num_clients)
+        num_clients = required_clients(num_samples, num_clients)
         if num_clients * self.min_size > num_samples:
             raise ValueError(
                 f"partition.min_size is {self.min_size}, but {num_samples} samples over {num_clients} clients make "

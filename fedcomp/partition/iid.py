@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.partition.contract import check_enough
+from fedcomp.partition.contract import required_clients
 from fedcomp.random.keys import Key
 
 
@@ -21,8 +21,10 @@ class IID:
 
     seed: int | None = None
 
-    def split(self, labels: Tensor | None, num_samples: int, num_clients: int, key: Key) -> list[Tensor]:
+    def split(
+        self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None
+    ) -> list[Tensor]:
         """As `Partition.split`; works without labels."""
-        check_enough(num_samples, num_clients)
+        num_clients = required_clients(num_samples, num_clients)
         order = torch.randperm(num_samples, generator=key.generator())
         return list(order.tensor_split(num_clients))

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedcomp.partition.contract import check_enough, check_parts, required_count, required_labels
+from fedcomp.partition.contract import check_parts, required_clients, required_count, required_labels
 from fedcomp.random.keys import Key
 
 
@@ -39,14 +39,16 @@ class Labels:
         if self.variant not in ("balanced", "random"):
             raise ValueError(f"partition.variant is {self.variant!r}, but must be balanced or random")
 
-    def split(self, labels: Tensor | None, num_samples: int, num_clients: int, key: Key) -> list[Tensor]:
+    def split(
+        self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None
+    ) -> list[Tensor]:
         """As `Partition.split`.
 
         Raises:
             ValueError: k above the number of classes, or too few clients to hold every class (N k < C).
         """
         labels = required_labels(labels, "labels")
-        check_enough(num_samples, num_clients)
+        num_clients = required_clients(num_samples, num_clients)
         classes = labels.unique()
         holds_NC = self._holdings(num_clients, len(classes), key)
         parts: list[list[Tensor]] = [[] for _ in range(num_clients)]

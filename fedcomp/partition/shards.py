@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.partition.contract import check_enough, required_count, required_labels
+from fedcomp.partition.contract import required_clients, required_count, required_labels
 from fedcomp.random.keys import Key
 
 
@@ -33,14 +33,16 @@ class Shards:
     def __post_init__(self) -> None:
         required_count("shards_per_client", self.shards_per_client)
 
-    def split(self, labels: Tensor | None, num_samples: int, num_clients: int, key: Key) -> list[Tensor]:
+    def split(
+        self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None
+    ) -> list[Tensor]:
         """As `Partition.split`.
 
         Raises:
             ValueError: more shards than samples.
         """
         labels = required_labels(labels, "shards")
-        check_enough(num_samples, num_clients)
+        num_clients = required_clients(num_samples, num_clients)
         num_shards = self.shards_per_client * num_clients
         if num_shards > num_samples:
             raise ValueError(

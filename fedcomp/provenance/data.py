@@ -53,7 +53,8 @@ def _module(target: str) -> ModuleType | None:
 def _samples(dataset: Dataset) -> dict[str, Fingerprint]:
     splits = (("train", dataset.train), ("test", dataset.test))
     tensors = [(f"{name}.{kind}", getattr(split, kind)) for name, split in splits for kind in ("x", "y")]
-    return dict(_parts([*tensors, ("mean", dataset.mean), ("std", dataset.std)]))
+    owner = [] if dataset.train.owner is None else [("train.owner", dataset.train.owner)]
+    return dict(_parts([*tensors, *owner, ("mean", dataset.mean), ("std", dataset.std)]))
 
 
 def _parts(tensors: Iterable[tuple[str, Tensor]]) -> Iterable[tuple[str, Fingerprint]]:

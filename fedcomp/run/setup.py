@@ -179,14 +179,14 @@ def update_label(path: Path, plain: dict[str, Any]) -> None:
 
 def _label_counts(dataset: Dataset, parts: list[torch.Tensor]) -> torch.Tensor:
     """[N, C] int64: samples of each class a client; C = 1 where samples have no classes."""
-    classes = dataset.num_outputs if dataset.task == "classification" else 1
-    labels = dataset.train.y.cpu() if classes > 1 else torch.zeros(len(dataset.train), dtype=torch.int64)
-    return label_counts(parts, labels, classes)
+    if dataset.labels is None:
+        return label_counts(parts, torch.zeros(len(dataset.train), dtype=torch.int64), 1)
+    return label_counts(parts, dataset.labels, dataset.num_outputs)
 
 
 def _draw_partition(dataset: Dataset, counts: torch.Tensor, config: DictConfig, path: Path) -> None:
     rule = config.partition._target_.split(".")[-2]
-    title = f"{dataset.name}, {rule}, {config.num_clients} clients"
+    title = f"{dataset.name}, {rule}, {len(counts)} clients"
     below = entropy_in_words(counts) if counts.shape[1] > 1 else ""
     plot_partition(counts.numpy(), path, dataset.class_names, title, below)
 

@@ -87,7 +87,7 @@ def _planned(
     """The simulation with its plan, which the main process makes: all processes must compute alike."""
     plan: ConvPlan | None = None
     if processes.is_main_process:
-        most = math.ceil(float(simulation.participation.inclusion(config.num_clients).sum()))
+        most = math.ceil(float(simulation.participation.inclusion(len(simulation.shards.sizes)).sum()))
         options = config.client.batch_size, most, config.chunk_size is not None, folder / PLAN
         plan = plan_convolutions(simulation, config.plan, *options)
     plan = processes.broadcast_object(plan)

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Models
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, Model, RowModel, TaskModel
-from fedcomp.model.loss import loss_of
+from fedcomp.model.loss import evaluation_metrics, loss_of, num_correct
 from fedcomp.runtime.workers import ProcessGroup, Workers
 
 BATCH = 1024
@@ -27,8 +27,8 @@ def metrics_of(
 ) -> dict[str, Tensor]:
     """Metrics `<name>/...` of every deployed name, means over its K models, as unsynchronised device scalars.
 
-    Networks: `loss` and, for classification, `accuracy` on the test set, computed in `dtype`. `TaskModel` models: their
-    own metrics. Threads (`workers`) and processes (`group`) share the batches of the test set.
+    Networks: `loss` and what `evaluation_metrics` adds to it on the test set, computed in `dtype`. `TaskModel` models:
+    their own metrics. Threads (`workers`) and processes (`group`) share the batches of the test set.
     """
     workers, group = workers or Workers(), group or ProcessGroup()
     record: dict[str, Tensor] = {}
@@ -38,10 +38,9 @@ def metrics_of(
             continue
         thetas = models.theta if dtype == torch.float32 else models.theta.to(dtype)
         sums = [_sums(theta, stats, model, dataset, workers, group) for theta, stats in zip(thetas, models.stats)]
-        loss, correct = (torch.stack(sums).mean(0) / len(dataset.test)).unbind()
-        record[f"{name}/loss"] = loss
-        if dataset.task == "classification":
-            record[f"{name}/accuracy"] = correct
+        loss, correct = torch.stack(sums).mean(0).unbind()
+        found = evaluation_metrics(dataset.task, loss, correct, len(dataset.test))
+        record |= {f"{name}/{metric}": value for metric, value in found.items()}
     return record
 
 
@@ -56,10 +55,9 @@ def metrics_of_rows(
         y = test.y[first : first + BATCH].expand(num, *test.y[first : first + BATCH].shape)
         outputs = model.outputs_of_rows(theta, dataset.normalise(test.x[first : first + BATCH]))
         total += loss(outputs, y).sum(1, dtype=torch.float64)
-        if dataset.task == "classification":
-            correct += (outputs.argmax(-1) == y).sum(1)
-    record = {"loss": total / len(test)}
-    return record | ({"accuracy": correct / len(test)} if dataset.task == "classification" else {})
+        if dataset.task != "regression":
+            correct += num_correct(outputs, y, 2).sum(1)
+    return evaluation_metrics(dataset.task, total, correct, len(test))
 
 
 def _own_metrics(name: str, models: Models, model: TaskModel, dataset: Dataset) -> dict[str, Tensor]:
@@ -81,8 +79,7 @@ def _sums(
         x, y = test.x[first : first + BATCH], test.y[first : first + BATCH]
         outputs = model.outputs(theta, stats, dataset.normalise(x))
         total = loss(outputs[None], y[None]).sum(dtype=torch.float64)
-        classified = dataset.task == "classification"
-        correct = (outputs.argmax(-1) == y).sum() if classified else torch.zeros_like(total)
+        correct = torch.zeros_like(total) if dataset.task == "regression" else num_correct(outputs, y, 1).sum()
         return torch.stack((total, correct.to(torch.float64)))
 
     batches = np.arange(-(-len(test) // BATCH))[:, None]

@@ -99,7 +99,7 @@ def needed(simulation: Simulation, cohort: int, batch_size: int, device: torch.d
     on_cpu = device.type == "cpu"  # elsewhere an evaluation may still read the state before a round
     round_bytes = probe(simulation, num_clients, cohort, donate_state=on_cpu).of(num_clients, cohort)
     at_once = min(simulation.chunk_size * simulation.workers.num, cohort)
-    training = at_once * client_bytes(model, dataset.input_shape, batch_size)
+    training = at_once * client_bytes(model, dataset.input_shape, batch_size, dataset.input_dtype)
     data = 0 if on_cpu else _data_bytes(dataset)
     return MemoryNeed(repeats * state, max(0, round_bytes - state) + training + data)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor, is_normalisation
 from fedcomp.model.build import build
+from fedcomp.model.networks.characters import char_lstm
 from fedcomp.model.networks.cnn_bn import cnn4_bn, cnn8_bn
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
@@ -166,6 +168,15 @@ def test_bits_per_parameter_with_batch_norm(factory: Any, shape: Any, outputs: i
     assert weights == masked
     sent = weights + 64 + 32 * (model.dim - weights) + 32 * model.num_stats
     assert sent / model.dim == pytest.approx(real, abs=5e-4)
+
+
+def test_bits_of_the_lstm_that_its_program_trains() -> None:
+    """Its masks cover the LSTM's and the last layer's weights; the embedding is sent dense."""
+    factory = partial(char_lstm, layers=1, bias=False, init_std=0.01)
+    model = build(factory, Key(("m",)), (80,), 80, "next_token", vocab_size=80)
+    part = FedMRN(SGD, STEP, DENSE)._masked(model.tensors)
+    assert part.size == 290_816
+    assert part.size + 64 + 32 * part.rest.size == 311_360
 
 
 def test_the_papers_count_is_the_mask() -> None:

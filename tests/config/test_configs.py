@@ -28,6 +28,8 @@ EXPERIMENTS = sorted(
 )
 WITHOUT_ROUND = ("dataset", "model", "launcher", "sweeper", "objective")
 """Groups that do not fit the default's other parts, or play no part in a round."""
+ROUNDS_ELSEWHERE = [("partition", "natural")]
+"""Choices that need data of another kind: tests/run/test_natural.py."""
 CPU = torch.device("cpu")
 NEEDS = {"csv": ["dataset.path=x.csv", "dataset.target=y"], "image_folder": ["dataset.folder=x"]} | {
     "one_each": ["dataset=vectors"]
@@ -75,7 +77,9 @@ def test_every_experiment_composes(choice: str) -> None:
         build_compressor(config[name], name)
 
 
-@pytest.mark.parametrize(("group", "choice"), [pair for pair in CHOICES if pair[0] not in WITHOUT_ROUND])
+@pytest.mark.parametrize(
+    ("group", "choice"), [pair for pair in CHOICES if pair[0] not in WITHOUT_ROUND and pair not in ROUNDS_ELSEWHERE]
+)
 def test_every_choice_runs_a_round_of_the_default(group: str, choice: str) -> None:
     from fedcomp.wire import Ledger
 

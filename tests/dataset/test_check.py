@@ -31,6 +31,21 @@ IMAGES = replace(
 )
 
 
+TOKENS = replace(
+    CLASSES,
+    task="next_token",
+    train=Samples(torch.tensor([[0, 4], [1, 2], [3, 3]], dtype=torch.uint8), torch.tensor([[4, 1], [2, 0], [3, 3]])),
+    test=Samples(torch.tensor([[2, 2]], dtype=torch.uint8), torch.tensor([[2, 1]])),
+    num_outputs=5,
+    vocab_size=5,
+)
+OWNED = replace(CLASSES, train=replace(CLASSES.train, owner=torch.tensor([3, 0, 0, 3])))
+
+
+def with_train(dataset, **parts):
+    return replace(dataset, train=replace(dataset.train, **parts))
+
+
 def with_nan(x: torch.Tensor, *place: int) -> torch.Tensor:
     x = x.clone()
     x[place] = float("nan")
@@ -53,7 +68,9 @@ def test_one_class_and_names_of_several_lines(dataset, line):
         check(dataset)
 
 
-@pytest.mark.parametrize("dataset", [CLASSES, NUMBERS, IMAGES, replace(IMAGES, mean=torch.ones(3), std=torch.ones(3))])
+@pytest.mark.parametrize(
+    "dataset", [CLASSES, NUMBERS, IMAGES, replace(IMAGES, mean=torch.ones(3), std=torch.ones(3)), TOKENS, OWNED]
+)
 def test_good_datasets_pass(dataset):
     check(dataset)
 
@@ -88,6 +105,26 @@ def test_good_datasets_pass(dataset):
         (replace(CLASSES, mean=torch.zeros(2)), r"mean has shape \(2,\), but needs 1 entry, or 3"),
         (replace(CLASSES, std=torch.tensor([1.0, 0.0, 1.0])), r"std is \[1.0, 0.0, 1.0\]; every entry must be above 0"),
         (replace(CLASSES, mean=torch.tensor([float("nan")])), r"mean is \[nan\]; every entry must be finite"),
+        (
+            with_train(TOKENS, x=torch.tensor([[0, 1], [0, 5], [0, 0]])),
+            r"train.x is 5 at sample 1, entry 1, but tokens are",
+        ),
+        (
+            with_train(TOKENS, x=torch.tensor([[0, -1], [0, 4], [0, 0]])),
+            r"train.x is -1 at sample 0, entry 1, but tokens",
+        ),
+        (with_train(TOKENS, x=torch.zeros(3, 2)), r"train.x is torch.float32 \(3, 2\), but tokens"),
+        (
+            with_train(TOKENS, y=torch.tensor([[0, 1], [0, 1], [7, 1]])),
+            r"y is 7 at sample 2, entry 0, but classes",
+        ),
+        (
+            with_train(TOKENS, y=torch.tensor([0, 1, 2])),
+            r"targets of a training sample are \(\), but of a test sample \(2,\)",
+        ),
+        (with_train(OWNED, owner=torch.tensor([0, 1])), r"train.owner is torch.int64 \(2,\), but must be int64 \(4,\)"),
+        (with_train(OWNED, owner=torch.tensor([0, 1, 2, -1])), r"train.owner is .*, 0 or more: one owner a sample"),
+        (with_train(OWNED, owner=torch.zeros(4)), r"train.owner is torch.float32 \(4,\)"),
         (replace(CLASSES, flip=True), r"crop_padding and flip are for images"),
         (replace(IMAGES, crop_padding=-1), r"crop_padding is -1, but must be 0"),
     ],
@@ -96,3 +133,13 @@ def test_bad_datasets_are_refused_in_one_line(dataset, line):
     with pytest.raises(ValueError, match=line) as error:
         check(dataset)
     assert "\n" not in str(error.value)
+
+
+def test_labels_to_deal_by_are_single_classes():
+    assert CLASSES.labels.tolist() == [0, 1, 1, 0]
+    assert NUMBERS.labels is None
+    assert TOKENS.labels is None
+    several = replace(TOKENS, task="classification")
+    assert several.labels is None
+    assert several.target_shape == (2,)
+    assert NUMBERS.target_shape == CLASSES.target_shape == ()

@@ -226,3 +226,31 @@ def test_a_quantity_is_not_taken_for_classes(tmp_path):
 def test_the_target_among_the_features(tmp_path, features):
     with pytest.raises(ValueError, match=r"dataset.features has 'kind.*', but 'kind' is the target: .* leave it out"):
         classify(tmp_path, "ab" * 10, features=features)
+
+
+def test_owners_go_with_their_rows(tmp_path):
+    (tmp_path / "table.csv").write_text("age,bmi,who\n1,2,bob\n2,3,ann\n3,1,cyd\n4,2,ann\n")
+    dataset = load(str(tmp_path), owner="who", features=None)
+    check(dataset)
+    assert dataset.train.owner.tolist() == [1, 0, 2, 0]
+    assert dataset.input_shape == (1,), "neither target nor owner is a feature"
+    assert dataset.to("cpu").train.owner.tolist() == [1, 0, 2, 0]
+
+
+def test_owners_of_held_in_rows(folder):
+    held_in = load(folder, owner="kind", test_fraction=0.5, scaling="none").train
+    ages = {20: 1, 30: 0, 60: 2, 40: 0}
+    assert held_in.owner.tolist() == [ages[int(age)] for age in held_in.x[:, 0]]
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ("age,bmi,who\n1,2,ann\n2,3,\n", r"table.csv, line 3, column 'who' \(dataset.owner\) names no owner"),
+        ("age,bmi,which\n1,2,ann\n2,3,bob\n", r"dataset.owner names column 'who', but .* has none of that name"),
+    ],
+)
+def test_wrong_owners(tmp_path, table, line):
+    (tmp_path / "table.csv").write_text(table)
+    with pytest.raises(ValueError, match=line):
+        load(str(tmp_path), features=["age"], owner="who")

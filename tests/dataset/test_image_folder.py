@@ -192,3 +192,37 @@ def test_links_to_images_of_the_folder_itself(folder):
     (folder / "linked").symlink_to("images")
     dataset = image_folder.load(folder=str(folder / "linked"))
     assert torch.equal(dataset.train.x[-1], torch.from_numpy(pixels))
+
+
+@pytest.mark.parametrize("owner", [r"/([a-z]+)_\d", 1])
+def test_owners_from_names_and_from_folders(tmp_path, owner):
+    """By pattern ann_1.png; by level CLASS/ann/1.png."""
+    names = ["cat/bob_1", "cat/ann_1", "dog/ann_2", "dog/zoe_1"]
+    for name in names:
+        image = name if isinstance(owner, str) else name.replace("_", "/")
+        for split in ("train", "test"):
+            write_image(tmp_path / split / f"{image}.png")
+    for _ in range(2):  # decoded, then from the cache
+        dataset = image_folder.load(folder=str(tmp_path), owner=owner)
+        check(dataset)
+        assert dataset.train.y.tolist() == [0, 0, 1, 1]
+        assert dataset.train.owner.tolist() == [0, 1, 0, 2]
+        assert dataset.test.owner is None
+
+
+@pytest.mark.parametrize(
+    ("owner", "line"),
+    [
+        ("(", r"dataset.owner='\(' is no regular expression"),
+        ("cat", r"dataset.owner='cat' must have one group"),
+        ("(c)(a)", r"dataset.owner='\(c\)\(a\)' must have one group"),
+        (r"cat/(\w)", r"image .*/train/dog/a.png does not match 'cat.*' \(dataset.owner\)"),
+        (r"/(x*)", r"image .*/train/cat/a.png does not match"),
+        (1, r"image .*/train/cat/a.png lies in no folder of level 1"),
+        (0, r"dataset.owner is 0, but must be 1 or more levels"),
+        (True, r"dataset.owner is True, but must be 1 or more levels"),
+    ],
+)
+def test_wrong_owners(folder, owner, line):
+    with pytest.raises(ValueError, match=line):
+        image_folder.load(folder=str(folder), owner=owner)

@@ -7,6 +7,7 @@ from fedcomp.partition.contract import check_parts
 from fedcomp.partition.dirichlet import Dirichlet
 from fedcomp.partition.iid import IID
 from fedcomp.partition.labels import Labels
+from fedcomp.partition.natural import Natural
 from fedcomp.partition.shards import Shards
 from fedcomp.random.keys import Key
 
@@ -25,6 +26,7 @@ PARTITIONS = [
     Dirichlet(100.0),
 ]
 BY_CLASS = [partition for partition in PARTITIONS if not isinstance(partition, IID)]
+OWNERS = torch.randint(25, (1603,), generator=Key(("owners",)).generator())
 LABELS = torch.randint(10, (1603,), generator=Key(("labels",)).generator())  # unsorted, unequal classes, odd size
 KEY = Key(("partition", 7))
 
@@ -38,10 +40,10 @@ def test_every_sample_goes_to_exactly_one_client(partition, num_clients):
     assert torch.equal(torch.cat(parts).sort().values, torch.arange(len(LABELS)))
 
 
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@pytest.mark.parametrize("partition", [*PARTITIONS, Natural()], ids=str)
 def test_the_key_decides(partition):
     def split(key):
-        return partition.split(LABELS, len(LABELS), 20, key)
+        return partition.split(LABELS, len(LABELS), 20, key, OWNERS)
 
     torch.manual_seed(1)
     first = split(KEY)
@@ -69,10 +71,16 @@ def test_no_clients(partition):
         partition.split(LABELS, len(LABELS), 0, KEY)
 
 
+@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+def test_no_number_of_clients(partition):
+    with pytest.raises(ValueError, match=r"num_clients=null is for partition=natural and partition=one_each"):
+        partition.split(LABELS, len(LABELS), None, KEY, OWNERS)
+
+
 @pytest.mark.parametrize("partition", BY_CLASS, ids=str)
 def test_rules_by_class_refuse_regression(partition):
     with pytest.raises(
-        ValueError, match=r"partition=\w+ deals samples by class, .* \(regression\): take partition=iid"
+        ValueError, match=r"partition=\w+ deals samples by class, .* \(regression, text\): take partition=iid"
     ):
         partition.split(None, 100, 10, KEY)
 

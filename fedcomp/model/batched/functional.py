@@ -22,6 +22,15 @@ from fedcomp.model.precision import product_type
 
 log = logging.getLogger("fedcomp")
 
+_SLOW_BY_VMAP = (nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention)
+"""Modules that run faster one client after another on a CPU.
+
+vmap runs convolutions as grouped ones in a slow layout. It has no rule for recurrent layers and attention, and takes a
+slower loop of its own: a step of 10 clients of LEAF's LSTM (`model=char_lstm`) with batches of 10 took 2,491 ms under
+vmap, 412 ms one client after another and 391 ms as ten modules of their own, on one thread of a busy machine; of
+`char_gpt` 152, 134 and 126 ms.
+"""
+
 
 class Functional(Flat):
     """A model run as the module itself, one client after another, or all at once by `vmap` where that pays.
@@ -38,8 +47,11 @@ class Functional(Flat):
         make: Make | None = None,
         precision: str = "fp32",
         input_shape: tuple[int, ...] | None = None,
+        vocab_size: int | None = None,
     ) -> None:
         """`input_shape`: of one sample; None: clients whose batches have empty places run one after another.
+
+        `vocab_size`: of inputs that are tokens; None: inputs are floats.
 
         ValueError if `module` draws random numbers while training (Dropout with p > 0), or an unknown precision.
         """
@@ -49,10 +61,10 @@ class Functional(Flat):
         self.products = product_type(precision)
         self.names = [name for name, _ in module.named_parameters()]
         self.stat_names = [name for name, buffer in module.named_buffers() if buffer.is_floating_point()]
-        self.has_convolution = any(isinstance(part, nn.modules.conv._ConvNd) for part in module.modules())
+        self.slow_by_vmap = any(isinstance(part, _SLOW_BY_VMAP) for part in module.modules())
         self.vmap_refused = False
         self._own = threading.local()
-        self.takes_padding = input_shape is not None and self._takes_padding(input_shape)
+        self.takes_padding = input_shape is not None and self._takes_padding(input_shape, vocab_size)
 
     def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
         """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`.
@@ -61,7 +73,7 @@ class Functional(Flat):
         another on their real samples only, so that whatever a module computes over its batch stays exact.
         """
         theta = theta.detach()
-        stats, x = stats.to(theta.dtype), x.to(theta.dtype)
+        stats, x = stats.to(theta.dtype), _as_inputs(x, theta.dtype)
         self._worker().train()
         if self._at_once(theta, weight):
             rows = (theta, stats, x, y) if weight is None else (theta, stats, x, y, weight.to(theta.dtype))
@@ -81,7 +93,7 @@ class Functional(Flat):
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
         """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
         self._worker().eval()
-        return self._call(theta, stats.to(theta.dtype), x.to(theta.dtype))[0]
+        return self._call(theta, stats.to(theta.dtype), _as_inputs(x, theta.dtype))[0]
 
     @property
     def drops_empty_places(self) -> bool:
@@ -92,15 +104,15 @@ class Functional(Flat):
         """Whether the clients of these rows go all at once."""
         if self.vmap_refused or (weight is not None and not self.takes_padding):
             return False
-        if self.has_convolution and theta.device.type == "cpu":  # grouped ones in the slow layout under vmap
+        if self.slow_by_vmap and theta.device.type == "cpu":
             return False
         return theta.shape[0] > 1 or weight is not None
 
     @torch.no_grad()
-    def _takes_padding(self, input_shape: tuple[int, ...]) -> bool:
+    def _takes_padding(self, input_shape: tuple[int, ...], vocab_size: int | None) -> bool:
         theta, stats = flatten(self.module)
         self._worker().train()
-        return reads_real_samples_only(functools.partial(self._call, theta, stats), input_shape)
+        return reads_real_samples_only(functools.partial(self._call, theta, stats), input_shape, vocab_size)
 
     def _worker(self) -> nn.Module:
         """This thread's own copy of the module: a functional call puts the rows into it while it runs."""
@@ -167,6 +179,11 @@ class Functional(Flat):
             self._own.places.real = None
         new = torch.cat([part.flatten() for part in floats.values()]) if floats else stats_C
         return outputs, new
+
+
+def _as_inputs(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x in the type of the parameters, or as it is where it holds tokens."""
+    return x.to(dtype) if x.is_floating_point() else x
 
 
 def refuse_dropout(module: nn.Module) -> None:

@@ -42,11 +42,20 @@ def leave_out(module: nn.Module, places: Places) -> None:
         part.forward = functools.partial(_batch_norm, part, places)  # type: ignore[method-assign]
 
 
-def reads_real_samples_only(call: Call, input_shape: tuple[int, ...]) -> bool:
+def random_inputs(
+    num: int, input_shape: tuple[int, ...], vocab_size: int | None, generator: torch.Generator, scale: float = 1.0
+) -> Tensor:
+    """[num, *input_shape] normal draws of this scale, or tokens below `vocab_size`: inputs to try a module on."""
+    if vocab_size is None:
+        return scale * torch.randn(num, *input_shape, generator=generator)
+    return torch.randint(vocab_size, (num, *input_shape), generator=generator)
+
+
+def reads_real_samples_only(call: Call, input_shape: tuple[int, ...], vocab_size: int | None = None) -> bool:
     """Whether the contents of an empty place of a batch leave the results of the real samples unchanged."""
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(4, *input_shape, generator=generator)
-    other = torch.cat([x[:3], 100 * torch.randn(1, *input_shape, generator=generator)])
+    x = random_inputs(4, input_shape, vocab_size, generator)
+    other = torch.cat([x[:3], random_inputs(1, input_shape, vocab_size, generator, 100)])
     real = torch.tensor([1.0, 1.0, 1.0, 0.0])
     try:
         alone, one, two = call(x[:3], None), call(x, real), call(other, real)

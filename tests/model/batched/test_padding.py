@@ -91,7 +91,7 @@ REFUSE = {
 
 def _model(make, shape) -> Functional:
     model = Functional(draw(make, KEY), LOSS, input_shape=shape)
-    model.has_convolution = False  # as on a GPU
+    model.slow_by_vmap = False  # as on a GPU
     return model
 
 

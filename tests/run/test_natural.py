@@ -1,0 +1,94 @@
+"""Owners as clients and text, through the command line."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from fedcomp.records.metrics_file import read_lines
+
+SIZES = {"ann": 300, "bob": 180, "cyd": 1200, "dan": 1500}
+TINY = ("model=char_lstm", "model.hidden=8", "model.layers=1", "client.batch_size=50", "rounds=2")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    """Four roles, the last two long enough to be tested."""
+    draw = random.Random(0)
+    blocks = [f"{name}:\n" + "".join(draw.choice("abcde ") for _ in range(size)) for name, size in SIZES.items()]
+    (tmp_path / "tinyshakespeare.txt").write_text("\n\n".join(blocks))
+    return f"dataset.root={tmp_path}"
+
+
+def _table(folder: Path) -> str:
+    rows = [f"{row},{row % 2},{'abc'[row % 3] if row < 9 else 'd'}" for row in range(12)]
+    (folder / "mine.csv").write_text("\n".join(["x,y,who", *rows]))
+    return f"dataset.path={folder / 'mine.csv'}"
+
+
+def _last_and_first(root: Path) -> tuple[dict, dict]:
+    (path,) = root.rglob("metrics.jsonl")
+    lines = read_lines(path)
+    return lines[-1], lines[0]
+
+
+def test_every_owner_of_a_table_is_a_client(fedcomp_with_pictures, tmp_path: Path) -> None:
+    data = ("dataset=csv", _table(tmp_path), "dataset.target=y", "dataset.owner=who", "dataset.test_fraction=0")
+    assert fedcomp_with_pictures(*data, "model=linear", "partition=natural", "num_clients=null", "rounds=1") == 0
+    last, _ = _last_and_first(tmp_path)
+    assert last["bits/uplink"] == 4 * 32 * 2, "four owners, two parameters"
+
+
+def test_text_is_trained_and_measured(fedcomp_with_pictures, tmp_path: Path, text: str) -> None:
+    owners = ("partition=natural", "num_clients=null", "participation=uniform", "participation.num_participants=2")
+    assert fedcomp_with_pictures("dataset=shakespeare", text, *owners, *TINY) == 0
+    last, first = _last_and_first(tmp_path)
+    assert {"test/loss", "test/accuracy", "test/perplexity", "train/loss"} <= last.keys()
+    assert last["test/perplexity"] == pytest.approx(math.exp(last["test/loss"]), rel=1e-6)
+    assert last["test/loss"] < first["test/loss"]
+
+
+@pytest.mark.parametrize("model", ["char_lstm", "char_gpt"])
+def test_every_position_as_a_target(fedcomp, tmp_path: Path, text: str, model: str) -> None:
+    small = ("model.width=8", "model.heads=2") if model == "char_gpt" else ("model.hidden=8",)
+    options = ("dataset.targets=all", "client.batch_size=50", "rounds=1", f"model={model}", *small)
+    assert fedcomp("dataset=shakespeare", text, "partition=natural", "num_clients=3", *options) == 0
+    assert _last_and_first(tmp_path)[0]["test/perplexity"] > 1
+
+
+@pytest.mark.parametrize("algorithm", ["fedmrn", "fedpm", "fedsparsify", "bicompfl_gr"])
+def test_methods_with_masks_on_text(fedcomp, tmp_path: Path, text: str, algorithm: str) -> None:
+    assert fedcomp("dataset=shakespeare", text, "num_clients=2", f"algorithm={algorithm}", *TINY) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("partition=natural", "num_clients=5"), "num_clients is 5, but 4 of 4 owners have partition.min_size=1"),
+        (
+            ("partition=natural", "num_clients=null", "partition.min_size=9999"),
+            "the largest of 4 owners has 500",
+        ),
+        (
+            ("partition=dirichlet",),
+            "partition=dirichlet deals samples by class, but those of this dataset have",
+        ),
+        (("partition=iid", "num_clients=null"), "num_clients=null is for partition=natural and partition=one_each"),
+        (("model=mlp",), "model mlp does not take inputs of shape (80,) of tokens"),
+        (
+            ("dataset=digits", "partition=natural"),
+            "partition=natural makes every owner of samples a client, but",
+        ),
+        (("dataset=digits", "model=char_lstm"), "model=char_lstm predicts the next of a sequence of tokens"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(fedcomp, capsys, text: str, options: tuple[str, ...], line: str) -> None:
+    data = () if "dataset=digits" in options else ("dataset=shakespeare", text)
+    models = () if any(option.startswith("model=") for option in options) or not data else ("model=char_lstm",)
+    assert fedcomp(*data, *models, *options) == 1
+    error = capsys.readouterr().err
+    assert line in error
+    assert "Traceback" not in error
