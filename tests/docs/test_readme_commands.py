@@ -18,7 +18,12 @@ from fedcomp.records.metrics_file import read_lines
 from tests.docs.pages import PAGES, blocks, prose
 
 DATA = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()
-FILES = {"mnist": "MNIST/raw", "cifar10_jpeg": "cifar10-jpeg", "insurance": "insurance.csv"}
+FILES = {
+    "mnist": "MNIST/raw",
+    "cifar10_jpeg": "cifar10-jpeg",
+    "insurance": "insurance.csv",
+    "shakespeare": "tinyshakespeare.txt",
+}
 """What a data set needs under DATA; others come with their packages, or are drawn."""
 FALLING = ("test/loss", "test/objective", "test/distance")
 """What falls where something is learnt: of the first that a record has."""
@@ -43,7 +48,7 @@ def _runs(words: list[str]) -> bool:
 
 def _needs_data(words: list[str]) -> bool:
     """Whether it reads real data, or takes long even if shortened."""
-    long = ("mnist", "cifar", "insurance", "bicompfl", "rand_k/")
+    long = ("mnist", "cifar", "insurance", "shakespeare", "bicompfl", "rand_k/")
     return any(name in word for word in words for name in long) and "experiment=rand_k/mse" not in words
 
 
@@ -87,7 +92,7 @@ def _one_run(words: list[str]) -> list[str]:
     name = config.dataset._target_.split(".")[-2]
     if name in FILES and not (DATA / FILES[name]).exists():
         pytest.skip(f"{name} is not in {DATA}")
-    rounds = min(int(config.rounds), 3 if name in ("mnist", "cifar10_jpeg") else 30)
+    rounds = min(int(config.rounds), 3 if name in ("mnist", "cifar10_jpeg", "shakespeare") else 30)
     added += [f"rounds={rounds}", f"eval_every={rounds}", "quiet=true", "pictures=false"]
     added += ["repeats=2"] if config.repeats > 2 else []
     added += [f"dataset.root={DATA}"] if "root" in config.dataset else []

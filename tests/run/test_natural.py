@@ -59,7 +59,7 @@ def test_every_position_as_a_target(fedcomp, tmp_path: Path, text: str, model: s
     assert _last_and_first(tmp_path)[0]["test/perplexity"] > 1
 
 
-@pytest.mark.parametrize("algorithm", ["fedmrn", "fedpm", "fedsparsify", "bicompfl_gr"])
+@pytest.mark.parametrize("algorithm", ["fedmrn", "fedpm", "fedsparsify"])
 def test_methods_with_masks_on_text(fedcomp, tmp_path: Path, text: str, algorithm: str) -> None:
     assert fedcomp("dataset=shakespeare", text, "num_clients=2", f"algorithm={algorithm}", *TINY) == 0
 
