@@ -7,7 +7,7 @@ FLOOR_PYTHON ?= python3.12
 FLOOR := .venv-floor
 CONFORMANCE := tests/conformance tests/algorithm tests/compressor
 
-.PHONY: help setup run test slow check docs docs-serve processors floor bench clean
+.PHONY: help setup run test slow check docs docs-serve processors floor bench rivals clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -62,6 +62,23 @@ bench: $(READY)  ## speed: rounds against a plain loop over clients, codecs agai
 	$(RUN) scripts/bench_mrc.py
 	$(RUN) scripts/bench_repeats.py
 
-clean:  ## remove .venv, .venv-floor and caches; outputs/ stays
-	rm -rf $(VENV) $(FLOOR) build dist site .pytest_cache .mypy_cache .ruff_cache
+RIVALS := .venv-pfl/.ready .venv-fedjax/.ready
+
+rivals: $(READY) $(RIVALS)  ## speed beside pfl-research and FedJAX, which are installed into environments of their own
+	$(RUN) scripts/bench_rivals.py J1 200
+	$(RUN) scripts/bench_rivals.py J2
+
+.venv-pfl/.ready: scripts/rivals/pfl.txt
+	test -d .venv-pfl || $(RUN) -m venv .venv-pfl
+	$(RUN) -c 'import site; print(site.getsitepackages()[0])' > `.venv-pfl/bin/python -c 'import site; print(site.getsitepackages()[0])'`/torch.pth
+	.venv-pfl/bin/python -m pip install -q --disable-pip-version-check -r scripts/rivals/pfl.txt
+	touch $@
+
+.venv-fedjax/.ready: scripts/rivals/fedjax.txt
+	test -d .venv-fedjax || $(RUN) -m venv .venv-fedjax
+	.venv-fedjax/bin/python -m pip install -q --disable-pip-version-check -r scripts/rivals/fedjax.txt
+	touch $@
+
+clean:  ## remove .venv, .venv-floor, .venv-pfl, .venv-fedjax and caches; outputs/ stays
+	rm -rf $(VENV) $(FLOOR) .venv-pfl .venv-fedjax build dist site .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -181,7 +181,7 @@ def test_gradients_are_those_of_stacked_layers(name, case, task) -> None:
 @pytest.mark.parametrize(
     "layers",
     [
-        (nn.Conv2d(1, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 100, 10)),
+        (nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 1), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 100, 10)),
         (nn.Conv2d(1, 4, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(100, 10)),
         (nn.Conv2d(1, 4, 3, padding=(1, 0)), nn.ReLU(), nn.Flatten(), nn.Linear(480, 10)),
         (nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(400, 10)),
