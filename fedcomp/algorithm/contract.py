@@ -134,6 +134,8 @@ class AlgorithmOptions(Protocol):
     """Optional attributes of an algorithm.
 
     Attributes:
+        client: its local solver (`SolverOptions` says what the engine reads of it); methods that do not train leave it
+            out.
         learns: the `kind` of `TaskModel` that it learns; methods that train networks leave it out.
         needs: the class that a part must be of, {"client": Svrg}.
         full_participation: whether every client must take part in every round; default False.
@@ -141,6 +143,7 @@ class AlgorithmOptions(Protocol):
         batch_size: samples of a client that it processes at once; default the local solver's.
     """
 
+    client: Any
     learns: str
     needs: Mapping[str, type]
     full_participation: bool

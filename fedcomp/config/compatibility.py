@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig
 from torch import Tensor
 
+from fedcomp.client.contract import solver_options
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.contract import Recursive
 from fedcomp.dataset.contract import Dataset
@@ -76,7 +77,7 @@ def check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:
     Raises:
         ValueError: it does, and the dataset augments them.
     """
-    if dataset.augments and getattr(getattr(algorithm, "client", None), "fixed_samples", False):
+    if dataset.augments and solver_options(algorithm).fixed_samples:
         name, chosen = (file_name(config[group]) for group in ("client", "dataset"))
         raise ValueError(
             f"client={name} needs the same samples in every gradient, but dataset={chosen} changes them at random: "

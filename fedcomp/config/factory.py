@@ -12,6 +12,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from fedcomp.client.contract import solver_options
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.exclude_norm_layers import exclude_norm_layers
 from fedcomp.config import schema
@@ -103,7 +104,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         raise ValueError(f"dtype=float64 contradicts precision={config.precision.name}: take precision=fp32")
     if config.dtype is schema.Dtype.float64 and isinstance(model, TaskModel):
         raise ValueError(f"dtype=float64 is for networks, not for model={file_name(config.model)}: take dtype=float32")
-    most_samples = getattr(getattr(algorithm, "client", None), "most_samples", config.client.batch_size)
+    most_samples = solver_options(algorithm).most_samples or config.client.batch_size
     batch_size = getattr(algorithm, "batch_size", most_samples)
     num_in_chunk = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size, dataset.input_dtype)
     simulation = Simulation(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Models, Setup
-from fedcomp.client.contract import LoopRunner
+from fedcomp.client.contract import Batching, LoopRunner, solver_options
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, unflatten
 from fedcomp.core.row_update import apply_row_updates
@@ -113,8 +113,7 @@ class Simulation:
     def clients(self, key: Key, ledger: Ledger) -> Executor:
         """The clients in a round whose draws `key` names; `ledger` counts their gradients."""
         parts = self.dataset, self.shards, self.model, key, self.chunk_size, self.workers, self.dtype
-        batching = getattr(getattr(self.algorithm, "client", None), "batching", None)
-        return Executor(*parts, ledger.add_gradients, self.loop_runner, self.group, batching)
+        return Executor(*parts, ledger.add_gradients, self.loop_runner, self.group, self.batching)
 
     def evaluate(self, index: int, state: Any, result: RoundResult | None) -> Evaluation:
         """Test metrics after `index` rounds and, of the last round's `result`, means over its clients. Unread."""
@@ -139,6 +138,11 @@ class Simulation:
         if self.optimum is None:
             return {}
         return {f"{name}/excess": self.optimum.excess(one.theta).mean() for name, one in evaluation_models.items()}
+
+    @functools.cached_property
+    def batching(self) -> Batching | None:
+        """How clients go through their samples in a round, where the algorithm has a local solver."""
+        return solver_options(self.algorithm).batching
 
     @functools.cached_property
     def importance(self) -> Tensor:
