@@ -19,6 +19,7 @@ Shape legend: M clients of the cohort, D parameters, d of them masked, C running
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -185,7 +186,7 @@ class FedPM:
         metrics = {
             "train/loss": local.loss,
             "mask/ones": mask.to(torch.float32).mean(1),
-            "mask/entropy": entropy.mean() / torch.log(entropy.new_tensor(2.0)),
+            "mask/entropy": entropy.mean() / math.log(2),
         }
         return after, metrics
 

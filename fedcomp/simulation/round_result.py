@@ -37,8 +37,9 @@ class RoundResult:
 
     def means(self) -> dict[str, Tensor]:
         """Float64 [R] of each metric: its mean over the clients of each repetition in which anybody took part."""
-        sizes = torch.tensor(self.sizes, dtype=torch.int64, device=self.cohort.ids.device)
-        repetition = torch.arange(len(self.sizes), device=sizes.device).repeat_interleave(sizes)
+        sizes = torch.tensor(self.sizes, dtype=torch.int64, device="cpu").to(self.cohort.ids.device, non_blocking=True)
+        every = torch.arange(len(self.sizes), device=sizes.device)
+        repetition = every.repeat_interleave(sizes, output_size=sum(self.sizes))
         each = {
             name: sizes.new_zeros(len(self.sizes), dtype=torch.float64).index_add_(0, repetition, value.double())
             / sizes

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcomp.compressor.mrc import coder
 from fedcomp.compressor.mrc.blocks import Blocks
@@ -49,6 +50,21 @@ def fake_gpu() -> Iterator[None]:
             yield
     finally:
         _forget()
+
+
+class Sorted(TorchDispatchMode):
+    """Notes scatters that a deterministic GPU makes by sorting their indices: those of tensors that may repeat one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function._schema.name
+        scatters = name.rstrip("_") in ("aten::scatter", "aten::scatter_add") and isinstance(args[3], Tensor)
+        if scatters and args[0].is_cuda and torch.are_deterministic_algorithms_enabled():
+            self.found.append(name)
+        return function(*args, **(kwargs or {}))
 
 
 @contextmanager

@@ -80,7 +80,9 @@ class _Lists(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         out = function(*args, **(kwargs or {}))
-        if function in (torch.tensor, torch.as_tensor) and (self.blocking.captured or out.device == DEVICE):
+        if function in (torch.tensor, torch.as_tensor, Tensor.new_tensor) and (
+            self.blocking.captured or out.device == DEVICE
+        ):
             self.blocking.note(f"torch.{function.__name__}")
         return out
 

@@ -34,6 +34,7 @@ from torch import Tensor
 
 from fedcomp.compressor.contract import Codec, Sampling
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.rows import scatter_distinct_
 from fedcomp.core.validate import check_choice
 from fedcomp.wire import Payload, SharedKnowledge
 
@@ -114,8 +115,8 @@ class Spatial:
         num, dim, p = cohort.size, common.dim, codec.probability(common.dim)
         values, indices = codec.sampled(payload, common)
         rows = values.new_zeros(2, num, dim + 1)  # values and ones; one place more, for entries that were not sent
-        rows[0].scatter_(1, indices, values * (num * cohort.weight)[:, None])
-        rows[1].scatter_(1, indices, torch.ones_like(values))
+        scatter_distinct_(rows[0], indices, values * (num * cohort.weight)[:, None])
+        scatter_distinct_(rows[1], indices, torch.ones_like(values))
         total, senders = rows[:, :, :dim].sum(1)
         table = self._table(num, p, memory)
         if self.transform == "online":

@@ -33,6 +33,7 @@ from fedcomp.compressor.contract import Codec, Sampling
 from fedcomp.compressor.estimators.spatial import check_sampling
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
+from fedcomp.core.rows import scatter_distinct_
 from fedcomp.core.validate import check_choice
 from fedcomp.wire import Payload, SharedKnowledge
 
@@ -98,10 +99,10 @@ class Temporal:
         padded = torch.nn.functional.pad(known, (0, 1))  # one place more, for entries that were not sent
         before = padded.gather(1, indices)
         corrected = before + (values - before) / codec.probability(common.dim)
-        estimate = cohort.weight @ padded.scatter(1, indices, corrected)[:, : common.dim]
+        estimate = cohort.weight @ scatter_distinct_(padded.clone(), indices, corrected)[:, : common.dim]
         if self.memory == "shared":
             return estimate, estimate[None]
-        return estimate, put_rows(memory, cohort, padded.scatter_(1, indices, values)[:, : common.dim])
+        return estimate, put_rows(memory, cohort, scatter_distinct_(padded, indices, values)[:, : common.dim])
 
     def expected_error(self, codec: Codec, x: Tensor) -> Tensor:
         """0-d float64 E||estimate - mean of x||^2, memory empty: Rand-k's, (1/n^2) (1/p - 1) sum ||x_i||^2."""

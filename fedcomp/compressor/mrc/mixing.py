@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.mrc.thresholds import TYPES, clamped
+from fedcomp.core.rows import add_distinct_
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Unsigned
 
@@ -52,7 +53,7 @@ class Mixture:
         pairs, num = self._pairs(first, second), (self.num_first + 1) * (self.num_second + 1)
         zeros = q.new_zeros(len(q), num)
         sums = zeros.scatter_add(1, pairs, torch.where(mixes, q, 0.0))
-        counts = zeros.scatter_add(1, pairs, mixes.to(q.dtype))
+        counts = add_distinct_(zeros.clone(), pairs, mixes.to(q.dtype))  # whole numbers: exact in any order
         low, high = torch.zeros(len(q), 1, device=q.device), torch.full((len(q), 1), float(STEPS), device=q.device)
         for _ in range(STEPS.bit_length()):  # f' <= 0 at low, unless that is 0; f' > 0 at high, unless that is 255
             middle = ((low + high) / 2).floor_()

@@ -82,5 +82,6 @@ class StochasticSign:
     def _scales(self, x: Tensor, sizes: list[int]) -> Tensor:
         """[M, L] a of each block."""
         if self.scale == "mean_abs":
-            return block_norms(x, sizes, 1) * (self.factor / x.new_tensor(sizes))
+            shares = self.factor / torch.tensor(sizes, dtype=x.dtype, device="cpu")
+            return block_norms(x, sizes, 1) * shares.to(x.device, non_blocking=True)
         return block_norms(x, sizes, 2 if self.scale == "l2" else float("inf"))

@@ -28,6 +28,7 @@ from fedcomp.compressor.rotations.lloyd_max import lloyd_max
 from fedcomp.compressor.rotations.rotated_codec import RotatedCodec, fit_scale, plus_minus
 from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
+from fedcomp.core.rows import count_along_rows, scatter_distinct_
 from fedcomp.core.validate import is_number
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
@@ -69,9 +70,8 @@ class Eden(RotatedCodec):
             for bits, indices in self._shares(key, ids, number, z.shape[1]):
                 chosen = _quantise(z if indices is None else z.gather(1, indices), inverse_std, bits)
                 codes.setdefault(bits, []).append(chosen)
-                levels = (
-                    _levels(chosen, bits) if indices is None else levels.scatter_(1, indices, _levels(chosen, bits))
-                )
+                own = _levels(chosen, bits)
+                levels = own if indices is None else scatter_distinct_(levels, indices, own)
             scales.append(fit_scale(self.scale, z, levels))
         fields = {f"codes{bits}": Field(torch.cat(parts, 1), Unsigned(bits)) for bits, parts in codes.items()}
         fields["scales"] = Field(torch.stack(scales, 1), Float())
@@ -89,7 +89,7 @@ class Eden(RotatedCodec):
                 name, num = f"codes{bits}", part.shape[1] if indices is None else indices.shape[1]
                 codes = payload.fields[name].data[:, read[name] : read[name] + num]
                 values = _levels(codes, bits).mul_(scales[:, number, None])
-                _ = part.copy_(values) if indices is None else part.scatter_(1, indices, values)
+                _ = part.copy_(values) if indices is None else scatter_distinct_(part, indices, values)
                 read[name] += num
         return rotation.inverse(z, key, ids)
 
@@ -121,16 +121,17 @@ def _others(indices: Tensor, size: int) -> Tensor:
     """[M, size - n] ascending: the indices below `size` that are not among `indices` [M, n]."""
     num_rows, num = indices.shape
     listed = torch.zeros(num_rows, size, dtype=torch.bool, device=indices.device).scatter_(1, indices, True)
-    rank = torch.where(listed, size - num, (~listed).cumsum(1) - 1)  # those listed go into a last column, then dropped
+    # Those listed go into a last column, which is dropped.
+    rank = torch.where(listed, size - num, count_along_rows(~listed) - 1)
     every = torch.arange(size, device=indices.device).expand(num_rows, size)
-    return indices.new_empty(num_rows, size - num + 1).scatter_(1, rank, every)[:, :-1]
+    return scatter_distinct_(indices.new_empty(num_rows, size - num + 1), rank, every)[:, :-1]
 
 
 def _quantise(z: Tensor, inverse_std: Tensor, bits: int) -> Tensor:
     """uint8 codes of z * inverse_std, in the order of the centroids."""
     if bits == 1:
         return (z >= 0).to(torch.uint8)
-    boundaries = z.new_tensor(lloyd_max(bits).boundaries)
+    boundaries = torch.tensor(lloyd_max(bits).boundaries, dtype=z.dtype, device="cpu").to(z.device, non_blocking=True)
     return torch.bucketize(z * inverse_std, boundaries, out_int32=True, right=True).to(torch.uint8)
 
 

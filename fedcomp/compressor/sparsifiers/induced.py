@@ -25,6 +25,7 @@ from fedcomp.compressor.sparsifiers.sparse_indices import (
     read_indices,
 )
 from fedcomp.compressor.sparsifiers.topk import stable_topk
+from fedcomp.core.rows import add_distinct_, scatter_distinct_
 from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
@@ -89,8 +90,8 @@ class Induced:
         largest = read_indices(code, sent, k1)
         scale = ((common.dim - k1) if self.restricted else common.dim) / k2
         out = torch.zeros(values.shape[0], common.dim, device=values.device)
-        out.scatter_(1, self._drawn(payload, largest, common), values * scale)
-        return out.scatter_add_(1, largest, top)
+        scatter_distinct_(out, self._drawn(payload, largest, common), values * scale)
+        return add_distinct_(out, largest, top)
 
     def expected_error(self, x: Tensor) -> Tensor:
         """[M] float64 E||C(x) - x||^2 of each row: (n / k2 - 1) ||x - C1(x)||^2, n = D, or D - k1 if restricted."""

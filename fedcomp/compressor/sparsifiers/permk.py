@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.core.rows import scatter_distinct_
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -43,7 +44,7 @@ class PermK:
         values = payload.expect(values=indices.shape[1])[0] * float(min(common.everybody.shape[0], common.dim))
         beyond = torch.arange(indices.shape[1], device=indices.device) >= count[:, None]
         out = values.new_zeros(values.shape[0], common.dim + 1)
-        return out.scatter_(1, indices.masked_fill(beyond, common.dim), values)[:, : common.dim]
+        return scatter_distinct_(out, indices.masked_fill(beyond, common.dim), values)[:, : common.dim]
 
     def _part(self, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
         """(indices [M, ceil(D / n)], how many of them are the sender's [M]); for n > D one each."""

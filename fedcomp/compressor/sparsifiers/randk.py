@@ -26,6 +26,7 @@ from fedcomp.compressor.sparsifiers.sparse_indices import (
     index_layout,
     read_indices,
 )
+from fedcomp.core.rows import scatter_distinct_
 from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
@@ -97,7 +98,7 @@ class RandK(SampledEntries):
         values, indices = self.sampled(payload, common)
         if self.scale == "unbiased":
             values = values * (common.dim / self.num_sent(common.dim))
-        return torch.zeros(values.shape[0], common.dim, device=values.device).scatter_(1, indices, values)
+        return scatter_distinct_(torch.zeros(values.shape[0], common.dim, device=values.device), indices, values)
 
     def _drawn(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         key, numbers = shared_source(payload, common)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedcomp.core.rows import count_along_rows, scatter_distinct_
 from fedcomp.wire import Field
 from fedcomp.wire.coding import Ascending, Bitmap, Rice, bits_for
 
@@ -51,7 +52,7 @@ def read_indices(code: str, data: Tensor, k: int) -> Tensor:
     if code == "index":
         return data
     if code == "rice":
-        return (data + 1).cumsum(1) - 1
+        return count_along_rows(data + 1) - 1
     # Places of a bitmap without asking the device how many there are: a stable sort puts the ones first, in order.
     return data.sort(dim=1, descending=True, stable=True).indices[:, :k]
 
@@ -59,10 +60,10 @@ def read_indices(code: str, data: Tensor, k: int) -> Tensor:
 def compact(x: Tensor, mask: Tensor) -> Tensor:
     """[M, D]: the entries of x [M, D] under mask [M, D], in order, at the front of each row; zeros behind."""
     dim = x.shape[1]
-    to = torch.where(mask, mask.cumsum(1) - 1, dim)
-    return x.new_zeros(x.shape[0], dim + 1).scatter_(1, to, x)[:, :dim]
+    to = torch.where(mask, count_along_rows(mask) - 1, dim)
+    return scatter_distinct_(x.new_zeros(x.shape[0], dim + 1), to, x)[:, :dim]
 
 
 def expand(packed: Tensor, mask: Tensor) -> Tensor:
     """[M, D]: the inverse of `compact`, zeros where the mask is."""
-    return packed.gather(1, (mask.cumsum(1) - 1).clamp_(min=0)).masked_fill_(~mask, 0)
+    return packed.gather(1, (count_along_rows(mask) - 1).clamp_(min=0)).masked_fill_(~mask, 0)

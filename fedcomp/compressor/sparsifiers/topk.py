@@ -24,6 +24,7 @@ from fedcomp.compressor.sparsifiers.sparse_indices import (
     max_bits,
     read_indices,
 )
+from fedcomp.core.rows import count_along_rows, scatter_distinct_
 from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
@@ -92,7 +93,7 @@ class TopK:
         k, code = self.num_sent(common.dim), self.index_code_of(common.dim)
         values, sent = payload.expect(values=k, **index_layout(code, k, common.dim))
         indices = read_indices(code, sent, k)
-        return values.new_zeros(values.shape[0], common.dim).scatter_(1, indices, values)
+        return scatter_distinct_(values.new_zeros(values.shape[0], common.dim), indices, values)
 
     def _bits(self, k: int, dim: int) -> int:
         return 32 * k + max_bits(index_code(self.positions, k, dim), k, dim)
@@ -111,8 +112,8 @@ def stable_topk(size: Tensor, k: int) -> Tensor:
     values, indices = size.topk(k + 1, dim=1, sorted=False)
     threshold = values.amin(1, keepdim=True)
     least = values == threshold
-    nth = least.cumsum(1, dtype=torch.int32)
+    nth = count_along_rows(least, torch.int32)
     rows = np.flatnonzero(nth[:, -1].numpy() > 1) if size.device.type == "cpu" else slice(None)
-    first = torch.searchsorted((size[rows] == threshold[rows]).cumsum(1, dtype=torch.int32), nth[rows])
+    first = torch.searchsorted(count_along_rows(size[rows] == threshold[rows], torch.int32), nth[rows])
     indices[rows] = torch.where(least[rows], first, indices[rows])
     return indices.masked_fill_(least & (nth == nth[:, -1:]), dim).sort(dim=1).values[:, :k].contiguous()

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
 from fedcomp.compressor.sparsifiers.sparse_indices import compact
+from fedcomp.core.rows import scatter_distinct_
 from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
@@ -118,4 +119,4 @@ def _scatter(payload: Payload, name: str, values: Tensor, dim: int) -> Tensor:
     assert count is not None
     beyond = torch.arange(dim, device=values.device) >= count[:, None]
     out = values.new_zeros(values.shape[0], dim + 1)
-    return out.scatter_(1, indices.masked_fill(beyond, dim), values)[:, :dim]
+    return scatter_distinct_(out, indices.masked_fill(beyond, dim), values)[:, :dim]

@@ -73,7 +73,7 @@ class VmappedRepetitions:
         spent, num_clients = Ledger(), len(self.repetitions[0].shards.sizes)
         spent.add_round(sum(sizes))
         rows = _Rows(present, cohorts, num_clients)
-        where = torch.tensor(present, device=rows.ids.device)
+        where = torch.tensor(present, device="cpu").to(rows.ids.device, non_blocking=True)
         chosen = state if len(present) == len(every) else map_tensors(lambda tensor: tensor[where], state)
         client_key = ClientKey(
             (), tuple(one.key.fold_in("round", index, "client") for one in self.repetitions), num_clients
