@@ -137,6 +137,8 @@ def main() -> None:
         return
     schema.register()
     sys.path[:0] = [str(folder) for folder in own]  # configs in DIR may name Python files in DIR
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # such as mine.py of model.path=mine.Net
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra raises errors instead of printing them
     try:
         if given.has("--help"):

@@ -20,6 +20,9 @@ from fedcomp.provenance.files import digest
 from fedcomp.records.provenance import Fingerprint
 from fedcomp.records.run_folder import WITHOUT_EFFECT
 
+OWN_MODULE = "fedcomp.model.networks.module.own"
+"""What `model=module` builds: its option `path` names the user's class."""
+
 
 def code_files(config: Mapping[str, Any]) -> dict[str, Path]:
     """{module: file} of the user's own code that the run of this resolved config uses."""
@@ -66,10 +69,11 @@ def _file_name(module: str, path: Path) -> str:
 
 
 def _targets(node: Any) -> Iterator[str]:
-    """Every `_target_` in a config."""
+    """Every `_target_` in a config, and the path of `model=module`."""
     if isinstance(node, Mapping):
+        named = ("_target_", "path") if node.get("_target_") == OWN_MODULE else ("_target_",)
         for key, value in node.items():
-            if key == "_target_" and isinstance(value, str):
+            if key in named and isinstance(value, str):
                 yield value
             else:
                 yield from _targets(value)

@@ -64,6 +64,10 @@ def test_every_option_of_the_config_group(path):
         model = build(instantiate(OmegaConf.load(path)), KEY, (80,), 80, "next_token", vocab_size=80)
         assert model.outputs(*model.init(KEY), torch.zeros(2, 80, dtype=torch.int64)).shape == (2, 80)
         return
+    if path.stem == "module":
+        with pytest.raises(ValueError, match="model.path is None"):
+            made(instantiate(OmegaConf.load(path)), CIFAR)
+        return
     digits = path.stem in ("mlp", "mlp_digits_233", "linear", "logistic")
     shape = DIGITS if digits else CIFAR
     model = made(instantiate(OmegaConf.load(path)), shape)

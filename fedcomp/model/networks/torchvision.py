@@ -1,0 +1,98 @@
+"""torchvision's classifiers, for images of any number of channels and classes: `model=torchvision model.name=resnet18`.
+
+Their dropout and stochastic depth are switched off, as random draws in training are refused (`model/build.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from fedcomp.core.validate import suggest
+from fedcomp.model.networks.cnn import image_shape
+
+
+def classifier(
+    input_shape: Sequence[int],
+    num_outputs: int,
+    name: str = "resnet18",
+    weights: str | None = None,
+    group_norm: int | None = None,
+) -> nn.Module:
+    """The network `name` with its first convolution for the images' channels and `num_outputs` outputs.
+
+    Args:
+        name: as `torchvision.models.list_models()` has it.
+        weights: a file with the network's `state_dict`, as torchvision or `torch.save` writes it. Tensors of the first
+            convolution and of the last layer that have other shapes keep their random first values. None: all do.
+        group_norm: GroupNorm instead of every BatchNorm2d, with as many groups as divide both its channels and this
+            number. None: BatchNorm stays.
+    Raises:
+        ValueError: no such network, or weights that are missing, cannot be read or belong to another network.
+    """
+    from torchvision import models  # here, for it takes a second to import
+    from torchvision.ops import StochasticDepth
+
+    channels, _, _ = image_shape("torchvision", input_shape, smallest=1)
+    classifiers = models.list_models(module=models)
+    if name not in classifiers:
+        raise ValueError(f"model.name={name} is none of torchvision's classifiers{suggest(str(name), classifiers)}")
+    if group_norm is not None and (not isinstance(group_norm, int) or group_norm < 1):
+        raise ValueError(f"model.group_norm is {group_norm!r}, but must be 1 or more groups, or null for BatchNorm")
+    network: nn.Module = models.get_model(name, weights=None, num_classes=num_outputs)
+    _take_channels(network, channels)
+    for part in network.modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd | StochasticDepth):
+            part.p = 0.0
+        elif isinstance(part, nn.MultiheadAttention):
+            part.dropout = 0.0
+    if group_norm is not None:
+        _replace_batch_norm(network, group_norm)
+    if weights is not None:
+        _load(network, name, Path(weights).expanduser())
+    return network
+
+
+def _take_channels(network: nn.Module, channels: int) -> None:
+    """Gives the first convolution as many input channels, with weights of torch's own first distribution."""
+    first = next(part for part in network.modules() if isinstance(part, nn.Conv2d))
+    if first.in_channels != channels:
+        first.in_channels = channels
+        first.weight = nn.Parameter(torch.empty(first.out_channels, channels, *first.kernel_size))
+        first.reset_parameters()
+
+
+def _replace_batch_norm(network: nn.Module, groups: int) -> None:
+    for part in list(network.modules()):
+        for child, layer in part.named_children():
+            if isinstance(layer, nn.BatchNorm2d):
+                setattr(part, child, nn.GroupNorm(math.gcd(groups, layer.num_features), layer.num_features, layer.eps))
+
+
+def _load(network: nn.Module, name: str, file: Path) -> None:
+    """Loads what fits; ValueError unless that is all but the first convolution and the last layer."""
+    try:
+        given = torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, ValueError, LookupError, EOFError, pickle.UnpicklingError) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(f"model.weights={file} cannot be read ({reason}): give a file with a state_dict") from None
+    own = network.state_dict()
+    if not isinstance(given, dict) or given.keys() != own.keys():
+        differ = sorted(set(own) ^ set(given)) if isinstance(given, dict) else ["it is no state_dict"]
+        raise ValueError(f"model.weights={file} are not those of model.name={name}: {', '.join(differ[:3])}")
+    layers = [key.rpartition(".")[0] for key, part in own.items() if part.dim() > 1]
+    free = (layers[0], layers[-1])
+    fitting = {key: tensor for key, tensor in given.items() if tensor.shape == own[key].shape}
+    wrong = [key for key in own if key not in fitting and key.rpartition(".")[0] not in free]
+    if wrong:
+        key = wrong[0]
+        raise ValueError(
+            f"model.weights={file}: {key} is {tuple(given[key].shape)}, but that of model.name={name} is "
+            f"{tuple(own[key].shape)}"
+        )
+    network.load_state_dict(own | fitting)

@@ -1,0 +1,162 @@
+"""Networks by their names: the user's own (`model=module`) and torchvision's (`model=torchvision`)."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from fedcomp.model.build import build
+from fedcomp.model.networks.module import own
+from fedcomp.model.networks.torchvision import classifier
+from fedcomp.provenance.code import code_files
+from fedcomp.random.keys import Key
+
+KEY = Key(("model", 0))
+OWN = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, num_outputs, width=3):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(64, width), torch.nn.Linear(width, num_outputs)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x)))
+
+ready = torch.nn.Linear(64, 10)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    (tmp_path / "mine_net.py").write_text(OWN)
+    (tmp_path / "broken_net.py").write_text("import not_there_at_all\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def made(factory, shape, num_outputs=10):
+    return build(factory, KEY, shape, num_outputs, "classification")
+
+
+def test_own_network(mine):
+    model = made(partial(own, path="mine_net.Net"), (64,))
+    assert model.dim == 64 * 3 + 3 + 3 * 10 + 10
+    assert made(partial(own, path="mine_net.Net", options={"width": 5}), (64,)).dim == 64 * 5 + 5 + 5 * 10 + 10
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"path": None}, r"model.path is None, but must name a class or function, such as mine.Net"),
+        ({"path": "Net"}, r"model.path is 'Net'"),
+        (
+            {"path": "nowhere_at_all.Net"},
+            r"there is no module nowhere_at_all: put nowhere_at_all.py into",
+        ),
+        ({"path": "mine_net.Nets"}, r"module mine_net has no class or function Nets"),
+        ({"path": "mine_net.ready"}, r"module mine_net has no class or function ready"),
+        (
+            {"path": "mine_net.Net", "options": {"size": 5}},
+            r"cannot be called with num_outputs, size \(.*'size'\)",
+        ),
+    ],
+)
+def test_wrong_own_networks(mine, options, line):
+    with pytest.raises(ValueError, match=line) as error:
+        made(partial(own, **options), (64,))
+    assert "\n" not in str(error.value)
+
+
+def test_an_error_in_the_users_module_is_its_own(mine):
+    with pytest.raises(ModuleNotFoundError, match="not_there_at_all"):
+        made(partial(own, path="broken_net.Net"), (64,))
+
+
+def test_the_users_module_is_fingerprinted(mine):
+    (mine / "printed_net.py").write_text(OWN)
+    config = {"model": {"_target_": "fedcomp.model.networks.module.own", "path": "printed_net.Net"}}
+    assert code_files(config) == {"printed_net": mine / "printed_net.py"}
+
+
+def test_own_network_from_the_command_line(fedcomp, tmp_path, monkeypatch):
+    (tmp_path / "cli_net.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    assert fedcomp("model=module", "model.path=cli_net.Net", "model.options={width: 4}", "rounds=1") == 0
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_torchvision_classifier(channels):
+    from torchvision import models
+
+    model = made(partial(classifier, name="mobilenet_v3_small"), (channels, 32, 32))
+    stock = models.mobilenet_v3_small(num_classes=10)
+    first = stock.features[0][0].weight
+    assert model.dim == sum(p.numel() for p in stock.parameters()) - first.numel() // 3 * (3 - channels)
+    theta, stats = model.init(KEY)
+    assert torch.equal(theta, model.init(KEY)[0])
+    assert model.outputs(theta, stats, torch.zeros(2, channels, 32, 32)).shape == (2, 10)
+
+
+def test_gradient_of_a_stock_network_is_its_own():
+    model = made(partial(classifier, name="squeezenet1_1"), (3, 32, 32))
+    theta, stats = model.init(KEY)
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(2, 3, 32, 32, generator=generator), torch.tensor([1, 7])
+    module = model.make()
+    nn.utils.vector_to_parameters(theta, module.parameters())
+    loss = nn.functional.cross_entropy(module(x), y)
+    grad = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(module.parameters()))])
+    got = model.gradient(theta[None], stats[None], x[None], y[None])
+    torch.testing.assert_close(got.grad[0], grad, rtol=1e-4, atol=1e-6)
+
+
+def test_group_norm_in_place_of_batch_norm():
+    network = classifier((3, 32, 32), 10, "mobilenet_v3_small", group_norm=32)
+    norms = [part for part in network.modules() if isinstance(part, nn.GroupNorm)]
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in network.modules())
+    assert len(norms) == 34
+    assert all(norm.num_channels % norm.num_groups == 0 and 32 % norm.num_groups == 0 for norm in norms)
+    assert made(partial(classifier, name="mobilenet_v3_small", group_norm=32), (3, 32, 32)).num_stats == 0
+
+
+def test_weights_from_a_file(tmp_path):
+    stock = classifier((3, 32, 32), 1000, "squeezenet1_1")
+    torch.save(stock.state_dict(), tmp_path / "weights.pt")
+    loaded = classifier((1, 32, 32), 10, "squeezenet1_1", weights=str(tmp_path / "weights.pt"))
+    same = [
+        key for key, part in loaded.state_dict().items() if torch.equal(part, stock.state_dict().get(key, part[:0]))
+    ]
+    assert len(same) == len(stock.state_dict()) - 3, "all but the first weights and the last weights and biases"
+
+
+@pytest.mark.parametrize(
+    ("options", "content", "line"),
+    [
+        ({"name": "resnet81"}, None, r"model.name=resnet81 is none of torchvision's classifiers"),
+        ({"group_norm": 0}, None, r"model.group_norm is 0, but must be 1 or more groups"),
+        ({"name": "squeezenet1_1", "weights": "w.pt"}, None, r"model.weights=.*w.pt cannot be read \(.*No such file"),
+        ({"name": "squeezenet1_1", "weights": "w.pt"}, b"hello", r"model.weights=.*w.pt cannot be read"),
+        (
+            {"name": "squeezenet1_1", "weights": "w.pt"},
+            {"a": torch.zeros(1)},
+            r"are not those of model.name=squeeze",
+        ),
+    ],
+)
+def test_wrong_stock_networks(tmp_path, monkeypatch, options, content, line):
+    monkeypatch.chdir(tmp_path)
+    if isinstance(content, bytes):
+        (tmp_path / "w.pt").write_bytes(content)
+    elif content is not None:
+        torch.save(content, tmp_path / "w.pt")
+    with pytest.raises(ValueError, match=line) as error:
+        classifier((3, 32, 32), 10, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_stock_networks_take_images_only():
+    with pytest.raises(ValueError, match=r"model=torchvision takes images \[C, H, W\]"):
+        made(classifier, (64,))
