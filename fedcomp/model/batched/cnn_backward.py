@@ -9,11 +9,11 @@ Shape legend: M clients, D parameters, B batch, C, H, W channels, height and wid
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -44,6 +44,9 @@ LEAST_ROW = 64
 """Numbers, of all samples, that a row of a convolution holds at least; small batches are filled up."""
 MOST_EMPTY = 16
 """Places to which a batch may be filled up."""
+
+SLACK = 16
+"""Numbers after the end of an array that a kernel may read: `conv_numba.SLACK`."""
 
 _RELU = (torch.relu, torch.relu_)
 
@@ -107,6 +110,7 @@ class CompiledCnn(Stacked):
         """`small`: the module, as `small_cnn` finds it."""
         super().__init__(module, loss, make)
         self.small = small
+        self._steps: dict[int, tuple[_Step, ...]] = {}  # by the places of a batch
 
     @torch.no_grad()
     def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
@@ -116,100 +120,97 @@ class CompiledCnn(Stacked):
             return super().gradient(theta, stats, x, y, weight)
         if theta.stride(1) != 1:
             theta = theta.contiguous()
-        blocks, denses = self.small.blocks, self.small.denses
-        passes = [_ClientPass(blocks, row, batch, self.small.smallest_batch) for row, batch in zip(theta, x)]
-        features = torch.stack([one.features for one in passes]) if len(passes) > 1 else passes[0].features[None]
+        denses, num_samples = self.small.denses, x.shape[1]
+        batch = max(num_samples, self.small.smallest_batch)
+        if batch not in self._steps:
+            self._steps[batch] = _steps(self.small.blocks, batch)
+        samples, rows = x.permute(0, 1, 3, 4, 2).contiguous().view(len(theta), -1).numpy(), theta.numpy()
+        passes = [_ClientPass(self._steps[batch], row, own) for row, own in zip(rows, samples)]
+        features = torch.from_numpy(passes[0].features[None])
+        if len(passes) > 1:
+            features = torch.from_numpy(np.stack([one.features for one in passes]))
         views = dense_views(denses, theta)
-        values = dense_forward(denses, views, features[:, :, : x.shape[1]].mT)
+        values = dense_forward(denses, views, features.view(len(theta), -1, batch)[:, :, :num_samples].mT)
         loss, g_MOB = output_gradient(self.loss, denses[-1].relu, values.pop(), y, weight)
         parts, g_MFB = dense_backward(denses, views, values, g_MOB, for_x=True)
         assert g_MFB is not None
         grad = torch.empty_like(theta)
-        start = self.dim - sum(part.shape[1] for part in parts)
-        torch.cat(parts, 1, out=grad[:, start:])
-        for one, row, g in zip(passes, grad, g_MFB):
+        torch.cat(parts, 1, out=grad[:, self.dim - sum(part.shape[1] for part in parts) :])
+        above = torch.zeros(len(theta), features.shape[1] + SLACK)
+        above[:, :-SLACK].view(len(theta), -1, batch)[:, :, :num_samples] = g_MFB
+        for one, row, g in zip(passes, grad.numpy(), above.numpy()):
             one.backward(row, g)
         return Gradient(grad, loss, stats)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A block for one size of batch: `conv_numba.Geometry`, and how many numbers its arrays hold without slack."""
+
+    size: Any
+    weight: slice
+    bias: slice | None
+    num_packed: int
+    num_outputs: int
+    num_codes: int
+    num_inputs: int
+
+
+def _steps(blocks: Sequence[Block], batch: int) -> tuple[_Step, ...]:
+    from fedcomp.model.batched.conv_numba import Geometry, num_codes
+
+    found = []
+    for block, margin in zip(blocks, [*(block.pad for block in blocks[1:]), 0]):
+        shape = block.channels, block.height, block.width, block.pad, block.out, *block.kernel
+        size = Geometry(*shape, *block.pool, int(block.maximum), int(block.relu), margin, batch)
+        high, wide = block.pooled
+        found.append(
+            _Step(
+                size,
+                slice(block.weight, block.weight + block.num_weights),
+                None if block.bias is None else slice(block.bias, block.bias + block.out),
+                block.channels * (block.height + 2 * block.pad) * (block.width + 2 * block.pad) * batch,
+                block.out * (high + 2 * margin) * (wide + 2 * margin) * batch,
+                block.out * high * wide * num_codes(size),
+                block.channels * block.height * block.width * batch,
+            )
+        )
+    return tuple(found)
 
 
 class _ClientPass:
     """One client's way through the blocks: forwards when it is made, backwards by `backward`.
 
     Attributes:
-        features: [F, places] of the last block; places beyond the batch are empty.
+        features: [F * places] of the last block; places beyond the batch are empty.
     """
 
-    def __init__(self, blocks: Sequence[Block], theta: Tensor, x: Tensor, smallest_batch: int) -> None:
-        """theta: [D]. x: [B, C, H, W], free of copies where channels come last in memory."""
-        from fedcomp.model.batched import conv_numba as kernels
+    def __init__(self, steps: Sequence[_Step], theta: np.ndarray, x: np.ndarray) -> None:
+        """theta: [D]. x: [B*H*W*C], the channels last."""
+        from fedcomp.model.batched.conv_numba import forward, pack
 
-        self.theta, self.num_samples = theta, x.shape[0]
-        self.batch = batch = max(x.shape[0], smallest_batch)
-        margins = [*(block.pad for block in blocks[1:]), 0]
-        self.steps: list[tuple[Block, Any, Any, Any]] = []  # block, its geometry, input and codes
-        sizes = [_geometry(block, margin, batch) for block, margin in zip(blocks, margins)]
-        first = blocks[0]
-        held = torch.empty(_room(first.channels, first.height, first.width, first.pad, batch))
-        kernels.pack(x.permute(0, 2, 3, 1).contiguous().view(-1).numpy(), held.numpy(), sizes[0])
-        for block, size, margin in zip(blocks, sizes, margins):
-            out = torch.empty(_room(block.out, *block.pooled, margin, batch))
-            codes = torch.empty(block.out * math.prod(block.pooled) * kernels.num_codes(size), dtype=torch.uint16)
-            kernels.forward(
-                held.numpy(),
-                _weight(block, theta).numpy(),
-                _bias(block, theta).numpy(),
-                out.numpy(),
-                codes.numpy(),
-                size,
-            )
-            self.steps.append((block, size, held, codes))
+        self.theta = theta
+        held = np.empty(steps[0].num_packed + SLACK, np.float32)
+        pack(x, held, steps[0].size)
+        self.taken: list[tuple[_Step, np.ndarray, np.ndarray]] = []  # each with its input and codes
+        for step in steps:
+            out, codes = np.empty(step.num_outputs + SLACK, np.float32), np.empty(step.num_codes, np.uint16)
+            bias = np.zeros(step.size.out, np.float32) if step.bias is None else theta[step.bias]
+            forward(held, theta[step.weight], bias, out, codes, step.size)
+            self.taken.append((step, held, codes))
             held = out
-        self.features = held[: held.numel() - kernels.SLACK].view(-1, batch)
+        self.features = held[:-SLACK]
 
-    def backward(self, grad: Tensor, g: Tensor) -> None:
-        """Write the blocks' part of grad [D], given the gradient g [F, B] at the features."""
-        from fedcomp.model.batched import conv_backward_numba as kernels
+    def backward(self, grad: np.ndarray, g: np.ndarray) -> None:
+        """Write the blocks' part of grad [D], given the gradient at the features [F * places], and slack."""
+        from fedcomp.model.batched.conv_backward_numba import backward
 
-        above = torch.zeros(g.shape[0] * self.batch + kernels.SLACK)
-        above[: -kernels.SLACK].view(-1, self.batch)[:, : self.num_samples] = g
-        for place in range(len(self.steps) - 1, -1, -1):
-            block, size, held, codes = self.steps.pop()
-            num_inputs = block.channels * block.height * block.width
-            for_x = torch.empty(num_inputs * self.batch + kernels.SLACK if place else 0)
-            unused = None if block.bias is not None else torch.empty(block.out)
-            bias = _bias(block, grad) if unused is None else unused
-            kernels.backward(
-                above.numpy(),
-                codes.numpy(),
-                held.numpy(),
-                _weight(block, self.theta).numpy(),
-                _weight(block, grad).numpy(),
-                bias.numpy(),
-                for_x.numpy(),
-                size,
-            )
-            above = for_x
-
-
-def _geometry(block: Block, margin: int, batch: int) -> Any:
-    from fedcomp.model.batched.conv_numba import Geometry
-
-    size = block.channels, block.height, block.width, block.pad, block.out, *block.kernel
-    return Geometry(*size, *block.pool, int(block.maximum), int(block.relu), margin, batch)
-
-
-def _room(channels: int, height: int, width: int, margin: int, batch: int) -> int:
-    from fedcomp.model.batched.conv_numba import SLACK
-
-    return channels * (height + 2 * margin) * (width + 2 * margin) * batch + SLACK
-
-
-def _weight(block: Block, row: Tensor) -> Tensor:
-    return row[block.weight : block.weight + block.num_weights]
-
-
-def _bias(block: Block, row: Tensor) -> Tensor:
-    return row.new_zeros(block.out) if block.bias is None else row[block.bias : block.bias + block.out]
+        while self.taken:
+            step, held, codes = self.taken.pop()
+            for_x = np.empty(step.num_inputs + SLACK if self.taken else 0, np.float32)
+            bias = np.empty(step.size.out, np.float32) if step.bias is None else grad[step.bias]
+            backward(g, codes, held, self.theta[step.weight], grad[step.weight], bias, for_x, step.size)
+            g = for_x
 
 
 def small_cnn(flat: Flat, chain: Sequence[Layer], loss: Loss, input_shape: tuple[int, ...]) -> SmallCnn | None:
