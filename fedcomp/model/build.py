@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.core.free_memory import free_bytes
-from fedcomp.model.batched.cnn_backward import CompiledCnn, small_cnn
+from fedcomp.model.batched.cnn_backward import CompiledCnn
 from fedcomp.model.batched.functional import Functional, refuse_dropout
 from fedcomp.model.batched.mlp_backward import Perceptron, dense_layers
 from fedcomp.model.batched.padding import random_inputs
+from fedcomp.model.batched.small_cnn import small_cnn
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.batched.translate import translate
 from fedcomp.model.contract import AnyModel, TaskModel
@@ -54,8 +55,8 @@ def build(
         target_shape: T of one sample's targets; outputs are [B, num_outputs, *T].
         vocab_size: of inputs that are tokens, int64; None: inputs are floats.
     Returns:
-        the factory's own `TaskModel`; else `Perceptron` for Flatten, Linear and ReLU, `Stacked` for other chains
-        of known layers, `Functional` for the rest.
+        the factory's own `TaskModel`; else `Perceptron` for Flatten, Linear and ReLU, `CompiledCnn` for a `SmallCnn`,
+        `Stacked` for other chains of known layers, `Functional` for the rest.
     Raises:
         ValueError: the module does not take such inputs or give such outputs, draws random numbers in training, or
             cannot be initialised from a key.

@@ -1,7 +1,7 @@
 """Gradients of networks with few channels on a CPU, written out by hand: compiled blocks, then dense layers.
 
 A block is a convolution with its ReLU and pooling, computed by `conv_numba.py`, one client after another; features go
-on to the dense layers of `mlp_backward.py`. Everything else (GPUs, other types of numbers, wide layers, evaluation) is
+on to the dense layers of `mlp_backward.py`. Everything else (GPUs, other types of numbers, wide layers) is
 computed by `Stacked`, the slow twin, whose results are the same but for rounding.
 
 Shape legend: M clients, D parameters, B batch, C, H, W channels, height and width, F features, O outputs.
@@ -16,91 +16,19 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from fedcomp.model.batched.convolution import Convolution
-from fedcomp.model.batched.layers import Activation, Layer, Pooling
-from fedcomp.model.batched.mlp_backward import (
-    DenseLayer,
-    dense_backward,
-    dense_forward,
-    dense_layers,
-    dense_views,
-    output_gradient,
-)
+from fedcomp.model.batched.mlp_backward import dense_backward, dense_forward, dense_views, output_gradient
+from fedcomp.model.batched.small_cnn import Block, SmallCnn
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.contract import Gradient
-from fedcomp.model.flat import Flat, Make
-from fedcomp.model.loss import Loss, cross_entropy, squared_error
+from fedcomp.model.flat import Make
+from fedcomp.model.loss import Loss
 from fedcomp.model.tunable import FORMS
 
-MOST_PAIRS = 512
-"""Pairs of an input and an output channel of a convolution up to which the compiled blocks are used.
-
-Measured at 3x3 and 5x5, batch 64, with max-pooling: they need 1/4 of torch's time for 1 to 8 channels, 1/3 for 8 to 8,
-1 to 32 and 1 to 64, 2/3 for 16 to 16 and for 16 to 32, and 4/3 for 32 to 32.
-"""
-LEAST_ROW = 64
-"""Numbers, of all samples, that a row of a convolution holds at least; small batches are filled up."""
-MOST_EMPTY = 16
-"""Places to which a batch may be filled up."""
-
+EVALUATED_AT_ONCE = 128
+"""Samples that stay in the caches."""
 SLACK = 16
 """Numbers after the end of an array that a kernel may read: `conv_numba.SLACK`."""
-
-_RELU = (torch.relu, torch.relu_)
-
-
-@dataclass(frozen=True)
-class Block:
-    """A convolution of stride 1, then ReLU or none, then pooling of windows side by side or none.
-
-    Attributes:
-        weight, bias: where they begin in the row; bias None: there is none.
-        channels, height, width, pad: of the input, and the zeros around it.
-        out, kernel: of the convolution. pool: of a window, (1, 1) for none.
-        maximum: the largest of a window, not its mean. relu: whether there is a ReLU.
-    """
-
-    weight: int
-    bias: int | None
-    channels: int
-    height: int
-    width: int
-    pad: int
-    out: int
-    kernel: tuple[int, int]
-    pool: tuple[int, int] = (1, 1)
-    maximum: bool = False
-    relu: bool = False
-
-    @property
-    def columns(self) -> int:
-        """Width of the convolution's output as far as windows cover it."""
-        return (self.width + 2 * self.pad - self.kernel[1] + 1) // self.pool[1] * self.pool[1]
-
-    @property
-    def pooled(self) -> tuple[int, int]:
-        """Height and width of the output."""
-        return (self.height + 2 * self.pad - self.kernel[0] + 1) // self.pool[0], self.columns // self.pool[1]
-
-    @property
-    def num_weights(self) -> int:
-        """Size of the convolution's weight."""
-        return self.out * self.channels * self.kernel[0] * self.kernel[1]
-
-
-@dataclass(frozen=True)
-class SmallCnn:
-    """Blocks, and the dense layers that follow them."""
-
-    blocks: tuple[Block, ...]
-    denses: tuple[DenseLayer, ...]
-
-    @property
-    def smallest_batch(self) -> int:
-        """Places that a batch has at least."""
-        return -(-LEAST_ROW // min(block.columns for block in self.blocks))
 
 
 class CompiledCnn(Stacked):
@@ -115,20 +43,13 @@ class CompiledCnn(Stacked):
     @torch.no_grad()
     def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
         """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`."""
-        plain = type(theta) is Tensor and theta.device.type == "cpu" and theta.dtype == torch.float32
-        if not plain or any(form != FORMS[0] for form in self.conv_algorithms):
+        if not self._compiled(theta):
             return super().gradient(theta, stats, x, y, weight)
         if theta.stride(1) != 1:
             theta = theta.contiguous()
         denses, num_samples = self.small.denses, x.shape[1]
         batch = max(num_samples, self.small.smallest_batch)
-        if batch not in self._steps:
-            self._steps[batch] = _steps(self.small.blocks, batch)
-        samples, rows = x.permute(0, 1, 3, 4, 2).contiguous().view(len(theta), -1).numpy(), theta.numpy()
-        passes = [_ClientPass(self._steps[batch], row, own) for row, own in zip(rows, samples)]
-        features = torch.from_numpy(passes[0].features[None])
-        if len(passes) > 1:
-            features = torch.from_numpy(np.stack([one.features for one in passes]))
+        passes, features = self._forward_blocks(theta, x, batch)
         views = dense_views(denses, theta)
         values = dense_forward(denses, views, features.view(len(theta), -1, batch)[:, :, :num_samples].mT)
         loss, g_MOB = output_gradient(self.loss, denses[-1].relu, values.pop(), y, weight)
@@ -141,6 +62,32 @@ class CompiledCnn(Stacked):
         for one, row, g in zip(passes, grad.numpy(), above.numpy()):
             one.backward(row, g)
         return Gradient(grad, loss, stats)
+
+    @torch.no_grad()
+    def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
+        """[B, O] outputs of one model (theta [D]) on x [B, ...]."""
+        if not self._compiled(theta):
+            return super().outputs(theta, stats, x)
+        row, parts = theta.contiguous()[None], []
+        for part in x.to(theta.dtype).split(EVALUATED_AT_ONCE):
+            batch = max(len(part), self.small.smallest_batch)
+            _, features = self._forward_blocks(row, part[None], batch)
+            inputs = features.view(1, -1, batch)[:, :, : len(part)].mT
+            parts.append(dense_forward(self.small.denses, dense_views(self.small.denses, row), inputs)[-1][0].mT)
+        return torch.cat(parts)
+
+    def _compiled(self, theta: Tensor) -> bool:
+        plain = type(theta) is Tensor and theta.device.type == "cpu" and theta.dtype == torch.float32
+        return plain and all(form == FORMS[0] for form in self.conv_algorithms)
+
+    def _forward_blocks(self, theta: Tensor, x: Tensor, batch: int) -> tuple[list[_ClientPass], Tensor]:
+        """Each client's pass, and its features [M, F * batch]: x [M, B, C, H, W] in the first of `batch` places."""
+        if batch not in self._steps:
+            self._steps[batch] = _steps(self.small.blocks, batch)
+        samples = x.permute(0, 1, 3, 4, 2).contiguous().view(len(theta), -1).numpy()
+        passes = [_ClientPass(self._steps[batch], row, own) for row, own in zip(theta.numpy(), samples)]
+        features = [one.features for one in passes]
+        return passes, torch.from_numpy(features[0][None] if len(features) == 1 else np.stack(features))
 
 
 @dataclass(frozen=True)
@@ -211,71 +158,3 @@ class _ClientPass:
             bias = np.empty(step.size.out, np.float32) if step.bias is None else grad[step.bias]
             backward(g, codes, held, self.theta[step.weight], grad[step.weight], bias, for_x, step.size)
             g = for_x
-
-
-def small_cnn(flat: Flat, chain: Sequence[Layer], loss: Loss, input_shape: tuple[int, ...]) -> SmallCnn | None:
-    """The chain as a `SmallCnn`, or None where it is anything else or its layers are too wide or too narrow to gain."""
-    if len(input_shape) != 3 or loss not in (cross_entropy, squared_error):
-        return None
-    starts = [sum(flat.layers[:place]) for place in range(len(flat.layers))]
-    blocks: list[Block] = []
-    shape, rest, used = input_shape, list(chain), 0
-    while rest and isinstance(rest[0], Convolution):
-        block, length = _block(rest, shape, starts, flat.shapes)
-        tensors = [place for place in (rest[0].weight, rest[0].bias) if place is not None]
-        if block is None or tensors != list(range(used, used + len(tensors))):
-            return None
-        blocks.append(block)
-        rest, used, shape = rest[length:], used + len(tensors), (block.out, *block.pooled)
-    denses = dense_layers(flat, rest, used)
-    if not blocks or denses is None or any(block.channels * block.out > MOST_PAIRS for block in blocks):
-        return None
-    small = SmallCnn(tuple(blocks), denses)
-    return small if small.smallest_batch <= MOST_EMPTY else None
-
-
-def _block(
-    rest: list[Layer], shape: tuple[int, ...], starts: list[int], shapes: Sequence[torch.Size]
-) -> tuple[Block | None, int]:
-    """The block at the head of `rest` and how many layers it takes; None where a block has no such form."""
-    layer = rest[0]
-    assert isinstance(layer, Convolution)
-    out, _, kernel_h, kernel_w = shapes[layer.weight]
-    pad = 0 if layer.padding == "valid" else layer.padding
-    if isinstance(pad, str) or (layer.stride, layer.dilation, layer.groups) != ((1, 1), (1, 1), 1):
-        return None, 0
-    pads = (pad, pad) if isinstance(pad, int) else pad
-    if pads[0] != pads[1] or pads[0] >= min(kernel_h, kernel_w):
-        return None, 0
-    pool, maximum, relu, length = (1, 1), False, False, 1
-    for other in rest[1:3]:
-        window = _window(other)
-        if isinstance(other, Activation) and other.function in _RELU and not relu and (pool == (1, 1) or maximum):
-            relu = True  # ReLU of a mean is not the mean of ReLU, and stays for `Stacked`
-        elif window is not None and pool == (1, 1):
-            pool, maximum = window
-        else:
-            break
-        length += 1
-    bias = None if layer.bias is None else starts[layer.bias]
-    channels, height, width = shape
-    kernel, weight = (kernel_h, kernel_w), starts[layer.weight]
-    return Block(weight, bias, channels, height, width, pads[0], out, kernel, pool, maximum, relu), length
-
-
-def _window(layer: Layer) -> tuple[tuple[int, int], bool] | None:
-    """Sides of a pooling's window and whether it takes the largest; None for any other than plain ones side by side."""
-    if not isinstance(layer, Pooling) or layer.function not in (functional.max_pool2d, functional.avg_pool2d):
-        return None
-    kernel, stride, padding = (_pair(layer.options[name]) for name in ("kernel_size", "stride", "padding"))
-    unusual = layer.options["ceil_mode"] or layer.options.get("divisor_override") is not None
-    if stride != kernel or padding != (0, 0) or _pair(layer.options.get("dilation", 1)) != (1, 1) or unusual:
-        return None
-    return (kernel, layer.function is functional.max_pool2d) if 1 < kernel[0] * kernel[1] <= 16 else None
-
-
-def _pair(value: object) -> tuple[int, int]:
-    if isinstance(value, int):
-        return value, value
-    assert isinstance(value, tuple)
-    return value[0], value[1]

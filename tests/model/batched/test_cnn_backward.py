@@ -178,6 +178,9 @@ def test_gradients_are_those_of_stacked_layers(name, case, task) -> None:
         for row in range(num_clients)
     ]
     assert torch.equal(got.grad, torch.cat(one_by_one))
+    samples = x[0].repeat(5, 1, 1, 1)
+    outputs = twin.outputs(theta[0].double(), stats[0].double(), samples.double())
+    torch.testing.assert_close(model.outputs(theta[0], stats[0], samples).double(), outputs, rtol=1e-4, atol=1e-5)
     layout = model.gradient(theta, stats, x.movedim(2, -1).contiguous().movedim(-1, 2), y, weight)
     assert torch.equal(got.grad, layout.grad)
 
@@ -213,7 +216,10 @@ def test_other_types_and_forms_are_computed_by_stacked_layers(monkeypatch) -> No
     )
     with pytest.raises(AssertionError, match="compiled"):
         model.gradient(theta, stats, x, y)
+    with pytest.raises(AssertionError, match="compiled"):
+        model.outputs(theta[0], stats[0], x[0])
     assert model.gradient(theta.double(), stats, x, y).grad.dtype == torch.float64
+    assert model.outputs(theta[0].double(), stats[0], x[0]).dtype == torch.float64
     model.set_conv_algorithms(["looped", "looped"])
     assert model.gradient(theta, stats, x, y).grad.isfinite().all()
     assert type(build(lambda: cnn4((1, 28, 28), 10), KEY, (1, 28, 28), 10, "classification")) is Stacked
