@@ -22,14 +22,12 @@ from fedcomp.model.precision import product_type
 
 log = logging.getLogger("fedcomp")
 
-_SLOW_BY_VMAP = (nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention)
-"""Modules that run faster one client after another on a CPU.
-
-vmap runs convolutions as grouped ones in a slow layout. It has no rule for recurrent layers and attention, and takes a
-slower loop of its own: a step of 10 clients of LEAF's LSTM (`model=char_lstm`) with batches of 10 took 2,491 ms under
-vmap, 412 ms one client after another and 391 ms as ten modules of their own, on one thread of a busy machine; of
-`char_gpt` 152, 134 and 126 ms.
-"""
+_SLOW_BY_VMAP = (nn.modules.conv._ConvNd, nn.MultiheadAttention)
+"""Modules that run faster one client after another on a CPU. vmap runs convolutions as grouped ones in a slow layout,
+and has no rule for fused attention: a step of 10 clients of `model=char_gpt`, batches of 10: 152 ms, a loop 134."""
+_NO_VMAP = (nn.RNNBase,)
+"""Modules for which vmap has no rule but takes a slow loop of its own, without an error. The same step of LEAF's LSTM
+(`model=char_lstm`): 2,491 ms under vmap, 412 ms here, 391 ms as ten modules, on one thread of a busy machine."""
 
 
 class Functional(Flat):
@@ -37,7 +35,7 @@ class Functional(Flat):
 
     Attributes:
         takes_padding: whether batches with empty places may go all at once: tried on samples of `input_shape`.
-        vmap_refused: whether `vmap` could not run the module.
+        vmap_refused: whether `vmap` cannot run the module, or has no rule for one of its layers.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class Functional(Flat):
         self.names = [name for name, _ in module.named_parameters()]
         self.stat_names = [name for name, buffer in module.named_buffers() if buffer.is_floating_point()]
         self.slow_by_vmap = any(isinstance(part, _SLOW_BY_VMAP) for part in module.modules())
-        self.vmap_refused = False
+        self.vmap_refused = any(isinstance(part, _NO_VMAP) for part in module.modules())
         self._own = threading.local()
         self.takes_padding = input_shape is not None and self._takes_padding(input_shape, vocab_size)
 
