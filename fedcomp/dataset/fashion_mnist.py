@@ -93,6 +93,8 @@ def _read_debian(images: str, labels: str) -> Samples:
     x, y = _read_idx(DEBIAN / f"{images}.gz", 3), _read_idx(DEBIAN / f"{labels}.gz", 1)
     if len(x) != len(y):
         raise ValueError(f"dataset=fashion_mnist: {DEBIAN / images}.gz has {len(x)} images, but {len(y)} labels")
+    if y.max() >= len(CLASSES):
+        raise ValueError(f"dataset=fashion_mnist: {DEBIAN / labels}.gz has label {y.max()}, but labels are 0 to 9")
     return Samples(torch.from_numpy(x[..., None].copy()), torch.from_numpy(y.astype(np.int64)))
 
 

@@ -251,6 +251,17 @@ def test_a_wrong_gzipped_file(tmp_path, debian, change, line):
     assert "\n" not in str(error.value)
 
 
+def test_gzipped_labels_that_do_not_fit(tmp_path, debian):
+    path = tmp_path / "debian" / "train-labels-idx1-ubyte.gz"
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content[:-1] + b"\x0a"))
+    with pytest.raises(ValueError, match=r"train-labels-idx1-ubyte.gz has label 10, but labels are 0 to 9"):
+        fashion_mnist.load(str(tmp_path / "root"))
+    path.write_bytes(gzip.compress(content[:7] + b"\x0b" + content[8:-1]))
+    with pytest.raises(ValueError, match=r"train-images-idx3-ubyte.gz has 12 images, but 11 labels"):
+        fashion_mnist.load(str(tmp_path / "root"))
+
+
 @pytest.mark.parametrize(
     ("source", "way"),
     [
