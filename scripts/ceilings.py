@@ -36,7 +36,7 @@ def measure(device: torch.device, precision: str) -> Ceilings:
     target = torch.empty_like(source)
     side = 8192 if gpu else 1024
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
-    a, b = (torch.ones(side, side, device=device, dtype=kind) for _ in range(2))
+    a, b = (torch.randn(side, side, device=device, dtype=kind) for _ in range(2))  # of ones, a GPU is 13 % faster
     copied = 2 * source.numel() * source.element_size()
     return Ceilings(copied / _best(lambda: target.copy_(source), device), 2 * side**3 / _best(lambda: a @ b, device))
 

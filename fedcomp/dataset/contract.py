@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -94,7 +95,14 @@ class Dataset:
         """The same dataset with every tensor on `device`."""
         train = replace(self.train, x=self.train.x.to(device), y=self.train.y.to(device))
         test = replace(self.test, x=self.test.x.to(device), y=self.test.y.to(device))
-        return replace(self, train=train, test=test, mean=self.mean.to(device), std=self.std.to(device))
+        moved = replace(self, train=train, test=test, mean=self.mean.to(device), std=self.std.to(device))
+        _ = moved._offset_and_scale  # computed here, before any side stream or CUDA graph could be the first to need it
+        return moved
+
+    @cached_property
+    def _offset_and_scale(self) -> tuple[Tensor, Tensor]:
+        """(-mean / std, 1 / std), with which normalisation is a single operation."""
+        return -self.mean / self.std, 1.0 / self.std
 
     def normalise(self, raw: Tensor) -> Tensor:
         """Model inputs: (raw - mean) / std in float32, tokens as int64.
@@ -103,7 +111,8 @@ class Dataset:
         """
         if self.vocab_size is not None:
             return raw.to(torch.int64)
-        x = torch.addcmul(-self.mean / self.std, raw.to(torch.float32), 1.0 / self.std)
+        offset, scale = self._offset_and_scale
+        x = torch.addcmul(offset, raw.to(torch.float32), scale)
         return x.movedim(-1, -3) if self.train.x.dim() == 4 else x
 
     def inputs(self, samples: Samples, batch: int = 1024) -> Iterator[Tensor]:

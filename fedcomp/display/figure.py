@@ -11,6 +11,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -116,6 +117,11 @@ def log_axis(axes: Axes, which: str, text: Callable[[float], str] | None = None)
 def integer_axis(axes: Axes, which: Literal["x", "y"]) -> None:
     """Set ticks at whole numbers only, for rounds."""
     axes.locator_params(axis=which, integer=True, min_n_ticks=1)
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed, without importing it: that takes half a second."""
+    return find_spec("matplotlib") is not None
 
 
 def save(figure: Figure, path: Path) -> None:

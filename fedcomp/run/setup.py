@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedcomp.config.factory import build
 from fedcomp.config.placement import adopt_former, claim
 from fedcomp.dataset.contract import Dataset
+from fedcomp.display.figure import can_draw
 from fedcomp.display.partition_plot import plot_partition
 from fedcomp.display.progress import Progress, describe
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
@@ -84,7 +85,7 @@ class FolderSetup(Setup):
             if self._config.overwrite:
                 clear(path)
             yield self._finished()
-            progress.note(f"record {'and pictures ' if self._config.pictures else ''}in {path}")
+            progress.note(f"record {'and pictures ' if self._config.pictures and can_draw() else ''}in {path}")
 
     def _finished(self) -> list[Line] | None:
         config = self._config
@@ -114,12 +115,15 @@ class FolderSetup(Setup):
     def writer(self, simulation: Simulation, parts: list[torch.Tensor]) -> FolderWriter:
         config, path, dataset = self._config, self._path, simulation.dataset
         self._counts = _label_counts(dataset, parts)
-        if config.pictures and not (path / PARTITION).exists():
+        pictures = config.pictures and can_draw()
+        if config.pictures and not pictures:
+            self._progress.note("no pictures: matplotlib is not installed (pictures=false leaves them out)")
+        if pictures and not (path / PARTITION).exists():
             _draw_partition(dataset, self._counts, config, path / PARTITION)
         tracker = build(config.tracker)
         facts = _facts(simulation, self._counts)
         info = RunInfo(path, config.name, path.parent.name, config.seed, self._plain, facts, self._note)
-        return FolderWriter(info, tracker, self._progress, config.pictures, self._begun.start)
+        return FolderWriter(info, tracker, self._progress, pictures, self._begun.start)
 
     @contextlib.contextmanager
     def running(self, simulation: Simulation, split: str | None, plan: ConvPlan | None) -> Iterator[None]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from fedcomp.display import figure
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import read_status
 
@@ -16,6 +18,21 @@ QUICK = ("rounds=4", "num_clients=5", "client.batch_size=40")
 def _only_run(root: Path) -> Path:
     (folder,) = (path.parent for path in root.rglob("config.yaml"))
     return folder
+
+
+def test_a_run_without_matplotlib_says_so_once_and_draws_nothing(
+    fedcomp_with_pictures, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # an import of it fails
+    monkeypatch.setattr(figure, "find_spec", lambda name: None)
+    assert fedcomp_with_pictures(*QUICK) == 0
+    shown = capsys.readouterr().err
+    assert shown.count("no pictures: matplotlib is not installed") == 1
+    assert "record in" in shown
+    assert list(tmp_path.rglob("metrics.jsonl"))
+    assert not list(tmp_path.rglob("*.png"))
 
 
 def test_a_run_leaves_its_record(fedcomp_with_pictures, tmp_path: Path, capsys) -> None:

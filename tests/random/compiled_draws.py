@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-
 from fedcomp.random import philox_triton
 from fedcomp.random.philox_triton import COUNTERS_PER_PROGRAM, TYPES
+from tests.compiled_for_gpu import compiled
 
 POINTERS = {"keys": "*i64", "ids": "*i64"}
 
@@ -18,15 +13,10 @@ def main() -> None:
     """Print the name of each kernel that compiles, with keys of the host and of the device."""
     for name, lanes in COUNTERS_PER_PROGRAM.items():
         kernel = getattr(philox_triton, name)
-        out = "*i64" if TYPES[name].itemsize == 8 else "*fp32"
+        out = {"out": "*i64" if TYPES[name].itemsize == 8 else "*fp32"}
         for known in (True, False):
-            constants = {"KNOWN": known, "LANES": lanes}
-            types = {
-                argument: "constexpr" if argument in constants else (POINTERS | {"out": out}).get(argument, "i32")
-                for argument in inspect.signature(kernel.fn).parameters
-            }
-            compiled = triton.compile(ASTSource(kernel, types, constants), target=GPUTarget("cuda", 90, 32))
-            assert "fma.rn" not in compiled.asm["ptx"]
+            made = compiled(kernel, POINTERS | out, {"KNOWN": known, "LANES": lanes})
+            assert "fma.rn" not in made.asm["ptx"]
         print(name)
 
 

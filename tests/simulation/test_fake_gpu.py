@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from fedcomp.algorithm.contract import Models
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
@@ -25,11 +27,13 @@ from fedcomp.model.batched.functional import Functional
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
 from fedcomp.model.networks.cnn_bn import cnn4_bn
+from fedcomp.model.networks.linear import linear
 from fedcomp.model.tunable import FORMS
 from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.chunks.client_data import ClientShards
+from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from fedcomp.wire.coding import arithmetic, packed_bytes
@@ -155,6 +159,43 @@ def test_no_codec_sorts_where_indices_are_distinct(case) -> None:
         with fake_gpu(), deterministic(), Sorted() as watch:
             _rounds(moved(simulation, recorded=False))
         assert watch.found == []
+
+
+def test_a_gpu_is_tested_on_larger_batches() -> None:
+    """An evaluation of 10,000 samples is three launches of the network, and ten on a CPU."""
+    x = torch.zeros(10_000, 4)
+    data = Dataset("zeros", Samples(x, x[:, 0].long()), Samples(x, x[:, 0].long()), "classification", 2)
+    model = build(linear, Key(), (4,), 2, data.task)
+    seen, outputs = [], model.outputs
+    with pytest.MonkeyPatch.context() as patch, fake_gpu():
+        patch.setattr(model, "outputs", lambda theta, stats, x: seen.append(len(x)) or outputs(theta, stats, x))
+        for device in (GPU, CPU):
+            tested = Models(torch.zeros(1, model.dim, device=device), torch.zeros(1, 0, device=device))
+            metrics_of({"test": tested}, model, data.to(device))
+    assert seen == [4096, 4096, 1808, *[1024] * 9, 784]
+
+
+def test_normalisation_is_two_launches() -> None:
+    """Its constants are there before the first step."""
+    x = torch.arange(6, dtype=torch.uint8).view(2, 3)
+    mean, std = torch.tensor([1.0, 2.0, 0.5]), torch.tensor([2.0, 3.0, 0.7])
+    data = Dataset("few", Samples(x, x), Samples(x, x), "regression", 3, mean, std).to(CPU)
+    with Names() as watch:
+        found = data.normalise(x)
+    assert torch.equal(found, torch.addcmul(-mean / std, x.float(), 1.0 / std))
+    assert watch.names == ["aten::_to_copy", "aten::addcmul"]
+
+
+class Names(TorchDispatchMode):
+    """Notes operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function._schema.name)
+        return function(*args, **(kwargs or {}))
 
 
 def test_scatters_that_sort_are_noticed() -> None:

@@ -19,15 +19,18 @@ from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import NOISE, Candidates
 from fedcomp.compressor.mrc.fixed_point import ENTRIES, FINEST, OCTAVE, gumbel_table
 
-MAX_COLUMNS = 16
-"""Maximum senders that one program scores against the same candidates."""
+MAX_COLUMNS = 8
+"""Maximum senders that one program scores against the same candidates: with 16, registers spill on an H200."""
 MAX_LANES = 256
 """Maximum candidates that it scores at once."""
 DECODE_LANES = 1024
 """Coordinates that one program decodes."""
+CHANGING = ["num_rows", "num_summed", "dim", "base", "first", "repetitions", "num_blocks", "shift"]
+CHANGING += ["prior_stride", "key_stride", "domain", "noise_domain"]
+"""Arguments whose values do not cause a recompilation, which takes up to 1.6 s."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=CHANGING)
 def encode_kernel(
     thresholds,
     log_odds,
@@ -93,7 +96,7 @@ def encode_kernel(
     tl.store(out + (rows * repetitions + repetition) * num_blocks + block, chosen, mask=live)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=CHANGING)
 def decode_kernel(
     indices,
     thresholds,

@@ -3,7 +3,7 @@
 Levels with strides 1, 2, 4, ... in this order, each a sum and a difference of two entries, so the tensors here and the
 compiled code of `hadamard_numba.py` agree bit for bit: levels may be fused, but no sum is taken in another order.
 
-Shape legend: M rows, D entries a row, n = 2^a entries of a piece.
+Shape legend: M rows, D entries a row, P pieces of n = 2^a entries.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ import torch
 from torch import Tensor
 
 
-def apply(values_MD: Tensor, first: int, size: int, words: Tensor, inverse: bool) -> None:
+def apply(values_MD: Tensor, first: int, size: int, words: Tensor, inverse: bool, num: int = 1) -> None:
     """values[:, first : first + n] <- H (s * it) / sqrt(n), or with `inverse` s * (H it) / sqrt(n).
 
     Args:
         values_MD: [M, D] float32.
         size: n, a power of two.
-        words: [M, ceil(n / 32)] int64 words of `Key.bits`: s_j is bit j % 32 of word j // 32 (0: -1).
+        words: [M, ceil(P n / 32)] int64 words of `Key.bits`: s_j is bit j % 32 of word j // 32 (0: -1).
+        num: P, so many pieces beside each other, from `first` on, each transformed by itself.
     """
-    piece = values_MD[:, first : first + size]
+    piece = values_MD[:, first : first + num * size]
     bits = (words[:, :, None] >> torch.arange(32, device=words.device)) & 1
-    signs = bits.flatten(1)[:, :size].to(torch.float32).mul_(2.0).sub_(1.0).mul_(float(scale(size)))
+    signs = bits.flatten(1)[:, : num * size].to(torch.float32).mul_(2.0).sub_(1.0).mul_(float(scale(size)))
     if inverse:
-        piece.copy_(_butterflies(piece) * signs)
+        piece.copy_(_butterflies(piece.reshape(-1, size)).view(piece.shape) * signs)
     else:
-        piece.copy_(_butterflies(piece * signs))
+        piece.copy_(_butterflies((piece * signs).view(-1, size)).view(piece.shape))
 
 
 def scale(size: int) -> np.float32:

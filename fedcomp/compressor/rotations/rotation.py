@@ -12,6 +12,7 @@ Shape legend: M rows (senders), D entries, P pieces.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -72,13 +73,17 @@ def _apply(values_MD: Tensor, spans: list[tuple[int, int]], key: Key, ids_M: Ten
     """Transform `spans` of all rows in place, with signs drawn from the first span's first entry on."""
     origin, end = spans[0][0], spans[-1][0] + spans[-1][1]
     words = key.bits(ids_M, -(-(end - origin) // 32))
-    for first, size in spans:
-        from_word = (first - origin) // 32
-        part = words[:, from_word : from_word - (-size // 32)]
-        if values_MD.device.type == "cpu" and values_MD.shape[1] >= COMPILED:
-            _compiled(values_MD, first, size, part, inverse)
-        else:
-            hadamard.apply(values_MD, first, size, part, inverse)
+    compiled = values_MD.device.type == "cpu" and values_MD.shape[1] >= COMPILED
+    for size, alike in groupby(spans, lambda span: span[1]):  # those of one size are next to each other
+        firsts = [first for first, _ in alike]
+        num = 1 if compiled else len(firsts)
+        for first in firsts[::num]:
+            from_word = (first - origin) // 32
+            part = words[:, from_word : from_word - (-num * size // 32)]
+            if compiled:
+                _compiled(values_MD, first, size, part, inverse)
+            else:
+                hadamard.apply(values_MD, first, size, part, inverse, num)
 
 
 def _compiled(values_MD: Tensor, first: int, size: int, words: Tensor, inverse: bool) -> None:

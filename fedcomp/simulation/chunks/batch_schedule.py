@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.client.contract import Batching
+from fedcomp.core.to_device import to_device
 from fedcomp.random.keys import Key
 
 OUT_OF_RANGE = 1 << 40
@@ -65,10 +66,10 @@ def batch_schedule(ids: Tensor, sizes: np.ndarray, batching: Batching, key: Key)
         return BatchSchedule(whole[: len(step)], counts)
     place = np.minimum((step // per_pass) * order.shape[2] + first, num_passes * order.shape[2] - 1)
     flat = order.transpose(0, 1).flatten(1)  # [M, E n]
-    start = torch.from_numpy(place).to(ids.device, non_blocking=True)
+    start = to_device(place, ids.device)
     index = (start[:, :, None] + torch.arange(batch, device=ids.device)).clamp_(max=flat.shape[1] - 1)  # [S, M, B]
     position = flat.gather(1, index.transpose(0, 1).flatten(1)).view(len(sizes), len(step), batch)
-    held = torch.from_numpy(sizes).to(ids.device, non_blocking=True)
+    held = to_device(sizes, ids.device)
     return BatchSchedule(position.masked_fill_(position >= held[:, None, None], 0).transpose(0, 1), counts)
 
 
@@ -78,7 +79,7 @@ def in_order(ids: Tensor, sizes: np.ndarray, batch_size: int) -> BatchSchedule:
     num = -(-int(sizes.max()) // batch)
     counts = np.clip(sizes - batch * np.arange(num)[:, None], 0, batch)
     position = torch.arange(num * batch, device=ids.device).view(num, 1, batch).expand(num, len(sizes), batch)
-    held = torch.from_numpy(sizes).to(ids.device, non_blocking=True)
+    held = to_device(sizes, ids.device)
     return BatchSchedule(position.masked_fill(position >= held[:, None], 0), counts)
 
 
@@ -87,14 +88,14 @@ def _shuffled(ids: Tensor, sizes: np.ndarray, key: Key) -> Tensor:
     longest = int(sizes.max())
     words = key.bits(ids, longest)
     if (sizes != longest).any():
-        held = torch.from_numpy(sizes).to(ids.device, non_blocking=True)
+        held = to_device(sizes, ids.device)
         words = words.masked_fill(torch.arange(longest, device=ids.device) >= held[:, None], OUT_OF_RANGE)
     return words.argsort(dim=1, stable=True)
 
 
 def _with_replacement(ids: Tensor, sizes: np.ndarray, steps: np.ndarray, batch: int, key: Key) -> BatchSchedule:
     total = int(steps.max())
-    held = torch.from_numpy(sizes).to(ids.device, non_blocking=True)
+    held = to_device(sizes, ids.device)
     words = key.fold_in("replacement").bits(ids, total * batch)
     position = ((words * held[:, None]) >> 32).view(len(sizes), total, batch).transpose(0, 1)
     return BatchSchedule(position, np.where(np.arange(total)[:, None] < steps, batch, 0))

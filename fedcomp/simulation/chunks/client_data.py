@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedcomp.client.contract import Batch, Batching, LoopRunner
 from fedcomp.client.hook import Draws
+from fedcomp.core.to_device import to_device
 from fedcomp.dataset.augment import NUM_DRAWS, crop_and_flip
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, Gradient, Model
@@ -69,11 +70,11 @@ class ClientChunk:
     @property
     def num_samples(self) -> Tensor:
         """[M] int64 samples that each client holds."""
-        return torch.from_numpy(self.sizes).to(self.ids.device, non_blocking=True)
+        return to_device(self.sizes, self.ids.device)
 
     def num_steps(self, batching: Batching) -> Tensor:
         """[M] int64 steps that each client makes."""
-        return torch.from_numpy(num_steps(self.sizes, batching)).to(self.ids.device, non_blocking=True)
+        return to_device(num_steps(self.sizes, batching), self.ids.device)
 
     def gradient(self, theta: Tensor, batch: Batch, step: int | Tensor) -> Gradient:
         """The plain gradient of the batch loss."""
@@ -145,5 +146,5 @@ def gather(
 
 def _real(counts: np.ndarray, x: Tensor) -> Tensor:
     """[A, B] of 0 and 1: the places of x that hold a sample, given how many each client takes."""
-    held = torch.from_numpy(counts).to(x.device, non_blocking=True)
+    held = to_device(counts, x.device)
     return (torch.arange(x.shape[1], device=x.device) < held[:, None]).to(torch.float32)

@@ -20,6 +20,7 @@ from fedcomp.client.contract import Batching, LocalResult, LoopRunner
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.pytree import map_tensors
+from fedcomp.core.to_device import to_device
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, tensors_of
 from fedcomp.random.keys import Key
@@ -86,7 +87,7 @@ class Executor:
             if in_order:  # the cohort as it is
                 data = self._data(cohort.ids, sizes)
                 return data, None, work(data, *rows)
-            where = torch.from_numpy(chunk).to(cohort.ids.device, non_blocking=True)
+            where = to_device(chunk, cohort.ids.device)
             data = self._data(cohort.ids.index_select(0, where), sizes[chunk])
             return data, where, work(data, *[_take(tensor, where) for tensor in rows])
 

@@ -14,6 +14,8 @@ log = logging.getLogger("fedcomp")
 Work = Callable[[], None]
 WARM_UP = 2
 """Times that work runs before it is captured: libraries set themselves up, and kernels are compiled."""
+_FAILED: list[Any] = []
+"""Graphs whose capture failed. They are kept: torch's allocator may go on asking such a graph whose memory is whose."""
 
 
 class Capture(Protocol):
@@ -78,15 +80,18 @@ class CudaGraphs:
                 self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
             main = torch.cuda.current_stream()
             self._stream.wait_stream(main)
+            graph = torch.cuda.CUDAGraph()
             try:
                 # This block also leads back to the main stream where `torch.cuda.graph` fails to end its capture.
                 with torch.cuda.stream(self._stream):
                     for _ in range(WARM_UP):
                         work()
                     torch._C._cuda_clearCublasWorkspaces()
-                    graph = torch.cuda.CUDAGraph()
                     with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                         work()
+            except BaseException:
+                _FAILED.append(graph)
+                raise
             finally:
                 torch._C._cuda_clearCublasWorkspaces()
                 main.wait_stream(self._stream)

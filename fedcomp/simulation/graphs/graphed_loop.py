@@ -22,6 +22,7 @@ from torch import Tensor
 from fedcomp.client.contract import GradFn, LocalResult
 from fedcomp.client.hook import Hook
 from fedcomp.client.minibatch import MinibatchSolver
+from fedcomp.core.to_device import to_device
 from fedcomp.random.keys import seed_halves
 from fedcomp.simulation.graphs.cuda_graphs import Capture, Work
 from fedcomp.simulation.graphs.segments import Shape, segments
@@ -197,8 +198,7 @@ def _fill(
     inputs.numbers.copy_(numbers[first : first + length, :rows, :batch])
     inputs.step_coefficients.copy_(step_coefficients[first : first + length], non_blocking=True)
     if inputs.weight is not None:
-        held = torch.from_numpy(counts[first : first + length, :rows].astype(np.int32))
-        held = held.to(inputs.weight.device, non_blocking=True)
+        held = to_device(counts[first : first + length, :rows].astype(np.int32), inputs.weight.device)
         inputs.weight.copy_(torch.arange(batch, device=held.device) < held[:, :, None])
     if data.dataset.augments:
         _write(inputs.augmentation, seed_halves([data.augmentation(step) for step in steps]))

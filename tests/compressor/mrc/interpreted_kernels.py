@@ -17,6 +17,7 @@ def main() -> None:
         ((3, "shared", 1), 5, 8, RAGGED),
         ((1, "shared", 1), 300, 16, RAGGED.part(1, 3)),
         ((2, "per_client", 2), 2, 32, RAGGED.part(0, 3)),
+        ((triton_kernels.MAX_COLUMNS + 1, "shared", 1), 2, 8, RAGGED.part(1, 2)),
     ]
     for shape, num, bits, blocks in cases:
         given = problem(*shape, num, bits, blocks)

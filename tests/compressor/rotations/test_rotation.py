@@ -66,6 +66,15 @@ def test_rows_do_not_depend_on_their_neighbours_or_on_compilation(dim: int, monk
     )
 
 
+def test_equal_pieces_are_one_batch_where_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotation, "COMPILED", 1 << 40)
+    seen = []
+    apply = hadamard.apply
+    monkeypatch.setattr(hadamard, "apply", lambda *given: seen.append((given[2], given[5])) or apply(*given))
+    Rotation(2 * LARGEST + 77_777).forward(_rows(1, 2 * LARGEST + 77_777), KEY, torch.tensor([3]))
+    assert seen == [(LARGEST, 2), (1 << 16, 1), (1 << 16, 1)]
+
+
 def test_pieces_of_the_networks() -> None:
     assert Rotation(1_933_258).pieces == (LARGEST,) * 14 + (98_250,)
     assert Rotation(LARGEST).pieces == (LARGEST,)

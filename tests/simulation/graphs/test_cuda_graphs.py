@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import weakref
 
 import pytest
 import torch
 
+from fedcomp.simulation.graphs import cuda_graphs
 from fedcomp.simulation.graphs.cuda_graphs import WARM_UP, CudaGraphs
 from tests.simulation.clocked_streams import Stream, Streams
 
@@ -80,3 +83,21 @@ def test_a_failure_leads_back_to_the_main_stream_and_is_told_once(streams, caplo
     assert (other.where, streams.log[-2:]) == ([], ["clear", "main waits for side 0"])
     (record,) = caplog.records
     assert "cannot be captured as a CUDA graph" in record.message
+
+
+def test_a_graph_whose_capture_failed_is_kept(streams, monkeypatch) -> None:
+    """Torch's allocator may still refer to it."""
+    monkeypatch.setattr(cuda_graphs, "_FAILED", [])
+    made: list[weakref.ref[Graph]] = []
+
+    def noted() -> Graph:
+        graph = Graph()
+        made.append(weakref.ref(graph))
+        return graph
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", noted)
+    work = Work(WARM_UP + 1)
+    with streams:
+        CudaGraphs(torch.device("cuda")).capture(work, [work.total])
+    gc.collect()
+    assert [graph() is not None for graph in made] == [True]

@@ -1,0 +1,25 @@
+"""What goes to a GPU goes without waiting: large arrays through pinned memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from fedcomp.core.to_device import PAGEABLE_BYTES, to_device
+
+
+def test_large_arrays_are_pinned_for_a_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned: list[int] = []
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: pinned.append(tensor.nbytes) or tensor)
+    sizes = PAGEABLE_BYTES, PAGEABLE_BYTES + 8
+    for size in sizes:
+        array = np.arange(size // 8)
+        assert np.shares_memory(to_device(array, torch.device("cpu")).numpy(), array)
+        assert pinned == []
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        found = [to_device(np.arange(size // 8), torch.device("cuda")) for size in sizes]
+    assert all(one.is_cuda for one in found)
+    assert pinned == [PAGEABLE_BYTES + 8]
