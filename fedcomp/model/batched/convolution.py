@@ -11,6 +11,7 @@ G = M times the convolution's own groups.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -44,7 +45,7 @@ class Convolution:
     def __call__(self, x: Tensor, state: Pass) -> Tensor:
         x, weight = state.factor(x), state.factor(state.parameters[self.weight])
         bias = None if self.bias is None else state.factor(state.parameters[self.bias])
-        if self.form == "unfolded":
+        if self.form == "unfolded" and (state.num_clients > 1 or x.device.type == "cpu"):
             y = self._unfolded(x, weight, bias)
         elif self.form == "streamed" and state.num_clients > 1 and can_fork(x.device):
             y = self._streamed(x, weight, bias)
@@ -54,14 +55,14 @@ class Convolution:
             y = self._grouped(x, weight, bias)
         return y.contiguous(memory_format=torch.channels_last)
 
-    def tunable(self, x: Tensor, state: Pass, size: Workload) -> TunableOperation:
-        """This convolution on such inputs."""
+    def tunable(self, x: Tensor, state: Pass, size: Workload, trained_before: bool) -> TunableOperation:
+        """This convolution on such inputs; trained_before: whether their gradient is needed, for layers before it."""
         parameters = list(state.parameters)
         places = [place for place in (self.weight, self.bias) if place is not None]
         for place in places:
             parameters[place] = parameters[place].detach().clone().requires_grad_()
-        x = x.detach().requires_grad_()
-        leaves = [x, *(parameters[place] for place in places)]
+        x = x.detach().requires_grad_(trained_before)
+        leaves = [*([x] if trained_before else []), *(parameters[place] for place in places)]
 
         def both_ways(form: str) -> None:
             y = replace(self, form=form)(x, replace(state, parameters=parameters))
@@ -73,6 +74,7 @@ class Convolution:
             "weight": list(state.parameters[self.weight].shape),
             "layer": [self.stride, self.padding, self.dilation, self.groups, self.bias is None],
             "products": str(state.products),
+            "input gradient": trained_before,
         }
         return TunableOperation(about, candidates_on(size.device, size.clients), both_ways)
 
@@ -102,8 +104,11 @@ class Convolution:
         kernel, groups = weight.shape[3:], weight.shape[0] * self.groups
         margins = self._margins(kernel)
         x = functional.pad(x, margins) if any(margins) else x
-        patches = functional.unfold(x, kernel, self.dilation, 0, self.stride)  # [B, G*K, L]
-        columns = patches.unflatten(1, (groups, -1)).permute(1, 2, 0, 3).flatten(2)  # [G, K, B*L]
+        if x.device.type == "cpu":
+            patches = functional.unfold(x, kernel, self.dilation, 0, self.stride)  # [B, G*K, L]
+            columns = patches.unflatten(1, (groups, -1)).permute(1, 2, 0, 3).flatten(2)  # [G, K, B*L]
+        else:
+            columns = unfolded_by_views(x, kernel, self.dilation, self.stride, groups)
         rows = weight.reshape(groups, -1, columns.shape[1])
         y = torch.bmm(rows, columns) if bias is None else torch.baddbmm(bias.reshape(groups, -1, 1), rows, columns)
         sizes = zip(x.shape[2:], kernel, self.stride, self.dilation, strict=True)
@@ -122,9 +127,25 @@ class Convolution:
         return [left, left, above, above]
 
 
+def unfolded_by_views(
+    x: Tensor, kernel: Sequence[int], dilation: Sequence[int], stride: Sequence[int], groups: int
+) -> Tensor:
+    """[G, K, B*L] the patches of x [B, C, H, W] as columns: what `functional.unfold` gives, by views and one copy.
+
+    On CUDA torch's own launches a kernel for each sample. The gradients of both differ in the order of their sums.
+    """
+    patches = x
+    for dim, side, step, apart in zip((2, 3), kernel, dilation, stride, strict=True):
+        patches = patches.unfold(dim, step * (side - 1) + 1, apart)  # [B, C, H', W', kernel height, kernel width]
+    if tuple(dilation) != (1, 1):
+        patches = patches[..., :: dilation[0], :: dilation[1]]
+    columns = patches.permute(1, 4, 5, 0, 2, 3)
+    return columns.reshape(groups, -1, columns.shape[3] * columns.shape[4] * columns.shape[5])
+
+
 def candidates_on(device: torch.device, clients: int) -> tuple[str, ...]:
     """The forms that are worth measuring there; without streams, streamed is looped."""
-    if clients == 1 and device.type == "cpu":  # one client's grouped convolution is the plain one
+    if clients == 1:  # whose grouped convolution is the plain one
         return FORMS[:1]
     return FORMS if can_fork(device) else tuple(form for form in FORMS if form != "streamed")
 

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedcomp.model.batched.batch_norm import BatchNorm
 from fedcomp.model.batched.convolution import Convolution
-from fedcomp.model.batched.layers import Layer, Pass, stack_images
+from fedcomp.model.batched.layers import Layer, Linear, Pass, stack_images
 from fedcomp.model.batched.translate import translate
 from fedcomp.model.contract import Gradient
 from fedcomp.model.flat import Flat, Make
@@ -63,9 +64,11 @@ class Stacked(Flat):
         theta, stats, x = self._start(size)
         state = Pass(self.parameters(theta), self.statistics(stats), None, True, self.products)
         x = stack_images(x)
+        trained_before = False
         for layer in self.chain:
             if isinstance(layer, Convolution):
-                yield layer.tunable(x, state, size)
+                yield layer.tunable(x, state, size, trained_before)
+            trained_before = trained_before or isinstance(layer, (Convolution, BatchNorm, Linear))
             with torch.no_grad():
                 x = layer(x, state)
 

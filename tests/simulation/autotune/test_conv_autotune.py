@@ -21,7 +21,7 @@ from fedcomp.model.batched import convolution
 from fedcomp.model.batched.convolution import Convolution, candidates_on
 from fedcomp.model.batched.layers import Pass
 from fedcomp.model.build import build
-from fedcomp.model.tunable import FORMS
+from fedcomp.model.tunable import FORMS, Workload
 from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
 from fedcomp.records.run_folder import CONFIG
@@ -120,7 +120,7 @@ def test_streams_are_a_candidate_where_there_are_any(monkeypatch, tmp_path) -> N
     times = {"grouped": 3, "looped": 2, "unfolded": 1, "streamed": 0.5}
     cuda = torch.device("cuda")
     assert [candidates_on(device, 3) for device in (cuda, CPU)] == [FORMS, FORMS[:3]]
-    assert [candidates_on(device, 1) for device in (cuda, CPU)] == [FORMS, FORMS[:1]]
+    assert [candidates_on(device, 1) for device in (cuda, CPU)] == [FORMS[:1]] * 2
     asked = _timed(monkeypatch, times)
     monkeypatch.setattr(plan, "device_name", lambda _: "one")
     without = plan_convolutions(_simulation(3), "measure", 2, 3, True, tmp_path / "a")
@@ -211,7 +211,8 @@ def test_a_form_that_fails_where_it_is_measured_is_left_out(monkeypatch, tmp_pat
     called = Convolution.__call__
 
     def call(self: Convolution, x: torch.Tensor, state: Pass) -> torch.Tensor:
-        if self.form in broken and x.requires_grad and x.is_leaf:
+        weight = state.parameters[self.weight]
+        if self.form in broken and weight.requires_grad and weight.is_leaf:  # only where it is measured
             raise RuntimeError("GET was unable to find an engine to execute this computation")
         return called(self, x, state)
 
@@ -258,6 +259,23 @@ def test_the_shortest_run_counts() -> None:
     calls = []
     assert 0 <= seconds_of(lambda: calls.append(0), CPU) < 1
     assert len(calls) == measured.REPEATS + 1
+
+
+def test_a_gpu_is_looked_at_after_many_runs(monkeypatch) -> None:
+    """Launching and waiting would be most of the time of a short one."""
+    events = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: events.append("wait"))
+    seconds_of(lambda: events.append("run"), torch.device("cuda"))
+    assert events == ["wait", *["run"] * measured.GPU_RUNS, "wait"] * (measured.REPEATS + 1)
+
+
+def test_the_first_layer_is_measured_without_the_gradient_that_training_never_needs(monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(torch.autograd, "grad", lambda outputs, leaves, grads: asked.append(len(leaves)))
+    for operation in _simulation().model.tunable_operations(Workload(2, 2, (2, 8, 8), CPU)):
+        operation.run("grouped")
+        asked.append(operation.about["input gradient"])
+    assert asked == [2, False, 3, True]  # weight and bias; then the input too
 
 
 def test_from_the_command_line(fedcomp, tmp_path, capsys) -> None:
