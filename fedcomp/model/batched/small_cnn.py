@@ -5,6 +5,7 @@ Shape legend: C, H, W channels, height and width.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -85,7 +86,7 @@ class SmallCnn:
 
 def small_cnn(flat: Flat, chain: Sequence[Layer], loss: Loss, input_shape: tuple[int, ...]) -> SmallCnn | None:
     """The chain as a `SmallCnn`, or None where it is anything else or its layers are too wide or too narrow to gain."""
-    if len(input_shape) != 3 or loss not in (cross_entropy, squared_error):
+    if len(input_shape) != 3 or loss not in (cross_entropy, squared_error) or not has_fused_multiply_add():
         return None
     starts = [sum(flat.layers[:place]) for place in range(len(flat.layers))]
     blocks: list[Block] = []
@@ -102,6 +103,12 @@ def small_cnn(flat: Flat, chain: Sequence[Layer], loss: Loss, input_shape: tuple
         return None
     small = SmallCnn(tuple(blocks), denses)
     return small if small.smallest_batch <= MOST_EMPTY else None
+
+
+def has_fused_multiply_add() -> bool:
+    """Whether the processor has the instruction of which the compiled blocks are made; without it they are slow."""
+    without = torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX")
+    return platform.machine() in ("arm64", "aarch64") or not without
 
 
 def _block(

@@ -203,6 +203,12 @@ def test_other_chains_stay_stacked(layers) -> None:
     assert type(build(lambda: _chain(*layers), KEY, (1, 12, 12), 10, "classification")) is Stacked
 
 
+def test_without_fused_multiply_add_chains_stay_stacked(monkeypatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert type(build(lambda: lenet5((1, 28, 28), 10), KEY, (1, 28, 28), 10, "classification")) is Stacked
+
+
 def test_other_types_and_forms_are_computed_by_stacked_layers(monkeypatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("compiled")
