@@ -72,7 +72,9 @@ def char_lstm(
     """`CharLSTM` for a dataset of tokens.
 
     Args:
-        embedding, hidden, layers: E, H and the number of LSTM layers, 1 or more.
+        embedding: E, 1 or more.
+        hidden: H, 1 or more.
+        layers: LSTM layers, 1 or more.
         bias: whether gates (two each, as torch has them) and the last layer have biases.
         init_std: standard deviation of all first weights, normal; None: torch's own.
     """
@@ -98,7 +100,9 @@ def char_gpt(
     """`CharGPT` for a dataset of tokens.
 
     Args:
-        width: E, a multiple of `heads`. heads: of every attention. layers: blocks, 1 or more.
+        width: E, a multiple of `heads`.
+        heads: of every attention, 1 or more.
+        layers: blocks, 1 or more.
     """
     tokens, every = _checked("char_gpt", input_shape, num_outputs, target_shape, vocab_size)
     for name, size in (("width", width), ("heads", heads), ("layers", layers)):
