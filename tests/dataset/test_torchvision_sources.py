@@ -10,6 +10,7 @@ import os
 import pickle
 import socket
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -335,3 +336,16 @@ def test_a_host_that_answers_nothing_is_given_up(tmp_path, monkeypatch):
             fetch("mine", str(tmp_path), "files", True, open_in)
     assert time.monotonic() - start < 5
     assert socket.getdefaulttimeout() is None
+
+
+DATA = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (DATA / cifar10.BINARY).is_dir(), reason=f"CIFAR-10 (binary version) is not in {DATA}")
+def test_the_official_binary_files():
+    dataset = cifar10.load(str(DATA), download=False, check_md5=True)
+    check(dataset)
+    assert (len(dataset.train), len(dataset.test)) == (50_000, 10_000)
+    assert dataset.class_names[:3] == ("airplane", "automobile", "bird")
+    assert dataset.train.y.bincount().tolist() == [5000] * 10
