@@ -4,7 +4,7 @@ Measured on 2 CPU cores (torch 2.14, medians of interleaved runs; ms a round, by
 
     perceptron 64-32-10, batch 10, 400 clients     1: 140   20: 10.6   100: 5.2   200: 4.9   400: 5.9
     perceptron 784-200-10, batch 32, 100 clients   1: 226    5: 88      10: 69     20: 82    100: 198
-    lenet5, batch 64, 10 clients                   1: 346    2: 388      5: 437    10: 455
+    lenet5 in torch, batch 64, 10 clients          1: 346    2: 388      5: 437    10: 455
     cnn4_bn 3x32x32, batch 64, 10 clients          1: 1058   2: 1182     5: 1510   10: 1838
 
 Small layers gain from fewer calls until their rows no longer fit the cache; convolutions keep the cores busy with one

@@ -12,7 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 FORMS = ("grouped", "looped", "unfolded", "streamed")
-"""What a convolution may be computed as; `batched/convolution.py` says what each is. The first is the default."""
+"""What a convolution may be computed as; `batched/convolution.py` says what each is. The first is the default, and on
+a CPU it leaves small networks to their compiled blocks (`batched/cnn_backward.py`)."""
 
 
 @dataclass(frozen=True)
