@@ -12,8 +12,8 @@ from torch import Tensor
 NUM_DRAWS = 3  # a sample: vertical shift, horizontal shift, mirror
 
 
-def crop_and_flip(raw: Tensor, uniform: Tensor, padding: int, flip: bool) -> Tensor:
-    """Shift each image by up to `padding` pixels over zeros, then mirror it left to right when its third draw is < 1/2.
+def crop_and_flip(raw: Tensor, uniform: Tensor, padding: int, flip: bool, fill: int = 0) -> Tensor:
+    """Shift each image by up to `padding` pixels over `fill`, then mirror it left to right if its third draw is < 1/2.
 
     A crop of the padded image at (dy, dx) = floor((2 padding + 1) * (u_0, u_1)) is a shift: pixel (h, w) of the
     result is pixel (h + dy - padding, w + dx - padding) of the input, or 0 outside it (raw 0: before normalisation).
@@ -23,6 +23,7 @@ def crop_and_flip(raw: Tensor, uniform: Tensor, padding: int, flip: bool) -> Ten
         uniform: [..., 3] draws on [0, 1), one row an image.
         padding: pixels of zero padding on each side; 0 for no crop.
         flip: whether to mirror; the crop does not depend on it.
+        fill: what the padding holds.
     Returns:
         [..., H, W, C] of the dtype of `raw`.
     """
@@ -38,4 +39,5 @@ def crop_and_flip(raw: Tensor, uniform: Tensor, padding: int, flip: bool) -> Ten
     pixel = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
     image = torch.arange(len(images), device=raw.device)[:, None, None] * (height * width)
     moved = images.reshape(-1, channels)[image + pixel]
-    return (moved * inside[..., None]).reshape(raw.shape)
+    inside = inside[..., None]
+    return (moved * inside if fill == 0 else moved.masked_fill(~inside, fill)).reshape(raw.shape)

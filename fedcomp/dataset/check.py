@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.core.validate import check_one_line
-from fedcomp.dataset.contract import Dataset, Samples, Task
+from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Task
 
 
 def check(dataset: Dataset) -> None:
@@ -81,7 +81,9 @@ def _check_samples(where: str, samples: Samples, dataset: Dataset) -> None:
             "[n, H, W, C]"
         )
     check_finite(f"{where}.x", x)
-    if dataset.task != "regression":
+    if dataset.task == "segmentation":
+        _check_masks(where, x, y, dataset.num_outputs)
+    elif dataset.task != "regression":
         _check_classes(where, y, dataset.num_outputs)
     else:
         if y.dtype != torch.float32 or tuple(y.shape[1:]) != (dataset.num_outputs,):
@@ -98,6 +100,23 @@ def _check_classes(where: str, labels: Tensor, num_classes: int) -> None:
             "several targets a sample"
         )
     _check_range(f"{where}.y", labels, num_classes, "classes", "number them so, or correct num_outputs")
+
+
+def _check_masks(where: str, x: Tensor, y: Tensor, num_classes: int) -> None:
+    if y.dtype != torch.uint8 or x.dim() != 4 or y.shape != x.shape[:3] or num_classes > IGNORED:
+        raise ValueError(
+            f"{where}.y is {y.dtype} {tuple(y.shape)}, but segmentation of images x {tuple(x.shape)} needs uint8 "
+            f"[n, H, W] of the same size, and {IGNORED} classes at most"
+        )
+    unknown = (y >= num_classes) & (y != IGNORED)
+    if bool(unknown.any()):
+        sample = int(unknown.flatten(1).any(1).nonzero()[0])
+        raise ValueError(
+            f"{where}.y is {int(y[sample][unknown[sample]][0])} at a pixel of sample {sample}, but classes are 0 to "
+            f"{num_classes - 1}, and {IGNORED} for none; number them so, or correct num_outputs"
+        )
+    if bool((y == IGNORED).all()):
+        raise ValueError(f"{where}.y has no pixel of any class: all are {IGNORED}, which is ignored")
 
 
 def _check_tokens(where: str, x: Tensor, vocab_size: int) -> None:

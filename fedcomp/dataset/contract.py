@@ -14,8 +14,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Task = Literal["classification", "regression", "next_token"]
-"""Cross-entropy with accuracy; squared error; cross-entropy with accuracy and perplexity."""
+Task = Literal["classification", "regression", "next_token", "segmentation"]
+"""Cross-entropy with accuracy; squared error; cross-entropy with accuracy and perplexity; cross-entropy of pixels with
+accuracy and mean IoU."""
+IGNORED = 255
+"""Marks a pixel that has no class: it counts neither in the loss nor in the metrics."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,8 @@ class Samples:
 
     Attributes:
         x: [n, F] or, for images, [n, H, W, C]; uint8 or float32, not yet normalised. Tokens: [n, L] integers.
-        y: [n, *T] int64 classes, T = () for one class a sample; or, for regression, [n, outputs] float32.
+        y: [n, *T] int64 classes, T = () for one class a sample; or, for regression, [n, outputs] float32; or, for
+            segmentation, [n, H, W] uint8 classes of pixels, with `IGNORED`.
         owner: [n] int64 number of the writer, speaker or user that each sample comes from, 0 or more, on the CPU; None:
             not known.
     """
@@ -50,6 +54,7 @@ class Dataset:
         crop_padding: pixels of zero padding for a random crop while training; 0 for none.
         flip: mirror images left to right with probability 1/2 while training.
         class_names: one a class, for pictures; empty for regression.
+        background: for segmentation: class 0 is what lies behind the objects.
         vocab_size: number of tokens where x holds tokens, 0 to vocab_size - 1; None: x holds features or pixels.
     """
 
@@ -64,6 +69,7 @@ class Dataset:
     flip: bool = False
     class_names: tuple[str, ...] = ()
     vocab_size: int | None = None
+    background: bool = False
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -83,7 +89,12 @@ class Dataset:
 
     @property
     def labels(self) -> Tensor | None:
-        """[n] int64 class of each training sample, on the CPU, to deal samples by; None where it has no single one."""
+        """[n] int64 class of each training sample, on the CPU, to deal samples by; None where it has no single one.
+
+        Of a picture that of most pixels, the lowest of equals; the background only where there is nothing else.
+        """
+        if self.task == "segmentation":
+            return _main_classes(self.train.y.cpu(), self.num_outputs, self.background)
         return self.train.y.cpu() if self.task == "classification" and self.train.y.dim() == 1 else None
 
     @property
@@ -119,3 +130,14 @@ class Dataset:
         """Model inputs [B, ...] of all `samples` in their order, a batch at a time, without augmentation."""
         for first in range(0, len(samples), batch):
             yield self.normalise(samples.x[first : first + batch])
+
+
+def _main_classes(y: Tensor, num_classes: int, background: bool) -> Tensor:
+    """[n] int64 class of most pixels of each picture [n, H, W]; see `Dataset.labels`."""
+    found = torch.zeros(len(y), dtype=torch.int64)
+    for number, picture in enumerate(y):
+        areas = torch.bincount(picture.flatten(), minlength=IGNORED + 1)[:num_classes]
+        if background and bool(areas[1:].any()):
+            areas[0] = 0
+        found[number] = areas.argmax()
+    return found

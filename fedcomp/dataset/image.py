@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.dataset.contract import Dataset, Samples, Task
 
 MAX_PIXEL = 255.0
 
@@ -24,18 +24,22 @@ def image_dataset(
     std: float | Iterable[float],
     crop_padding: int = 0,
     flip: bool = False,
+    task: Task = "classification",
+    background: bool = False,
 ) -> Dataset:
-    """Classes of images, with the normalisation in units of [0, 1] pixels.
+    """Classes of images or of their pixels, with the normalisation in units of [0, 1] pixels.
 
     Args:
         name: as in `dataset=<name>`.
-        train: x uint8 [n, H, W, C], y int64 [n].
+        train: x uint8 [n, H, W, C], y int64 [n], or uint8 [n, H, W].
         test: the same.
         class_names: one a class.
         mean: of pixels / 255, one number or one a channel.
         std: as `mean`.
         crop_padding: as in `Dataset`.
         flip: as in `Dataset`.
+        task: as in `Dataset`.
+        background: as in `Dataset`.
     Raises:
         ValueError: `mean` or `std` that is no number or list of numbers.
     """
@@ -43,13 +47,14 @@ def image_dataset(
         name=name,
         train=train,
         test=test,
-        task="classification",
+        task=task,
         num_outputs=len(class_names),
         mean=_channels("mean", mean) * MAX_PIXEL,
         std=_channels("std", std) * MAX_PIXEL,
         crop_padding=crop_padding,
         flip=flip,
         class_names=tuple(class_names),
+        background=background,
     )
 
 

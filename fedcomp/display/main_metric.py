@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from fedcomp.display import units
 from fedcomp.records.metrics_file import Metrics
 
-PREFERRED = ("test/accuracy", "test/loss", "mse")
+PREFERRED = ("test/miou", "test/accuracy", "test/loss", "mse")
 
 
 def main_metric(lines: Iterable[Metrics]) -> str | None:
-    """test/accuracy, else test/loss, else mse, else the first test/... in the lines; None if there is none."""
+    """The first of `PREFERRED` that the lines have, else the first test/... in them; None if there is none."""
     names = dict.fromkeys(key for line in lines for key in line if key.startswith("test/") or key in PREFERRED)
     return next((name for name in (*PREFERRED, *names) if name in names), None)
 

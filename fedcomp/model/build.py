@@ -52,7 +52,8 @@ def build(
         task: as in `Dataset`.
         train: batches [B, ...] of the training inputs, for models whose metrics compare with a solution on all data.
         precision: of the products in training, see `precision.py`.
-        target_shape: T of one sample's targets; outputs are [B, num_outputs, *T].
+        target_shape: T of one sample's targets; outputs are [B, num_outputs, *T], for segmentation in training also
+            [B, A, num_outputs, *T].
         vocab_size: of inputs that are tokens, int64; None: inputs are floats.
     Returns:
         the factory's own `TaskModel`; else `Perceptron` for Flatten, Linear and ReLU, `CompiledCnn` for a `SmallCnn`,
@@ -91,8 +92,8 @@ def build(
     refuse_dropout(module)
     x = random_inputs(4, tuple(input_shape), vocab_size, torch.Generator().manual_seed(0))
     _check_shapes(module, name, x[:2], (num_outputs, *target_shape))
-    takes_floats = vocab_size is None and len(input_shape) in (1, 3)
-    chain = translate(module, images=len(input_shape) == 3) if takes_floats else None
+    takes_features = vocab_size is None and not target_shape and len(input_shape) in (1, 3)
+    chain = translate(module, images=len(input_shape) == 3) if takes_features else None
     if chain is None:
         _check_repeatable(module, name, x)
         return Functional(module, loss, make, precision, tuple(input_shape), vocab_size)

@@ -55,7 +55,7 @@ class Model(Protocol):
         """Gradient of each client's mean loss over its own batch, in training mode.
 
         Args:
-            theta: [M, D]; stats: [M, C]; x: [M, B, ...]; y: [M, B] classes or [M, B, O] targets.
+            theta: [M, D]; stats: [M, C]; x: [M, B, ...]; y: [M, B, *T] classes or [M, B, O] targets.
             weight: [M, B] of 0 and 1, where 0 marks places of the batch that hold no sample (they change
                 neither loss, gradient nor BatchNorm statistics); None: every place holds one.
         """

@@ -1,12 +1,14 @@
 """The loss of each task, one number a sample, and the test metrics that follow from it.
 
-Shape legend: M clients, B batch, O outputs, T the shape of one sample's targets, n test samples.
+Shape legend: M clients, B batch, O outputs, T the shape of one sample's targets, n test samples; for segmentation K
+classes, H height, W width, A outputs that a network has in training.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -27,10 +29,29 @@ def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
     return (outputs - y.to(outputs.dtype)).square().mean(-1)
 
 
+def pixel_cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
+    """Mean over a picture's pixels of -log softmax(outputs)[y], 0 where no pixel has a class: [M, B].
+
+    Args:
+        outputs: logits [M, B, K, H, W], or [M, B, A, K, H, W] of A outputs in training, whose losses are added.
+        y: [M, B, H, W] classes of any integer type; pixels of value K or more (255) have none and do not count.
+    """
+    outputs = outputs[:, :, None] if outputs.dim() == y.dim() + 1 else outputs
+    counts = y < outputs.shape[3]
+    classes = y.long().masked_fill(~counts, _NO_CLASS)[:, :, None].expand(-1, -1, outputs.shape[2], -1, -1)
+    losses = functional.cross_entropy(
+        outputs.flatten(0, 2), classes.flatten(0, 2), reduction="none", ignore_index=_NO_CLASS
+    )
+    return losses.reshape(*y.shape[:2], -1).sum(2) / counts.flatten(2).sum(2).clamp(min=1)
+
+
+_NO_CLASS = -100
+
 LOSSES: dict[str, Loss] = {
     "classification": cross_entropy,
     "regression": squared_error,
     "next_token": cross_entropy,
+    "segmentation": pixel_cross_entropy,
 }
 
 
@@ -62,6 +83,67 @@ def evaluation_metrics(task: str, total_loss: Tensor, correct: Tensor, num_sampl
     if task == "next_token":
         found["perplexity"] = found["loss"].exp()
     return found
+
+
+def num_sums(task: str, num_outputs: int) -> int:
+    """S, how many numbers `evaluation_sums` returns."""
+    return 1 + num_outputs**2 if task == "segmentation" else 2
+
+
+def evaluation_sums(task: str, outputs: Tensor, y: Tensor) -> Tensor:
+    """[S] float64 sums over a batch of test samples, for `metrics_of_sums`.
+
+    The loss, and the number of correct predictions. For segmentation: the loss of all pixels, then the confusion matrix
+    [K, K], pixels of each class (rows) by predicted class.
+
+    Args:
+        outputs: [B, O, *T]. y: targets of these samples.
+    """
+    losses = loss_of(task)(outputs[None], y[None])
+    if task != "segmentation":
+        total = losses.sum(dtype=torch.float64)
+        correct = torch.zeros_like(total) if task == "regression" else num_correct(outputs, y, 1).sum()
+        return torch.stack((total, correct.to(torch.float64)))
+    num_classes = outputs.shape[1]
+    counts = y < num_classes
+    total = (losses[0].double() * counts.flatten(1).sum(1)).sum()
+    cell = torch.where(counts, y.long() * num_classes + outputs.argmax(1), num_classes**2).flatten()
+    confusion = torch.zeros(num_classes**2 + 1, dtype=torch.int64, device=y.device)
+    confusion.index_add_(0, cell, torch.ones_like(cell))
+    return torch.cat((total[None], confusion[:-1].double()))
+
+
+def metrics_of_sums(task: str, sums: Tensor, num_samples: int) -> dict[str, Tensor]:
+    """Metrics of a task by name from `evaluation_sums` [S], added up over the n test samples.
+
+    Those of `evaluation_metrics`. For segmentation, over all pixels that have a class: `loss`, `accuracy`, and `miou`,
+    the mean intersection over union N_cc / (sum_p N_cp + sum_t N_tc - N_cc) of the classes c that occur in the pictures
+    or in the predictions, N_tp the pixels of class t that are predicted as p.
+    """
+    if task != "segmentation":
+        loss, correct = sums.unbind()
+        return evaluation_metrics(task, loss, correct, num_samples)
+    num_classes = round((len(sums) - 1) ** 0.5)
+    confusion = sums[1:].view(num_classes, num_classes)
+    hits, num_pixels = confusion.diagonal(), confusion.sum().clamp(min=1)
+    union = confusion.sum(0) + confusion.sum(1) - hits
+    iou = hits / union.clamp(min=1)
+    return {
+        "loss": sums[0] / num_pixels,
+        "accuracy": hits.sum() / num_pixels,
+        "miou": iou.sum() / (union > 0).sum().clamp(min=1),
+    }
+
+
+def mean_loss(loss: Loss, outputs: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
+    """[M] mean loss of each client's batch, 0 where nothing counts.
+
+    Over real samples (weight [M, B] 1), or, of pictures, over all their pixels that have a class: not over pictures.
+    """
+    if loss is pixel_cross_entropy:
+        pixels = (y < outputs.shape[-3]).flatten(2).sum(2).to(outputs.dtype)
+        weight = pixels if weight is None else weight * pixels
+    return client_mean(loss(outputs, y), weight)
 
 
 def client_mean(losses_MB: Tensor, weight: Tensor | None) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,11 +12,13 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Models
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, Model, RowModel, TaskModel
-from fedcomp.model.loss import evaluation_metrics, loss_of, num_correct
+from fedcomp.model.loss import evaluation_metrics, evaluation_sums, loss_of, metrics_of_sums, num_correct, num_sums
 from fedcomp.runtime.workers import ProcessGroup, Workers
 
 BATCH, GPU_BATCH = 1024, 4096
 """Test samples at once. A GPU computes the larger batch in hardly more time than the host needs to launch a batch."""
+PIXELS = 1 << 18
+"""Pixels of a batch of pictures whose every pixel is predicted."""
 
 
 def metrics_of(
@@ -28,8 +31,9 @@ def metrics_of(
 ) -> dict[str, Tensor]:
     """Metrics `<name>/...` of every deployed name, means over its K models, as unsynchronised device scalars.
 
-    Networks: `loss` and what `evaluation_metrics` adds to it on the test set, computed in `dtype`. `TaskModel` models:
-    their own metrics. Threads (`workers`) and processes (`group`) share the batches of the test set.
+    Networks: `loss` and what `metrics_of_sums` adds to it on the test set, computed in `dtype`; mean IoU is that of all
+    models' pixels together. `TaskModel` models: their own metrics. Threads (`workers`) and processes (`group`) share
+    the batches of the test set.
     """
     workers, group = workers or Workers(), group or ProcessGroup()
     record: dict[str, Tensor] = {}
@@ -39,8 +43,7 @@ def metrics_of(
             continue
         thetas = models.theta if dtype == torch.float32 else models.theta.to(dtype)
         sums = [_sums(theta, stats, model, dataset, workers, group) for theta, stats in zip(thetas, models.stats)]
-        loss, correct = torch.stack(sums).mean(0).unbind()
-        found = evaluation_metrics(dataset.task, loss, correct, len(dataset.test))
+        found = metrics_of_sums(dataset.task, torch.stack(sums).mean(0), len(dataset.test))
         record |= {f"{name}/{metric}": value for metric, value in found.items()}
     return record
 
@@ -77,23 +80,22 @@ def _own_metrics(name: str, models: Models, model: TaskModel, dataset: Dataset) 
 def _sums(
     theta: Tensor, stats: Tensor, model: Model, dataset: Dataset, workers: Workers, group: ProcessGroup
 ) -> Tensor:
-    """[2] float64: summed loss and number of correct predictions of one model."""
-    test, loss, batch = dataset.test, loss_of(dataset.task), _batch_size(theta.device)
+    """[S] float64: `evaluation_sums` of one model over the test set."""
+    test, batch = dataset.test, _batch_size(theta.device)
+    if dataset.task == "segmentation":
+        batch = min(batch, max(1, PIXELS // math.prod(dataset.target_shape)))
 
     def part(number: np.ndarray) -> Tensor:
         first = int(number[0]) * batch
         x, y = test.x[first : first + batch], test.y[first : first + batch]
-        outputs = model.outputs(theta, stats, dataset.normalise(x))
-        total = loss(outputs[None], y[None]).sum(dtype=torch.float64)
-        correct = torch.zeros_like(total) if dataset.task == "regression" else num_correct(outputs, y, 1).sum()
-        return torch.stack((total, correct.to(torch.float64)))
+        return evaluation_sums(dataset.task, model.outputs(theta, stats, dataset.normalise(x)), y)
 
     batches = np.arange(-(-len(test) // batch))[:, None]
     if len(batches) < group.size:  # too few to share: every process computes all
         group = ProcessGroup()
     shares = group.split(list(batches), lambda _: 1)
     mine = shares[group.rank]
-    sums = theta.new_zeros(len(batches), 2, dtype=torch.float64)
+    sums = theta.new_zeros(len(batches), num_sums(dataset.task, dataset.num_outputs), dtype=torch.float64)
     for number, own in zip(mine, workers.map(part, mine)):
         sums[int(number[0])] = own
     return group.gather(sums, shares).sum(0)

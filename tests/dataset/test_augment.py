@@ -68,3 +68,14 @@ def test_every_shift_is_equally_likely_and_half_are_mirrored():
     assert (times - num / 9).abs().max() < 4.5 * deviation
     middle = crop_and_flip(raw, Key(("mirror",)).uniform(torch.arange(num), 3), 0, True)[:, 0, 0, 0]
     assert abs(int((middle == 3).sum()) - num / 2) < 4.5 * (num / 4) ** 0.5
+
+
+def test_classes_of_pixels_move_with_their_picture():
+    """Where the picture's padding is 0, that of its classes has none, and everything else lies where it lay before."""
+    picture = torch.arange(1, 31).to(torch.uint8).view(1, 5, 6, 1).expand(4, 5, 6, 1)
+    uniform = Key(("draws",)).uniform(torch.arange(4), 3)
+    moved = crop_and_flip(picture, uniform, 2, flip=True)
+    classes = crop_and_flip(picture, uniform, 2, flip=True, fill=255)
+    assert torch.equal(classes == 255, moved == 0)
+    assert torch.equal(classes.masked_fill(classes == 255, 0), moved)
+    assert (moved == 0).any()

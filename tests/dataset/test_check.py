@@ -39,6 +39,14 @@ TOKENS = replace(
     num_outputs=5,
     vocab_size=5,
 )
+MASK = torch.tensor([0, 2, 255]).to(torch.uint8).expand(2, 4, 2, 3).reshape(4, 2, 6)
+PIXELS = replace(
+    IMAGES,
+    task="segmentation",
+    train=Samples(torch.zeros(4, 2, 6, 3, dtype=torch.uint8), MASK),
+    test=Samples(torch.zeros(2, 2, 6, 3, dtype=torch.uint8), MASK[:2]),
+    num_outputs=3,
+)
 OWNED = replace(CLASSES, train=replace(CLASSES.train, owner=torch.tensor([3, 0, 0, 3])))
 
 
@@ -69,7 +77,7 @@ def test_one_class_and_names_of_several_lines(dataset, line):
 
 
 @pytest.mark.parametrize(
-    "dataset", [CLASSES, NUMBERS, IMAGES, replace(IMAGES, mean=torch.ones(3), std=torch.ones(3)), TOKENS, OWNED]
+    "dataset", [CLASSES, NUMBERS, IMAGES, replace(IMAGES, mean=torch.ones(3), std=torch.ones(3)), TOKENS, PIXELS, OWNED]
 )
 def test_good_datasets_pass(dataset):
     check(dataset)
@@ -125,6 +133,10 @@ def test_good_datasets_pass(dataset):
         (with_train(OWNED, owner=torch.tensor([0, 1])), r"train.owner is torch.int64 \(2,\), but must be int64 \(4,\)"),
         (with_train(OWNED, owner=torch.tensor([0, 1, 2, -1])), r"train.owner is .*, 0 or more: one owner a sample"),
         (with_train(OWNED, owner=torch.zeros(4)), r"train.owner is torch.float32 \(4,\)"),
+        (with_train(PIXELS, y=MASK.long()), r"train.y is torch.int64 \(4, 2, 6\), but segmentation of images"),
+        (with_train(PIXELS, y=MASK[:, :, :5]), r"train.y is torch.uint8 \(4, 2, 5\), but segmentation of images"),
+        (replace(PIXELS, num_outputs=2), r"train.y is 2 at a pixel of sample 0, but classes are 0 to 1, and 255 for"),
+        (with_train(PIXELS, y=torch.full_like(MASK, 255)), r"train.y has no pixel of any class: all are 255"),
         (replace(CLASSES, flip=True), r"crop_padding and flip are for images"),
         (replace(IMAGES, crop_padding=-1), r"crop_padding is -1, but must be 0"),
     ],
@@ -143,3 +155,10 @@ def test_labels_to_deal_by_are_single_classes():
     assert several.labels is None
     assert several.target_shape == (2,)
     assert NUMBERS.target_shape == CLASSES.target_shape == ()
+
+
+def test_a_picture_counts_as_the_class_of_most_of_its_pixels():
+    y = torch.tensor([[0, 0, 0, 1, 2, 2], [0, 0, 0, 0, 0, 255], [255, 255, 255, 255, 1, 1], [1, 1, 2, 2, 0, 0]])
+    pictures = with_train(PIXELS, y=y.to(torch.uint8)[:, None].expand(4, 2, 6))
+    assert pictures.labels.tolist() == [0, 0, 1, 0]
+    assert replace(pictures, background=True).labels.tolist() == [2, 0, 1, 1]

@@ -64,6 +64,11 @@ def test_every_option_of_the_config_group(path):
         model = build(instantiate(OmegaConf.load(path)), KEY, (80,), 80, "next_token", vocab_size=80)
         assert model.outputs(*model.init(KEY), torch.zeros(2, 80, dtype=torch.int64)).shape == (2, 80)
         return
+    if path.stem == "bisenetv2":
+        options = {"task": "segmentation", "target_shape": (32, 32)}
+        model = build(instantiate(OmegaConf.load(path), width=0.1), KEY, (3, 32, 32), 5, **options)
+        assert model.outputs(*model.init(KEY), torch.zeros(2, 3, 32, 32)).shape == (2, 5, 32, 32)
+        return
     if path.stem == "module":
         with pytest.raises(ValueError, match="model.path is None"):
             made(instantiate(OmegaConf.load(path)), CIFAR)

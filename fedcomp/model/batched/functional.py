@@ -17,7 +17,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from fedcomp.model.batched.padding import Places, leave_out, reads_real_samples_only
 from fedcomp.model.contract import Gradient
 from fedcomp.model.flat import Flat, Make, flatten
-from fedcomp.model.loss import Loss, client_mean
+from fedcomp.model.loss import Loss, mean_loss
 from fedcomp.model.precision import product_type
 
 log = logging.getLogger("fedcomp")
@@ -159,7 +159,7 @@ class Functional(Flat):
             with torch.autocast(x_B.device.type, self.products, cache_enabled=False):
                 outputs, stats = self._call(theta_D, stats_C, x_B, real_B)
             outputs = outputs.to(theta_D.dtype)
-        return client_mean(self.loss(outputs[None], y_B[None]), None if real_B is None else real_B[None])[0], stats
+        return mean_loss(self.loss, outputs[None], y_B[None], None if real_B is None else real_B[None])[0], stats
 
     def _call(
         self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor, real_B: Tensor | None = None

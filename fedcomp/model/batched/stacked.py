@@ -19,7 +19,7 @@ from fedcomp.model.batched.layers import Layer, Linear, Pass, stack_images
 from fedcomp.model.batched.translate import translate
 from fedcomp.model.contract import Gradient
 from fedcomp.model.flat import Flat, Make
-from fedcomp.model.loss import Loss, client_mean, squared_error
+from fedcomp.model.loss import Loss, mean_loss, squared_error
 from fedcomp.model.precision import product_type
 from fedcomp.model.tunable import TunableOperation, Workload
 from fedcomp.random.keys import Key
@@ -96,7 +96,7 @@ class Stacked(Flat):
         leaf = theta.detach().requires_grad_()
         with torch.enable_grad():
             outputs, stats = self._forward(leaf, stats, x, weight, training=True)
-            loss_M = client_mean(self.loss(outputs, y), weight)
+            loss_M = mean_loss(self.loss, outputs, y, weight)
             (grad,) = torch.autograd.grad(loss_M.sum(), leaf)
         return Gradient(grad, loss_M.detach(), stats)
 

@@ -17,7 +17,7 @@ from fedcomp.client.contract import Batch, Batching, LoopRunner
 from fedcomp.client.hook import Draws
 from fedcomp.core.to_device import to_device
 from fedcomp.dataset.augment import NUM_DRAWS, crop_and_flip
-from fedcomp.dataset.contract import Dataset
+from fedcomp.dataset.contract import IGNORED, Dataset
 from fedcomp.model.contract import AnyModel, Gradient, Model
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.batch_schedule import BatchSchedule, batch_schedule, in_order, num_steps
@@ -135,12 +135,15 @@ def gather(
     flat = index.reshape(-1)
     train = dataset.train
     raw = train.x.index_select(0, flat).view(*index.shape, *train.x.shape[1:])
+    ys = train.y.index_select(0, flat).view(*index.shape, *train.y.shape[1:])
     if augmentation and ids is not None:
         # Step by step, so that a sample's crop depends on its client and step and not on how many steps are gathered.
         rows, batch = index.shape[1:]
         draws = [one.uniform(ids, NUM_DRAWS * batch).view(rows, batch, NUM_DRAWS) for one in augmentation]
-        raw = crop_and_flip(raw, torch.stack(draws), dataset.crop_padding, dataset.flip)
-    ys = train.y.index_select(0, flat).view(*index.shape, *train.y.shape[1:])
+        uniform = torch.stack(draws)
+        raw = crop_and_flip(raw, uniform, dataset.crop_padding, dataset.flip)
+        if dataset.task == "segmentation":
+            ys = crop_and_flip(ys[..., None], uniform, dataset.crop_padding, dataset.flip, fill=IGNORED)[..., 0]
     return dataset.normalise(raw), ys
 
 
