@@ -32,6 +32,7 @@ from fedcomp.runtime.process_settings import keep_freed_memory, set_determinism
 from fedcomp.runtime.workers import num_cores
 from scripts.bench_jobs import CPU_JOBS, JOBS, Job, fedcomp_side, lean_side, naive_side
 from scripts.ceilings import Ceilings, least_bytes, measure, operations
+from scripts.figures import keep
 
 CPU_SIDES = "naive", "naive+malloc", "lean", "lean, 1 thread", "fedcomp"
 GPU_SIDES = "naive", "lean", "fedcomp"
@@ -90,6 +91,16 @@ def compare(name: str, options: argparse.Namespace, ceilings: Ceilings) -> str:
     ours = found["fedcomp"]
     best = statistics.median(ours.seconds)
     goal = job.goal_ms if device.type == "cuda" else job.goal
+    keep(
+        options.figures,
+        job=name,
+        precision=options.precision,
+        milliseconds=1e3 * best,
+        goal_ms=job.goal_ms if device.type == "cuda" else None,
+        ratio_to_plain_loop=_ratio(found, "naive"),
+        ratio_to_lean_loop=_ratio(found, "lean"),
+        peak_mib=ours.peak,
+    )
     row = (
         f"{name:3s} {job!s:56s} {1e3 * statistics.median(found['naive'].seconds):9.2f} {1e3 * best:8.2f} "
         f"{_ratio(found, 'naive'):6.1f} {'-' if goal is None else goal:>5} "
@@ -142,6 +153,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9, help="measurements of each side of a job")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:<number>")
     parser.add_argument("--precision", default="fp32", choices=PRECISIONS, help="of our products")
+    parser.add_argument("--figures", type=Path, help="file to append the figures of each job to, as a line of JSON")
     parser.add_argument("--serve", nargs=2, metavar=("JOB", "SIDE"), help=argparse.SUPPRESS)
     options = parser.parse_intermixed_args()
     device = torch.device(options.device)

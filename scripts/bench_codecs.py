@@ -3,8 +3,9 @@
 
 Codecs are composed from their YAML, so new ones are included. Times are nanoseconds per entry of [M, D] float32 in one
 thread: medians of measurements taken in turn with `copy_` of the same tensor. "ratio" is (encode + decode) / copy
-within a turn, "goal" the project's upper limit. Bits are those of the message; "pack" and "unpack" are seconds for the
-bytes of one row. MiB is the peak memory of the codec's own process above that before the first encoding.
+within a turn, "goal" the project's upper limit on a CPU. Bits are those of the message; "pack" and "unpack" are seconds
+for the bytes of one row. MiB is the peak memory of the codec's own process above that before the first encoding.
+`--device cuda` measures on a GPU, with a synchronisation at the end of each measurement; its MiB are those of the GPU.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from fedcomp.config.factory import build_compressor
 from fedcomp.model.build import build
 from fedcomp.model.networks.cnn import cnn4
 from fedcomp.random.keys import Key
-from fedcomp.runtime.process_settings import keep_freed_memory
+from fedcomp.runtime.process_settings import keep_freed_memory, set_determinism
 from fedcomp.wire import SharedKnowledge
 from fedcomp.wire.packing import layout, pack, unpack
+from scripts.figures import keep
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 GOALS = dict.fromkeys(("sign", "stochastic_sign", "terngrad", "qsgd", "randk"), 15)
@@ -48,42 +50,54 @@ def layer_sizes(dim: int | None) -> tuple[int, ...]:
     return tuple(model.layers)
 
 
-def row(name: str, layers: tuple[int, ...], num_clients: int, repeats: int) -> str:
+def row(name: str, layers: tuple[int, ...], options: argparse.Namespace) -> str:
     """One codec's numbers, as a line of the table."""
     schema.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         codec = build_compressor(compose("train", overrides=[f"compressor={name}"]).compressor).codec
-    common = SharedKnowledge(Key(("bench", name)), torch.arange(num_clients), layers)
-    x = torch.randn(num_clients, common.dim, generator=torch.Generator().manual_seed(0))
+    device, num_clients = torch.device(options.device), options.clients
+    if device.type == "cuda":
+        set_determinism(True, device)  # as a run does
+    common = SharedKnowledge(Key(("bench", name)), torch.arange(num_clients, device=device), layers)
+    x = torch.randn(num_clients, common.dim, generator=torch.Generator().manual_seed(0)).to(device)
     copy, private_key = torch.empty_like(x), common.key.fold_in("coin")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = _peak_mib(device)
     payload = codec.encode(x, common, private_key)
     codec.decode(payload, common)
-    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    peak = _peak_mib(device) - before
     times: list[tuple[float, float, float]] = []
-    for _ in range(repeats):
+    for _ in range(options.repeats):
         times.append(
             (
-                _seconds(lambda: codec.encode(x, common, private_key)),
-                _seconds(lambda: codec.decode(payload, common)),
-                _seconds(lambda: copy.copy_(x)),
+                _seconds(lambda: codec.encode(x, common, private_key), device),
+                _seconds(lambda: codec.decode(payload, common), device),
+                _seconds(lambda: copy.copy_(x), device),
             )
         )
     encode, decode, plain = (1e9 * statistics.median(column) / x.numel() for column in zip(*times))
     ratio = statistics.median((first + second) / third for first, second, third in times)
     message = pack(payload, 0)
-    packing = _seconds(lambda: pack(payload, 0))
-    unpacking = _seconds(lambda: unpack([message], layout(payload), torch.device("cpu")))
+    packing = _seconds(lambda: pack(payload, 0), device)
+    unpacking = _seconds(lambda: unpack([message], layout(payload), device), device)
     bits = float(payload.bits.double().mean()) / common.dim
+    keep(options.figures, codec=name, encode_ns=encode, decode_ns=decode, copy_ns=plain, copies=ratio, bits=bits)
     return (
         f"{name:18s} {encode:9.2f} {decode:9.2f} {plain:7.2f} {ratio:5.1f} {GOALS.get(name, '-'):>4} {bits:10.4f} "
         f"{peak:5.0f} {packing:6.3f} {unpacking:8.3f}"
     )
 
 
-def _seconds(call: Callable[[], Any]) -> float:
+def _peak_mib(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _seconds(call: Callable[[], Any], device: torch.device) -> float:
     began = time.perf_counter()
     call()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
     return time.perf_counter() - began
 
 
@@ -96,6 +110,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=10, help="rows")
     parser.add_argument("--repeats", type=int, default=7, help="measurements of each codec")
     parser.add_argument("--quick", action="store_true", help="two clients of 200,000 entries, three measurements")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--figures", type=Path, help="file to append the figures of each codec to, as a line of JSON")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_intermixed_args()
     if unknown := set(options.codecs) - set(known):
@@ -106,12 +122,13 @@ def main() -> None:
     if options.one:
         keep_freed_memory()
         torch.set_num_threads(1)
-        print(row(options.codecs[0], layers, options.clients, options.repeats))
+        print(row(options.codecs[0], layers, options))
         return
     print(f"{options.clients} clients, D = {sum(layers):,}, torch {torch.__version__}, medians of {options.repeats}")
     print(f"{'codec':18s} {' '.join(TITLES)}", flush=True)
     sizes = ["--clients", str(options.clients), "--repeats", str(options.repeats)]
     sizes += ["--dim", str(options.dim)] if options.dim else []
+    sizes += ["--device", options.device, *(["--figures", str(options.figures)] if options.figures else [])]
     for name in options.codecs or known:
         done = subprocess.run([sys.executable, __file__, name, "--one", *sizes], capture_output=True, text=True)
         reason = done.stderr.strip().splitlines()[-1:] or ["no reason given"]

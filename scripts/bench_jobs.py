@@ -106,6 +106,14 @@ CPU_JOBS = ("J1", "J2", "J4", "J3")
 
 def fedcomp_side(job: Job, device: torch.device, precision: str) -> Round:
     """A function that runs complete rounds of fedcomp."""
+    advance = fedcomp_rounds(job, device, precision, GraphedLoops(CudaGraphs(device)) if can_capture(device) else None)
+    return lambda: [advance().theta]
+
+
+def fedcomp_rounds(
+    job: Job, device: torch.device, precision: str, loop_runner: GraphedLoops | None
+) -> Callable[[], Any]:
+    """A function that runs complete rounds and returns the state; loop_runner: how local loops are repeated."""
     per_client = job.batch * job.steps
     x, y = _data(job)
     raw = x.movedim(1, -1).contiguous() if len(job.shape) == 3 else x
@@ -125,19 +133,19 @@ def fedcomp_side(job: Job, device: torch.device, precision: str) -> Round:
         link=Link,
         device=device,
         workers=Workers(1 if device.type == "cuda" else num_cores()),
-        loop_runner=GraphedLoops(CudaGraphs(device)) if can_capture(device) else None,
+        loop_runner=loop_runner,
     )
     if device.type == "cuda":
         plan = plan_convolutions(simulation, "auto", job.batch, job.clients, False, None)
         simulation = simulation if plan is None else plan.applied_to(simulation)
     state, ledger, index = simulation.init(), Ledger(), 0
 
-    def run() -> list[torch.Tensor]:
+    def run() -> Any:
         nonlocal state, index
         for _ in range(job.rounds):
             state, _ = simulation.round(index, state, ledger)
             index += 1
-        return [state.theta]
+        return state
 
     return run
 

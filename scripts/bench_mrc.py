@@ -27,6 +27,7 @@ from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.thresholds import from_counts, probability
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
+from scripts.figures import keep
 
 CASES = (
     ("one client", MRC(), 1, 120),
@@ -90,6 +91,8 @@ def row(name: str, codec: MRC, num_clients: int, goal: int | str, options: argpa
         spent = tuple(_seconds(call, device) for call in calls)
         times.append(spent if rival else (*spent, NEVER))
     encode, counts, total, other = (1e3 * min(column) for column in zip(*times))
+    figures = {"encode_ms": encode, "counts_ms": counts, "total_ms": total, "goal_ms": goal}
+    keep(options.figures, case=name, **figures)
     shown = f"{other:9.1f} {other / encode:6.1f}" if other < NEVER else f"{'-':>9s} {'-':>6s}"
     return f"{name:30s} {encode:9.2f} {goal:>6} {counts:9.2f} {total:9.2f} {shown}"
 
@@ -112,6 +115,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=1_933_258, help="entries; 61706 for LeNet-5")
     parser.add_argument("--repeats", type=int, default=7, help="measurements of each case")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--figures", type=Path, help="file to append the figures of each case to, as a line of JSON")
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"D = {options.dim:,} on {options.device}, torch {torch.__version__}, minima of {options.repeats}, ms")
