@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -134,6 +134,7 @@ def _ratio(found: dict[str, Served], rival: str) -> float:
 
 def _start(name: str, side: str, options: argparse.Namespace) -> subprocess.Popen[str]:
     where = ["--device", options.device, "--precision", options.precision]
+    where += ["--rounds", str(options.rounds)] if options.rounds else []
     command = [sys.executable, __file__, "--serve", name, side, *where]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -153,13 +154,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9, help="measurements of each side of a job")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:<number>")
     parser.add_argument("--precision", default="fp32", choices=PRECISIONS, help="of our products")
+    parser.add_argument("--rounds", type=int, help="rounds of a measurement; each job's own number by default")
     parser.add_argument("--figures", type=Path, help="file to append the figures of each job to, as a line of JSON")
     parser.add_argument("--serve", nargs=2, metavar=("JOB", "SIDE"), help=argparse.SUPPRESS)
     options = parser.parse_intermixed_args()
     device = torch.device(options.device)
     if options.serve:
         name, side = options.serve
-        serve(JOBS[name].on(device), side, device, options.precision)
+        job = JOBS[name].on(device)
+        serve(replace(job, rounds=options.rounds or job.rounds), side, device, options.precision)
         return
     gpu = device.type == "cuda"
     set_tf32(options.precision, device)

@@ -90,7 +90,7 @@ def parts(device: str, small: bool) -> list[Part]:
             Part("machine", ("-c", MACHINE), SMALL_LIMIT, figures=False),
             Part("tests", _tests(0, "tests/test_hidden_gpu.py"), SMALL_LIMIT, figures=False),
             Part("equality", _equality(device, "fp32", "--rounds", "1", "J1"), SMALL_LIMIT),
-            Part("rounds", _bench(device, "fp32", 1, "J1"), SMALL_LIMIT),
+            Part("rounds", _bench(device, "fp32", 1, "--rounds", "1", "J1"), SMALL_LIMIT),
             Part("mrc", _script("bench_mrc", device, "--repeats", "1", "--dim", "2000"), SMALL_LIMIT),
             Part("codecs", _script("bench_codecs", device, "--quick", "sign"), SMALL_LIMIT),
             Part("resume", resume, SMALL_LIMIT, figures=False),
@@ -119,8 +119,8 @@ def _equality(device: str, precision: str, *rest: str) -> tuple[str, ...]:
     return ("-m", "scripts.gpu_equality", "--device", device, "--precision", precision, *rest)
 
 
-def _bench(device: str, precision: str, repeats: int, *jobs: str) -> tuple[str, ...]:
-    return _script("bench", device, "--precision", precision, "--repeats", str(repeats), *jobs)
+def _bench(device: str, precision: str, repeats: int, *rest: str) -> tuple[str, ...]:
+    return _script("bench", device, "--precision", precision, "--repeats", str(repeats), *rest)
 
 
 def _script(name: str, device: str, *rest: str) -> tuple[str, ...]:
