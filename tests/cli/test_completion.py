@@ -105,7 +105,7 @@ def test_a_real_bash(mine: Path) -> None:
         "quarter",
         "compressor.share=",
         "topk topk_index",
-        "dirichlet iid labels one_each shards",
+        "dirichlet iid labels natural one_each shards",
         "",
         "gone",
     ]
