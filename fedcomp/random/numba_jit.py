@@ -5,10 +5,14 @@ Importing this module takes half a second: import it, and modules that use it, o
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from numba import njit
+from numba import config, njit
 
 _OPTIONS: Any = {"nogil": True, "error_model": "numpy"}
 
@@ -16,14 +20,38 @@ _OPTIONS: Any = {"nogil": True, "error_model": "numpy"}
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` compiled, without Python's global lock (GIL), and cached on disk where that is possible.
 
-    numba caches compiled code beside the file, or under NUMBA_CACHE_DIR; where neither is writable, each process
-    compiles again. numba's own threads are not used: its threading layer forbids calls from our worker threads. A
-    division by zero gives what NumPy gives: a check would keep a loop from using vectors.
+    The cache is under NUMBA_CACHE_DIR, or $XDG_CACHE_HOME/fedcomp (default ~/.cache); where it cannot be written, numba
+    takes the file's own folder, or each process compiles again. numba's own threads are not used: its threading layer
+    forbids calls from our worker threads. A division by zero gives what NumPy gives: a check would keep a loop from
+    using vectors.
     """
+    before, config.CACHE_DIR = config.CACHE_DIR, str(cache_folder())
     try:
         return njit(cache=True, **_OPTIONS)(function)
     except RuntimeError:  # numba finds no writable folder
         return njit(**_OPTIONS)(function)
+    finally:
+        config.CACHE_DIR = before
+
+
+@functools.cache
+def cache_folder() -> Path:
+    """A folder for the present sources of all compiled functions.
+
+    numba compiles again when the file of a function has changed, but not when only what it inlines from another file
+    has; so a change of any of the files makes another folder.
+    """
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    root = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedcomp"
+    return root / f"numba-{sources_digest(Path(__file__).parents[1])}"
+
+
+def sources_digest(package: Path) -> str:
+    """Of the contents of all files `*_numba.py` in `package`, and of this one."""
+    digest = hashlib.blake2b(Path(__file__).read_bytes(), digest_size=6)
+    for path in sorted(package.rglob("*_numba.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
