@@ -14,6 +14,7 @@ from typing import Any
 
 from numba import config, njit
 
+_CONFIG: Any = config
 _OPTIONS: Any = {"nogil": True, "error_model": "numpy"}
 
 
@@ -25,13 +26,13 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     forbids calls from our worker threads. A division by zero gives what NumPy gives: a check would keep a loop from
     using vectors.
     """
-    before, config.CACHE_DIR = config.CACHE_DIR, str(cache_folder())
+    before, _CONFIG.CACHE_DIR = _CONFIG.CACHE_DIR, str(cache_folder())
     try:
         return njit(cache=True, **_OPTIONS)(function)
     except RuntimeError:  # numba finds no writable folder
         return njit(**_OPTIONS)(function)
     finally:
-        config.CACHE_DIR = before
+        _CONFIG.CACHE_DIR = before
 
 
 @functools.cache
