@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from fedcomp.core.free_memory import free_bytes
 from fedcomp.model.batched.cnn_backward import CompiledCnn
-from fedcomp.model.batched.functional import Functional, refuse_dropout
+from fedcomp.model.batched.dropout import UnkeyedDraw, trial_draws
+from fedcomp.model.batched.functional import Functional
 from fedcomp.model.batched.mlp_backward import Perceptron, dense_layers
 from fedcomp.model.batched.padding import random_inputs
 from fedcomp.model.batched.small_cnn import small_cnn
@@ -59,8 +60,8 @@ def build(
         the factory's own `TaskModel`; else `Perceptron` for Flatten, Linear and ReLU, `CompiledCnn` for a `SmallCnn`,
         `Stacked` for other chains of known layers, `Functional` for the rest.
     Raises:
-        ValueError: the module does not take such inputs or give such outputs, draws random numbers in training, or
-            cannot be initialised from a key.
+        ValueError: the module does not take such inputs or give such outputs, draws random numbers that cannot come
+            from the run's keys, or cannot be initialised from a key.
     """
     loss = loss_of(task)
     make: Make
@@ -89,7 +90,6 @@ def build(
         raise ValueError(f"model {name} made a {type(module).__name__}; it must make a torch.nn.Module")
     if next(module.parameters(), None) is None:
         raise ValueError(f"model {name} has no parameters; there is nothing to train")
-    refuse_dropout(module)
     x = random_inputs(4, tuple(input_shape), vocab_size, torch.Generator().manual_seed(0))
     _check_shapes(module, name, x[:2], (num_outputs, *target_shape))
     takes_features = vocab_size is None and not target_shape and len(input_shape) in (1, 3)
@@ -136,7 +136,7 @@ def _check_shapes(module: nn.Module, name: str, x: Tensor, output_shape: tuple[i
     """ValueError unless the samples x [B, ...] give [B, *output_shape]."""
     module.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
             got = tuple(module(torch.zeros_like(x)).shape)
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -153,14 +153,17 @@ def _check_shapes(module: nn.Module, name: str, x: Tensor, output_shape: tuple[i
 
 
 def _check_repeatable(module: nn.Module, name: str, x: Tensor) -> None:
-    """ValueError if `module` draws random numbers in training: torch's generator moves, or two calls differ.
+    """ValueError if `module` draws random numbers that cannot come from the run's keys, or any in evaluation.
 
     Copies are called, so that its running statistics stay, on several samples x [B, ...], which BatchNorm needs.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         before = torch.get_rng_state()
         try:
-            first, second = (copy.deepcopy(module).train()(x) for _ in range(2))
+            first, second = (_tried(copy.deepcopy(module).train(), x)[0] for _ in range(2))
+            _, drawn_in_evaluation = _tried(copy.deepcopy(module).eval(), x)
+        except UnkeyedDraw as error:
+            raise ValueError(str(error).replace("the model", f"model {name}", 1)) from None
         except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise ValueError(f"model {name} cannot be called in training mode ({reason}); choose another") from error
@@ -169,6 +172,17 @@ def _check_repeatable(module: nn.Module, name: str, x: Tensor) -> None:
         raise ValueError(f"model {name} gives a {type(first).__name__} in training mode; it must give one tensor")
     if drawn or not torch.equal(first.nan_to_num(), second.nan_to_num()):
         raise ValueError(
-            f"model {name} draws random numbers in training, such as dropout: its draws cannot be named by client and "
-            f"step, so a run could not be repeated; switch them off (dropout=0) or leave them out"
+            f"model {name} draws random numbers in training by other means than torch's operations, such as NumPy: a "
+            f"run could not be repeated; use torch's dropout, or leave them out"
         )
+    if drawn_in_evaluation:
+        raise ValueError(
+            f"model {name} draws random numbers in evaluation mode too; with torch.nn.functional.dropout, give "
+            f"training=self.training"
+        )
+
+
+def _tried(module: nn.Module, x: Tensor) -> tuple[Any, int]:
+    """Outputs, and the number of draws, with draws from a fixed key."""
+    with trial_draws() as mode:
+        return module(x), mode.calls

@@ -30,6 +30,26 @@ class Gradient:
     stats: Tensor
 
 
+@dataclass(frozen=True)
+class StepDraws:
+    """What a network draws from in one step of its clients, such as the masks of dropout.
+
+    Attributes:
+        key: names the draws of the step. ids: [M] int64 numbers of the clients.
+    """
+
+    key: Key
+    ids: Tensor
+
+    def uniform(self, call: int, num: int) -> Tensor:
+        """[M, n] float32 uniform on [0, 1): draw number `call` of each client's forward pass."""
+        return self.key.fold_in(call).uniform(self.ids, num)
+
+    def of_client(self, row: int) -> StepDraws:
+        """Those of one client."""
+        return StepDraws(self.key, self.ids[row : row + 1])
+
+
 class Model(Protocol):
     """A network whose parameters are rows.
 
@@ -39,6 +59,7 @@ class Model(Protocol):
         layers: size of each parameter tensor in that order; sums to D.
         tensors: what each of them is.
         module: the plain single-client twin that tests hold the rows against.
+        draws_in_training: whether gradients need `draws`, as those of a network with dropout.
     """
 
     dim: int
@@ -46,18 +67,28 @@ class Model(Protocol):
     layers: tuple[int, ...]
     tensors: tuple[ParameterTensor, ...]
     module: nn.Module
+    draws_in_training: bool
 
     def init(self, key: Key) -> tuple[Tensor, Tensor]:
         """First parameters [D] and statistics [C], drawn from `key`."""
         ...
 
-    def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
+    def gradient(
+        self,
+        theta: Tensor,
+        stats: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor | None = None,
+        draws: StepDraws | None = None,
+    ) -> Gradient:
         """Gradient of each client's mean loss over its own batch, in training mode.
 
         Args:
             theta: [M, D]; stats: [M, C]; x: [M, B, ...]; y: [M, B, *T] classes or [M, B, O] targets.
             weight: [M, B] of 0 and 1, where 0 marks places of the batch that hold no sample (they change
                 neither loss, gradient nor BatchNorm statistics); None: every place holds one.
+            draws: what dropout draws from, where the model `draws_in_training`.
         """
         ...
 

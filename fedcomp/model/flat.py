@@ -29,8 +29,11 @@ class Flat:
         module: the plain twin, on the CPU.
         dim: D. num_stats: C.
         layers: size of each parameter tensor. tensors: what each of them is.
+        draws_in_training: whether gradients need `draws`.
         shapes, stat_shapes: shape of each parameter tensor and of each float buffer.
     """
+
+    draws_in_training = False
 
     def __init__(self, module: nn.Module, make: Make | None = None) -> None:
         """`make` returns a freshly initialised module of the same shapes; None: `module` is reset in place."""

@@ -187,7 +187,6 @@ def chain(*layers):
         (functools.partial(mlp, num_outputs=7), DIGITS, "classification", r"outputs of shape \(7,\).*needs \(10,\)"),
         (chain(nn.Linear(60, 10)), DIGITS, "classification", r"does not take inputs of shape \(64,\)"),
         (chain(nn.Linear(28, 10)), MNIST, "classification", r"outputs of shape \(1, 28, 10\)"),
-        (chain(nn.Linear(64, 10), nn.Dropout(0.5)), DIGITS, "classification", r"part '1' is Dropout with p=0.5.*p=0"),
         (chain(nn.Linear(64, 10).requires_grad_(False)), DIGITS, "classification", r"'0.weight' has requires_grad=Fal"),
         (lambda: 3, DIGITS, "classification", r"made a int; it must make a torch.nn.Module"),
         (nn.Flatten(), (10,), "classification", r"has no parameters"),
@@ -244,12 +243,19 @@ def _lstm(part, x):
 
 
 DRAWING = {
-    "functional dropout": lambda: Calls(lambda self, x: nn.functional.dropout(x, 1e-6, self.training)),
-    "noise": lambda: Calls(lambda self, x: x + torch.randn_like(x) if self.training else x),
-    "numpy": lambda: Calls(lambda self, x: x + np.random.rand() if self.training else x),  # noqa: NPY002
-    "attention": lambda: Part(nn.MultiheadAttention(64, 2, dropout=0.5, batch_first=True), _attention),
-    "rrelu": lambda: Part(nn.RReLU(), nn.Module.__call__),
-    "lstm": lambda: Part(nn.LSTM(32, 32, num_layers=2, dropout=0.5, batch_first=True), _lstm),
+    "noise": (
+        lambda: Calls(lambda self, x: x + torch.randn_like(x) if self.training else x),
+        "model <lambda> draws random numbers by aten.randn_like.default, .* no form with the run's keys; use dropout",
+    ),
+    "rrelu": (lambda: Part(nn.RReLU(), nn.Module.__call__), "by aten.rrelu_with_noise"),
+    "numpy": (
+        lambda: Calls(lambda self, x: x + np.random.rand() if self.training else x),  # noqa: NPY002
+        "in training by other means than torch's operations, such as NumPy.*use torch's dropout",
+    ),
+    "evaluation": (
+        lambda: Calls(lambda self, x: nn.functional.dropout(x, 0.5)),
+        "in evaluation mode too; .*training=self.training",
+    ),
 }
 FIXED = {
     "functional dropout of 0": lambda: Calls(lambda self, x: nn.functional.dropout(x, 0.0, self.training)),
@@ -259,10 +265,11 @@ FIXED = {
 
 
 @pytest.mark.parametrize("kind", DRAWING)
-def test_a_module_that_draws_in_training_is_refused(kind):
-    state = torch.get_rng_state()
-    with pytest.raises(ValueError, match="draws random numbers in training.*dropout=0"):
-        build(DRAWING[kind], KEY, DIGITS, 10, "classification")
+def test_a_module_that_draws_without_keys_is_refused(kind):
+    state, (factory, line) = torch.get_rng_state(), DRAWING[kind]
+    with pytest.raises(ValueError, match=line) as error:
+        build(factory, KEY, DIGITS, 10, "classification")
+    assert "\n" not in str(error.value)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -270,6 +277,7 @@ def test_a_module_that_draws_in_training_is_refused(kind):
 def test_a_module_that_draws_nothing_is_taken_with_its_statistics(kind):
     model = made(FIXED[kind], DIGITS)
     assert isinstance(model, Functional)
+    assert not model.draws_in_training
     assert all(float(buffer.sum()) in (0.0, 10.0) for buffer in model.module.buffers())
 
 

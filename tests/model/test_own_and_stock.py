@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fedcomp.model.build import build
+from fedcomp.model.contract import StepDraws
 from fedcomp.model.networks.module import own
 from fedcomp.model.networks.torchvision import classifier
 from fedcomp.provenance.code import code_files
@@ -101,7 +102,7 @@ def test_torchvision_classifier(channels):
 
 
 def test_gradient_of_a_stock_network_is_its_own():
-    model = made(partial(classifier, name="squeezenet1_1"), (3, 32, 32))
+    model = made(partial(classifier, name="squeezenet1_1", dropout=False), (3, 32, 32))
     theta, stats = model.init(KEY)
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(2, 3, 32, 32, generator=generator), torch.tensor([1, 7])
@@ -111,6 +112,24 @@ def test_gradient_of_a_stock_network_is_its_own():
     grad = torch.cat([part.flatten() for part in torch.autograd.grad(loss, list(module.parameters()))])
     got = model.gradient(theta[None], stats[None], x[None], y[None])
     torch.testing.assert_close(got.grad[0], grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "draws"), [("mobilenet_v3_small", True), ("resnet18", False)])
+def test_dropout_of_a_stock_network(name, draws):
+    model = made(partial(classifier, name=name), (3, 32, 32))
+    assert model.draws_in_training == draws
+    assert not made(partial(classifier, name=name, dropout=False), (3, 32, 32)).draws_in_training
+    theta, stats = model.init(KEY)
+    x, y = torch.ones(2, 2, 3, 32, 32), torch.zeros(2, 2, dtype=torch.int64)
+    ids = torch.tensor([4, 9])
+
+    def gradient(rows, key=KEY):
+        given = theta.expand(2, -1)[rows], stats.expand(2, -1)[rows], x[rows], y[rows], None
+        return model.gradient(*given, StepDraws(key, ids[rows]) if draws else None).grad
+
+    both = gradient([0, 1])
+    torch.testing.assert_close(torch.cat([gradient([0]), gradient([1])]), both)
+    assert torch.allclose(both, gradient([0, 1], KEY.fold_in(1))) != draws
 
 
 def test_group_norm_in_place_of_batch_norm():
@@ -136,6 +155,7 @@ def test_weights_from_a_file(tmp_path):
     ("options", "content", "line"),
     [
         ({"name": "resnet81"}, None, r"model.name=resnet81 is none of torchvision's classifiers"),
+        ({"dropout": 0.1}, None, r"model.dropout is 0.1, but must be true, or false for none"),
         ({"group_norm": 0}, None, r"model.group_norm is 0, but must be 1 or more groups"),
         ({"name": "squeezenet1_1", "weights": "w.pt"}, None, r"model.weights=.*w.pt cannot be read \(.*No such file"),
         ({"name": "squeezenet1_1", "weights": "w.pt"}, b"hello", r"model.weights=.*w.pt cannot be read"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
 
@@ -47,7 +47,7 @@ from tests.compressor.test_conformance import CASES as CODECS
 from tests.config.test_configs import CHOICES, CPU, NEEDS, _compose
 from tests.conformance import world
 from tests.simulation.fake_gpu import GPU, READ, Sorted, drawn, fake_gpu, moved
-from tests.simulation.user_module import Centred, Residual
+from tests.simulation.user_module import Attending, Centred, Dropping, Residual, dropping_chain
 
 GROUPS = ("algorithm", "client", "compressor", "participation", "server")
 CASES = [f"{group}={choice}" for group, choice in CHOICES if group in GROUPS and choice != "m3"]
@@ -143,6 +143,18 @@ def test_a_module_of_a_user(module: type[nn.Module], recorded: bool) -> None:
         else:
             _rounds(moved(simulation, recorded))
             assert not simulation.model.vmap_refused
+
+
+@pytest.mark.parametrize("module", [dropping_chain, Dropping, Attending])
+def test_dropout(module: Callable[[], nn.Module]) -> None:
+    """Drawn on the device, from keys on the host: step by step, also where loops could be recorded."""
+    dense = Compressor(Dense())
+    algorithm = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), dense, dense)
+    simulation = drawn(world.simulation(algorithm, module, participation=world.FULL), ROUNDS)
+    for recorded in (False, True):
+        with fake_gpu():
+            _rounds(moved(simulation, recorded))
+    assert not getattr(simulation.model, "vmap_refused", False)
 
 
 @pytest.mark.parametrize("case", CODECS, ids=lambda case: case.name)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from fedcomp.model.batched.mlp_backward import dense_backward, dense_forward, dense_views, output_gradient
 from fedcomp.model.batched.small_cnn import Block, SmallCnn
 from fedcomp.model.batched.stacked import Stacked
-from fedcomp.model.contract import Gradient
+from fedcomp.model.contract import Gradient, StepDraws
 from fedcomp.model.flat import Make
 from fedcomp.model.loss import Loss
 from fedcomp.model.tunable import FORMS
@@ -41,7 +41,15 @@ class CompiledCnn(Stacked):
         self._steps: dict[int, tuple[_Step, ...]] = {}  # by the places of a batch
 
     @torch.no_grad()
-    def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
+    def gradient(
+        self,
+        theta: Tensor,
+        stats: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor | None = None,
+        draws: StepDraws | None = None,
+    ) -> Gradient:
         """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`."""
         if not self._compiled(theta):
             return super().gradient(theta, stats, x, y, weight)

@@ -5,17 +5,20 @@ Shape legend: M clients, D parameters, C running statistics, B batch, O outputs.
 
 from __future__ import annotations
 
+import contextlib
 import copy
-import functools
 import logging
 import threading
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fedcomp.model.batched.padding import Places, leave_out, reads_real_samples_only
-from fedcomp.model.contract import Gradient
+from fedcomp.model.batched.dropout import Drawing, KeyedDraws, UnkeyedDraw, key_dropouts, may_draw, trial_draws
+from fedcomp.model.batched.padding import Places, leave_out, random_inputs, reads_real_samples_only
+from fedcomp.model.contract import Gradient, StepDraws
 from fedcomp.model.flat import Flat, Make, flatten
 from fedcomp.model.loss import Loss, mean_loss
 from fedcomp.model.precision import product_type
@@ -34,6 +37,7 @@ class Functional(Flat):
     """A model run as the module itself, one client after another, or all at once by `vmap` where that pays.
 
     Attributes:
+        draws_anywhere: whether others than torch's dropout modules draw random numbers in training.
         takes_padding: whether batches with empty places may go all at once: tried on samples of `input_shape`.
         vmap_refused: whether `vmap` cannot run the module, or has no rule for one of its layers.
     """
@@ -51,10 +55,9 @@ class Functional(Flat):
 
         `vocab_size`: of inputs that are tokens; None: inputs are floats.
 
-        ValueError if `module` draws random numbers while training (Dropout with p > 0), or an unknown precision.
+        ValueError for an unknown precision, and for a module that draws in its backward pass.
         """
         super().__init__(module, make)
-        refuse_dropout(module)
         self.loss = loss
         self.products = product_type(precision)
         self.names = [name for name, _ in module.named_parameters()]
@@ -62,21 +65,44 @@ class Functional(Flat):
         self.slow_by_vmap = any(isinstance(part, _SLOW_BY_VMAP) for part in module.modules())
         self.vmap_refused = any(isinstance(part, _NO_VMAP) for part in module.modules())
         self._own = threading.local()
+        self.draws_in_training = self.draws_anywhere = may_draw(module)
         self.takes_padding = input_shape is not None and self._takes_padding(input_shape, vocab_size)
+        if input_shape is not None:
+            self._find_draws(input_shape, vocab_size)
 
-    def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
+    def gradient(
+        self,
+        theta: Tensor,
+        stats: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor | None = None,
+        draws: StepDraws | None = None,
+    ) -> Gradient:
         """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`.
 
-        With a `weight`, clients of a module that `takes_padding` run on all places, and those of others one after
-        another on their real samples only, so that whatever a module computes over its batch stays exact.
+        Clients draw the same numbers one after another as all at once. With a `weight`, clients of a module that
+        `takes_padding` run on all places, and those of others one after another on their real samples only, so that
+        whatever a module computes over its batch stays exact.
         """
         theta = theta.detach()
         stats, x = stats.to(theta.dtype), _as_inputs(x, theta.dtype)
         self._worker().train()
+        assert draws is not None or not self.draws_in_training, "a model that draws in training needs `draws`"
+        try:
+            return self._gradient(theta, stats, x, y, weight, draws)
+        finally:
+            self._own.drawing.mode = None
+
+    def _gradient(
+        self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None, draws: StepDraws | None
+    ) -> Gradient:
         if self._at_once(theta, weight):
             rows = (theta, stats, x, y) if weight is None else (theta, stats, x, y, weight.to(theta.dtype))
             try:
-                grad, (loss, new) = vmap(grad_and_value(self._loss, has_aux=True))(*rows)
+                with self._drawing(draws, True, theta.device):
+                    each = vmap(grad_and_value(self._loss, has_aux=True), randomness="different" if draws else "error")
+                    grad, (loss, new) = each(*rows)
             except (torch.OutOfMemoryError, torch.AcceleratorError):
                 raise
             except RuntimeError as error:  # what vmap cannot run: data-dependent control flow, an unsupported operation
@@ -85,7 +111,7 @@ class Functional(Flat):
                 log.info("clients run one after another: torch.func.vmap cannot run the model (%s)", reason)
             else:
                 return Gradient(grad, loss, new)
-        return self._looped(theta, stats, x, y, weight)
+        return self._looped(theta, stats, x, y, weight, draws)
 
     @torch.no_grad()
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
@@ -110,13 +136,50 @@ class Functional(Flat):
     def _takes_padding(self, input_shape: tuple[int, ...], vocab_size: int | None) -> bool:
         theta, stats = flatten(self.module)
         self._worker().train()
-        return reads_real_samples_only(functools.partial(self._call, theta, stats), input_shape, vocab_size)
+
+        def call(x: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+            return self._tried(trial_draws(even=True), theta, stats, x, real)
+
+        return reads_real_samples_only(call, input_shape, vocab_size)
+
+    def _find_draws(self, input_shape: tuple[int, ...], vocab_size: int | None) -> None:
+        """Sets what draws, as far as the module can be called; UnkeyedDraw: also in the backward pass."""
+        theta, stats = flatten(self.module)
+        x = random_inputs(4, input_shape, vocab_size, torch.Generator().manual_seed(0))
+        self._worker().train()
+        mode = trial_draws()
+        try:
+            outputs, _ = self._tried(mode, theta.requires_grad_(), stats, x)
+            self.draws_in_training, self.draws_anywhere = mode.calls > 0, mode.elsewhere
+            if self.draws_in_training:
+                mode.close()
+                self._own.drawing.mode = mode
+                with mode:
+                    torch.autograd.grad(outputs.sum(), theta)
+        except UnkeyedDraw:
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):
+            return
+        finally:
+            self._own.drawing.mode = None
+
+    def _tried(
+        self, mode: KeyedDraws, theta: Tensor, stats: Tensor, x: Tensor, real: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`_call` with draws of a trial."""
+        self._own.drawing.mode = mode
+        try:
+            with mode:
+                return self._call(theta, stats, x, real)
+        finally:
+            self._own.drawing.mode = None
 
     def _worker(self) -> nn.Module:
         """This thread's own copy of the module: a functional call puts the rows into it while it runs."""
         if not hasattr(self._own, "module"):
-            self._own.module, self._own.places = copy.deepcopy(self.module), Places()
+            self._own.module, self._own.places, self._own.drawing = copy.deepcopy(self.module), Places(), Drawing()
             leave_out(self._own.module, self._own.places)
+            key_dropouts(self._own.module, self._own.drawing)
         return self._own.module
 
     def _others(self, device: torch.device) -> dict[str, Tensor]:
@@ -131,7 +194,21 @@ class Functional(Flat):
             }
         return self._own.others
 
-    def _looped(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> Gradient:
+    @contextlib.contextmanager
+    def _drawing(self, draws: StepDraws | None, together: bool, device: torch.device) -> Iterator[None]:
+        """Inside, the worker draws from `draws`, for one gradient."""
+        if draws is None or not self.draws_in_training:
+            yield
+            return
+        self._own.drawing.mode = KeyedDraws(draws, together)
+        # A GPU's fused attention draws inside its kernel.
+        fused = self.draws_anywhere and device.type == "cuda"
+        with sdpa_kernel(SDPBackend.MATH) if fused else contextlib.nullcontext():
+            yield
+
+    def _looped(
+        self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None, draws: StepDraws | None
+    ) -> Gradient:
         grads, losses, news = [], [], []
         for client in range(theta.shape[0]):
             real = slice(None) if weight is None else weight[client] > 0
@@ -142,7 +219,8 @@ class Functional(Flat):
                 news.append(stats[client])
                 continue
             leaf = theta[client].detach().requires_grad_()
-            with torch.enable_grad():
+            own = None if draws is None else draws.of_client(client)
+            with torch.enable_grad(), self._drawing(own, False, theta.device):
                 loss, new = self._loss(leaf, stats[client], x_B, y_B)
                 grads.append(torch.autograd.grad(loss, leaf)[0])
             losses.append(loss.detach())
@@ -153,12 +231,16 @@ class Functional(Flat):
         self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor, y_B: Tensor, real_B: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Mean loss of one client's real samples (None: all), and its statistics afterwards."""
-        if self.products is None:
-            outputs, stats = self._call(theta_D, stats_C, x_B, real_B)
-        else:  # no cache of cast weights: within a CUDA graph it would outlive them
-            with torch.autocast(x_B.device.type, self.products, cache_enabled=False):
+        mode = self._own.drawing.mode
+        with mode if mode is not None and self.draws_anywhere else contextlib.nullcontext():
+            if self.products is None:
                 outputs, stats = self._call(theta_D, stats_C, x_B, real_B)
-            outputs = outputs.to(theta_D.dtype)
+            else:  # no cache of cast weights: within a CUDA graph it would outlive them
+                with torch.autocast(x_B.device.type, self.products, cache_enabled=False):
+                    outputs, stats = self._call(theta_D, stats_C, x_B, real_B)
+                outputs = outputs.to(theta_D.dtype)
+        if mode is not None:
+            mode.close()
         return mean_loss(self.loss, outputs[None], y_B[None], None if real_B is None else real_B[None])[0], stats
 
     def _call(
@@ -182,13 +264,3 @@ class Functional(Flat):
 def _as_inputs(x: Tensor, dtype: torch.dtype) -> Tensor:
     """x in the type of the parameters, or as it is where it holds tokens."""
     return x.to(dtype) if x.is_floating_point() else x
-
-
-def refuse_dropout(module: nn.Module) -> None:
-    """ValueError if `module` has a Dropout with p > 0."""
-    for name, part in module.named_modules():
-        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
-            raise ValueError(
-                f"part {name or 'top'!r} is {type(part).__name__} with p={part.p}: its draws cannot be named by client "
-                f"and step, so a run could not be repeated; set p=0 or leave it out"
-            )

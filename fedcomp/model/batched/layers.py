@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fedcomp.model.contract import StepDraws
+
 
 @dataclass
 class Pass:
@@ -25,6 +27,7 @@ class Pass:
         weight: [M, B] of 0 and 1 marking real samples; None: all are.
         training: batch statistics (True) or running ones (False).
         products: what factors of convolutions and matrix products are cast to; None: they stay what they are.
+        draws: what dropout draws from in training. calls: draws so far.
     """
 
     parameters: list[Tensor]
@@ -32,6 +35,8 @@ class Pass:
     weight: Tensor | None
     training: bool
     products: torch.dtype | None = None
+    draws: StepDraws | None = None
+    calls: int = 0
 
     def factor(self, x: Tensor) -> Tensor:
         """x as convolutions and matrix products take it."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedcomp.model.batched.layers import Activation, Flatten, Layer, Linear
 from fedcomp.model.batched.translate import translate
-from fedcomp.model.contract import Gradient
+from fedcomp.model.contract import Gradient, StepDraws
 from fedcomp.model.flat import Flat, Make
 from fedcomp.model.loss import Loss, cross_entropy, squared_error
 from fedcomp.model.precision import product_type
@@ -59,7 +59,15 @@ class Perceptron(Flat):
         self.products = product_type(precision)
 
     @torch.no_grad()
-    def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
+    def gradient(
+        self,
+        theta: Tensor,
+        stats: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor | None = None,
+        draws: StepDraws | None = None,
+    ) -> Gradient:
         """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`."""
         if theta.stride(1) != 1:
             theta = theta.contiguous()

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from fedcomp.model.batched.batch_norm import BatchNorm
 from fedcomp.model.batched.convolution import Convolution
+from fedcomp.model.batched.dropout import Dropout
 from fedcomp.model.batched.layers import Layer, Linear, Pass, stack_images
 from fedcomp.model.batched.translate import translate
-from fedcomp.model.contract import Gradient
+from fedcomp.model.contract import Gradient, StepDraws
 from fedcomp.model.flat import Flat, Make
 from fedcomp.model.loss import Loss, mean_loss, squared_error
 from fedcomp.model.precision import product_type
@@ -41,6 +42,7 @@ class Stacked(Flat):
         self.loss = loss
         self.chain: list[Layer] = chain
         self.products = product_type(precision)
+        self.draws_in_training = any(isinstance(layer, Dropout) for layer in chain)
 
     @property
     def convolutions(self) -> list[Convolution]:
@@ -62,7 +64,7 @@ class Stacked(Flat):
     def tunable_operations(self, size: Workload) -> Iterator[TunableOperation]:
         """The convolutions, each on inputs of its own size."""
         theta, stats, x = self._start(size)
-        state = Pass(self.parameters(theta), self.statistics(stats), None, True, self.products)
+        state = Pass(self.parameters(theta), self.statistics(stats), None, True, self.products, _tuning_draws(size))
         x = stack_images(x)
         trained_before = False
         for layer in self.chain:
@@ -78,13 +80,21 @@ class Stacked(Flat):
         y = torch.zeros(size.clients, size.batch, dtype=torch.int64, device=size.device)
         if self.loss is squared_error:
             y = self.outputs(theta[0], stats[0], x[0]).expand(size.clients, -1, -1)
-        return partial(self.gradient, theta, stats, x, y)
+        return partial(self.gradient, theta, stats, x, y, draws=_tuning_draws(size))
 
     def tuning_key(self, size: Workload) -> dict[str, Any]:
         """What the time of `step` depends on besides forms and device."""
         return {"model": self.layers, "input": size.shape, "batch": size.batch, "products": str(self.products)}
 
-    def gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Gradient:
+    def gradient(
+        self,
+        theta: Tensor,
+        stats: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor | None = None,
+        draws: StepDraws | None = None,
+    ) -> Gradient:
         """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`."""
         if weight is not None:
             weight = weight.to(theta.dtype)
@@ -95,7 +105,7 @@ class Stacked(Flat):
                     x, y, weight = x[:, real], y[:, real], None
         leaf = theta.detach().requires_grad_()
         with torch.enable_grad():
-            outputs, stats = self._forward(leaf, stats, x, weight, training=True)
+            outputs, stats = self._forward(leaf, stats, x, weight, training=True, draws=draws)
             loss_M = mean_loss(self.loss, outputs, y, weight)
             (grad,) = torch.autograd.grad(loss_M.sum(), leaf)
         return Gradient(grad, loss_M.detach(), stats)
@@ -115,11 +125,18 @@ class Stacked(Flat):
         return self._forward(theta[None], stats[None], x[None], None, training=False)[0][0]
 
     def _forward(
-        self, theta: Tensor, stats: Tensor, x: Tensor, weight: Tensor | None, training: bool
+        self,
+        theta: Tensor,
+        stats: Tensor,
+        x: Tensor,
+        weight: Tensor | None,
+        training: bool,
+        draws: StepDraws | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Outputs [M, B, O] and new statistics [M, C]."""
         products = self.products if training else None
-        state = Pass(self.parameters(theta), self.statistics(stats.to(theta.dtype)), weight, training, products)
+        parts = self.parameters(theta), self.statistics(stats.to(theta.dtype))
+        state = Pass(*parts, weight, training, products, draws)
         x = x.to(theta.dtype)
         if x.dim() == 5:
             x = stack_images(x)
@@ -128,3 +145,8 @@ class Stacked(Flat):
         if training and self.num_stats:
             stats = torch.cat([part.detach() for part in state.statistics], 1)
         return x.to(theta.dtype), stats
+
+
+def _tuning_draws(size: Workload) -> StepDraws:
+    """Draws to measure with."""
+    return StepDraws(Key(("plan",)), torch.arange(size.clients, device=size.device))

@@ -8,11 +8,12 @@ from torch.nn import functional
 
 from fedcomp.model.batched.batch_norm import BatchNorm
 from fedcomp.model.batched.convolution import Convolution
+from fedcomp.model.batched.dropout import Dropout
 from fedcomp.model.batched.layers import Activation, Flatten, Layer, Linear, Pooling
 
 # A max-pool may go before these (they never decrease, so max and function commute), on a quarter of the values.
 _COMMUTE_WITH_MAX = (nn.ReLU,)
-_NEEDS_IMAGES = (nn.Conv2d, nn.BatchNorm2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
+_NEEDS_IMAGES = (nn.Conv2d, nn.BatchNorm2d, nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
 _NEEDS_FEATURES = (nn.Linear, nn.BatchNorm1d)
 # ReLU may overwrite what these return: no backward pass reads it.
 _OUTPUT_UNUSED = (nn.Linear, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d, nn.MaxPool2d, nn.AvgPool2d)
@@ -24,8 +25,8 @@ def translate(module: nn.Module, images: bool | None = None) -> list[Layer] | No
     `images`: whether inputs are images [C, H, W] (True), features [F] (False) or not known (None).
 
     Known: Linear, Conv2d (zero padding), BatchNorm1d and 2d, ReLU, LeakyReLU, GELU, Tanh, Sigmoid, MaxPool2d,
-    AvgPool2d, AdaptiveAvgPool2d, Flatten, Identity, and Sequentials of them, each of exactly that type: a subclass
-    may compute something else.
+    AvgPool2d, AdaptiveAvgPool2d, Flatten, Dropout, Dropout2d, Identity, and Sequentials of them, each of
+    exactly that type: a subclass may compute something else.
     """
     parts = _chain(module)
     if parts is None:
@@ -94,6 +95,8 @@ def _layer(part: nn.Module, before: nn.Module | None, places: dict[int, int]) ->
         return Flatten() if (part.start_dim, part.end_dim) == (1, -1) else None
     if kind is nn.ReLU:
         return Activation(torch.relu_ if type(before) in _OUTPUT_UNUSED else torch.relu)
+    if isinstance(part, nn.Dropout | nn.Dropout2d) and kind in (nn.Dropout, nn.Dropout2d):
+        return Dropout(part.p, kind is nn.Dropout2d)
     return _pool(part) or _smooth(part)
 
 

@@ -2,7 +2,7 @@
 
 `char_lstm` is LEAF's (S. Caldas et al., 2018), which FedProx and most others copy: 819,920 parameters. LEAF's own
 program, in TensorFlow, has one bias a gate instead of two: 817,872. FedMRN's (its appendix program) has one layer and
-no bias at all: 291,456 parameters; its dropout of 0.5 before the last layer is left out here.
+no bias at all: 291,456 parameters; its dropout of 0.5 before the last layer is `model.dropout=0.5`.
 
 Shape legend: B batch, L characters of a window, V tokens, E embedding, H hidden units.
 """
@@ -14,24 +14,31 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from fedcomp.core.validate import is_number
+
 
 class CharLSTM(nn.Module):
-    """Embedding V -> E, LSTM layers of H units, a linear layer H -> V.
+    """Embedding V -> E, LSTM layers of H units, dropout, a linear layer H -> V.
 
     Logits [B, V] at the last position, or [B, V, L] at every one.
     """
 
-    def __init__(self, vocab_size: int, embedding: int, hidden: int, layers: int, bias: bool, every: bool) -> None:
+    def __init__(
+        self, vocab_size: int, embedding: int, hidden: int, layers: int, bias: bool, every: bool, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.every = every
         self.embedding = nn.Embedding(vocab_size, embedding)
         self.lstm = nn.LSTM(embedding, hidden, layers, bias=bias, batch_first=True)
+        self.dropout = nn.Dropout(dropout) if dropout else None
         self.head = nn.Linear(hidden, vocab_size, bias=bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens: [B, L] int64."""
         states, _ = self.lstm(self.embedding(tokens))
-        return self.head(states).mT if self.every else self.head(states[:, -1])
+        states = states if self.every else states[:, -1]
+        states = states if self.dropout is None else self.dropout(states)
+        return self.head(states).mT if self.every else self.head(states)
 
 
 class CharGPT(nn.Module):
@@ -68,6 +75,7 @@ def char_lstm(
     layers: int = 2,
     bias: bool = True,
     init_std: float | None = None,
+    dropout: float = 0.0,
 ) -> CharLSTM:
     """`CharLSTM` for a dataset of tokens.
 
@@ -77,11 +85,14 @@ def char_lstm(
         layers: LSTM layers, 1 or more.
         bias: whether gates (two each, as torch has them) and the last layer have biases.
         init_std: standard deviation of all first weights, normal; None: torch's own.
+        dropout: probability that an input of the last layer is 0 in training, in [0, 1).
     """
     tokens, every = _checked("char_lstm", input_shape, num_outputs, target_shape, vocab_size)
     for name, size in (("embedding", embedding), ("hidden", hidden), ("layers", layers)):
         _at_least_one(name, size)
-    network = CharLSTM(tokens, embedding, hidden, layers, bias, every)
+    if not is_number(dropout) or not 0 <= dropout < 1:
+        raise ValueError(f"model.dropout is {dropout!r}, but must be a probability in [0, 1)")
+    network = CharLSTM(tokens, embedding, hidden, layers, bias, every, dropout)
     if init_std is not None:
         for parameter in network.parameters():
             nn.init.normal_(parameter, std=init_std)

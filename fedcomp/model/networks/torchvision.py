@@ -1,7 +1,4 @@
-"""torchvision's classifiers, for images of any number of channels and classes: `model=torchvision model.name=resnet18`.
-
-Their dropout and stochastic depth are switched off, as random draws in training are refused (`model/build.py`).
-"""
+"""torchvision's classifiers, for any number of channels and classes: `model=torchvision model.name=resnet18`."""
 
 from __future__ import annotations
 
@@ -23,6 +20,7 @@ def classifier(
     name: str = "resnet18",
     weights: str | None = None,
     group_norm: int | None = None,
+    dropout: bool = True,
 ) -> nn.Module:
     """The network `name` with its first convolution for the images' channels and `num_outputs` outputs.
 
@@ -32,6 +30,7 @@ def classifier(
             convolution and of the last layer that have other shapes keep their random first values. None: all do.
         group_norm: GroupNorm instead of every BatchNorm2d, with as many groups as divide both its channels and this
             number. None: BatchNorm stays.
+        dropout: False switches dropout and stochastic depth off, where the network has them.
     Raises:
         ValueError: no such network, or weights that are missing, cannot be read or belong to another network.
     """
@@ -46,7 +45,9 @@ def classifier(
         raise ValueError(f"model.group_norm is {group_norm!r}, but must be 1 or more groups, or null for BatchNorm")
     network: nn.Module = models.get_model(name, weights=None, num_classes=num_outputs)
     _take_channels(network, channels)
-    for part in network.modules():
+    if not isinstance(dropout, bool):
+        raise ValueError(f"model.dropout is {dropout!r}, but must be true, or false for none")
+    for part in network.modules() if not dropout else ():
         if isinstance(part, nn.modules.dropout._DropoutNd | StochasticDepth):
             part.p = 0.0
         elif isinstance(part, nn.MultiheadAttention):

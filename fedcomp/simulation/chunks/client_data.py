@@ -18,7 +18,7 @@ from fedcomp.client.hook import Draws
 from fedcomp.core.to_device import to_device
 from fedcomp.dataset.augment import NUM_DRAWS, crop_and_flip
 from fedcomp.dataset.contract import IGNORED, Dataset
-from fedcomp.model.contract import AnyModel, Gradient, Model
+from fedcomp.model.contract import AnyModel, Gradient, Model, StepDraws
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.batch_schedule import BatchSchedule, batch_schedule, in_order, num_steps
 
@@ -81,7 +81,11 @@ class ClientChunk:
         network = cast(Model, self.model)  # algorithms that take gradients are only run with networks
         num = batch.y.shape[0] * batch.y.shape[1] if batch.weight is None else batch.weight.sum(dtype=torch.int64)
         self.computed.append(num)
-        return network.gradient(theta, batch.stats, batch.x, batch.y, batch.weight)
+        if not network.draws_in_training:
+            return network.gradient(theta, batch.stats, batch.x, batch.y, batch.weight)
+        assert isinstance(step, int), "a captured loop would repeat one mask"
+        draws = StepDraws(self.key.fold_in("dropout", step), self.ids[: batch.num_rows])
+        return network.gradient(theta, batch.stats, batch.x, batch.y, batch.weight, draws)
 
     def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Steps as (x [A, B, ...], y [A, B], weight [A, B] or None); clients that are done drop out at the end."""

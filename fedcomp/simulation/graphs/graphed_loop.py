@@ -64,6 +64,9 @@ class GraphedLoops:
         if not (grad_fn is None or isinstance(grad_fn, Hook)):
             self._explain(f"{getattr(grad_fn, '__qualname__', grad_fn)} is no Hook")
             return None
+        if getattr(data.model, "draws_in_training", False):
+            self._explain("the model draws random numbers in training, and a replay would repeat them")
+            return None
         batching = solver.batching
         steps = data.schedule(batching)
         step_coefficients = solver.stacked_coefficients(torch.arange(len(steps.counts)), lr)

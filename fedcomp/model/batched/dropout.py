@@ -1,0 +1,222 @@
+"""Random draws of a network in training, such as dropout, from the run's keys instead of torch's generator.
+
+Draw c of a forward pass of client i is row i of `StepDraws.key.fold_in(c).uniform(ids, n)`, n the entries that the
+client's own tensor has, in row-major order; an entry is kept where its uniform number is below 1 - p. So masks do not
+depend on which clients go together, and a longer batch begins with the mask of a shorter one.
+
+Three ways to the same masks:
+
+    `Dropout`        a layer of stacked clients, for `nn.Dropout` and `nn.Dropout2d` in a chain of known layers
+    `key_dropouts`   torch's dropout modules inside any other module: `KeyedDraws` is active in their calls alone
+    `KeyedDraws`     around the whole pass of a module that draws otherwise, such as attention; it looks at every
+                     operation, which costs a few microseconds each
+
+Shape legend: M clients, B batch, C channels, H height, W width, F features, n draws of a client.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fedcomp.model.batched.layers import Pass, stack_images
+from fedcomp.model.contract import StepDraws
+from fedcomp.random.keys import Key
+
+_SWITCHES = ("dropout_p", "dropout", "train", "training")
+"""Arguments that, when 0 or False, say that an operation draws nothing."""
+_BELOW_ONE = 1 - 2.0**-24
+
+
+class UnkeyedDraw(ValueError):
+    """A draw that cannot be made from the run's keys."""
+
+
+class KeyedDraws(TorchDispatchMode):
+    """While it is active, torch's random operations draw from the run's keys.
+
+    An operation that has no keyed form raises `UnkeyedDraw`; so does every draw after `close`, as by activation
+    checkpointing, which calls the module again in the backward pass.
+
+    Attributes:
+        calls: draws so far. within: whether one of torch's dropout modules is being called.
+        elsewhere: whether anything else has drawn.
+    """
+
+    def __init__(self, draws: StepDraws, together: bool = False, even: bool = False) -> None:
+        """`together`: the first axis of drawn tensors is the clients, as under `vmap`; else there is one client.
+
+        `even`: uniform numbers are 0 or almost 1, so that a trial notices dropout of any probability.
+        """
+        super().__init__()
+        self.draws, self.together, self.even = draws, together, even
+        self.calls, self.within, self.elsewhere, self.closed = 0, False, False, False
+
+    def close(self) -> None:
+        """The forward pass is over."""
+        self.closed = True
+
+    def uniform(self, shape: torch.Size, device: torch.device) -> Tensor:
+        """Float32 uniform numbers on [0, 1) of this shape: the next draw."""
+        if self.closed:
+            raise UnkeyedDraw(
+                "the model draws random numbers in its backward pass, as activation checkpointing does, where they "
+                "would differ from those of the forward pass; leave the checkpointing or the dropout out"
+            )
+        own = shape[1:] if self.together else shape
+        if self.together and shape[0] != len(self.draws.ids):
+            raise RuntimeError("a random draw without an axis of clients")  # as vmap's own: the clients go one by one
+        self.elsewhere |= not self.within
+        drawn = self.draws.uniform(self.calls, math.prod(own)).view(shape).to(device)
+        self.calls += 1
+        return torch.where(drawn < 0.5, 0.0, _BELOW_ONE) if self.even else drawn
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch wraps `__torch_dispatch__` to keep its compiler out, which doubles the cost of an operation."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not _is_random(func):
+            return func(*args, **kwargs)
+        draw = _DRAWS.get(func)
+        if draw is not None:
+            return draw(self, *args, **kwargs)
+        arguments = func._schema.arguments
+        given = {one.name: one.default_value for one in arguments if one.has_default_value()} | kwargs
+        given |= {one.name: value for one, value in zip(arguments, args)}
+        if any(not given.get(name, True) for name in _SWITCHES):
+            return func(*args, **kwargs)
+        raise UnkeyedDraw(
+            f"the model draws random numbers by {func}, which has no form with the run's keys; use dropout, "
+            "torch.bernoulli or torch.rand, or leave it out"
+        )
+
+
+@functools.cache
+def _is_random(func: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in func.tags
+
+
+def _bernoulli(mode: KeyedDraws, x: Tensor, p: float | Tensor | None = None, generator: Any = None) -> Tensor:
+    """1 with probability p (None: with probability x), else 0, in the type of x."""
+    return (mode.uniform(x.shape, x.device) < (x if p is None else p)).to(x.dtype)
+
+
+def _bernoulli_(mode: KeyedDraws, x: Tensor, p: float | Tensor = 0.5, generator: Any = None) -> Tensor:
+    return x.copy_(mode.uniform(x.shape, x.device) < p)
+
+
+def _native_dropout(mode: KeyedDraws, x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    """(x * mask / (1 - p), mask), the form of dropout on a GPU."""
+    if train is False or p == 0:
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+    if p == 1:
+        return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
+    mask = mode.uniform(x.shape, x.device) < 1 - p
+    return x * mask * (1 / (1 - p)), mask
+
+
+def _rand(mode: KeyedDraws, size: Any, **options: Any) -> Tensor:
+    drawn = mode.uniform(torch.Size(size), torch.device(options.get("device") or "cpu"))
+    return drawn.to(options.get("dtype") or torch.get_default_dtype())
+
+
+def _rand_like(mode: KeyedDraws, x: Tensor, **options: Any) -> Tensor:
+    return mode.uniform(x.shape, x.device).to(options.get("dtype") or x.dtype)
+
+
+def _uniform_(mode: KeyedDraws, x: Tensor, low: float = 0.0, high: float = 1.0, generator: Any = None) -> Tensor:
+    return x.copy_(mode.uniform(x.shape, x.device) * (high - low) + low)
+
+
+_DRAWS: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.bernoulli.default: _bernoulli,
+    torch.ops.aten.bernoulli.p: _bernoulli,
+    torch.ops.aten.bernoulli_.float: _bernoulli_,
+    torch.ops.aten.bernoulli_.Tensor: _bernoulli_,
+    torch.ops.aten.native_dropout.default: _native_dropout,
+    torch.ops.aten.rand.default: _rand,
+    torch.ops.aten.rand_like.default: _rand_like,
+    torch.ops.aten.uniform_.default: _uniform_,
+}
+
+
+@dataclass
+class Drawing:
+    """What a thread's copy of a module draws from: the mode of the current gradient; None outside of gradients."""
+
+    mode: KeyedDraws | None = None
+
+
+def key_dropouts(module: nn.Module, drawing: Drawing) -> None:
+    """From now on the module's dropout modules draw from `drawing.mode` in training."""
+    for part in module.modules():
+        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
+            part.forward = functools.partial(_keyed, part, part.forward, drawing)
+
+
+def _keyed(part: nn.Module, forward: Callable[[Tensor], Tensor], drawing: Drawing, x: Tensor) -> Tensor:
+    if not part.training:
+        return forward(x)
+    assert drawing.mode is not None, "a gradient of a model that draws needs `draws`"
+    drawing.mode.within = True
+    try:
+        with drawing.mode:
+            return forward(x)
+    finally:
+        drawing.mode.within = False
+
+
+def trial_draws(even: bool = False) -> KeyedDraws:
+    """Draws of one client from a fixed key, to try a module with. `even`: as `KeyedDraws` has it."""
+    return KeyedDraws(StepDraws(Key(("trial",)), torch.zeros(1, dtype=torch.int64)), even=even)
+
+
+def may_draw(module: nn.Module) -> bool:
+    """Whether a part of the module has dropout, by its attributes, where the module cannot be tried."""
+    return any(
+        isinstance(rate, float) and rate > 0
+        for part in module.modules()
+        for rate in (getattr(part, "dropout", 0), getattr(part, "p", 0))
+    )
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Dropout of stacked clients, of entries or of whole channels; nothing in evaluation.
+
+    Attributes:
+        p: probability that an entry becomes 0; the others are divided by 1 - p.
+        of_channels: one draw for each channel [B, C] of a client instead of one for each entry.
+    """
+
+    p: float
+    of_channels: bool = False
+
+    def __call__(self, x: Tensor, state: Pass) -> Tensor:
+        if not state.training:
+            return x
+        if self.p == 1:
+            return x * 0
+        num_clients = state.num_clients
+        if x.dim() == 3:
+            return x * self._noise(state, x.shape, x.dtype)
+        channels = x.shape[1] // num_clients
+        size = (1, 1) if self.of_channels else x.shape[2:]
+        return x * stack_images(self._noise(state, (num_clients, x.shape[0], channels, *size), x.dtype))
+
+    def _noise(self, state: Pass, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """0 or 1 / (1 - p), [M, B, F] or [M, B, C, H, W]."""
+        assert state.draws is not None, "a gradient of a model that draws needs `draws`"
+        drawn = state.draws.uniform(state.calls, math.prod(shape[1:])).view(shape)
+        state.calls += 1
+        return (drawn < 1 - self.p).to(dtype).div_(1 - self.p)

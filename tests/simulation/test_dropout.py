@@ -1,0 +1,152 @@
+"""Rounds of networks with dropout: every mask belongs to a client, a round and a step, whoever trains beside it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.fedmrn import FedMRN
+from fedcomp.client.contract import Batch
+from fedcomp.client.sgd import Sgd
+from fedcomp.client.svrg import Svrg
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.core.pytree import flatten
+from fedcomp.random.keys import Key
+from fedcomp.runtime.workers import Workers
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
+from fedcomp.wire import Ledger, Link, WireLink
+from tests.conformance import world
+from tests.conformance.algorithm import check_chunks, check_repeat, check_resume, equal
+from tests.simulation.graphs.strict_capture import StrictCapture
+from tests.simulation.user_module import Attending, Dropping, dropping_chain
+
+DENSE = Compressor(Dense())
+FEDAVG = FedAvg(Sgd(lr=0.1, batch_size=4), ServerSgd(), DENSE, DENSE)
+FEDMRN = FedMRN(Sgd(lr=0.1, batch_size=4), ServerSgd(), DENSE)
+SVRG = FedAvg(Svrg(lr=0.05, snapshots=2, inner_steps=2), ServerSgd(), DENSE, DENSE)
+MODULES = (dropping_chain, Dropping, Attending)
+Module = Callable[[], nn.Module]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Stands in for an `AlgorithmCase`: its simulation learns a network with dropout."""
+
+    algorithm: object
+    module: Module
+
+    def simulation(self, chunk_size: int = 100, **options):
+        return world.simulation(self.algorithm, self.module, chunk_size=chunk_size, **options)
+
+
+@pytest.mark.parametrize("algorithm", [FEDAVG, FEDMRN, SVRG], ids=["fedavg", "fedmrn", "svrg"])
+@pytest.mark.parametrize("module", MODULES)
+def test_chunks_resume_and_repeat(module: Module, algorithm, tmp_path: Path) -> None:
+    case = Case(algorithm, module)
+    state = torch.get_rng_state()
+    check_chunks(case)
+    assert torch.equal(torch.get_rng_state(), state)
+    check_resume(case, tmp_path)
+    check_repeat(case)
+
+
+def test_masks_that_depend_on_the_chunk_are_noticed(monkeypatch) -> None:
+    """The fault: rows of a chunk instead of clients' numbers."""
+    from fedcomp.model.contract import StepDraws
+
+    def uniform(self, call: int, num: int):
+        return self.key.fold_in(call).uniform(torch.arange(len(self.ids)), num)
+
+    monkeypatch.setattr(StepDraws, "uniform", uniform)
+    with pytest.raises(AssertionError):
+        check_chunks(Case(FEDAVG, Dropping))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_threads_change_no_bit(module: Module) -> None:
+    once, twice = (
+        world.run(world.variant(world.simulation(FEDAVG, module, chunk_size=2), workers=Workers(num))) for num in (1, 2)
+    )
+    assert equal(once, twice)
+
+
+def test_two_rounds_and_two_steps_of_a_client_differ() -> None:
+    simulation = world.simulation(FEDAVG, Dropping)
+    theta, stats = simulation.model.init(Key(("model",)))
+    x, y = torch.ones(1, 3, world.NUM_FEATURES), torch.zeros(1, 3, dtype=torch.int64)
+    batch = Batch(x, y, None, stats[None])
+
+    def grad(round_index: int, client: int, step: int) -> torch.Tensor:
+        executor = simulation.clients(simulation.round_key(round_index).fold_in("client"), Ledger())
+        data = executor._data(torch.tensor([client]), simulation.shards.sizes[[client]])
+        return data.gradient(theta[None], batch, step).grad
+
+    assert torch.equal(grad(0, 0, 0), grad(0, 0, 0))
+    for other in ((1, 0, 0), (0, 1, 0), (0, 0, 1)):
+        assert not torch.allclose(grad(0, 0, 0), grad(*other), rtol=1e-2)
+
+
+@pytest.mark.parametrize("algorithm", [FEDAVG, FEDMRN], ids=["plain", "hook"])
+@pytest.mark.parametrize("module", MODULES)
+def test_a_loop_that_draws_is_never_captured(module: Module, algorithm, caplog) -> None:
+    """A replay would repeat the masks of the step that was captured."""
+    plain = world.simulation(algorithm, module, sizes=(8,) * 7)
+    capture = StrictCapture()
+    with caplog.at_level(logging.INFO, "fedcomp"):
+        recorded = world.run(world.variant(plain, loop_runner=GraphedLoops(capture)))
+    assert equal(recorded, world.run(plain))
+    assert capture.recorded == capture.replays == 0
+    assert caplog.text.count("the model draws random numbers in training, and a replay would repeat them") == 1
+
+
+def test_a_captured_step_of_a_model_that_draws_fails() -> None:
+    """Also where something else captures it: the number of the step is then a tensor."""
+    simulation = world.simulation(FEDAVG, Dropping)
+    theta, stats = simulation.model.init(Key(("model",)))
+    data = simulation.clients(Key(("round",)), Ledger())._data(torch.tensor([0]), simulation.shards.sizes[[0]])
+    batch = Batch(torch.ones(1, 3, 5), torch.zeros(1, 3, dtype=torch.int64), None, stats[None])
+    with pytest.raises(AssertionError, match="would repeat one mask"):
+        data.gradient(theta[None], batch, torch.tensor(0))
+
+
+def test_repetitions_draw_as_runs_of_their_own() -> None:
+    first = world.simulation(FEDAVG, dropping_chain)
+    runs = tuple(replace(first, key=repetition_key(first.key, number)) for number in range(3))
+    study = MonteCarloStudy.of(runs)
+    assert study.vmapped is not None
+    state = world.run(study)
+    for number, run in enumerate(runs):
+        alone = flatten(world.run(run))
+        for name, tensor in flatten(state).items():
+            torch.testing.assert_close(tensor[number], alone[name], rtol=1e-4, atol=1e-6)
+
+
+def test_the_gradients_that_svrg_subtracts_share_masks() -> None:
+    """With one inner step and a full batch both points are the same, and so are the gradients."""
+    simulation = world.simulation(SVRG, Dropping)
+    theta, stats = simulation.model.init(Key(("model",)))
+    data = simulation.clients(Key(("round",)), Ledger())._data(torch.tensor([2, 3]), simulation.shards.sizes[[3, 2]])
+    asked = []
+
+    def noted(theta, batch, step):
+        asked.append(data.gradient(theta, batch, step).grad)
+        return data.gradient(theta, batch, step)
+
+    one = Svrg(lr=0.05, snapshots=1, inner_steps=1)
+    one.run(data, theta.expand(2, -1), stats.expand(2, -1), (0, 1), noted)
+    assert torch.equal(asked[-1], asked[-2])
+
+
+def test_the_wire_carries_the_same() -> None:
+    plain, wired = (world.run(world.simulation(FEDAVG, Dropping, link=link)) for link in (Link, WireLink))
+    assert equal(plain, wired)
