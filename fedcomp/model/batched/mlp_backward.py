@@ -2,7 +2,7 @@
 
 z_l = a_{l-1} W_l^T + b_l, a_l = relu(z_l) or z_l; backwards g = dL/dz_l gives dW_l = g^T a_{l-1}, db_l = sum_B g and
 dL/da_{l-1} = g W_l. Logits are held as [M, O, B]: torch's softmax over a middle axis is four times as fast as over a
-last axis of ten.
+last axis of ten. Small layers in float32 on a CPU (`small_layers`) are compiled (`mlp_numba.py`).
 
 Shape legend: M clients, D parameters, B batch, F features, O outputs.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,6 +22,9 @@ from fedcomp.model.contract import Gradient, StepDraws
 from fedcomp.model.flat import Flat, Make
 from fedcomp.model.loss import Loss, cross_entropy, squared_error
 from fedcomp.model.precision import product_type
+
+LEAST_IN, LEAST_OUT, LEAST_BATCH, MOST = 16, 10, 8, 128
+"""Sizes of layers and batches that are compiled: up to `MOST`, MKL's products are chains of fused multiply-adds."""
 
 _RELU = (torch.relu, torch.relu_)
 
@@ -57,6 +61,7 @@ class Perceptron(Flat):
         self.loss = loss
         self.denses = denses
         self.products = product_type(precision)
+        self.small = small_layers(denses) if self.products is None else None
 
     @torch.no_grad()
     def gradient(
@@ -73,11 +78,39 @@ class Perceptron(Flat):
             theta = theta.contiguous()
         if x.dim() > 3:
             x = x.flatten(2)
+        if self._compiles(theta, x):
+            return self._compiled_gradient(theta, stats, x, y, weight)
         views = dense_views(self.denses, theta if self.products is None else theta.to(self.products))
         values = dense_forward(self.denses, views, x if x.dtype == views[0][0].dtype else x.to(views[0][0].dtype))
         loss, g_transposed = output_gradient(self.loss, self.denses[-1].relu, values.pop().to(theta.dtype), y, weight)
         parts, _ = dense_backward(self.denses, views, values, g_transposed, self.products)
         return Gradient(torch.cat(parts, 1), loss, stats)  # which makes parts of a lower type `full` ones
+
+    def _compiles(self, theta: Tensor, x: Tensor) -> bool:
+        """Whether layers, batch and types are those of the compiled form."""
+        if self.small is None or not LEAST_BATCH <= x.shape[1] <= MOST:
+            return False
+        plain = type(theta) is Tensor and type(x) is Tensor and theta.device.type == "cpu"
+        return plain and theta.dtype == x.dtype == torch.float32
+
+    def _compiled_gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> Gradient:
+        from fedcomp.model.batched import mlp_numba as kernels
+
+        (num_clients, batch), layers, last = x.shape[:2], self.small, self.denses[-1]
+        places = -(-batch // kernels.LANES) * kernels.LANES
+        held = np.empty((num_clients, sum(dense.num_out for dense in self.denses[:-1]), places), np.float32)
+        parameters, inputs = theta.contiguous().numpy(), x.contiguous().numpy()
+        z = theta.new_empty(num_clients, last.num_out, batch)
+        kernels.forward(parameters, inputs, layers, held, z.numpy())
+        if self.loss is cross_entropy and weight is None and not last.relu:
+            log_p, loss = torch.log_softmax(z, 1), theta.new_empty(num_clients)
+            g = torch.exp(log_p, out=z)
+            kernels.cross_entropy(log_p.numpy(), g.numpy(), y.contiguous().numpy(), loss.numpy())
+        else:
+            loss, g = output_gradient(self.loss, last.relu, z, y, weight)
+        grad = theta.new_empty(num_clients, self.dim)
+        kernels.backward(parameters, inputs, layers, held, g.contiguous().numpy(), grad.numpy())
+        return Gradient(grad, loss, stats)
 
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
         """[B, O] outputs of one model (theta [D]) on x [B, ...]."""
@@ -167,6 +200,20 @@ def output_gradient(loss: Loss, relu: bool, z_MOB: Tensor, y: Tensor, weight: Te
         shares = (weight / weight.sum(1, keepdim=True).clamp(min=1)).unsqueeze(1)
         mean, g = (picked * shares).sum((1, 2)).mul_(sign), g.mul_(shares)
     return mean, g if positive is None else g * positive
+
+
+def products_are_chains() -> bool:
+    """Whether torch's products of these sizes are known to round as the compiled ones: MKL's do with AVX-512."""
+    return torch.backends.mkl.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+def small_layers(denses: Sequence[DenseLayer]) -> np.ndarray | None:
+    """The layers as `mlp_numba.py` takes them; None where one is too wide or too narrow, or bits would change."""
+    fits = all(LEAST_IN <= dense.num_in <= MOST and LEAST_OUT <= dense.num_out <= MOST for dense in denses)
+    if not fits or not products_are_chains():
+        return None
+    rows = [(one.num_in, one.num_out, one.weight, -1 if one.bias is None else one.bias, one.relu) for one in denses]
+    return np.array(rows, np.int64)
 
 
 def dense_layers(flat: Flat, chain: list[Layer] | None, expected: int = 0) -> tuple[DenseLayer, ...] | None:

@@ -154,6 +154,21 @@ def add_scaled(_: Any, tile: Any, scales: Any, at: Any, numbers: Any, place: Any
 
 
 @_operation
+def add_scaled_by_rows(_: Any, tile: Any, scales: Any, at: Any, stride: Any, numbers: Any, place: Any) -> Any:
+    """`tile[r, c] + scales[at + r stride] * numbers[place + 16 c :][:16]`."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        scale = _address(context, builder, signature.args[1], args[1], args[2])
+        first = _address(context, builder, signature.args[4], args[4], args[5])
+        right = [_load(builder, _at(builder, first, LANES * column)) for column in range(tile.columns)]
+        return _add_products(
+            builder, args[0], tile, lambda row: _splat(builder, builder.load(_at(builder, scale, row, args[3]))), right
+        )
+
+    return tile(tile, scales, types.intp, types.intp, numbers, types.intp), generate
+
+
+@_operation
 def add_product(_: Any, tile: Any, rows: Any, at: Any, stride: Any, numbers: Any, starts: Any, place: Any) -> Any:
     """`tile[r, c] + rows[at + r stride :][:16] * numbers[starts[c] + place :][:16]`, elementwise."""
 
