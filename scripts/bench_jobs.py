@@ -13,6 +13,7 @@ from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.bicompfl_pr import BiCompFLPR
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client.adam import Adam
+from fedcomp.client.contract import LoopRunner
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
@@ -28,8 +29,7 @@ from fedcomp.runtime.workers import Workers, num_cores
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.autotune.conv_autotune import plan_convolutions
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, can_capture
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.graphs.fused_loop import loop_runner_on
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
 from scripts.lean_loop import lean_rounds
@@ -106,13 +106,11 @@ CPU_JOBS = ("J1", "J2", "J4", "J3")
 
 def fedcomp_side(job: Job, device: torch.device, precision: str) -> Round:
     """A function that runs complete rounds of fedcomp."""
-    advance = fedcomp_rounds(job, device, precision, GraphedLoops(CudaGraphs(device)) if can_capture(device) else None)
+    advance = fedcomp_rounds(job, device, precision, loop_runner_on(device))
     return lambda: [advance().theta]
 
 
-def fedcomp_rounds(
-    job: Job, device: torch.device, precision: str, loop_runner: GraphedLoops | None
-) -> Callable[[], Any]:
+def fedcomp_rounds(job: Job, device: torch.device, precision: str, loop_runner: LoopRunner | None) -> Callable[[], Any]:
     """A function that runs complete rounds and returns the state; loop_runner: how local loops are repeated."""
     per_client = job.batch * job.steps
     x, y = _data(job)

@@ -46,6 +46,11 @@ class MinibatchSolver(LocalSolver):
         """As the options say."""
         return Batching(self.batch_size, self.epochs or 1, self.steps, self.replacement)
 
+    @property
+    def plain_sgd_decay(self) -> float | None:
+        """w if a step is theta <- theta - lr (gradient + w theta) and nothing else; None for every other step."""
+        return None
+
     @abstractmethod
     def init(self, theta: Tensor) -> tuple[Tensor, ...]:
         """Fresh optimiser memories, each [M, D]."""

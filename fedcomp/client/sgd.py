@@ -26,6 +26,10 @@ class Sgd(MinibatchSolver):
         unit_interval("client.momentum", self.momentum)
         at_least_zero("client.weight_decay", self.weight_decay)
 
+    @property
+    def plain_sgd_decay(self) -> float | None:
+        return None if self.momentum or self.clip_norm is not None else self.weight_decay
+
     def init(self, theta: Tensor) -> tuple[Tensor, ...]:
         return (theta.new_zeros(theta.shape),) if self.momentum else ()
 

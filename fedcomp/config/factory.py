@@ -39,8 +39,7 @@ from fedcomp.random.keys import Key
 from fedcomp.records.run_folder import VERSION
 from fedcomp.runtime.workers import Workers, num_cores
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, can_capture
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.graphs.fused_loop import loop_runner_on
 from fedcomp.simulation.memory_check import check_memory
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.simulation.optimum import least_squares
@@ -126,7 +125,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         dataset=dataset.to(device),
         shards=ClientShards.of(parts, device),
         device=device,
-        loop_runner=GraphedLoops(CudaGraphs(device)) if config.cuda_graphs and can_capture(device) else None,
+        loop_runner=loop_runner_on(device) if config.cuda_graphs else None,
     )
     check_estimators(simulation)
     return _with_optimum(simulation), parts

@@ -107,12 +107,12 @@ class Dataset:
         train = replace(self.train, x=self.train.x.to(device), y=self.train.y.to(device))
         test = replace(self.test, x=self.test.x.to(device), y=self.test.y.to(device))
         moved = replace(self, train=train, test=test, mean=self.mean.to(device), std=self.std.to(device))
-        _ = moved._offset_and_scale  # computed here, before any side stream or CUDA graph could be the first to need it
+        _ = moved.offset_and_scale  # computed here, before any side stream or CUDA graph could be the first to need it
         return moved
 
     @cached_property
-    def _offset_and_scale(self) -> tuple[Tensor, Tensor]:
-        """(-mean / std, 1 / std), with which normalisation is a single operation."""
+    def offset_and_scale(self) -> tuple[Tensor, Tensor]:
+        """(-mean / std, 1 / std): inputs are offset + scale * raw, a single operation."""
         return -self.mean / self.std, 1.0 / self.std
 
     def normalise(self, raw: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class Dataset:
         """
         if self.vocab_size is not None:
             return raw.to(torch.int64)
-        offset, scale = self._offset_and_scale
+        offset, scale = self.offset_and_scale
         x = torch.addcmul(offset, raw.to(torch.float32), scale)
         return x.movedim(-1, -3) if self.train.x.dim() == 4 else x
 

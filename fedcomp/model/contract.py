@@ -106,6 +106,37 @@ class RowModel(Protocol):
         ...
 
 
+class TrainFused(Protocol):
+    """All local steps of plain SGD at once: theta <- theta - rate (mean gradient + decay theta)."""
+
+    def __call__(
+        self,
+        theta: Tensor,
+        normalisation: tuple[Tensor, Tensor],
+        numbers: Tensor,
+        counts: Tensor,
+        rate: float,
+        decay: float,
+    ) -> tuple[Tensor, Tensor]:
+        """(theta [M, D] after all steps, [M] the sum over steps of the mean loss of the batch).
+
+        Args:
+            theta: [M, D], left as it is. normalisation: offset and scale, [F] or [1]: inputs are offset + scale x.
+            numbers: [S, M, B] int64 samples of each step, of which the first counts [S, M] int32 are real; a client
+                without real samples in a step does not make it.
+        """
+        ...
+
+
+@runtime_checkable
+class FusesSgd(Protocol):
+    """A model that can train its clients in one launch."""
+
+    def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
+        """How, on raw samples x [n, F] and targets y of at most `batch_size` in a step; None where it cannot."""
+        ...
+
+
 @runtime_checkable
 class TaskModel(Protocol):
     """A model that is no network, such as a direction or cluster centres; it defines its own metrics.

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fedcomp.simulation.autotune import conv_autotune as plan
+from fedcomp.simulation.graphs import fused_loop
 from fedcomp.simulation.graphs.cuda_graphs import Eager, Work
-from scripts import bench_jobs
 from scripts.bench_jobs import CIFAR, JOBS, fedcomp_side, lean_side, naive_side, simple_cnn
 from scripts.ceilings import least_bytes, measure, operations
 from tests.simulation.fake_gpu import GPU, fake_gpu
@@ -66,7 +66,7 @@ def test_our_side_runs_on_a_gpu_as_far_as_it_can_without_one(name: str, monkeypa
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
     monkeypatch.setattr(plan, "seconds_of", lambda work, device: measured.append(work) or work() or 1.0)
     monkeypatch.setattr(plan, "cached_timings", lambda question, measure, anew: measure())
-    for module in (bench_jobs, plan):
+    for module in (fused_loop, plan):
         monkeypatch.setattr(module, "CudaGraphs", lambda *_: Recording())
     job = replace(JOBS[name].on(GPU), clients=2, batch=3, steps=2, rounds=1)
     with fake_gpu():

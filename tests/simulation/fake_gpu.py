@@ -27,7 +27,7 @@ from fedcomp.compressor.mrc import coder
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import Candidates
 from fedcomp.core.cohort import Cohort
-from fedcomp.model.batched import streamed
+from fedcomp.model.batched import mlp_backward, streamed
 from fedcomp.random import keys
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
@@ -74,6 +74,7 @@ def _mode() -> Iterator[None]:
         patch.setattr(keys, "_by_triton", _draw)
         patch.setattr(coder, "_encode", lambda device: _encode)
         patch.setattr(coder, "_decode", lambda device: _decode)
+        patch.setattr(mlp_backward, "has_triton", lambda device: False)
         patch.setattr(torch.autograd, "grad", _grad)
         patch.setattr(streamed, "spread", lambda function, pieces, device: [function(piece) for piece in pieces])
         yield

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,10 +19,11 @@ from torch import Tensor, nn
 
 from fedcomp.model.batched.layers import Activation, Flatten, Layer, Linear
 from fedcomp.model.batched.translate import translate
-from fedcomp.model.contract import Gradient, StepDraws
+from fedcomp.model.contract import Gradient, StepDraws, TrainFused
 from fedcomp.model.flat import Flat, Make
 from fedcomp.model.loss import Loss, cross_entropy, squared_error
 from fedcomp.model.precision import product_type
+from fedcomp.random.keys import has_triton
 
 LEAST_IN, LEAST_OUT, LEAST_BATCH, MOST = 16, 10, 8, 128
 """Sizes of layers and batches that are compiled: up to `MOST`, MKL's products are chains of fused multiply-adds."""
@@ -111,6 +113,23 @@ class Perceptron(Flat):
         grad = theta.new_empty(num_clients, self.dim)
         kernels.backward(parameters, inputs, layers, held, g.contiguous().numpy(), grad.numpy())
         return Gradient(grad, loss, stats)
+
+    def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
+        """As `contract.FusesSgd`: on a GPU, for one small hidden layer with ReLU, cross-entropy and float32."""
+        if len(self.denses) != 2 or not has_triton(x.device) or self.products is not None:
+            return None
+        first, second = self.denses
+        classes = self.loss is cross_entropy and y.dim() == 1 and x.dim() == 2
+        biases = (first.bias is None) == (second.bias is None)
+        if not (classes and biases and first.relu and not second.relu and x.dtype in (torch.uint8, torch.float32)):
+            return None
+        from fedcomp.model.batched import mlp_triton
+
+        constants = mlp_triton.sizes(first.num_in, first.num_out, second.num_out, batch_size)
+        if constants is None:
+            return None
+        places = first.weight, first.bias, second.weight, second.bias
+        return partial(mlp_triton.train, (x, y), constants, places)
 
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
         """[B, O] outputs of one model (theta [D]) on x [B, ...]."""

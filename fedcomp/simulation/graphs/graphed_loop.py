@@ -2,7 +2,8 @@
 
 On a GPU a small model's step is dozens of launches of a few microseconds each; repeating captured pieces of the loop
 (`segments.py`, `cuda_graphs.py`) needs one launch for many steps. The recorded form makes the same draws and, where all
-clients make as many steps of as many samples, the same steps as `MinibatchSolver.run`; else it differs by rounding.
+clients make as many steps of as many samples, the same steps as `MinibatchSolver.run`; else it differs by rounding, as
+does Adam on a GPU: its rate is a tensor here, and a number there.
 
 Shape legend: M clients of a chunk, R rows of a piece, S steps, K of them in a piece, B batch, D parameters, C running
 statistics, F coefficients of a step.

@@ -1,0 +1,61 @@
+"""Local training loops in one launch, where model and solver can; every other loop goes to another runner.
+
+Shape legend: M clients of a chunk, S steps, B batch, D parameters, C running statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcomp.client.contract import GradFn, LocalResult, LoopRunner
+from fedcomp.client.minibatch import MinibatchSolver
+from fedcomp.core.to_device import to_device
+from fedcomp.model.contract import FusesSgd
+from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, can_capture
+from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+
+if TYPE_CHECKING:
+    from fedcomp.simulation.chunks.client_data import ClientChunk
+
+
+@dataclass(frozen=True)
+class FusedLoops:
+    """Implements `LoopRunner`: plain SGD without a gradient hook, on a model that trains its clients in one launch.
+
+    Attributes:
+        otherwise: runs all other loops.
+    """
+
+    otherwise: LoopRunner
+
+    def run(
+        self,
+        data: ClientChunk,
+        solver: MinibatchSolver,
+        theta: Tensor,
+        stats: Tensor,
+        lr: float,
+        grad_fn: GradFn | None,
+    ) -> LocalResult | None:
+        """What `solver.run` returns, but for rounding; None where the loop has to run step by step."""
+        decay, model, dataset = solver.plain_sgd_decay, data.model, data.dataset
+        train = None
+        if grad_fn is None and isinstance(model, FusesSgd) and theta.dtype == torch.float32 and not dataset.augments:
+            train = model.fused_sgd(dataset.train.x, dataset.train.y, solver.batch_size)
+        if train is None or decay is None:
+            return self.otherwise.run(data, solver, theta, stats, lr, grad_fn)
+        steps = data.schedule(solver.batching)
+        counts = to_device(steps.counts.astype(np.int32), theta.device)
+        after, loss = train(theta, dataset.offset_and_scale, data.numbers(steps.position), counts, lr, decay)
+        data.computed.append(int(steps.counts.sum()))
+        return LocalResult(after, stats.clone(), loss / data.num_steps(solver.batching).clamp(min=1))
+
+
+def loop_runner_on(device: torch.device) -> LoopRunner | None:
+    """Loops in one launch, or else as CUDA graphs; None where there are no graphs, so that loops run step by step."""
+    return FusedLoops(GraphedLoops(CudaGraphs(device))) if can_capture(device) else None
