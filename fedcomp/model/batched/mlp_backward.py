@@ -2,7 +2,8 @@
 
 z_l = a_{l-1} W_l^T + b_l, a_l = relu(z_l) or z_l; backwards g = dL/dz_l gives dW_l = g^T a_{l-1}, db_l = sum_B g and
 dL/da_{l-1} = g W_l. Logits are held as [M, O, B]: torch's softmax over a middle axis is four times as fast as over a
-last axis of ten. Small layers in float32 on a CPU (`small_layers`) are compiled (`mlp_numba.py`).
+last axis of ten. In a long run small layers in
+float32 on a CPU (`small_layers`) are compiled (`mlp_numba.py`), with the same bits.
 
 Shape legend: M clients, D parameters, B batch, F features, O outputs.
 """
@@ -27,6 +28,9 @@ from fedcomp.random.keys import has_triton
 
 LEAST_IN, LEAST_OUT, LEAST_BATCH, MOST = 16, 10, 8, 128
 """Sizes of layers and batches that are compiled: up to `MOST`, MKL's products are chains of fused multiply-adds."""
+COMPILE_AFTER = 10_000
+"""Gradients of a process after which the compiled form is taken: it saves about 0.1 ms of each, and takes a second to
+load, the first time on a machine ten seconds to compile."""
 
 _RELU = (torch.relu, torch.relu_)
 
@@ -64,6 +68,7 @@ class Perceptron(Flat):
         self.denses = denses
         self.products = product_type(precision)
         self.small = small_layers(denses) if self.products is None else None
+        self._num_gradients, self._verified = 0, False
 
     @torch.no_grad()
     def gradient(
@@ -80,8 +85,21 @@ class Perceptron(Flat):
             theta = theta.contiguous()
         if x.dim() > 3:
             x = x.flatten(2)
-        if self._compiles(theta, x):
-            return self._compiled_gradient(theta, stats, x, y, weight)
+        if not self._compiles(theta, x):
+            return self._tensor_gradient(theta, stats, x, y, weight)
+        self._num_gradients += 1
+        if self._num_gradients < COMPILE_AFTER:
+            return self._tensor_gradient(theta, stats, x, y, weight)
+        found = self._compiled_gradient(theta, stats, x, y, weight)
+        if not self._verified:
+            expected = self._tensor_gradient(theta, stats, x, y, weight)
+            self._verified = torch.equal(found.grad, expected.grad) and torch.equal(found.loss, expected.loss)
+            if not self._verified:
+                self.small = None  # this processor rounds otherwise, and no bit may depend on when a run was resumed
+            return expected
+        return found
+
+    def _tensor_gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> Gradient:
         views = dense_views(self.denses, theta if self.products is None else theta.to(self.products))
         values = dense_forward(self.denses, views, x if x.dtype == views[0][0].dtype else x.to(views[0][0].dtype))
         loss, g_transposed = output_gradient(self.loss, self.denses[-1].relu, values.pop().to(theta.dtype), y, weight)

@@ -6,10 +6,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedcomp.model.batched import mlp_backward
 from fedcomp.model.batched.mlp_backward import Perceptron, products_are_chains
 from fedcomp.model.contract import Gradient
 from fedcomp.model.loss import cross_entropy, squared_error
 from fedcomp.model.networks.mlp import mlp
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlp_backward, "COMPILE_AFTER", 0)
+
 
 pytestmark = pytest.mark.skipif(not products_are_chains(), reason="the tensor code is used on this processor")
 
@@ -37,6 +44,7 @@ def _twin(model: Perceptron, *batch: Tensor) -> Gradient:
 
 def _check(model: Perceptron, *batch: Tensor) -> None:
     assert model._compiles(batch[0], batch[2])
+    model._verified = True
     found, expected = model.gradient(*batch), _twin(model, *batch)
     for one, other in ((found.grad, expected.grad), (found.loss, expected.loss)):
         assert torch.equal(one, other)
@@ -93,3 +101,26 @@ def test_what_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
     assert not compiles()
+
+
+def test_it_is_compiled_after_some_gradients_if_the_bits_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlp_backward, "COMPILE_AFTER", 3)
+    model, compiled = Perceptron(mlp((64,), 10), cross_entropy), Perceptron._compiled_gradient
+    calls: list[int] = []
+
+    def counted(self: Perceptron, *batch: Tensor) -> Gradient:
+        calls.append(len(calls))
+        found = compiled(self, *batch)
+        found.grad[0, 0] += error
+        return found
+
+    monkeypatch.setattr(Perceptron, "_compiled_gradient", counted)
+    given, error = _inputs(model, 2, 10, 64), 0.0
+    expected = _twin(model, *given).grad
+    for done in range(6):
+        assert torch.equal(model.gradient(*given).grad, expected)
+        assert len(calls) == max(0, done - 1)
+    model, error = Perceptron(mlp((64,), 10), cross_entropy), 1e-3
+    for _ in range(6):
+        assert torch.equal(model.gradient(*given).grad, expected)
+    assert model.small is None
