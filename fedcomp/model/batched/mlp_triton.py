@@ -135,10 +135,11 @@ def train(
 ) -> tuple[Tensor, Tensor]:
     """(theta [M, D] after all steps, [M] the sum over steps of the mean loss).
 
+    What is not listed here is as in `contract.TrainFused`.
+
     Args:
         samples: x [n, F] and classes y [n] int64. constants: `sizes`. places: where the first layer's weight and bias
             begin in a row, and the second one's; None: there are no biases.
-        theta, normalisation, numbers, counts, rate, decay: as in `contract.TrainFused`.
     """
     num_steps, num_clients, batch = numbers.shape
     theta = theta.contiguous()
