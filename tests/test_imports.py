@@ -182,3 +182,15 @@ def test_no_global_seed() -> None:
 def test_no_file_is_two_concepts_long() -> None:
     for path in _files(PACKAGE).values():
         assert len(path.read_text().splitlines()) <= 300, path
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """But for the optimisers, which have the same names at clients and at the server."""
+    found: dict[str, list[str]] = {}
+    for name, path in _files(PACKAGE).items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(name)
+    several = {name: modules for name, modules in found.items() if len(modules) > 1}
+    allowed = [["fedcomp.client.adam", "fedcomp.server.adam"], ["fedcomp.client.sgd", "fedcomp.server.sgd"]]
+    assert all(modules in allowed for modules in several.values()), several

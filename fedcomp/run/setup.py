@@ -38,7 +38,7 @@ from fedcomp.tracking.contract import RunInfo
 log = logging.getLogger("fedcomp")
 
 
-class Setup:
+class RunSetup:
     """Reads and writes nothing: the set-up of every process but the main one."""
 
     def folder(self) -> contextlib.AbstractContextManager[list[Line] | None]:
@@ -63,7 +63,7 @@ class Setup:
         return contextlib.nullcontext()
 
 
-class FolderSetup(Setup):
+class FolderSetup(RunSetup):
     """Sets up a run in its folder.
 
     Args:

@@ -22,7 +22,7 @@ from fedcomp.provenance.check import RunInputs, run_inputs
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.provenance import differences
 from fedcomp.run.session import Session
-from fedcomp.run.setup import FolderSetup, Setup
+from fedcomp.run.setup import FolderSetup, RunSetup
 from fedcomp.runtime.process_settings import keep_freed_memory, set_determinism
 from fedcomp.runtime.signals import restore_sigint
 from fedcomp.simulation.async_metrics import SyncReader, reader_for
@@ -48,7 +48,7 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
     device = pick_device(config.device)
     plain = plain_config(config, device)
     folder, device = run_folder(plain), processes.device(device)
-    setup = FolderSetup(config, plain, folder) if processes.is_main_process else Setup()
+    setup = FolderSetup(config, plain, folder) if processes.is_main_process else RunSetup()
     with setup.folder() as finished:
         if processes.broadcast_object(finished is not None):
             return finished or []

@@ -21,6 +21,10 @@ def _never():
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_dataset_names_its_files(name: str, tmp_path: Path) -> None:
+    lists = tmp_path / "VOCdevkit" / "VOC2012" / "ImageSets" / "Segmentation"  # which name voc's other files
+    lists.mkdir(parents=True)
+    for split in ("train", "val"):
+        (lists / f"{split}.txt").write_text("2007_000032\n")
     options = {**CONFIGS[name], "root": str(tmp_path)}
     module = importlib.import_module(options.pop("_target_").rpartition(".")[0])
     paths = module.data_files(**options)

@@ -48,7 +48,7 @@ class BiSeNetV2(nn.Module):
         self.stage3 = nn.Sequential(ExpandDown(stem, three), Expand(three))
         self.stage4 = nn.Sequential(ExpandDown(three, four), Expand(four))
         self.stage5 = nn.Sequential(ExpandDown(four, detail), *(Expand(detail) for _ in range(3)))
-        self.context = Context(detail)
+        self.context = ContextEmbedding(detail)
         self.aggregation = Aggregation(detail)
         self.head = nn.Sequential(_conv(detail, wide), nn.Conv2d(wide, num_classes, 1))
         widths = zip((stem, three, four, detail), _BOOSTER_WIDTHS)
@@ -133,7 +133,7 @@ class ExpandDown(nn.Module):
         return torch.relu(self.shortcut(x) + self.last(self.branch(x)))
 
 
-class Context(nn.Module):
+class ContextEmbedding(nn.Module):
     """Adds what the whole picture has in the mean."""
 
     def __init__(self, channels: int) -> None:
