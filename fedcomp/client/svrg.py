@@ -53,7 +53,7 @@ class Svrg(LocalSolver):
     Attributes:
         snapshots: S. inner_steps: M. batch_size: samples of an inner step.
         snapshot_batch_size: samples of a client whose gradients are computed at once for a full gradient; changes
-            results by rounding only.
+            results by rounding only, and, with dropout, by which masks are drawn.
     """
 
     fixed_samples: ClassVar[bool] = True
