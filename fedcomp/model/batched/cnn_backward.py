@@ -27,8 +27,6 @@ from fedcomp.model.tunable import FORMS
 
 EVALUATED_AT_ONCE = 128
 """Samples that stay in the caches."""
-SLACK = 16
-"""Numbers after the end of an array that a kernel may read: `conv_numba.SLACK`."""
 
 
 class CompiledCnn(Stacked):
@@ -52,7 +50,7 @@ class CompiledCnn(Stacked):
     ) -> Gradient:
         """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`."""
         if not self._compiled(theta):
-            return super().gradient(theta, stats, x, y, weight)
+            return super().gradient(theta, stats, x, y, weight, draws)
         if theta.stride(1) != 1:
             theta = theta.contiguous()
         denses, num_samples = self.small.denses, x.shape[1]
@@ -65,8 +63,9 @@ class CompiledCnn(Stacked):
         assert g_MFB is not None
         grad = torch.empty_like(theta)
         torch.cat(parts, 1, out=grad[:, self.dim - sum(part.shape[1] for part in parts) :])
-        above = torch.zeros(len(theta), features.shape[1] + SLACK)
-        above[:, :-SLACK].view(len(theta), -1, batch)[:, :, :num_samples] = g_MFB
+        size = features.shape[1]
+        above = torch.zeros(len(theta), size + self._steps[batch][-1].slack)
+        above[:, :size].view(len(theta), -1, batch)[:, :, :num_samples] = g_MFB
         for one, row, g in zip(passes, grad.numpy(), above.numpy()):
             one.backward(row, g)
         return Gradient(grad, loss, stats)
@@ -100,7 +99,11 @@ class CompiledCnn(Stacked):
 
 @dataclass(frozen=True)
 class _Step:
-    """A block for one size of batch: `conv_numba.Geometry`, and how many numbers its arrays hold without slack."""
+    """A block for one size of batch: `conv_numba.Geometry`, and how many numbers its arrays hold.
+
+    Attributes:
+        slack: further numbers at the end of every array, which a kernel may read.
+    """
 
     size: Any
     weight: slice
@@ -109,10 +112,11 @@ class _Step:
     num_outputs: int
     num_codes: int
     num_inputs: int
+    slack: int
 
 
 def _steps(blocks: Sequence[Block], batch: int) -> tuple[_Step, ...]:
-    from fedcomp.model.batched.conv_numba import Geometry, num_codes
+    from fedcomp.model.batched.conv_numba import SLACK, Geometry, num_codes
 
     found = []
     for block, margin in zip(blocks, [*(block.pad for block in blocks[1:]), 0]):
@@ -128,6 +132,7 @@ def _steps(blocks: Sequence[Block], batch: int) -> tuple[_Step, ...]:
                 block.out * (high + 2 * margin) * (wide + 2 * margin) * batch,
                 block.out * high * wide * num_codes(size),
                 block.channels * block.height * block.width * batch,
+                SLACK,
             )
         )
     return tuple(found)
@@ -145,16 +150,16 @@ class _ClientPass:
         from fedcomp.model.batched.conv_numba import forward, pack
 
         self.theta = theta
-        held = np.empty(steps[0].num_packed + SLACK, np.float32)
+        held = np.empty(steps[0].num_packed + steps[0].slack, np.float32)
         pack(x, held, steps[0].size)
         self.taken: list[tuple[_Step, np.ndarray, np.ndarray]] = []  # each with its input and codes
         for step in steps:
-            out, codes = np.empty(step.num_outputs + SLACK, np.float32), np.empty(step.num_codes, np.uint16)
+            out, codes = np.empty(step.num_outputs + step.slack, np.float32), np.empty(step.num_codes, np.uint16)
             bias = np.zeros(step.size.out, np.float32) if step.bias is None else theta[step.bias]
             forward(held, theta[step.weight], bias, out, codes, step.size)
             self.taken.append((step, held, codes))
             held = out
-        self.features = held[:-SLACK]
+        self.features = held[: -steps[-1].slack]
 
     def backward(self, grad: np.ndarray, g: np.ndarray) -> None:
         """Write the blocks' part of grad [D], given the gradient at the features [F * places], and slack."""
@@ -162,7 +167,7 @@ class _ClientPass:
 
         while self.taken:
             step, held, codes = self.taken.pop()
-            for_x = np.empty(step.num_inputs + SLACK if self.taken else 0, np.float32)
+            for_x = np.empty(step.num_inputs + step.slack if self.taken else 0, np.float32)
             bias = np.empty(step.size.out, np.float32) if step.bias is None else grad[step.bias]
             backward(g, codes, held, self.theta[step.weight], grad[step.weight], bias, for_x, step.size)
             g = for_x

@@ -68,7 +68,8 @@ class Perceptron(Flat):
         self.denses = denses
         self.products = product_type(precision)
         self.small = small_layers(denses) if self.products is None else None
-        self._num_gradients, self._verified = 0, False
+        self._num_gradients = 0
+        self._verified: set[tuple[int, int]] = set()  # (M, B) at which the compiled form gave the same bits
 
     @torch.no_grad()
     def gradient(
@@ -85,19 +86,21 @@ class Perceptron(Flat):
             theta = theta.contiguous()
         if x.dim() > 3:
             x = x.flatten(2)
-        if not self._compiles(theta, x):
+        layers = self.small if self._compiles(theta, x) else None
+        if layers is None:
             return self._tensor_gradient(theta, stats, x, y, weight)
         self._num_gradients += 1
         if self._num_gradients < COMPILE_AFTER:
             return self._tensor_gradient(theta, stats, x, y, weight)
-        found = self._compiled_gradient(theta, stats, x, y, weight)
-        if not self._verified:
-            expected = self._tensor_gradient(theta, stats, x, y, weight)
-            self._verified = torch.equal(found.grad, expected.grad) and torch.equal(found.loss, expected.loss)
-            if not self._verified:
-                self.small = None  # this processor rounds otherwise, and no bit may depend on when a run was resumed
-            return expected
-        return found
+        found, shape = self._compiled_gradient(layers, theta, stats, x, y, weight), (x.shape[0], x.shape[1])
+        if shape in self._verified:
+            return found
+        expected = self._tensor_gradient(theta, stats, x, y, weight)
+        if torch.equal(found.grad, expected.grad) and torch.equal(found.loss, expected.loss):
+            self._verified.add(shape)
+        else:
+            self.small = None  # this processor rounds otherwise, and no bit may depend on when a run was resumed
+        return expected
 
     def _tensor_gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> Gradient:
         views = dense_views(self.denses, theta if self.products is None else theta.to(self.products))
@@ -113,10 +116,12 @@ class Perceptron(Flat):
         plain = type(theta) is Tensor and type(x) is Tensor and theta.device.type == "cpu"
         return plain and theta.dtype == x.dtype == torch.float32
 
-    def _compiled_gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> Gradient:
+    def _compiled_gradient(
+        self, layers: np.ndarray, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None
+    ) -> Gradient:
         from fedcomp.model.batched import mlp_numba as kernels
 
-        (num_clients, batch), layers, last = x.shape[:2], self.small, self.denses[-1]
+        (num_clients, batch), last = x.shape[:2], self.denses[-1]
         places = -(-batch // kernels.LANES) * kernels.LANES
         held = np.empty((num_clients, sum(dense.num_out for dense in self.denses[:-1]), places), np.float32)
         parameters, inputs = theta.contiguous().numpy(), x.contiguous().numpy()

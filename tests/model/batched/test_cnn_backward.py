@@ -30,10 +30,6 @@ SIZES = {
 }
 
 
-def test_slack_is_that_of_the_kernels() -> None:
-    assert cnn_backward.SLACK == SLACK
-
-
 def _plain(z: Tensor, size: Geometry) -> Tensor:
     """ReLU and pooling as torch computes them, of z (B, O, H, W)."""
     z = functional.relu(z) if size.relu else z

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -44,7 +45,7 @@ def _twin(model: Perceptron, *batch: Tensor) -> Gradient:
 
 def _check(model: Perceptron, *batch: Tensor) -> None:
     assert model._compiles(batch[0], batch[2])
-    model._verified = True
+    model._verified.add((batch[2].shape[0], batch[2].shape[1]))
     found, expected = model.gradient(*batch), _twin(model, *batch)
     for one, other in ((found.grad, expected.grad), (found.loss, expected.loss)):
         assert torch.equal(one, other)
@@ -108,9 +109,9 @@ def test_it_is_compiled_after_some_gradients_if_the_bits_are_the_same(monkeypatc
     model, compiled = Perceptron(mlp((64,), 10), cross_entropy), Perceptron._compiled_gradient
     calls: list[int] = []
 
-    def counted(self: Perceptron, *batch: Tensor) -> Gradient:
+    def counted(self: Perceptron, layers: np.ndarray, *batch: Tensor) -> Gradient:
         calls.append(len(calls))
-        found = compiled(self, *batch)
+        found = compiled(self, layers, *batch)
         found.grad[0, 0] += error
         return found
 
@@ -124,3 +125,18 @@ def test_it_is_compiled_after_some_gradients_if_the_bits_are_the_same(monkeypatc
     for _ in range(6):
         assert torch.equal(model.gradient(*given).grad, expected)
     assert model.small is None
+
+
+def test_each_size_of_a_batch_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of another size may be rounded otherwise."""
+    model, compared = Perceptron(mlp((64,), 10), cross_entropy), []
+    tensor_gradient = Perceptron._tensor_gradient
+
+    def counted(self: Perceptron, *batch: Tensor) -> Gradient:
+        compared.append(tuple(batch[2].shape[:2]))
+        return tensor_gradient(self, *batch)
+
+    monkeypatch.setattr(Perceptron, "_tensor_gradient", counted)
+    for rows, batch in ((2, 10), (2, 10), (3, 10), (2, 12), (3, 10)):
+        model.gradient(*_inputs(model, rows, batch, 64))
+    assert compared == [(2, 10), (3, 10), (2, 12)]
