@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
-from fedcomp.algorithm.bicompfl_pr import BiCompFLPR
+from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
+from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client.adam import Adam
 from fedcomp.client.contract import LoopRunner

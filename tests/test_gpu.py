@@ -12,12 +12,7 @@ from fedcomp.compressor.mrc import coder
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.random.keys import DeviceKey, Key, seed_halves
 from fedcomp.runtime.process_settings import set_determinism
-from tests.algorithm import (
-    test_conformance,
-    test_conformance_bidirectional,
-    test_conformance_masks,
-    test_conformance_tasks,
-)
+from tests.algorithm.conformance_cases import CASES
 from tests.compressor.mrc.coding_problems import SHAPES, problem
 from tests.conformance import world
 from tests.conformance.algorithm import (
@@ -33,13 +28,6 @@ from tests.conformance.algorithm import (
 
 GPU = torch.device("cuda")
 KEY, IDS = Key(("gpu",)), torch.tensor([0, 5, (1 << 32) + 5, -1])
-SUITES = (
-    test_conformance,
-    test_conformance_bidirectional,
-    test_conformance_masks,
-    test_conformance_tasks,
-)
-CASES = [case for suite in SUITES for case in suite.CASES]
 CHECKS = (check_wire, check_resume, check_repeat, check_bits, check_pure, check_one_client, check_zeros)
 
 pytestmark = pytest.mark.gpu

@@ -12,7 +12,7 @@ Only signed masks of Bernoulli noise are unbiased, for |u| <= alpha; they are st
 
 As a compressor this masks after training ("FedAvg w. SM" in the paper's ablation); algorithm/fedmrn.py trains with it.
 A message carries at most the noise, so with feedback=error the memory of what is left out grows without bound wherever
-updates are larger on average; EF21 (algorithm/bicompfl_cfl.py) stays bounded.
+updates are larger on average; EF21 (algorithm/bicompfl/bicompfl_cfl.py) stays bounded.
 
 Gaussian noise has the standard deviation alpha, as in the official code (the paper writes a variance). Noise below
 1e-8 is set to +1e-8, as there. The paper counts the mask alone; the seed is counted here.

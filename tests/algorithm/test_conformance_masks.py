@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
-from fedcomp.algorithm.bicompfl_pr import BiCompFLPR
+from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
+from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
 from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.fedsparsify import FedSparsify

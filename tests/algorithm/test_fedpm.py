@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
+from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.contract import Algorithm, Setup
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.masks.frozen_weights import GAINS, FrozenWeights, first_probabilities

@@ -16,9 +16,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.algorithm.bicompfl_cfl import BiCompFLCFL
-from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
-from fedcomp.algorithm.bicompfl_pr import BiCompFLPR
+from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
+from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
+from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.algorithm.cser import CSER
-from fedcomp.algorithm.liec import LIEC
-from fedcomp.algorithm.m3 import M3
+from fedcomp.algorithm.bidirectional.cser import CSER
+from fedcomp.algorithm.bidirectional.liec import LIEC
+from fedcomp.algorithm.bidirectional.m3 import M3
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense

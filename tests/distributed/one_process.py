@@ -28,16 +28,9 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation import evaluation
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link, WireLink
-from tests.algorithm import (
-    test_conformance,
-    test_conformance_bidirectional,
-    test_conformance_masks,
-    test_conformance_tasks,
-)
+from tests.algorithm.conformance_cases import CASES
 from tests.conformance import world
 
-SUITES = test_conformance, test_conformance_masks, test_conformance_bidirectional, test_conformance_tasks
-CASES = [case for suite in SUITES for case in suite.CASES]
 ALGORITHM = FedAvg(Sgd(lr=0.1), ServerSgd(), Compressor(Dense()), Compressor(Dense()))
 TREES = [(clients, chunk_size) for clients in ([4], [0, 2, 4, 5, 6], list(range(7))) for chunk_size in (1, 2, 100)]
 RUN = (

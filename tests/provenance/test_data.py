@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fedcomp.config.defaults import CONF
-from fedcomp.dataset import image_folder
+from fedcomp.dataset.images import image_folder
 from fedcomp.provenance.data import data_parts
 
 CONFIGS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((CONF / "dataset").glob("*.yaml"))}

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
+from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.client.adam import Adam as LocalAdam

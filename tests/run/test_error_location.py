@@ -14,7 +14,7 @@ CODE = """
 from dataclasses import dataclass, field
 import torch
 from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.dataset.digits import load
+from fedcomp.dataset.images.digits import load
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
 

@@ -37,12 +37,7 @@ from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from fedcomp.wire.coding import arithmetic, packed_bytes
-from tests.algorithm import (
-    test_conformance,
-    test_conformance_bidirectional,
-    test_conformance_masks,
-    test_conformance_tasks,
-)
+from tests.algorithm.conformance_cases import CASES as ALGORITHMS
 from tests.compressor.test_conformance import CASES as CODECS
 from tests.config.test_configs import CHOICES, CPU, NEEDS, _compose
 from tests.conformance import world
@@ -54,12 +49,7 @@ CASES = [f"{group}={choice}" for group, choice in CHOICES if group in GROUPS and
 """All but M3, whose coin the host draws within the round: there its numbers are fake too."""
 PLAIN = ("algorithm=fedavg", "algorithm=fedpm", "algorithm=bicompfl_cfl", "client=adam", "client=svrg")
 """Also with local loops that run step by step instead of being recorded: no method knows which it is."""
-OPTIONS = [
-    case
-    for suite in (test_conformance, test_conformance_bidirectional, test_conformance_masks, test_conformance_tasks)
-    for case in suite.CASES
-    if not case.name.startswith(("m3", "fedscalar-replay"))
-]
+OPTIONS = [case for case in ALGORITHMS if not case.name.startswith(("m3", "fedscalar-replay"))]
 """Methods with their options; but those whose host draws a coin, or looks up who holds what."""
 READERS = ("fedsparsify", "fedsparsify-progressive", "fedpm-counts", "bicompfl_gr-adaptive", "bicompfl_gr-average")
 """Those whose rounds read back, as docs/performance.md says."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedcomp.algorithm.cser import CSER
+from fedcomp.algorithm.bidirectional.cser import CSER
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor

@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 import torch
 
-from fedcomp.algorithm.cser import CSER
+from fedcomp.algorithm.bidirectional.cser import CSER
+from fedcomp.algorithm.bidirectional.liec import LIEC
+from fedcomp.algorithm.bidirectional.neolithic import Neolithic
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
-from fedcomp.algorithm.liec import LIEC
-from fedcomp.algorithm.neolithic import Neolithic
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense

@@ -8,19 +8,19 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedcomp.algorithm.bicompfl_cfl import BiCompFLCFL
-from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
-from fedcomp.algorithm.bicompfl_pr import BiCompFLPR
-from fedcomp.algorithm.cser import CSER
+from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
+from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
+from fedcomp.algorithm.bicompfl.bicompfl_pr import BiCompFLPR
+from fedcomp.algorithm.bidirectional.cser import CSER
+from fedcomp.algorithm.bidirectional.liec import LIEC
+from fedcomp.algorithm.bidirectional.neolithic import Neolithic
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.fedscalar import FedScalar
-from fedcomp.algorithm.kmeans import KMeans
-from fedcomp.algorithm.liec import LIEC
-from fedcomp.algorithm.mean_estimation import MeanEstimation
-from fedcomp.algorithm.neolithic import Neolithic
-from fedcomp.algorithm.power_iteration import PowerIteration
+from fedcomp.algorithm.tasks.kmeans import KMeans
+from fedcomp.algorithm.tasks.mean_estimation import MeanEstimation
+from fedcomp.algorithm.tasks.power_iteration import PowerIteration
 from fedcomp.client.adam import Adam as LocalAdam
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor

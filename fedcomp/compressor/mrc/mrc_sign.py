@@ -12,8 +12,8 @@ The paper's server moves by a fixed length along the decoded signs: `value`, whi
 mean_abs`, which is not in the paper, a sign is decoded to +- the mean |x| of its message, sent in 32 bits. Few of these
 signs are right, so the error is larger than x (1.4 ||x||^2 for Gaussian entries) and an error memory would grow without
 bound: it is refused. With `scale: fixed` an entry of a message is at most `value`, so with feedback=error the memory
-grows without bound if updates are larger than that. EF21 (algorithm/bicompfl_cfl.py) stays bounded, since its messages
-follow the updates.
+grows without bound if updates are larger than that. EF21 (algorithm/bicompfl/bicompfl_cfl.py) stays bounded, since its
+messages follow the updates.
 
 Shape legend: M senders, D entries.
 """

@@ -16,8 +16,8 @@ from torch import Tensor
 from fedcomp.client.contract import Batch, Batching, LoopRunner
 from fedcomp.client.hook import Draws
 from fedcomp.core.to_device import to_device
-from fedcomp.dataset.augment import NUM_DRAWS, crop_and_flip
 from fedcomp.dataset.contract import IGNORED, Dataset
+from fedcomp.dataset.images.augment import NUM_DRAWS, crop_and_flip
 from fedcomp.model.contract import AnyModel, Gradient, Model, StepDraws
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.batch_schedule import BatchSchedule, batch_schedule, in_order, num_steps

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from fedcomp.algorithm.bidirectional.m3 import MarinaP, StepAndModels
 from fedcomp.algorithm.contract import Context
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink, DenseModel, Downlink
 from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts
 from fedcomp.algorithm.downlinks.scalars import LastRound, ScalarDownlink, WeightedScalars
-from fedcomp.algorithm.m3 import MarinaP, StepAndModels
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback

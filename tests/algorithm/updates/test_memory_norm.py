@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from fedcomp.algorithm.bicompfl_cfl import BiCompFLCFL
+from fedcomp.algorithm.bicompfl.bicompfl_cfl import BiCompFLCFL
+from fedcomp.algorithm.bidirectional.cser import CSER
+from fedcomp.algorithm.bidirectional.doublesqueeze import DoubleSqueeze
+from fedcomp.algorithm.bidirectional.liec import LIEC
+from fedcomp.algorithm.bidirectional.m3 import M3
+from fedcomp.algorithm.bidirectional.memsgd import MemSGD
+from fedcomp.algorithm.bidirectional.neolithic import Neolithic
 from fedcomp.algorithm.contract import Algorithm
-from fedcomp.algorithm.cser import CSER
-from fedcomp.algorithm.doublesqueeze import DoubleSqueeze
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedmrn import FedMRN
-from fedcomp.algorithm.liec import LIEC
-from fedcomp.algorithm.m3 import M3
-from fedcomp.algorithm.memsgd import MemSGD
-from fedcomp.algorithm.neolithic import Neolithic
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense

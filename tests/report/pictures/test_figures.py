@@ -24,7 +24,7 @@ MSE = {
 def _estimate(method: str, fraction: float, correlation: float) -> dict[str, Any]:
     return {
         "compressor": {"_target_": f"fedcomp.compressor.{method}.Codec", "fraction": fraction},
-        "dataset": {"_target_": "fedcomp.dataset.vectors.load", "correlation": correlation},
+        "dataset": {"_target_": "fedcomp.dataset.tables.vectors.load", "correlation": correlation},
         "figures": [MSE],
     }
 

@@ -25,7 +25,7 @@ from tests.records.synthetic_runs import MakeRun
 SETTING: dict[str, Any] = {
     "num_clients": 10,
     "algorithm": {"_target_": "fedcomp.algorithm.fedavg.FedAvg"},
-    "dataset": {"_target_": "fedcomp.dataset.mnist.load"},
+    "dataset": {"_target_": "fedcomp.dataset.images.mnist.load"},
     "model": {"_target_": "fedcomp.model.networks.cnn.lenet5"},
     "partition": {"_target_": "fedcomp.partition.dirichlet.Dirichlet", "alpha": 0.1},
     "participation": {"_target_": "fedcomp.participation.full.Full"},

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedcomp.algorithm.bicompfl_gr import BiCompFLGR
+from fedcomp.algorithm.bicompfl.bicompfl_gr import BiCompFLGR
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.algorithm.fedpm import FedPM

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from fedcomp.algorithm.doublesqueeze import DoubleSqueeze
+from fedcomp.algorithm.bidirectional.doublesqueeze import DoubleSqueeze
+from fedcomp.algorithm.bidirectional.liec import LIEC
 from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.algorithm.liec import LIEC
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.svrg import Svrg

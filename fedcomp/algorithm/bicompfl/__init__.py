@@ -1,0 +1,1 @@
+"""BiCompFL: global and private randomness, and for signs and quantisers instead of masks."""

@@ -1,0 +1,1 @@
+"""Methods that compress both ways with error memories: the baselines of BiCompFL."""

@@ -1,0 +1,1 @@
+"""Methods whose model is not a network: k-means, power iteration, the estimate of a mean."""

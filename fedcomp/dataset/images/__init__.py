@@ -1,0 +1,1 @@
+"""Pictures: one file a data set, and what they share."""

@@ -1,0 +1,51 @@
+"""CIFAR-100: 50,000 + 10,000 colour 32x32 photographs of 100 fine classes, through torchvision.
+
+A. Krizhevsky, "Learning multiple layers of features from tiny images", 2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from fedcomp.dataset.contract import Dataset
+from fedcomp.dataset.fetch import below, fetch
+from fedcomp.dataset.images.cifar10 import colour
+from fedcomp.dataset.images.image import image_dataset
+
+
+def load(
+    root: str,
+    download: bool = True,
+    mean: float | Iterable[float] = (0.5071, 0.4865, 0.4409),
+    std: float | Iterable[float] = (0.2673, 0.2564, 0.2762),
+    crop_padding: int = 0,
+    flip: bool = False,
+) -> Dataset:
+    """CIFAR-100 from `root/cifar-100-python`.
+
+    Args:
+        root: the data folder; `~` is expanded.
+        download: download what is missing.
+        mean: of pixels in [0, 1]; the defaults are those of FedMRN's official code.
+        std: as `mean`.
+        crop_padding: as in `Dataset`; off as in `cifar10`, FedMRN trains with 4 and true.
+        flip: as in `Dataset`.
+    Raises:
+        ValueError: files that are missing or damaged.
+    """
+    from torchvision.datasets import CIFAR100  # here, for it takes a second to import
+
+    train, test = fetch(
+        "cifar100",
+        root,
+        "cifar-100-python/{train,test,meta}",
+        download,
+        lambda folder, may: (CIFAR100(folder, True, download=may), CIFAR100(folder, False, download=may)),
+    )
+    return image_dataset("cifar100", colour(train), colour(test), train.classes, mean, std, crop_padding, flip)
+
+
+def data_files(root: str, **_: object) -> list[Path]:
+    """What `load` reads."""
+    return below(root, *(f"cifar-100-python/{name}" for name in ("train", "test", "meta")))

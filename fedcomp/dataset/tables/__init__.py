@@ -1,0 +1,1 @@
+"""Rows of numbers: one file a data set, and what they share."""

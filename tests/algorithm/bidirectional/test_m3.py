@@ -1,0 +1,193 @@
+"""M3: parts cover the model, coins are fair, bits are exact, and it is FedAvg where nothing is left out."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm import Context
+from fedcomp.algorithm.bidirectional.m3 import M3, M3State, _full
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.permk import PermK
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.core.cohort import Cohort
+from fedcomp.random.keys import Key
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.wire import Ledger, Link, WireLink
+from tests.conformance import world
+
+SGD, STEP = Sgd(lr=0.05, batch_size=4), ServerSgd(0.5)
+DENSE, PERMK, TOPK, RANDK = (Compressor(codec) for codec in (Dense(), PermK(), TopK(positions="index"), RandK()))
+NUM = world.NUM_CLIENTS
+DIM = world.NUM_FEATURES * 4 + 4 + 4 * world.NUM_CLASSES + world.NUM_CLASSES
+KEPT = DIM // NUM
+
+
+def _m3(uplink: Compressor = TOPK, downlink: Compressor = PERMK, **options) -> M3:
+    return M3(SGD, STEP, uplink, downlink, **options)
+
+
+def _states(algorithm: M3, rounds: int = 12, **options) -> list[M3State]:
+    sim = world.simulation(algorithm, participation=world.FULL, rounds=rounds, **options)
+    states = [sim.init()]
+    for index in range(rounds):
+        states.append(sim.round(index, states[-1], Ledger())[0])
+    return states
+
+
+def _ledgers(algorithm: M3, rounds: int = 40) -> list[dict[str, int]]:
+    sim = world.simulation(algorithm, participation=world.FULL, rounds=rounds, link=WireLink)
+    state, counters = sim.init(), []
+    for index in range(rounds):
+        ledger = Ledger()
+        state = sim.round(index, state, ledger)[0]
+        counters.append(ledger.counters())
+    return counters
+
+
+def test_parts_are_disjoint_and_cover_the_model() -> None:
+    assert DIM % NUM != 0
+    for before, after in itertools.pairwise(_states(_m3(p_down=0), 6)[1:]):
+        part = after.models - before.models
+        assert before.step.all()  # so that an entry is sent if and only if it changes
+        assert (part.count_nonzero(0) == 1).all()
+        assert set(part.count_nonzero(1).tolist()) == {DIM // NUM, DIM // NUM + 1}
+        assert torch.allclose(part.sum(0), NUM * before.step, rtol=1e-3, atol=1e-5)
+
+
+def test_clients_models_average_to_the_servers_which_independent_parts_do_not() -> None:
+    def distance(downlink: Compressor) -> Tensor:
+        pairs = itertools.pairwise(_states(_m3(downlink=downlink, p_down=0)))
+        return torch.stack([(after.models.mean(0) - before.theta).abs().max() for before, after in pairs])
+
+    assert distance(PERMK).max() < 1e-6
+    assert distance(Compressor(RandK(1 / NUM))).max() > 1e-3
+    spread = [float((state.models - state.models[0]).abs().max()) for state in _states(_m3(p_down=0))]
+    assert spread[1] == 0.0  # the first message is the whole model
+    assert spread[2] > 1e-3
+
+
+@pytest.mark.parametrize("link", [Link, WireLink])
+@pytest.mark.parametrize("differences", ["marina", "ef21"])
+def test_with_whole_vectors_it_is_fedavg(differences: str, link: type[Link]) -> None:
+    ours, theirs = Ledger(), Ledger()
+    options = {"participation": world.FULL, "link": link, "module": world.with_batch_norm}
+    whole = {"p_down": 1.0, "p_up": 1.0, "differences": differences}
+    mine = world.run(world.simulation(_m3(beta=1.0, **whole), **options), ledger=ours)
+    plain = world.run(world.simulation(FedAvg(SGD, STEP, DENSE, DENSE, "uniform"), **options), ledger=theirs)
+    assert torch.equal(mine.theta, plain.theta)
+    assert torch.equal(mine.stats, plain.stats)
+    assert ours.counters() == theirs.counters()
+    slower = world.run(world.simulation(_m3(beta=0.5, **whole), **options))
+    assert not torch.allclose(slower.theta, plain.theta, atol=1e-4)
+
+
+def test_lossless_compressors_without_whole_vectors_are_fedavg_too() -> None:
+    everything = _m3(Compressor(TopK(1.0)), DENSE, p_down=0, p_up=0, beta=1.0, uplink_entries="compressor")
+    plain = world.run(world.simulation(FedAvg(SGD, STEP, DENSE, DENSE, "uniform"), participation=world.FULL))
+    assert torch.allclose(_states(everything, 4)[-1].theta, plain.theta, atol=1e-6)
+
+
+def test_points_are_running_means_of_the_clients_models() -> None:
+    for before, after in itertools.pairwise(_states(_m3(beta=0.3))):
+        assert torch.allclose(after.points, 0.3 * after.models + 0.7 * before.points, atol=1e-6)
+
+
+def test_ef21_keeps_the_servers_update_at_the_mean_of_the_memories() -> None:
+    def distance(differences: str) -> float:
+        states = _states(_m3(differences=differences, p_up=0))[1:]
+        return max(float((state.update - state.base.mean(0)).abs().max()) for state in states)
+
+    assert distance("ef21") < 1e-6
+    assert distance("marina") > 1e-2  # its h_i is the last update itself, of which Top-k left something out
+
+
+UPLINKS = [(TOPK, 32 + (DIM - 1).bit_length(), 0), (RANDK, 32, 64), (Compressor(RandK(seed="derived")), 32, 0)]
+
+
+@pytest.mark.parametrize(("uplink", "entry_bits", "fixed_bits"), UPLINKS, ids=["topk", "randk", "randk-derived"])
+def test_bits_of_every_link(uplink: Compressor, entry_bits: int, fixed_bits: int) -> None:
+    counters = _ledgers(_m3(uplink, p_down=0.3, p_up=0.4))
+    whole, part = NUM * 32 * DIM, NUM * (KEPT * entry_bits + fixed_bits)
+    assert {line["uplink"] for line in counters} == {whole, part}
+    assert counters[0]["uplink"] == whole
+    downlinks = {(line["downlink"], line["broadcast"]) for line in counters}
+    assert downlinks == {(whole, 32 * DIM), (32 * DIM, 32 * DIM)}  # the parts of all clients are one model
+    assert counters[0]["downlink"] == whole
+    assert all(line[link] == line[f"paper/{link}"] for line in counters for link in ("uplink", "downlink", "broadcast"))
+    assert len({(line["uplink"] == whole, line["downlink"] == whole) for line in counters}) == 4
+
+
+@pytest.mark.parametrize(("p_down", "p_up"), [(None, None), (0.5, 0.25)])
+def test_coins_are_fair_and_independent(p_down: float | None, p_up: float | None) -> None:
+    """Over 2,000 rounds, within 4 standard errors."""
+    cohort, tosses = Cohort.of(tuple(range(NUM)), torch.full((NUM,), 1 / NUM)), []
+    for index in range(1, 2001):
+        ctx = Context(index, 2001, Key(("run", 0, "round", index, "message")), Link(Ledger()), None)  # type: ignore[arg-type]
+        tosses.append([_full(p_down, "down", cohort, ctx), _full(p_up, "up", cohort, ctx)])
+    seen = torch.tensor(tosses, dtype=torch.float64)
+    share = torch.tensor([1 / NUM if p is None else p for p in (p_down, p_up)], dtype=torch.float64)
+    both, expected = seen.prod(1).mean(), share.prod()
+    assert ((seen.mean(0) - share).abs() < 4 * (share * (1 - share) / 2000).sqrt()).all()
+    assert (both - expected).abs() < 4 * (expected * (1 - expected) / 2000).sqrt()
+
+
+def test_one_client_and_more_clients_than_parameters() -> None:
+    for sizes in ((5,), (2,) * (DIM + 3)):
+        data = world.dataset()
+        many = torch.arange(sum(sizes)) % len(data.train.x)
+        train = type(data.train)(data.train.x[many], data.train.y[many])
+        larger = type(data)("toy", train, data.test, "classification", world.NUM_CLASSES)
+        state = _states(_m3(p_down=0.2, p_up=0.2), 4, sizes=sizes, data=larger)[-1]
+        assert torch.isfinite(state.theta).all()
+        assert state.models.shape == (len(sizes), DIM)
+
+
+def test_the_study_counts_plain_places_however_they_are_sent() -> None:
+    def uplink(positions: str) -> tuple[set[int], set[int]]:
+        lines = _ledgers(_m3(Compressor(TopK(positions=positions)), p_up=0))[1:]
+        return {line["uplink"] for line in lines}, {line["paper/uplink"] for line in lines}
+
+    counted = {NUM * KEPT * (32 + (DIM - 1).bit_length())}
+    assert uplink("index") == (counted, counted)
+    sent, paper = uplink("bitmap")
+    assert paper == counted != sent
+
+
+WRONG = [
+    ({"p_down": 1.5}, "algorithm.p_down=1.5 must be a probability in [0, 1], or null for 1 / num_clients"),
+    ({"p_up": -1}, "algorithm.p_up=-1 must be a probability in [0, 1], or null for 1 / num_clients"),
+    ({"beta": 0}, "algorithm.beta=0 must be a number in (0, 1]; 1 is no momentum"),
+    ({"differences": "diana"}, "algorithm.differences=diana must be one of marina, ef21"),
+    ({"uplink_entries": 5}, "algorithm.uplink_entries=5 must be one of per_client, compressor"),
+    ({"downlink": TOPK}, "M3 needs an unbiased downlink, not TopK: take permk, randk or qsgd"),
+    ({"uplink": Compressor(Sign())}, "algorithm.uplink_entries=per_client is for compressor=topk or randk, not Sign"),
+    ({"uplink": Compressor(TopK(0.2))}, "algorithm.uplink_entries=per_client sets the number of entries: leave"),
+    ({"uplink": Compressor(RandK(k=3))}, "algorithm.uplink_entries=per_client sets the number of entries: leave"),
+    ({"uplink": Compressor(TopK(), ErrorFeedback())}, "M3 has memories of its own: leave compressor.feedback=none and"),
+    (
+        {"uplink": RANDK, "differences": "ef21"},
+        "algorithm.differences=ef21 needs a compressor that only shrinks, not R",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG)
+def test_options_are_checked(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}.*$"):
+        _m3(**options)
+
+
+@pytest.mark.parametrize("override", ["compressor=randk", "downlink.k=3 compressor@downlink=randk"])
+def test_other_parts_from_the_command_line(fedcomp, override: str) -> None:
+    assert fedcomp("algorithm=m3", "rounds=2", *override.split()) == 0

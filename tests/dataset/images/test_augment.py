@@ -1,0 +1,81 @@
+"""Crops and flips by hand, and against padding and slicing one image at a time."""
+
+import pytest
+import torch
+
+from fedcomp.dataset.images.augment import crop_and_flip
+from fedcomp.random.keys import Key
+
+IMAGE = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8)[None, :, :, None]
+
+
+@pytest.mark.parametrize(
+    ("draws", "flip", "expected"),
+    [
+        ((0.5, 0.5, 0.0), False, [[1, 2], [3, 4]]),  # shift 0
+        ((0.0, 0.5, 0.0), False, [[0, 0], [1, 2]]),  # a crop one row higher
+        ((0.99, 0.5, 0.0), False, [[3, 4], [0, 0]]),
+        ((0.5, 0.0, 0.0), False, [[0, 1], [0, 3]]),
+        ((0.5, 0.99, 0.9), True, [[2, 0], [4, 0]]),  # third draw >= 1/2: no mirror
+        ((0.5, 0.99, 0.4), True, [[0, 2], [0, 4]]),  # cropped first, then mirrored
+        ((0.0, 0.0, 0.49), True, [[0, 0], [1, 0]]),
+    ],
+)
+def test_by_hand_with_one_pixel_of_padding(draws, flip, expected):
+    moved = crop_and_flip(IMAGE, torch.tensor([draws]), padding=1, flip=flip)
+    assert moved.dtype == torch.uint8
+    assert moved[0, :, :, 0].tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize(("height", "width", "channels", "padding"), [(5, 7, 3, 2), (1, 4, 1, 3), (6, 6, 2, 0)])
+def test_equals_padding_and_slicing_each_image(dtype, height, width, channels, padding):
+    shape = (2, 3, height, width, channels)
+    raw = (Key(("pixels",)).uniform(torch.arange(1), 6 * height * width * channels) * 255).to(dtype).reshape(shape)
+    uniform = Key(("draws",)).uniform(torch.arange(6), 3).reshape(2, 3, 3)
+    moved = crop_and_flip(raw, uniform, padding, flip=True)
+    for client in range(2):
+        for sample in range(3):
+            padded = torch.zeros(height + 2 * padding, width + 2 * padding, channels, dtype=dtype)
+            padded[padding : padding + height, padding : padding + width] = raw[client, sample]
+            top, left = ((uniform[client, sample, :2] * (2 * padding + 1)).floor().int()).tolist()
+            crop = padded[top : top + height, left : left + width]
+            expected = crop.flip(1) if uniform[client, sample, 2] < 0.5 else crop
+            assert torch.equal(moved[client, sample], expected)
+
+
+def test_without_padding_and_flip_nothing_moves():
+    uniform = torch.rand(4, 3, generator=Key(("draws",)).generator())
+    raw = torch.arange(4 * 12, dtype=torch.uint8).reshape(4, 2, 2, 3)
+    assert torch.equal(crop_and_flip(raw, uniform, 0, False), raw)
+
+
+@pytest.mark.parametrize("padding", range(1, 20))
+def test_the_largest_draw_stays_within_the_padding(padding):
+    largest = torch.tensor([[1 - 2.0**-24, 1 - 2.0**-24, 0.9]])
+    raw = torch.ones(1, padding + 1, padding + 1, 1, dtype=torch.uint8)
+    moved = crop_and_flip(raw, largest, padding, False)[0, :, :, 0]
+    assert int(moved.sum()) == 1
+    assert int(moved[0, 0]) == 1
+
+
+def test_every_shift_is_equally_likely_and_half_are_mirrored():
+    num, padding = 20_000, 1
+    raw = torch.arange(1, 10, dtype=torch.uint8).reshape(1, 3, 3, 1).expand(num, 3, 3, 1)
+    moved = crop_and_flip(raw, Key(("draws",)).uniform(torch.arange(num), 3), padding, True)[:, 1, 1, 0]
+    times = torch.bincount(moved.long(), minlength=10)[1:]  # the centre shows which of nine shifts was drawn
+    deviation = (num / 9 * 8 / 9) ** 0.5
+    assert (times - num / 9).abs().max() < 4.5 * deviation
+    middle = crop_and_flip(raw, Key(("mirror",)).uniform(torch.arange(num), 3), 0, True)[:, 0, 0, 0]
+    assert abs(int((middle == 3).sum()) - num / 2) < 4.5 * (num / 4) ** 0.5
+
+
+def test_classes_of_pixels_move_with_their_picture():
+    """Where the picture's padding is 0, that of its classes has none, and everything else lies where it lay before."""
+    picture = torch.arange(1, 31).to(torch.uint8).view(1, 5, 6, 1).expand(4, 5, 6, 1)
+    uniform = Key(("draws",)).uniform(torch.arange(4), 3)
+    moved = crop_and_flip(picture, uniform, 2, flip=True)
+    classes = crop_and_flip(picture, uniform, 2, flip=True, fill=255)
+    assert torch.equal(classes == 255, moved == 0)
+    assert torch.equal(classes.masked_fill(classes == 255, 0), moved)
+    assert (moved == 0).any()

@@ -1,0 +1,228 @@
+"""Images in folders: exact pixels, the cache, and every error."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedcomp.dataset.check import check
+from fedcomp.dataset.images import image_folder
+
+CACHE = ".fedcomp_as_is.npz"
+
+
+def write_image(path, height=4, width=5, value=0):
+    pixels = (np.arange(height * width * 3).reshape(height, width, 3) + value).astype(np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    return pixels
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for split in ("train", "test"):
+        for place, name in enumerate(("cat/b.png", "cat/a.png", "dog/a.png")):
+            write_image(tmp_path / split / name, value=10 * place)
+    return tmp_path
+
+
+def test_classes_and_pixels(folder):
+    dataset = image_folder.load(folder=str(folder))
+    check(dataset)
+    assert dataset.class_names == ("cat", "dog")
+    assert dataset.train.y.tolist() == [0, 0, 1]
+    assert dataset.input_shape == (3, 4, 5)
+    expected = [np.asarray(Image.open(folder / "train" / name)) for name in ("cat/a.png", "cat/b.png", "dog/a.png")]
+    assert torch.equal(dataset.train.x, torch.from_numpy(np.stack(expected)))
+
+
+def test_the_cache_gives_the_same_and_is_not_decoded_again(folder, monkeypatch):
+    first = image_folder.load(folder=str(folder))
+    assert (folder / "train" / CACHE).exists()
+    monkeypatch.setattr(image_folder, "_decode", None)
+    again = image_folder.load(folder=str(folder))
+    assert torch.equal(first.train.x, again.train.x)
+    assert [entry.name for entry in (folder / "train").iterdir() if entry.name.startswith(CACHE)] == [CACHE]
+
+
+def test_a_changed_file_is_seen(folder):
+    image_folder.load(folder=str(folder))
+    path = folder / "train" / "dog" / "a.png"
+    pixels = write_image(path, value=77)
+    os.utime(path, ns=(1, 1))
+    assert torch.equal(image_folder.load(folder=str(folder)).train.x[2], torch.from_numpy(pixels))
+
+
+def test_a_broken_cache_is_made_anew(folder):
+    first = image_folder.load(folder=str(folder))
+    store = folder / "train" / CACHE
+    store.write_bytes(store.read_bytes()[:-200])
+    assert torch.equal(image_folder.load(folder=str(folder)).train.x, first.train.x)
+
+
+def test_without_cache_nothing_is_written(folder):
+    image_folder.load(folder=str(folder), cache=False)
+    assert not (folder / "train" / CACHE).exists()
+
+
+def test_a_folder_that_cannot_be_written(folder, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    assert len(image_folder.load(folder=str(folder)).train) == 3
+    assert sorted(entry.name for entry in (folder / "train").iterdir()) == ["cat", "dog"]
+
+
+def test_other_names_and_sizes(folder):
+    (folder / "test").rename(folder / "held")
+    write_image(folder / "train" / "dog" / "b.png", 6, 6)
+    dataset = image_folder.load(root=str(folder.parent), folder=folder.name, test="held", size=8, name="pets")
+    check(dataset)
+    assert (dataset.name, tuple(dataset.train.x.shape)) == ("pets", (4, 8, 8, 3))
+
+
+def test_sizes_that_differ(folder):
+    write_image(folder / "train" / "dog" / "b.png", 6, 6)
+    with pytest.raises(ValueError, match=r"b.png is 6x6, but .*a.png is 4x5: .* set dataset.size to resize them"):
+        image_folder.load(folder=str(folder))
+
+
+def test_splits_that_differ(folder):
+    for name in ("cat/b.png", "cat/a.png", "dog/a.png"):
+        write_image(folder / "test" / name, 6, 6)
+    with pytest.raises(ValueError, match=r"images of 'train' are 4x5, of 'test' 6x6; set dataset.size"):
+        image_folder.load(folder=str(folder))
+    write_image(folder / "test" / "fox" / "a.png", 6, 6)
+    with pytest.raises(ValueError, match=r"must hold the same class folders, but differ in: fox"):
+        image_folder.load(folder=str(folder))
+
+
+def test_an_image_that_is_none(folder):
+    (folder / "train" / "cat" / "c.png").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match=r"image .*c.png cannot be read .*: repair or delete it"):
+        image_folder.load(folder=str(folder))
+
+
+def test_missing_folders(tmp_path):
+    with pytest.raises(ValueError, match=r"no images in /.*/train .*put them there as CLASS/NAME.jpg") as error:
+        image_folder.load(folder=str(tmp_path))
+    assert "\n" not in str(error.value)
+    (tmp_path / "train" / "cat").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"no images in /.*/train \(Found no valid file") as error:
+        image_folder.load(folder=str(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("size", [0, "big", 2.5])
+def test_a_size_that_is_none(folder, size):
+    with pytest.raises(ValueError, match=r"dataset.size is .*, but must be 1 or more"):
+        image_folder.load(folder=str(folder), size=size)
+
+
+def test_grey_images_have_one_channel(tmp_path):
+    grey = np.arange(20, dtype=np.uint8).reshape(4, 5)
+    for name in ("train/cat/a.png", "train/dog/a.png", "test/cat/a.png", "test/dog/a.png"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        Image.fromarray(grey).save(tmp_path / name)
+    for _ in range(2):  # the second time from the cache
+        dataset = image_folder.load(folder=str(tmp_path))
+        check(dataset)
+        assert dataset.input_shape == (1, 4, 5)
+        assert torch.equal(dataset.train.x[0, :, :, 0], torch.from_numpy(grey))
+        thrice = image_folder.load(folder=str(tmp_path), channels=3)
+        assert thrice.input_shape == (3, 4, 5)
+        assert torch.equal(thrice.train.x, dataset.train.x.expand(-1, -1, -1, 3))
+    write_image(tmp_path / "test" / "dog" / "b.png")  # one in colour among them
+    assert image_folder.load(folder=str(tmp_path)).input_shape == (3, 4, 5)
+    with pytest.raises(ValueError, match=r"channels=1 is for grey images, but .*test/dog/b\.png is in colour: take 3"):
+        image_folder.load(folder=str(tmp_path), channels=1)
+    with pytest.raises(ValueError, match="dataset.channels is 2, but must be 1, 3, or null"):
+        image_folder.load(folder=str(tmp_path), channels=2)
+
+
+@pytest.mark.parametrize(
+    ("link", "to", "line"),
+    [
+        (
+            "train/cat/out",
+            "../../../outside",
+            r"link .*/train/cat/out leads out of .*, to .*/outside: copy what it nam",
+        ),
+        ("train/cat/c.png", "../../../outside/o.png", r"link .*/cat/c.png leads out of"),
+        ("train/cat/round", "..", r"link .*/cat/round leads to .*/train, whose images would be seen twice"),
+        ("train/top", "../..", r"link .*/train/top leads out of"),
+        ("train/fox", "dog", r"link .*/train/fox leads to .*/train/dog, whose images would be seen twice: remove it"),
+        ("test/cat/c.png", "../../train/cat/a.png", r"link .*/test/cat/c.png leads to .*seen twice"),
+        ("train/cat/c.png", "nowhere.png", r"link .*/cat/c.png leads nowhere"),
+        ("train/cat/one", "../../pool/one", r"link .*/one/two/one leads round, to .*/pool/one, which is seen already"),
+    ],
+)
+def test_links_that_lead_out_or_round(folder, link, to, line):
+    base = folder / "images"
+    base.mkdir()
+    for split in ("train", "test"):
+        (folder / split).rename(base / split)
+    write_image(folder / "outside" / "o.png")
+    write_image(base / "pool" / "one" / "p.png")
+    write_image(base / "pool" / "two" / "p.png")
+    (base / "pool" / "one" / "two").symlink_to("../two")
+    (base / "pool" / "two" / "one").symlink_to("../one")
+    (base / link).symlink_to(to)
+    with pytest.raises(ValueError, match=line) as error:
+        image_folder.load(folder=str(base))
+    assert "\n" not in str(error.value)
+
+
+def test_a_test_set_that_is_the_training_set(folder):
+    (folder / "test").rename(folder / "old")
+    (folder / "test").symlink_to("train")
+    with pytest.raises(ValueError, match=r"link .*/test leads to .*/train, whose images would be seen twice"):
+        image_folder.load(folder=str(folder))
+    assert len(image_folder.load(folder=str(folder), test="train").test) == 3
+
+
+def test_links_to_images_of_the_folder_itself(folder):
+    pixels = write_image(folder / "images" / "pool" / "p.png", value=7)
+    for split in ("train", "test"):
+        (folder / split).rename(folder / "images" / split)
+    (folder / "images" / "train" / "dog" / "b.png").symlink_to("../../pool/p.png")
+    (folder / "linked").symlink_to("images")
+    dataset = image_folder.load(folder=str(folder / "linked"))
+    assert torch.equal(dataset.train.x[-1], torch.from_numpy(pixels))
+
+
+@pytest.mark.parametrize("owner", [r"/([a-z]+)_\d", 1])
+def test_owners_from_names_and_from_folders(tmp_path, owner):
+    """By pattern ann_1.png; by level CLASS/ann/1.png."""
+    names = ["cat/bob_1", "cat/ann_1", "dog/ann_2", "dog/zoe_1"]
+    for name in names:
+        image = name if isinstance(owner, str) else name.replace("_", "/")
+        for split in ("train", "test"):
+            write_image(tmp_path / split / f"{image}.png")
+    for _ in range(2):  # decoded, then from the cache
+        dataset = image_folder.load(folder=str(tmp_path), owner=owner)
+        check(dataset)
+        assert dataset.train.y.tolist() == [0, 0, 1, 1]
+        assert dataset.train.owner.tolist() == [0, 1, 0, 2]
+        assert dataset.test.owner is None
+
+
+@pytest.mark.parametrize(
+    ("owner", "line"),
+    [
+        ("(", r"dataset.owner='\(' is no regular expression"),
+        ("cat", r"dataset.owner='cat' must have one group"),
+        ("(c)(a)", r"dataset.owner='\(c\)\(a\)' must have one group"),
+        (r"cat/(\w)", r"image .*/train/dog/a.png does not match 'cat.*' \(dataset.owner\)"),
+        (r"/(x*)", r"image .*/train/cat/a.png does not match"),
+        (1, r"image .*/train/cat/a.png lies in no folder of level 1"),
+        (0, r"dataset.owner is 0, but must be 1 or more levels"),
+        (True, r"dataset.owner is True, but must be 1 or more levels"),
+    ],
+)
+def test_wrong_owners(folder, owner, line):
+    with pytest.raises(ValueError, match=line):
+        image_folder.load(folder=str(folder), owner=owner)

@@ -1,0 +1,93 @@
+"""Coloured shapes: what is drawn, how much of it there is, and how hard the task is at the least and at the most."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from fedcomp.dataset.check import check
+from fedcomp.dataset.images.shapes import load
+from fedcomp.model.loss import evaluation_sums, metrics_of_sums
+
+SMALL = {"num_train": 24, "num_test": 4, "size": 32}
+
+
+@pytest.fixture(scope="module")
+def shapes():
+    return load()
+
+
+def quality(outputs, y):
+    found = metrics_of_sums("segmentation", evaluation_sums("segmentation", outputs, y), len(y))
+    return {name: float(value) for name, value in found.items()}
+
+
+def test_sizes_and_areas(shapes):
+    check(shapes)
+    assert shapes.input_shape == (3, 64, 64)
+    assert shapes.target_shape == (64, 64)
+    assert (len(shapes.train), len(shapes.test), shapes.num_outputs) == (512, 200, 5)
+    areas = torch.bincount(shapes.train.y.flatten(), minlength=256) / shapes.train.y.numel()
+    assert areas[[0, 1, 2, 3, 4, 255]].tolist() == pytest.approx([0.75, 0.06, 0.05, 0.02, 0.045, 0.067], abs=0.01)
+
+
+def test_the_line_to_beat_and_the_ceiling(shapes):
+    """Background everywhere; and the true classes averaged over 8x8 cells, then enlarged, as a 1/8 network may do."""
+    y = shapes.test.y
+    flat = functional.one_hot(torch.zeros_like(y, dtype=torch.int64), 5).permute(0, 3, 1, 2).float()
+    lower = quality(flat, y)
+    assert (lower["accuracy"], lower["miou"]) == pytest.approx((0.80, 0.160), abs=0.01)
+    true = functional.one_hot(y.long().clamp(max=5), 6)[..., :5].permute(0, 3, 1, 2).float()
+    upper = quality(functional.interpolate(functional.avg_pool2d(true, 8), scale_factor=8, mode="bilinear"), y)
+    assert upper["miou"] == pytest.approx(0.93, abs=0.015)
+
+
+def test_a_picture_depends_on_its_number_only():
+    many, few = load(**SMALL), load(**(SMALL | {"num_train": 5}))
+    assert torch.equal(many.train.x[:5], few.train.x)
+    assert torch.equal(many.train.y[:5], few.train.y)
+    assert not torch.equal(many.train.x[:4], many.test.x)
+    assert not torch.equal(load(**SMALL, seed=1).train.x, many.train.x)
+    assert len({tuple(picture.flatten().tolist()) for picture in many.train.y}) == 24
+
+
+def test_colours_follow_the_classes():
+    """Without noise and with the classes' own hues, every pixel that has a class of a shape has its colour."""
+    drawn = load(**SMALL, noise=0.0, hue=1.0)
+    x, y = drawn.train.x, drawn.train.y
+    for shape, colour in enumerate([(255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0)], 1):
+        assert (y == shape).any()
+        assert (x[y == shape] == torch.tensor(colour)).all()
+    behind = [picture[mask == 0].unique(dim=0) for picture, mask in zip(x, y)]
+    assert all(len(colours) == 1 for colours in behind)
+
+
+def test_pixels_beside_another_class_have_none():
+    y = load(**SMALL).train.y.int()
+    for one, other in ((y[:, 1:], y[:, :-1]), (y[:, :, 1:], y[:, :, :-1])):
+        assert ((one == other) | (one == 255) | (other == 255)).all()
+    assert (y == 255).any()
+
+
+def test_one_object_a_picture_is_its_class():
+    drawn = load(**(SMALL | {"num_train": 200}), objects=1)
+    present = torch.stack([(drawn.train.y == shape).flatten(1).any(1) for shape in range(1, 5)], 1)
+    assert (present.sum(1) == 1).all()
+    assert torch.equal(drawn.labels, 1 + present.int().argmax(1))
+    assert int(torch.bincount(drawn.labels, minlength=5)[1:].min()) > 30
+    assert int((load(**SMALL, objects=9).labels == 0).sum()) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"size": 15}, "dataset.size is 15, but must be a whole number, 16 or more"),
+        ({"num_test": 0}, "dataset.num_test is 0"),
+        ({"objects": 10}, "dataset.objects is 10, but must be a whole number, 1 to 9"),
+        ({"hue": 1.5}, "dataset.hue is 1.5, but must be 0 to 1"),
+        ({"noise": -1.0}, "dataset.noise is -1.0, but must be 0 or more"),
+        ({"seed": -1}, "dataset.seed"),
+    ],
+)
+def test_what_it_refuses(options, line):
+    with pytest.raises(ValueError, match=line):
+        load(**(SMALL | options))
