@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -159,12 +160,12 @@ def _table(rows: Sequence[tuple[str, str]], widest: int = WIDEST) -> str:
 def _wrapped(left: str, width: int, right: str) -> list[str]:
     """The lines of one row, or of a paragraph if `left` is empty."""
     indent = " " * (width + 4) if left else "  "
-    room = {"width": WIDTH, "subsequent_indent": indent, "break_on_hyphens": False}
+    wrap = functools.partial(textwrap.wrap, right, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
     if not left:
-        return textwrap.wrap(right, **room)  # type: ignore[arg-type]
+        return wrap()
     if len(left) > width:
-        return [f"  {_cut(left)}", *textwrap.wrap(right, initial_indent=indent, **room)]  # type: ignore[arg-type]
-    return textwrap.wrap(right, initial_indent=f"  {left:<{width}}  ", **room)  # type: ignore[arg-type]
+        return [f"  {_cut(left)}", *wrap(initial_indent=indent)]
+    return wrap(initial_indent=f"  {left:<{width}}  ")
 
 
 def _cut(left: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,7 +26,7 @@ class Cohort:
     state_donated: bool = False
 
     @classmethod
-    def of(cls, clients: list[int] | tuple[int, ...], weight: Tensor) -> Cohort:
+    def of(cls, clients: Sequence[int], weight: Tensor) -> Cohort:
         """A cohort on the CPU from a list of client numbers and their weights."""
         return cls(torch.tensor(list(clients), dtype=torch.int64), weight.to(torch.float32), tuple(clients))
 

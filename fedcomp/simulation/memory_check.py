@@ -170,7 +170,7 @@ class FirstClients:
         """Any number will do."""
 
     def sample(self, key: Key, importance: Tensor, round_index: int = 0) -> Cohort:
-        return Cohort.of(range(self.num), torch.full((self.num,), 1 / self.num))  # type: ignore[arg-type]
+        return Cohort.of(range(self.num), torch.full((self.num,), 1 / self.num))
 
     def inclusion(self, num_clients: int, round_index: int = 0) -> Tensor:
         return (torch.arange(num_clients) < self.num).to(torch.float64)

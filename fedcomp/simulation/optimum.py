@@ -82,5 +82,7 @@ def _linear(module: nn.Module) -> nn.Linear | None:
     """The layer of a module that is one linear layer behind at most a Flatten, else None."""
     leaves = [part for part in module.modules() if next(part.children(), None) is None]
     rest = [part for part in leaves if not isinstance(part, nn.Flatten)]
-    plain = isinstance(module, nn.Linear | nn.Sequential) and len(rest) == 1 and type(rest[0]) is nn.Linear
-    return rest[0] if plain else None  # type: ignore[return-value]
+    if not isinstance(module, nn.Linear | nn.Sequential) or len(rest) != 1:
+        return None
+    only = rest[0]
+    return only if type(only) is nn.Linear else None

@@ -64,8 +64,10 @@ class Ledger:
             for name, amount in amounts.items():
                 self._add(name, amount)
         self.client_rounds += other.client_rounds
-        known = self.receiver_rounds is not None and other.receiver_rounds is not None
-        self.receiver_rounds = self.receiver_rounds + other.receiver_rounds if known else None  # type: ignore[operator]
+        if self.receiver_rounds is None or other.receiver_rounds is None:
+            self.receiver_rounds = None
+        else:
+            self.receiver_rounds += other.receiver_rounds
 
     def copy(self) -> Ledger:
         """A copy that later counts do not change."""

@@ -47,7 +47,7 @@ class PaddedCohort(Cohort):
     even: bool = True
 
     @classmethod
-    def of(cls, ids: Tensor, weight: Tensor, even: bool) -> PaddedCohort:  # type: ignore[override]
+    def padded(cls, ids: Tensor, weight: Tensor, even: bool) -> PaddedCohort:
         """Inside vmap: ids [M], weight [M]."""
         return cls(ids, weight, _Unknown(), even)
 

@@ -82,7 +82,7 @@ class VmappedRepetitions:
         keys = tuple(self.repetitions[number].key.fold_in("round", index, "message") for number in present)
 
         def one(tensors: dict[str, Tensor], ids: Tensor, weight: Tensor, number: Tensor) -> Any:
-            cohort = PaddedCohort.of(ids, weight, len(set(sizes)) == 1)
+            cohort = PaddedCohort.padded(ids, weight, len(set(sizes)) == 1)
             link, key = VmappedLink(spent, cohort.size, sum(sizes), len(sizes)), VmappedKey((), keys, number)
             context = Context(index, self.whole.rounds, key, link, clients)
             new, metrics = self.whole.algorithm.round(unflatten(state, tensors.values()), cohort, context)

@@ -4,13 +4,8 @@ torchvision compares the MD5 sums of CIFAR's and SVHN's files, which tiny ones c
 replaced by "is it there"; the reading is torchvision's own.
 """
 
-import gzip
-import hashlib
-import os
-import pickle
 import socket
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,8 +14,8 @@ import torch
 from fedcomp.dataset.check import check
 from fedcomp.dataset.fetch import fetch
 from fedcomp.dataset.images import cifar10, cifar100, fashion_mnist, mnist, svhn
+from tests.dataset.images.image_files import RANDOM, present, write_cifar, write_grey
 
-RANDOM = np.random.default_rng(0)
 SOURCES = [mnist, fashion_mnist, svhn, cifar10, cifar100]
 
 
@@ -28,40 +23,6 @@ SOURCES = [mnist, fashion_mnist, svhn, cifar10, cifar100]
 def no_package(tmp_path, monkeypatch):
     """As on a machine without Debian's package of Fashion-MNIST."""
     monkeypatch.setattr(fashion_mnist, "DEBIAN", tmp_path / "debian")
-
-
-def write_idx(path, array):
-    """The MNIST files' format: 0, 0, type 8 (uint8), axes, then big-endian sizes and the bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    header = bytes([0, 0, 8, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
-    path.write_bytes(header + array.tobytes())
-
-
-def write_grey(folder, num_train=12, num_test=5):
-    images = {}
-    for split, num in (("train", num_train), ("t10k", num_test)):
-        pixels = RANDOM.integers(0, 256, (num, 28, 28), dtype=np.uint8)
-        labels = np.arange(num, dtype=np.uint8) % 10
-        write_idx(folder / f"{split}-images-idx3-ubyte", pixels)
-        write_idx(folder / f"{split}-labels-idx1-ubyte", labels)
-        images[split] = (pixels, labels)
-    return images
-
-
-def write_cifar(folder, files, label_key, meta, names_key, names):
-    folder.mkdir(parents=True)
-    rows = {}
-    for file in files:
-        data = RANDOM.integers(0, 256, (4, 3 * 32 * 32), dtype=np.uint8)
-        labels = RANDOM.integers(0, len(names), 4).tolist()
-        (folder / file).write_bytes(pickle.dumps({"data": data, label_key: labels}))
-        rows[file] = (data, labels)
-    (folder / meta).write_bytes(pickle.dumps({names_key: names}))
-    return rows
-
-
-def present(path, md5=None):
-    return os.path.isfile(path)
 
 
 @pytest.mark.parametrize(("source", "folder"), [(mnist, "MNIST"), (fashion_mnist, "FashionMNIST")])
@@ -134,133 +95,6 @@ def test_svhn_mat_files(tmp_path, monkeypatch):
     assert dataset.train.y.tolist() == [0, 1, 9, 0]
     assert torch.equal(dataset.train.x, torch.from_numpy(pixels.transpose(3, 0, 1, 2).copy()))
     assert dataset.input_shape == (3, 32, 32)
-
-
-@pytest.fixture
-def binary(tmp_path, monkeypatch):
-    """A folder with CIFAR-10's binary version of 4 images a file."""
-    monkeypatch.setattr(cifar10, "NUM_RECORDS", 4)
-    folder = tmp_path / cifar10.BINARY
-    folder.mkdir()
-    sums = {}
-    for name in cifar10.MD5:
-        records = RANDOM.integers(0, 256, (4, 3073), dtype=np.uint8)
-        records[:, 0] = RANDOM.integers(0, 10, 4)
-        (folder / name).write_bytes(records.tobytes())
-        sums[name] = hashlib.md5(records.tobytes()).hexdigest()
-    monkeypatch.setattr(cifar10, "MD5", sums)
-    names = [f"class{label}" for label in range(10)]
-    (folder / "batches.meta.txt").write_text("\n".join(names) + "\n\n")
-    return folder
-
-
-def test_cifar10_binary_version(tmp_path, binary):
-    dataset = cifar10.load(str(tmp_path), download=False, check_md5=True)
-    check(dataset)
-    assert dataset.class_names == tuple(f"class{label}" for label in range(10))
-    names = [f"data_batch_{number}.bin" for number in range(1, 6)]
-    for samples, files in ((dataset.train, names), (dataset.test, ["test_batch.bin"])):
-        content = b"".join((binary / name).read_bytes() for name in files)
-        for image in range(len(samples)):
-            record = content[3073 * image : 3073 * (image + 1)]
-            assert int(samples.y[image]) == record[0]
-            for channel, row, column in ((0, 0, 0), (0, 3, 5), (1, 0, 31), (2, 31, 30)):
-                place = 1 + 1024 * channel + 32 * row + column
-                assert int(samples.x[image, row, column, channel]) == record[place]
-    assert len(dataset.train) == 20
-    assert {path.parent for path in cifar10.data_files(str(tmp_path))} == {binary}
-    assert all(path.is_file() for path in cifar10.data_files(str(tmp_path)))
-
-
-def test_cifar10_prefers_the_python_version(tmp_path, monkeypatch, binary):
-    monkeypatch.setattr("torchvision.datasets.cifar.check_integrity", present)
-    files = [*cifar10.BATCHES, "test_batch"]
-    names = list("abcdefghij")
-    rows = write_cifar(tmp_path / cifar10.PYTHON, files, "labels", "batches.meta", "label_names", names)
-    assert cifar10.load(str(tmp_path), download=False).test.y.tolist() == rows["test_batch"][1]
-    assert all(path.is_file() for path in cifar10.data_files(str(tmp_path)))
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "line"),
-    [
-        ("data_batch_3.bin", lambda old: old[:-1], r"data_batch_3.bin has 12,291 bytes, but 4 images of 3,073 bytes"),
-        ("test_batch.bin", lambda old: old + b"\0", r"test_batch.bin has 12,293 bytes"),
-        (
-            "data_batch_1.bin",
-            lambda old: old[:3073] + b"\x0a" + old[3074:],
-            r"label 10 at image 1, but labels are 0 to",
-        ),
-        ("data_batch_5.bin", lambda old: old[:-1] + bytes([old[-1] ^ 1]), r"data_batch_5.bin is not the official file"),
-        ("data_batch_2.bin", None, r"data_batch_2.bin cannot be read \(No such file"),
-        ("batches.meta.txt", lambda old: b"cat dog", r"batches.meta.txt has 2 words, but must name the 10 classes"),
-        ("batches.meta.txt", None, r"batches.meta.txt cannot be read"),
-    ],
-)
-def test_a_wrong_binary_file(tmp_path, binary, name, change, line):
-    path = binary / name
-    if change is None:
-        path.unlink()
-    else:
-        path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(ValueError, match=rf"dataset=cifar10: .*{line}") as error:
-        cifar10.load(str(tmp_path), check_md5=True)
-    assert "\n" not in str(error.value)
-
-
-@pytest.fixture
-def debian(tmp_path):
-    """Debian's folder of gzipped files, and its images."""
-    images = write_grey(tmp_path / "plain")
-    (tmp_path / "debian").mkdir()
-    for path in (tmp_path / "plain").iterdir():
-        (tmp_path / "debian" / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    return images
-
-
-def test_fashion_mnist_of_debian(tmp_path, debian):
-    dataset = fashion_mnist.load(str(tmp_path / "root"), download=False)
-    check(dataset)
-    for split, samples in (("train", dataset.train), ("t10k", dataset.test)):
-        assert torch.equal(samples.x[..., 0], torch.from_numpy(debian[split][0]))
-        assert samples.y.tolist() == debian[split][1].tolist()
-    files = fashion_mnist.data_files(str(tmp_path / "root"))
-    assert len(files) == 4
-    assert all(path.parent == tmp_path / "debian" and path.is_file() for path in files)
-
-
-def test_the_users_own_fashion_mnist_comes_first(tmp_path, debian):
-    own = write_grey(tmp_path / "root" / "FashionMNIST" / "raw", num_train=3)
-    assert len(fashion_mnist.load(str(tmp_path / "root"), download=False).train) == len(own["train"][0]) == 3
-    assert all(path.is_file() for path in fashion_mnist.data_files(str(tmp_path / "root")))
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (lambda old: old[:-9], r"t10k-images-idx3-ubyte.gz cannot be read"),
-        (lambda old: gzip.compress(gzip.decompress(old)[:-1]), r"is no IDX file of 3 axes, or cut short"),
-        (lambda old: gzip.compress(b"hello"), r"is no IDX file of 3 axes"),
-        (lambda old: b"hello", r"cannot be read \(Not a gzipped file"),
-    ],
-)
-def test_a_wrong_gzipped_file(tmp_path, debian, change, line):
-    path = tmp_path / "debian" / "t10k-images-idx3-ubyte.gz"
-    path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(ValueError, match=rf"dataset=fashion_mnist: .*{line}.*install the package anew") as error:
-        fashion_mnist.load(str(tmp_path / "root"))
-    assert "\n" not in str(error.value)
-
-
-def test_gzipped_labels_that_do_not_fit(tmp_path, debian):
-    path = tmp_path / "debian" / "train-labels-idx1-ubyte.gz"
-    content = gzip.decompress(path.read_bytes())
-    path.write_bytes(gzip.compress(content[:-1] + b"\x0a"))
-    with pytest.raises(ValueError, match=r"train-labels-idx1-ubyte.gz has label 10, but labels are 0 to 9"):
-        fashion_mnist.load(str(tmp_path / "root"))
-    path.write_bytes(gzip.compress(content[:7] + b"\x0b" + content[8:-1]))
-    with pytest.raises(ValueError, match=r"train-images-idx3-ubyte.gz has 12 images, but 11 labels"):
-        fashion_mnist.load(str(tmp_path / "root"))
 
 
 @pytest.mark.parametrize(
@@ -336,16 +170,3 @@ def test_a_host_that_answers_nothing_is_given_up(tmp_path, monkeypatch):
             fetch("mine", str(tmp_path), "files", True, open_in)
     assert time.monotonic() - start < 5
     assert socket.getdefaulttimeout() is None
-
-
-DATA = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not (DATA / cifar10.BINARY).is_dir(), reason=f"CIFAR-10 (binary version) is not in {DATA}")
-def test_the_official_binary_files():
-    dataset = cifar10.load(str(DATA), download=False, check_md5=True)
-    check(dataset)
-    assert (len(dataset.train), len(dataset.test)) == (50_000, 10_000)
-    assert dataset.class_names[:3] == ("airplane", "automobile", "bird")
-    assert dataset.train.y.bincount().tolist() == [5000] * 10
