@@ -36,7 +36,7 @@ class ErrorFeedback:
 
     The memory stays bounded if C always shrinks what is left. A codec of fixed size (signs of a fixed scale, masked
     noise) does so only up to its size: where x is larger, the memory grows in every round. Runs record its length
-    (algorithm/updates/metrics.py) and warn where it grows (run/memory_growth.py).
+    (algorithm/updates/metrics.py) and warn where it grows (simulation/divergence.py).
 
     Attributes:
         decay: share of the old error that is kept, in (0, 1].

@@ -36,4 +36,4 @@ def entropy_in_words(counts_NC: Tensor) -> str:
     """One line: how mixed the clients' labels are, beside the labels of all of them together."""
     own, pooled = label_entropy(counts_NC), label_entropy(counts_NC.sum(0, keepdim=True)).item()
     mean, low, high = own.mean().item(), own.min().item(), own.max().item()
-    return f"mean label entropy of a client {mean:.3f} nats ({low:.3f} to {high:.3f}); of all together {pooled:.3f}"
+    return f"mean label entropy of a client {mean:.3f} nats ({low:.3f} to {high:.3f}); pooled {pooled:.3f}"

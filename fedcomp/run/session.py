@@ -75,7 +75,7 @@ class Session:
         ledger.restore(start.ledger)
         began = time.perf_counter() - start.seconds
         saved = time.perf_counter()
-        monitor, growth = DivergenceMonitor(self.reader.asynchronous), MemoryGrowthMonitor()
+        monitor, growth = DivergenceMonitor(self.reader.asynchronous), MemoryGrowthMonitor(writer.lines())
 
         def write(done: int, values: Line, each: PerRepetition) -> None:
             for text in growth.check(done, values):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +23,7 @@ from fedcomp.simulation.async_metrics import to_host
 
 REMEDY = "lower client.lr or server.lr, or set client.clip_norm"
 FACTOR = 10.0
-"""A memory whose norm is this many times that of an update is reported."""
+"""A memory whose norm is this many times that of the longest update so far is reported."""
 MEMORIES = {"memory/norm": ("update/norm", "clients"), "memory/norm_down": ("update/norm_down", "server")}
 """Length of a memory -> what to compare it with, and whose memory it is (algorithm/updates/metrics.py)."""
 
@@ -139,24 +139,36 @@ def check_finite(done: int, line: Line) -> None:
 
 
 class MemoryGrowthMonitor:
-    """Checks every evaluation's line; warns at most once for each memory."""
+    """Checks every evaluation's line; warns at most once for each memory.
 
-    def __init__(self) -> None:
+    A memory is compared with the longest update so far: updates become shorter as a model converges, and a memory that
+    merely stays what it was is no reason to warn.
+    """
+
+    def __init__(self, earlier: Iterable[Mapping[str, float]] = ()) -> None:
+        """Args: earlier: lines that were checked before the run was stopped; nothing is said of them again."""
         self._said: set[str] = set()
+        self._longest: dict[str, float] = {}
+        for line in earlier:
+            self.check(0, line)
 
     def check(self, round_index: int, line: Mapping[str, float]) -> list[str]:
         """New warnings after `round_index` rounds."""
         found = []
         for name, (reference, owner) in MEMORIES.items():
             memory, update = line.get(name), line.get(reference)
-            if name in self._said or memory is None or update is None or not memory > FACTOR * update:
+            if memory is None or update is None:
+                continue
+            longest = self._longest[name] = max(update, self._longest.get(name, 0.0))
+            if name in self._said or not memory > FACTOR * longest:
                 continue
             self._said.add(name)
+            ratio = memory / max(longest, 1e-30)
             found.append(
-                f"round {round_index}: the memory of errors of the {owner} is {memory / max(update, 1e-30):.3g} times "
-                f"as long as an update ({name} {memory:.3g}, {reference} {update:.3g}). It stops growing if the codec "
-                "always shrinks what is left (topk, sign, randk with scale=none); where messages have a fixed size "
-                "(scale=fixed, masked_noise) and updates are larger, it never stops: raise that size, lower "
-                "client.lr, or take EF21, which stays bounded (algorithm=bicompfl_cfl algorithm.ef21=true)"
+                f"round {round_index}: the memory of errors of the {owner} is {ratio:.3g} times as long as the longest "
+                f"update ({name} {memory:.3g}, {reference} at most {longest:.3g}). It stops growing if the codec always "
+                "shrinks what is left (topk, sign, randk with scale=none); where messages have a fixed size "
+                "(scale=fixed, masked_noise) and updates are larger, it never stops: raise that size, lower client.lr, "
+                "or take EF21, which stays bounded (algorithm=bicompfl_cfl algorithm.ef21=true)"
             )
         return found

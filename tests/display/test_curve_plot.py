@@ -113,7 +113,7 @@ def test_partition(tmp_path: Path, shape: tuple[int, int]) -> None:
 def test_the_line_under_a_partition_is_within_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = []
     monkeypatch.setattr(figure, "save", lambda picture, path: kept.append(picture))
-    line = "mean label entropy of a client 0.461 nats (0.000 to 1.108); of all together 2.302"
+    line = "mean label entropy of a client 0.461 nats (0.000 to 1.108); pooled 2.302"
     plot_partition(np.ones((3, 2), int), tmp_path / "partition.png", below=line)
     (picture,) = kept
     picture.draw_without_rendering()

@@ -21,4 +21,4 @@ def test_label_entropy_by_hand():
     uneven = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
     assert label_entropy(counts).tolist() == pytest.approx([0, math.log(2), uneven])
     said = entropy_in_words(counts)
-    assert said == "mean label entropy of a client 0.418 nats (0.000 to 0.693); of all together 0.666"
+    assert said == "mean label entropy of a client 0.418 nats (0.000 to 0.693); pooled 0.666"

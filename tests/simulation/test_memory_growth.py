@@ -33,14 +33,25 @@ def test_each_memory_is_named_once() -> None:
     assert growth.check(0, {"test/loss": 1.0}) == []
     assert growth.check(1, _line(9.9, 1.0)) == growth.check(2, _line(0.0, 0.0)) == []
     (said,) = growth.check(3, _line(21.0, 2.0))
-    assert said.startswith("round 3: the memory of errors of the clients is 10.5 times as long as an update")
-    assert "(memory/norm 21, update/norm 2)" in said
+    assert said.startswith("round 3: the memory of errors of the clients is 10.5 times as long as the longest update")
+    assert "(memory/norm 21, update/norm at most 2)" in said
     assert said.endswith("or take EF21, which stays bounded (algorithm=bicompfl_cfl algorithm.ef21=true)")
     assert "\n" not in said
     assert growth.check(4, _line(100.0, 1.0)) == []
     (other,) = growth.check(5, _line(100.0, 1.0) | _line(3.0, 0.2, "_down"))
     assert "memory of errors of the server is 15 times as long" in other
     assert growth.check(6, _line(100.0, 1.0) | _line(3.0, 0.2, "_down")) == []
+
+
+def test_a_memory_that_stays_while_updates_shrink_is_not_reported() -> None:
+    growth = MemoryGrowthMonitor()
+    assert growth.check(1, _line(4.0, 1.0)) == growth.check(2, _line(4.0, 0.01)) == []
+    assert len(growth.check(3, _line(10.1, 0.01))) == 1
+
+
+def test_lines_before_a_resume_count_and_are_not_reported_again() -> None:
+    assert MemoryGrowthMonitor([_line(4.0, 1.0)]).check(2, _line(4.0, 0.01)) == []
+    assert MemoryGrowthMonitor([_line(11.0, 1.0)]).check(2, _line(12.0, 1.0)) == []
 
 
 def _run(fedcomp: Callable[..., int], folder: Path, *more: str) -> tuple[list[dict[str, float]], str]:
