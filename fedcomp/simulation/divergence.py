@@ -166,8 +166,8 @@ class MemoryGrowthMonitor:
             ratio = memory / max(longest, 1e-30)
             found.append(
                 f"round {round_index}: the memory of errors of the {owner} is {ratio:.3g} times as long as the longest "
-                f"update ({name} {memory:.3g}, {reference} at most {longest:.3g}). It stops growing if the codec always "
-                "shrinks what is left (topk, sign, randk with scale=none); where messages have a fixed size "
+                f"update ({name} {memory:.3g}, {reference} at most {longest:.3g}). It stops growing if the codec "
+                "always shrinks what is left (topk, sign, randk with scale=none); where messages have a fixed size "
                 "(scale=fixed, masked_noise) and updates are larger, it never stops: raise that size, lower client.lr, "
                 "or take EF21, which stays bounded (algorithm=bicompfl_cfl algorithm.ef21=true)"
             )
