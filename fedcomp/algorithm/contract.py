@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from torch import Tensor
 
 from fedcomp.compressor import Compressor, Memory
-from fedcomp.core.cohort import Cohort, server
+from fedcomp.core.cohort import Cohort, Everyone, Receivers, server
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.random.keys import Key
 from fedcomp.wire import Link, SharedKnowledge
@@ -118,12 +118,17 @@ class Context:
         return uplink.send_up(x, memory, cohort, self.link, self.common(name, cohort), self.private_key(name))
 
     def send_down(
-        self, name: str, downlink: Compressor, x: Tensor, memory: Memory, num_receivers: int
+        self, name: str, downlink: Compressor, x: Tensor, memory: Memory, receivers: Receivers
     ) -> tuple[Tensor, Memory]:
-        """The server sends x [D] in the message called `name`; what each receiver decodes [D], and its memory."""
+        """The server sends x [D] in the message called `name` to `receivers`; what each decodes [D], and its memory."""
         sender = self.server(x)
         common, private_key = self.common(name, sender), self.private_key(name)
-        return downlink.send_down(x, memory, sender, num_receivers, self.link, common, private_key)
+        return downlink.send_down(x, memory, sender, receivers, self.link, common, private_key)
+
+    @property
+    def everyone(self) -> Everyone:
+        """All N clients as receivers of a broadcast; the cohort itself is the other usual one."""
+        return Everyone(self.clients.num_clients)
 
     def server(self, like: Tensor) -> Cohort:
         """The server as sender, on the device of `like`."""

@@ -97,7 +97,7 @@ class FedAvg:
         """
         down = self.down
         start, downlink = down.model(state.theta, state.downlink, cohort, ctx)
-        stats = send_stats(state.stats, cohort.size, ctx) if down.sends_model else state.stats
+        stats = send_stats(state.stats, cohort, ctx) if down.sends_model else state.stats
 
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
         local = train_locally(self.client, *rows, cohort, ctx)
@@ -112,7 +112,7 @@ class FedAvg:
         sent = step if down.sends == "update" else mean
         step, downlink = down.step(step, downlink, ctx)
         if not down.sends_model:
-            stats = send_stats(stats, ctx.clients.num_clients, ctx)
+            stats = send_stats(stats, ctx.everyone, ctx)
         metrics = {**metrics, **clients_memory(uplink, cohort), **servers_memory(downlink, sent)}
         return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer), metrics
 

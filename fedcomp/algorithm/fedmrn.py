@@ -119,7 +119,7 @@ class FedMRN:
         """One round of algorithm 1; `mask/saturated` [M] is the share of entries with |u| >= |n|, which are clipped."""
         down = CompressedDownlink.auto(self.downlink)
         start, downlink = down.model(state.theta, state.downlink, cohort, ctx)
-        stats = send_stats(state.stats, cohort.size, ctx) if down.sends_model else state.stats
+        stats = send_stats(state.stats, cohort, ctx) if down.sends_model else state.stats
 
         part = self._masked(ctx.clients.tensors)
         common, private_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.private_key("update")
@@ -134,7 +134,7 @@ class FedMRN:
         step, optimizer = self.server.step(mean, state.optimizer)
         theta, downlink = down.new_model(state.theta, state.theta + step, downlink, ctx)
         if not down.sends_model:
-            stats = send_stats(stats, ctx.clients.num_clients, ctx)
+            stats = send_stats(stats, ctx.everyone, ctx)
         metrics = {**training_metrics(local), "mask/saturated": saturated, **servers_memory(downlink, step)}
         return FedMRNState(theta, stats, downlink, optimizer), metrics
 

@@ -160,8 +160,8 @@ class FedPM:
         theta = part.put(state.theta, received)
         weights = state.weights
         if self.normalisation == "trained":
-            weights = part.rest.put(weights, send("normalisation", part.rest.take(weights), cohort.size, ctx))
-        stats = send_stats(state.stats, cohort.size, ctx)
+            weights = part.rest.put(weights, send("normalisation", part.rest.take(weights), cohort, ctx))
+        stats = send_stats(state.stats, cohort, ctx)
 
         memory = tuple(take_rows(rows, cohort) for rows in state.optimizer)
         local = self.training.run(weights, theta[None], stats, part, cohort, ctx, memory)

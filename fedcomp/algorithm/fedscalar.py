@@ -110,7 +110,7 @@ class FedScalar:
             weight = torch.full_like(weight, 1 / ctx.clients.num_clients)
         common = self._common(cohort, ctx)
         start, replay = self.down.model(state.theta, state.replay, cohort, ctx)
-        stats = send_stats(state.stats, cohort.size, ctx)
+        stats = send_stats(state.stats, cohort, ctx)
 
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
         local = train_locally(self.client, *rows, cohort, ctx)
@@ -138,7 +138,7 @@ class FedScalar:
         server = ctx.common("direction", ctx.server(cohort.weight))
         if self.seed == "sent":
             payload = Payload(seed_field("sent", server, ctx.private_key("direction")), paper_bits=0)
-            words = ctx.link.broadcast(payload, cohort.size).fields["seed"].data
+            words = ctx.link.broadcast(payload, cohort).fields["seed"].data
         else:
             words = server.key.fold_in("seed").bits(server.ids, 2)
         return replace(common, seed=seed_number(words))

@@ -96,8 +96,8 @@ class FedSparsify:
     def round(self, state: FedSparsifyState, cohort: Cohort, ctx: Context) -> tuple[FedSparsifyState, Metrics]:
         """One round; `model/sparsity` is the share of zeros that clients send, `model/zeros` that of the server."""
         part = _matrices(ctx.clients.tensors)
-        start = send("model", state.theta, cohort.size, ctx)
-        stats = send_stats(state.stats, cohort.size, ctx)
+        start = send("model", state.theta, cohort, ctx)
+        stats = send_stats(state.stats, cohort, ctx)
         kept = self.num_kept(part.size, *ctx.progress)
 
         local = self._train(start, stats, part, kept, cohort, ctx)

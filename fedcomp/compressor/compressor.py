@@ -14,7 +14,7 @@ from torch import Tensor
 from fedcomp.compressor.contract import ChecksDim, ChecksErrorFeedback, Codec, Estimator, Feedback, Recursive
 from fedcomp.compressor.estimators.estimator import ESTIMATORS, WeightedSum
 from fedcomp.compressor.feedback import FEEDBACKS, ErrorFeedback, NoFeedback
-from fedcomp.core.cohort import Cohort
+from fedcomp.core.cohort import Cohort, Receivers
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.random.keys import Key
 from fedcomp.wire import Link, Payload, SharedKnowledge
@@ -155,14 +155,14 @@ class Compressor:
         x: Tensor,
         memory: Memory,
         sender: Cohort,
-        num_receivers: int,
+        receivers: Receivers,
         link: Link,
         common: SharedKnowledge,
         private_key: Key,
     ) -> tuple[Tensor, Memory]:
-        """The server broadcasts x [D] to `num_receivers` clients; returns the vector [D] that each decodes."""
+        """The server broadcasts x [D] to `receivers`; returns the vector [D] that each decodes."""
         payload, memory = self.encode(x[None], memory, sender, common, private_key)
-        return self.estimate(link.broadcast(payload, num_receivers), memory, sender, common)
+        return self.estimate(link.broadcast(payload, receivers), memory, sender, common)
 
 
 def _named(option: str, name: str, known: Mapping[str, Part]) -> Part:

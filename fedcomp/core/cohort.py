@@ -1,4 +1,4 @@
-"""The clients of one round. Shape legend: M clients in the cohort, N clients in all."""
+"""The clients of one round, and whom a message goes to. Shape legend: M clients in the cohort, N clients in all."""
 
 from __future__ import annotations
 
@@ -46,6 +46,37 @@ class Cohort:
         # A blocking copy would wait in every round for all queued GPU work.
         ids, weight = (tensor.to(device, non_blocking=True) for tensor in (self.ids, self.weight))
         return replace(self, ids=ids, weight=weight)
+
+
+@dataclass(frozen=True)
+class Everyone:
+    """All clients, idle ones too, as receivers of a broadcast.
+
+    Attributes:
+        size: N.
+    """
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Some clients by number, as receivers of a broadcast or senders of rows.
+
+    Attributes:
+        clients: their numbers in [0, N), in the order of the rows where they send.
+    """
+
+    clients: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return len(self.clients)
+
+
+Receivers = Cohort | Everyone | Listed
+"""Whom a message goes to: the cohort, all N clients, or listed ones."""
 
 
 def server(device: torch.device | str = "cpu") -> Cohort:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+from fedcomp.core.cohort import Cohort, Everyone, Listed, Receivers
 from fedcomp.wire.ledger import Ledger
 from fedcomp.wire.packing import layout, pack, unpack
 from fedcomp.wire.payload import Payload
@@ -16,8 +17,12 @@ class Link:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
 
-    def up(self, payload: Payload) -> Payload:
-        """One message from each client (row) to the server; returns what the server receives."""
+    def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
+        """One message from each client (row) to the server; returns what the server receives.
+
+        Args:
+            senders: whose the rows are; None: the cohort's.
+        """
         bits, paper = payload.total_bits, payload.total_paper_bits
         self.ledger.add("uplink", bits, paper)
         return self._carry(payload)
@@ -29,11 +34,16 @@ class Link:
         self.ledger.add("broadcast", bits, paper)
         return self._carry(payload)
 
-    def broadcast(self, payload: Payload, num_receivers: int) -> Payload:
-        """The same messages (rows) from the server to `num_receivers` clients; returns what each receives."""
+    def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
+        """The same messages (rows) from the server to all `receivers`; returns what each receives.
+
+        Args:
+            receivers: the cohort, `ctx.everyone`, or `Listed` clients.
+        """
+        check_receivers(receivers)
         bits, paper = payload.total_bits, payload.total_paper_bits
-        self.ledger.add_receivers(num_receivers)
-        self.ledger.add("downlink", bits * num_receivers, paper * num_receivers)
+        self.ledger.add_receivers(receivers.size)
+        self.ledger.add("downlink", bits * receivers.size, paper * receivers.size)
         self.ledger.add("broadcast", bits, paper)
         return self._carry(payload)
 
@@ -93,6 +103,15 @@ class WireLink(Link):
             received = [known[row] for row in range(len(messages))]
             assert received == messages, "a client cannot decode the relayed messages"
         return replace(unpack(received, layout(payload), device), paper_bits=payload.paper_bits)
+
+
+def check_receivers(receivers: object) -> None:
+    """Raise ValueError: not clients, but a number of them, as earlier versions took it."""
+    if not isinstance(receivers, (Cohort, Everyone, Listed)):
+        raise ValueError(
+            f"a broadcast goes to receivers={receivers!r}, but must say to whom: the cohort, ctx.everyone for all "
+            "clients, or Listed(clients) for some"
+        )
 
 
 def _xor(one: bytes, other: bytes) -> bytes:

@@ -112,7 +112,7 @@ class FreeRide(FedAvg):
     """Sends the model once more without counting it."""
 
     def round(self, state, cohort, ctx):
-        ctx.link.broadcast(Payload({"more": Field(state.theta[None], Float())}), cohort.size)
+        ctx.link.broadcast(Payload({"more": Field(state.theta[None], Float())}), cohort)
         return super().round(state, cohort, ctx)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from fedcomp.core.cohort import Everyone
 from fedcomp.wire import Field, Ledger, Link, Payload
 from fedcomp.wire.coding import Float
 
@@ -14,7 +15,7 @@ def _floats(rows: int, num: int, paper: int) -> Payload:
 
 def test_a_papers_broadcast_is_counted_for_every_receiver_too() -> None:
     ledger = Ledger()
-    Link(ledger).broadcast(_floats(1, 4, paper=10), 3)
+    Link(ledger).broadcast(_floats(1, 4, paper=10), Everyone(3))
     counters = ledger.counters()
     assert (counters["downlink"], counters["broadcast"]) == (3 * 128, 128)
     assert (counters["paper/downlink"], counters["paper/broadcast"]) == (30, 10)

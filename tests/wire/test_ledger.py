@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedcomp.core.cohort import Everyone, Listed
 from fedcomp.wire import Field, Ledger, Link, Payload, WireLink
 from fedcomp.wire.coding import Elias, Float, Rice
 
@@ -18,7 +19,7 @@ def test_links() -> None:
     link = Link(ledger)
     link.up(_floats(3, 2))
     link.unicast(_floats(3, 1))
-    link.broadcast(_floats(1, 4), 3)
+    link.broadcast(_floats(1, 4), Everyone(3))
     counters = ledger.counters()
     assert counters["uplink"] == 192
     assert counters["downlink"] == 96 + 3 * 128
@@ -70,7 +71,7 @@ def test_counts_that_depend_on_data_are_read_late_and_exactly() -> None:
     ledger = Ledger()
     payload = Payload({"gaps": Field(torch.tensor([[8, 0], [1, 1]]), Rice(1))})
     for _ in range(3):
-        Link(ledger).broadcast(payload, 5)
+        Link(ledger).broadcast(payload, Everyone(5))
     assert isinstance(payload.total_bits, torch.Tensor)
     assert ledger.counters()["downlink"] == 3 * 5 * (6 + 2 + 2 + 2)
     assert ledger.counters()["downlink"] == 180
@@ -98,8 +99,8 @@ def test_idle_receivers_share_the_downlink() -> None:
     ledger, other = Ledger(), Ledger()
     for _ in range(3):
         ledger.add_round(2)
-        Link(ledger).broadcast(_floats(1, 1), 2)  # a part of the twenty
-        Link(ledger).broadcast(_floats(1, 1, paper=10), 20)
+        Link(ledger).broadcast(_floats(1, 1), Listed((4, 9)))  # a part of the twenty
+        Link(ledger).broadcast(_floats(1, 1, paper=10), Everyone(20))
     line = ledger.metrics(10)
     assert line["bpp/downlink"] == (2 * 32 + 20 * 32) / (2 * 10)
     assert line["bpp/downlink_per_receiver"] == (2 * 32 + 20 * 32) / (20 * 10)
@@ -124,7 +125,7 @@ def test_receivers_that_an_older_checkpoint_did_not_count_are_unknown() -> None:
     ledger = Ledger()
     ledger.restore({name: amount for name, amount in Ledger().counters().items() if name != "receiver_rounds"})
     ledger.add_round(2)
-    Link(ledger).broadcast(_floats(1, 1), 20)
+    Link(ledger).broadcast(_floats(1, 1), Everyone(20))
     assert "bpp/downlink_per_receiver" not in ledger.metrics(1)
     again = Ledger()
     again.restore(ledger.counters())
@@ -136,10 +137,15 @@ def test_a_paper_that_counts_one_of_two_directions_has_no_total() -> None:
     ledger.add_round(2)
     Link(ledger).up(_floats(2, 1))
     assert "paper/bits/total" not in ledger.metrics(1)  # counted alike: no paper/ at all
-    Link(ledger).broadcast(_floats(1, 1, paper=0), 2)
+    Link(ledger).broadcast(_floats(1, 1, paper=0), Everyone(2))
     line = ledger.metrics(1)
     assert (line["paper/bits/uplink"], line["paper/bits/downlink"]) == (64, 0)
     assert not {"paper/bits/total", "paper/bpp/total"} & line.keys()
     one_way = Ledger()
     Link(one_way).up(_floats(2, 1, paper=8))
     assert one_way.metrics(1)["paper/bits/total"] == 16  # nothing went down, so nothing is left out
+
+
+def test_a_broadcast_says_to_whom() -> None:
+    with pytest.raises(ValueError, match=r"receivers=3, but must say to whom: the cohort, ctx.everyone"):
+        Link(Ledger()).broadcast(_floats(1, 1), 3)  # type: ignore[arg-type]

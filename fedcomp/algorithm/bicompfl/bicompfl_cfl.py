@@ -100,13 +100,14 @@ class BiCompFLCFL:
 
     def round(self, state: BiCompFLCFLState, cohort: Cohort, ctx: Context) -> tuple[BiCompFLCFLState, Metrics]:
         """One round; `memory/norm` [N] is what each message left out: of the error memory, or u_i - h_i with `ef21`."""
-        stats = send_stats(state.stats, cohort.size, ctx)
+        stats = send_stats(state.stats, cohort, ctx)
         rows = state.theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
         local = train_locally(self.client, *rows, cohort, ctx)
         common, private_key = ctx.common("update", cohort), ctx.private_key("update")
         update, base = local.theta - state.base if self.ef21 else local.theta, state.base
         payload, uplink = self.uplink.encode(update, state.uplink, cohort, common, private_key)
-        everywhere = ctx.link.relay(ctx.link.up(payload), self.relay == "xor")
+        received, stats = ctx.link.up(payload), gather_stats(local.stats, cohort, ctx)
+        everywhere = ctx.link.relay(received, self.relay == "xor")
         metrics = {**training_metrics(local), **clients_memory(uplink, cohort)}
         if self.ef21:
             base = base + self.uplink.decode(everywhere, common)
@@ -114,7 +115,6 @@ class BiCompFLCFL:
             metrics["memory/norm"] = lengths(local.theta - base)
         else:
             mean, uplink = self.uplink.estimate(everywhere, uplink, cohort, common)
-        stats = gather_stats(local.stats, cohort, ctx)
         step, optimizer = self.server.step(mean, state.optimizer)
         return BiCompFLCFLState(state.theta + step, stats, base, uplink, optimizer), metrics
 

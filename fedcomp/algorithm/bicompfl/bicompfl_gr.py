@@ -123,14 +123,15 @@ class BiCompFLGR(CodedMasks):
         """One round of algorithm 1; metrics of the code as in `diagnosed`, and `mask/polarisation` of theta."""
         part, estimate = part_of(ctx.clients.tensors), self.estimate(cohort.size)
         prior = estimate.thresholds(part.take(state.codes), part.take(state.theta0))[None]
-        stats = send_stats(state.stats, cohort.size, ctx)
+        stats = send_stats(state.stats, cohort, ctx)
         local = self.training.run(state.weights, state.estimate[None], stats, part, cohort, ctx)
         q = part.take(local.theta)
 
-        blocks, wanted, marks = self._blocks(state, q, prior, part, ctx)
+        blocks, wanted, marks = self._blocks(state, q, prior, part, cohort, ctx)
         codec = replace(self.codec, candidates=self.candidates).within(blocks)
         common = self.known("update", cohort, part, prior, ctx)
         payload = ctx.link.up(codec.encode(q, common, ctx.private_key("update"), ctx.clients.parallel_map))
+        stats = gather_stats(local.stats, cohort, ctx)  # before the relay, so that the round has no further exchange
         metrics = {"train/loss": local.loss, **self.diagnosed("up", q, common, codec, ctx)}
 
         if self.reconstruct:
@@ -141,7 +142,6 @@ class BiCompFLGR(CodedMasks):
             relayed = ctx.link.relay(payload, self.relay == "xor")
             held = codec.total(relayed, common, ctx.clients.parallel_map)
             theta = estimate.probability(held, part.take(state.theta0))
-        stats = gather_stats(local.stats, cohort, ctx)
 
         codes = part.put(state.codes, held.to(estimate.dtype))
         guess = part.put(state.estimate, estimate.probability(held, part.take(state.theta0)))
@@ -160,7 +160,7 @@ class BiCompFLGR(CodedMasks):
         return models
 
     def _blocks(
-        self, state: BiCompFLGRState, q: Tensor, prior: Tensor, part: ParameterSubset, ctx: Context
+        self, state: BiCompFLGRState, q: Tensor, prior: Tensor, part: ParameterSubset, cohort: Cohort, ctx: Context
     ) -> tuple[Blocks, Tensor, Tensor]:
         """The round's blocks, whether others are wanted next time, and where these begin; all that is sent about it."""
         strategy = self.strategy
@@ -170,10 +170,10 @@ class BiCompFLGR(CodedMasks):
         blocks, marks = blocks_at(state.starts), state.starts
         if bool(state.wanted[0]):
             merged = strategy.merge(ctx.link.up(strategy.propose(kl, self.n_is)))
-            blocks = strategy.read(ctx.link.broadcast(merged, len(q)), part.size, q.device)
+            blocks = strategy.read(ctx.link.broadcast(merged, cohort), part.size, q.device)
             marks = starts(blocks)
         wanted = strategy.wanted(ctx.link.up(strategy.request(kl, blocks, self.n_is)))
-        again = ctx.link.broadcast(decision(wanted, q.device), len(q))
+        again = ctx.link.broadcast(decision(wanted, q.device), cohort)
         return blocks, decided(again), marks
 
     def _send_mean(
@@ -183,7 +183,7 @@ class BiCompFLGR(CodedMasks):
         down = replace(codec, repetitions=self.samples_down(cohort.size), candidates="shared", domain=DOWNLINK)
         common = self.known("mean", ctx.server(theta), part, prior, ctx)
         payload = ctx.link.broadcast(
-            down.encode(theta[None], common, ctx.private_key("mean"), ctx.clients.parallel_map), cohort.size
+            down.encode(theta[None], common, ctx.private_key("mean"), ctx.clients.parallel_map), cohort
         )
         return down.counts(payload, common, ctx.clients.parallel_map)[0], self.diagnosed(
             "down", theta[None], common, down, ctx

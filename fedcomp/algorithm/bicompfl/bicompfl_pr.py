@@ -119,7 +119,7 @@ class BiCompFLPR(CodedMasks):
         own, theta0 = take_rows(state.codes, cohort), part.take(state.theta0)
         codes = part.take(own)
         guess, prior = estimate.probability(own, state.theta0), estimate.thresholds(codes, theta0)
-        stats = send_stats(state.stats, cohort.size, ctx)
+        stats = send_stats(state.stats, cohort, ctx)
         local = self.training.run(state.weights, guess, stats, part, cohort, ctx)
         q = part.take(local.theta)
 

@@ -86,13 +86,13 @@ class CSER:
         local = train_locally(self.client, state.theta, state.stats.expand(cohort.size, -1), cohort, ctx)
         mean, residual = send_up("update", self.uplink, local.theta, cohort, ctx)
         stats = gather_stats(local.stats, cohort, ctx)
-        received, downlink = ctx.send_down("update", self.downlink, mean, state.downlink, cohort.size)
-        stats = send_stats(stats, ctx.clients.num_clients, ctx)
+        received, downlink = ctx.send_down("update", self.downlink, mean, state.downlink, cohort)
+        stats = send_stats(stats, ctx.everyone, ctx)
 
         error, move = state.error + residual, received + residual
         if is_sync_round(ctx.round, self.period):
             mean, left = send_up("reset", self.uplink, error, cohort, ctx)
-            received, downlink = ctx.send_down("reset", self.downlink, mean, downlink, cohort.size)
+            received, downlink = ctx.send_down("reset", self.downlink, mean, downlink, cohort)
             error, move = left, move + received - (error - left)
         step, _ = self.server.step(move, ())
         metrics = {**training_metrics(local), "memory/norm": lengths(error), **servers_memory(downlink, mean)}

@@ -90,8 +90,9 @@ class LIEC:
         """One round; the last of each period averages the models. `memory/norm_down` is ||E||."""
         local = train_locally(self.client, state.theta, state.stats.expand(cohort.size, -1), cohort, ctx)
         exchange = self._average if is_sync_round(ctx.round, self.period) else self._compensate
+        stats = gather_stats(local.stats, cohort, ctx)  # beside the first message up: no exchange of its own
         theta, downlink, mean = exchange(state, local.theta, cohort, ctx)
-        stats = send_stats(gather_stats(local.stats, cohort, ctx), ctx.clients.num_clients, ctx)
+        stats = send_stats(stats, ctx.everyone, ctx)
         return LIECState(theta, stats, downlink), {**training_metrics(local), **servers_memory(downlink, mean)}
 
     def evaluation_models(self, state: LIECState, key: Key) -> dict[str, Models]:
@@ -108,7 +109,7 @@ class LIEC:
     ) -> tuple[Tensor, Memory, Tensor]:
         """The clients' models [N, D], the server's memory and what it had to send [D], from local changes [N, D]."""
         mean, residual = send_up("update", self.uplink, update, cohort, ctx)
-        received, downlink = ctx.send_down("update", self._down, mean, state.downlink, cohort.size)
+        received, downlink = ctx.send_down("update", self._down, mean, state.downlink, cohort)
         step, _ = self.server.step(received + residual, ())
         return state.theta + step, downlink, mean
 
@@ -129,5 +130,5 @@ class LIEC:
     def _exchange(self, name: str, x: Tensor, more: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
         """Clients send x [N, D]; what everybody receives [D]: the mean, and what the server adds to it."""
         mean, _ = send_up(name, EXACT, x, cohort, ctx)
-        received, _ = ctx.send_down(name, EXACT, mean + more, EXACT.init(1, mean), cohort.size)
+        received, _ = ctx.send_down(name, EXACT, mean + more, EXACT.init(1, mean), cohort)
         return received

@@ -99,7 +99,7 @@ class MarinaP(Downlink[StepAndModels, Tensor]):
     def model(self, theta: Tensor, memory: StepAndModels, cohort: Cohort, ctx: Context) -> tuple[Tensor, StepAndModels]:
         """[N, D] w_i."""
         if _full(self.probability, "down", cohort, ctx):
-            return send("model", theta, cohort.size, ctx).expand(cohort.size, -1).clone(), memory
+            return send("model", theta, cohort, ctx).expand(cohort.size, -1).clone(), memory
         common, nothing = ctx.common("step", cohort), self.compressor.init(cohort.size, memory.step)
         rows = memory.step.expand(cohort.size, -1)
         payload, _ = self.compressor.encode(rows, nothing, cohort, common, ctx.private_key("step"))
@@ -185,7 +185,7 @@ class M3:
         """
         down = MarinaP(self.downlink, self.p_down)
         models, _ = down.model(state.theta, StepAndModels(state.step, state.models), cohort, ctx)
-        stats = send_stats(state.stats, cohort.size, ctx)
+        stats = send_stats(state.stats, cohort, ctx)
         points = torch.lerp(state.points, models, self.beta)
 
         local = train_locally(self.client, points, stats.expand(cohort.size, -1), cohort, ctx)

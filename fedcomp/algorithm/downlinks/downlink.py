@@ -89,17 +89,17 @@ class CompressedDownlink(Downlink[Memory, Tensor]):
     def model(self, theta: Tensor, memory: Memory, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory]:
         if self.sends != "model":
             return theta, memory
-        return ctx.send_down("model", self.compressor, theta, memory, cohort.size)
+        return ctx.send_down("model", self.compressor, theta, memory, cohort)
 
     def mean(self, mean: Tensor, memory: Memory, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory]:
         if self.sends != "mean":
             return mean, memory
-        return ctx.send_down("mean", self.compressor, mean, memory, ctx.clients.num_clients)
+        return ctx.send_down("mean", self.compressor, mean, memory, ctx.everyone)
 
     def step(self, step: Tensor, memory: Memory, ctx: Context) -> tuple[Tensor, Memory]:
         if self.sends != "update":
             return step, memory
-        return ctx.send_down("step", self.compressor, step, memory, ctx.clients.num_clients)
+        return ctx.send_down("step", self.compressor, step, memory, ctx.everyone)
 
 
 @dataclass(frozen=True)
@@ -115,4 +115,4 @@ class DenseModel(Downlink[Any, Any]):
     paper_bits: int | None = None
 
     def model(self, theta: Tensor, memory: Any, cohort: Cohort, ctx: Context) -> tuple[Tensor, Any]:
-        return send("model", theta, cohort.size, ctx, self.paper_bits), memory
+        return send("model", theta, cohort, ctx, self.paper_bits), memory

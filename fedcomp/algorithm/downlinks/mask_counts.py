@@ -78,9 +78,9 @@ class CountsDownlink(Downlink[MaskCounts, Tensor]):
         total = int(memory.total[0])
         sent = Field(memory.total.to(torch.int64)[None], Unsigned(32))
         if not total:  # no client has taken part yet
-            ctx.link.broadcast(Payload({"total": sent}), cohort.size).expect(total=1)
+            ctx.link.broadcast(Payload({"total": sent}), cohort).expect(total=1)
             return theta, memory
         coding = Unsigned(bits_for(total + 1), total + 1)
         fields = {"total": sent, "ones": Field(memory.ones.to(torch.int64)[None], coding)}
-        num, ones = ctx.link.broadcast(Payload(fields), cohort.size).expect(total=1, ones=theta.shape[0])
+        num, ones = ctx.link.broadcast(Payload(fields), cohort).expect(total=1, ones=theta.shape[0])
         return self.posterior.mode(MaskCounts(ones[0].to(torch.float32), num[0].to(torch.float32))), memory

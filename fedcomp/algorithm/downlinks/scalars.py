@@ -11,6 +11,7 @@ are kept: N, or 1 for a shared vector.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from fedcomp.algorithm.downlinks.downlink import Downlink
 from fedcomp.algorithm.updates.dense_messages import send
 from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.seed import seed_number, seed_words
-from fedcomp.core.cohort import Cohort
+from fedcomp.core.cohort import Cohort, Listed, Receivers
 from fedcomp.core.pytree import put_rows
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned, bits_for
@@ -84,9 +85,9 @@ class ScalarDownlink(Downlink[LastRound, WeightedScalars]):
         holds = last[list(cohort.clients)] == last.max()
         received = replayed = theta
         if holds.any():
-            replayed = self._send_step(memory, int(holds.sum()), ctx)
+            replayed = self._send_step(memory, _some(cohort, holds), ctx)
         if not holds.all():
-            received = send("model", theta, int((~holds).sum()), ctx, paper_bits=0)
+            received = send("model", theta, _some(cohort, ~holds), ctx, paper_bits=0)
         begun = replace(memory, theta=theta)
         if holds.all() or not holds.any():
             return replayed if holds.all() else received, begun
@@ -105,7 +106,7 @@ class ScalarDownlink(Downlink[LastRound, WeightedScalars]):
         last.numpy()[list(cohort.clients)] = ctx.round
         return mean, LastRound(memory.theta, scalars, number, last)
 
-    def _send_step(self, memory: LastRound, num_receivers: int, ctx: Context) -> Tensor:
+    def _send_step(self, memory: LastRound, receivers: Receivers, ctx: Context) -> Tensor:
         """[D]: the model of agents that hold `memory.theta`, after the last round's messages."""
         last, codec = memory.last.numpy()[:, 0], self.codec
         if last.max() < 0:
@@ -113,10 +114,10 @@ class ScalarDownlink(Downlink[LastRound, WeightedScalars]):
         common = ctx.common("replay", ctx.server(memory.theta))
         if codec.vector == "shared":
             fields, number = {"scalars": Field(memory.scalars, Float())}, memory.number[:, 0]
-            received = ctx.link.broadcast(Payload(fields, paper_bits=0), num_receivers)
+            received = ctx.link.broadcast(Payload(fields, paper_bits=0), receivers)
         else:
             who = torch.from_numpy(np.flatnonzero(last == last.max())).to(memory.theta.device, non_blocking=True)
-            received = ctx.link.broadcast(self._messages(memory, who), num_receivers)
+            received = ctx.link.broadcast(self._messages(memory, who), receivers)
             number = _numbers(memory, received)
         common = SharedKnowledge(common.key, common.ids, common.layers, seed=number)
         message = Payload({"scalars": received.fields["scalars"]})  # their seeds are in `common` by now
@@ -129,6 +130,11 @@ class ScalarDownlink(Downlink[LastRound, WeightedScalars]):
             return Payload({"seed": Field(seed_words(memory.number[who, 0]), Unsigned(32)), **scalars}, paper_bits=0)
         width = bits_for(memory.last.shape[0])
         return Payload({"client": Field(who[:, None], Unsigned(width)), **scalars}, paper_bits=0)
+
+
+def _some(cohort: Cohort, chosen: np.ndarray) -> Receivers:
+    """The clients of the cohort that a mask [M] chooses."""
+    return cohort if chosen.all() else Listed(tuple(itertools.compress(cohort.clients, chosen.tolist())))
 
 
 def _numbers(memory: LastRound, received: Payload) -> Tensor:

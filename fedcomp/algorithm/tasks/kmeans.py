@@ -138,12 +138,12 @@ class KMeans:
             return data.take(places[:, None])[0].flatten(1)
 
         points = ctx.clients.run(pick, chosen, turn)
-        received = ctx.link.up(Payload({"points": _sent_if(first, points)}))
+        received = ctx.link.up(Payload({"points": _sent_if(first, points)}), chosen)
         centres = received.fields["points"].data.flatten()
         if self.downlink.codec.near_lossless:
             return centres
         payload = Payload({"centres": _sent_if(first, centres[None])})
-        return ctx.link.broadcast(payload, ctx.clients.num_clients).fields["centres"].data[0]
+        return ctx.link.broadcast(payload, ctx.everyone).fields["centres"].data[0]
 
     def _assign(self, data: LocalData, centres: Tensor) -> LocalClusters:
         """Each client's points by nearest centre, given rows of centres [M, K, F]."""
@@ -174,5 +174,5 @@ def _exchange(counts: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
     """[K] int64 points in each cluster, summed by the server from counts [M, K] and sent to the cohort."""
     up = ctx.link.up(Payload({"counts": Field(counts, Unsigned(COUNT_WIDTH))}, paper_bits=0))
     totals = up.fields["counts"].data.sum(0, keepdim=True)
-    down = ctx.link.broadcast(Payload({"totals": Field(totals, Unsigned(COUNT_WIDTH))}, paper_bits=0), cohort.size)
+    down = ctx.link.broadcast(Payload({"totals": Field(totals, Unsigned(COUNT_WIDTH))}, paper_bits=0), cohort)
     return down.fields["totals"].data[0]

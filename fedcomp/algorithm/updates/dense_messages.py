@@ -14,15 +14,15 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context
 from fedcomp.compressor.dense import Dense
-from fedcomp.core.cohort import Cohort
+from fedcomp.core.cohort import Cohort, Receivers
 
 
-def send_stats(stats: Tensor, num_receivers: int, ctx: Context) -> Tensor:
+def send_stats(stats: Tensor, receivers: Receivers, ctx: Context) -> Tensor:
     """Broadcast running statistics [C] dense; nothing is sent where a model has none."""
-    return send("stats", stats, num_receivers, ctx, paper_bits=0)
+    return send("stats", stats, receivers, ctx, paper_bits=0)
 
 
-def send(name: str, vector: Tensor, num_receivers: int, ctx: Context, paper_bits: int | None = None) -> Tensor:
+def send(name: str, vector: Tensor, receivers: Receivers, ctx: Context, paper_bits: int | None = None) -> Tensor:
     """The same for any vector [C] that goes uncompressed, in the message called `name`.
 
     Args:
@@ -32,7 +32,7 @@ def send(name: str, vector: Tensor, num_receivers: int, ctx: Context, paper_bits
         return vector
     codec, common = Dense(), replace(ctx.common(name, ctx.server(vector)), layers=(vector.shape[0],))
     payload = replace(codec.encode(vector[None], common, ctx.private_key(name)), paper_bits=paper_bits)
-    return codec.decode(ctx.link.broadcast(payload, num_receivers), common)[0]
+    return codec.decode(ctx.link.broadcast(payload, receivers), common)[0]
 
 
 def gather_stats(stats: Tensor, cohort: Cohort, ctx: Context) -> Tensor:

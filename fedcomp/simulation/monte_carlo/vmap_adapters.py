@@ -11,12 +11,13 @@ from typing import Any
 
 from torch import Tensor
 
-from fedcomp.core.cohort import Cohort
+from fedcomp.core.cohort import Cohort, Listed, Receivers
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.pytree import flatten, map_tensors, unflatten
 from fedcomp.simulation.chunks.executor import Executor
 from fedcomp.simulation.monte_carlo.vmap_keys import NotVmappable, over_repetitions
 from fedcomp.wire import Ledger, Link, Payload
+from fedcomp.wire.link import check_receivers
 
 
 class Size(int):
@@ -123,7 +124,7 @@ class VmappedLink(Link):
         super().__init__(ledger)
         self._num_rows, self._num_clients, self._num_repetitions = num_rows, num_clients, num_repetitions
 
-    def up(self, payload: Payload) -> Payload:
+    def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
         self.ledger.add("uplink", *self._of_clients(payload))
         return payload
 
@@ -133,11 +134,13 @@ class VmappedLink(Link):
         self.ledger.add("broadcast", *each)
         return payload
 
-    def broadcast(self, payload: Payload, num_receivers: int) -> Payload:
+    def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
+        check_receivers(receivers)
+        size = receivers.size
         bits, paper = _fixed(payload)
-        receivers = self._num_clients if isinstance(num_receivers, Size) else num_receivers * self._num_repetitions
-        self.ledger.add_receivers(receivers)
-        self.ledger.add("downlink", bits * receivers, paper * receivers)
+        num = self._num_clients if isinstance(size, Size) else size * self._num_repetitions
+        self.ledger.add_receivers(num)
+        self.ledger.add("downlink", bits * num, paper * num)
         self.ledger.add("broadcast", bits * self._num_repetitions, paper * self._num_repetitions)
         return payload
 

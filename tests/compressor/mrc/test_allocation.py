@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fedcomp.compressor.mrc.allocation import Adaptive, AdaptiveAverage, Changing, Fixed
 from fedcomp.compressor.mrc.allocation.adaptive import Sizes, boundaries, merged
 from fedcomp.compressor.mrc.blocks import Blocks
+from fedcomp.core.cohort import Everyone
 from fedcomp.wire import Field, Ledger, Payload, WireError, WireLink
 from fedcomp.wire.packing import FieldLayout, layout, pack, unpack
 
@@ -116,7 +117,7 @@ def test_side_information_is_charged_to_the_bit_and_read_strictly() -> None:
     assert torch.equal(received.fields["sizes"].data, proposals.fields["sizes"].data)
     allocation = method.merge(received)
     ledger = Ledger()
-    blocks = method.read(WireLink(ledger).broadcast(allocation, 3), 5000)
+    blocks = method.read(WireLink(ledger).broadcast(allocation, Everyone(3)), 5000)
     assert allocation.bits.tolist() == [12 * blocks.num]
     message = pack(proposals, 0)
     for wrong in (message[:-2], message + b"\0", b"\xff" * len(message), bytes(len(message))):
@@ -178,7 +179,7 @@ def test_adaptive_average_asks_on_either_side_and_fills_blocks_to_capacity() -> 
     assert proposals.bits.tolist() == [9] * 4
     allocation = method.merge(proposals)
     assert allocation.bits.tolist() == [9]
-    new = method.read(WireLink(Ledger()).broadcast(allocation, 4), 1000)
+    new = method.read(WireLink(Ledger()).broadcast(allocation, Everyone(4)), 1000)
     assert new.sizes.tolist() == [244, 244, 244, 244, 24]  # 974 / 4 = 243.5, to even
 
 
