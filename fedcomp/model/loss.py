@@ -6,7 +6,7 @@ classes, H height, W width, A outputs that a network has in training.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -113,12 +113,13 @@ def evaluation_sums(task: str, outputs: Tensor, y: Tensor) -> Tensor:
     return torch.cat((total[None], confusion[:-1].double()))
 
 
-def metrics_of_sums(task: str, sums: Tensor, num_samples: int) -> dict[str, Tensor]:
+def metrics_of_sums(task: str, sums: Tensor, num_samples: int, class_names: Sequence[str] = ()) -> dict[str, Tensor]:
     """Metrics of a task by name from `evaluation_sums` [S], added up over the n test samples.
 
     Those of `evaluation_metrics`. For segmentation, over all pixels that have a class: `loss`, `accuracy`, and `miou`,
     the mean intersection over union N_cc / (sum_p N_cp + sum_t N_tc - N_cc) of the classes c that occur in the pictures
-    or in the predictions, N_tp the pixels of class t that are predicted as p.
+    or in the predictions, N_tp the pixels of class t that are predicted as p; and of each of `class_names` its own,
+    `iou/<name>`, NaN of a class that occurs in neither.
     """
     if task != "segmentation":
         loss, correct = sums.unbind()
@@ -132,6 +133,7 @@ def metrics_of_sums(task: str, sums: Tensor, num_samples: int) -> dict[str, Tens
         "loss": sums[0] / num_pixels,
         "accuracy": hits.sum() / num_pixels,
         "miou": iou.sum() / (union > 0).sum().clamp(min=1),
+        **{f"iou/{name}": value for name, value in zip(class_names, iou.masked_fill(union == 0, torch.nan))},
     }
 
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from fedcomp.display import units
 from fedcomp.records.reader import RecordedRun
 
-ACCURACY, LOSS = "test/accuracy", "test/loss"
+ACCURACY, LOSS, MIOU = "test/accuracy", "test/loss", "test/miou"
 MSE = "mse"
 """Mean squared error of estimates so far: what mean estimation is about, beside its last estimate's `test/error`."""
 
+IOU = "/iou/"
+"""In the names of classes' own intersections over union, which tables leave to `test/miou`."""
 BOOKKEEPING = ("bits/", "bpp/", "paper/", "train/", "participation/")
 """Prefixes of metrics that are no quality."""
 SPREAD = ("variance/test/accuracy", "variance/test/loss", "cep/")
@@ -28,7 +30,8 @@ class Metric:
         key: in the lines of a run.
         title: for people, with its unit.
         scale: from the recorded number to the one shown: 100 for accuracies, which are shown in percent.
-        higher_is_better: true of accuracies alone; losses, distances and errors are the better the smaller.
+        higher_is_better: true of accuracies and of intersections over union; losses, distances and errors are the
+            better the smaller.
     """
 
     key: str
@@ -62,16 +65,19 @@ def metric(key: str) -> Metric:
     words += " f − f*" if key.endswith("/excess") else ""
     if key.split("/")[-1] == "accuracy" and not key.startswith("variance/"):
         return Metric(key, f"{words} (%)", 100, True)
-    return Metric(key, words, 1, False)
+    overlap = (key.endswith("/miou") or IOU in key) and not key.startswith("variance/")
+    return Metric(key, words.replace("miou", "mean IoU").replace(" iou ", " IoU "), 1, overlap)
 
 
 def recorded(runs: Iterable[RecordedRun]) -> list[str]:
-    """Every key of the runs' lines that is no bookkeeping: accuracy, loss, mse, then `test/...`, then others."""
+    """Every key of the runs' lines that is no bookkeeping: mean IoU, accuracy, loss, mse, `test/...`, others."""
     keys: set[str] = set()
     for run in runs:
         keys.update(*run.lines)
     kept = (key for key in keys if key not in NOT_METRICS and not key.startswith(BOOKKEEPING))
-    return sorted(kept, key=lambda key: (key != ACCURACY, key != LOSS, key != MSE, not key.startswith("test/"), key))
+    return sorted(
+        kept, key=lambda key: (key != MIOU, key != ACCURACY, key != LOSS, key != MSE, not key.startswith("test/"), key)
+    )
 
 
 def trained(runs: Iterable[RecordedRun]) -> list[str]:
@@ -82,7 +88,7 @@ def trained(runs: Iterable[RecordedRun]) -> list[str]:
 def qualities(runs: Iterable[RecordedRun]) -> list[Metric]:
     """What these runs are judged by: mse and all of `test/...`; where some run has none of it, its other metrics too.
 
-    What the runs' own `figures:` take as an x axis or for panels is no quality.
+    What the runs' own `figures:` take as an x axis or for panels is no quality, nor is the IoU of a single class.
     """
     every = list(runs)
     entries = [entry for run in every for entry in run.config.get("figures") or () if isinstance(entry, dict)]
@@ -91,4 +97,4 @@ def qualities(runs: Iterable[RecordedRun]) -> list[Metric]:
     bare = [run for run in every if run not in judged] if len(judged) < len(every) else []
     keys = [key for key in recorded(judged) if key.startswith("test/") or key == MSE]
     keys += [key for key in recorded(bare) if key not in keys]
-    return [metric(key) for key in keys if key not in axes]
+    return [metric(key) for key in keys if key not in axes and IOU not in key]

@@ -203,7 +203,7 @@ class Wandb:
     def _add(self, row: Mapping[str, float | int]) -> None:
         assert self._run is not None
         for name in row.keys() - self._defined:
-            summary = "max,last" if name == "test/accuracy" else None
+            summary = "max,last" if name in ("test/accuracy", "test/miou") else None
             self._run.define_metric(name, step_metric=_x_axis(name), summary=summary)
         self._defined |= row.keys()
         self._run.log({**row, **(self._picture("partition") if self._last_round < 0 else {})})
@@ -213,7 +213,7 @@ class Wandb:
         if curve:
             run.log(curve)
         best: dict[str, float | int] = {}
-        for name, pick in (("accuracy", max), ("loss", min)):
+        for name, pick in (("miou", max), ("accuracy", max), ("loss", min)):
             key = f"test/{name}"
             lines = [line for line in read_lines(self._info.folder / RECORD) if math.isfinite(line.get(key, math.nan))]
             if lines:

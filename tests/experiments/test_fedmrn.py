@@ -130,6 +130,39 @@ def test_the_ablation_is_what_its_names_say() -> None:
     assert not _rows(_config("ablation", ("method", "without_pm")))
 
 
+@pytest.mark.parametrize("method", ["fedavg", "signsgd", "eden", "fedmrn"])
+@pytest.mark.parametrize(
+    ("data", "name", "partition"), [("shakespeare", "Shakespeare", "natural"), ("voc", "PascalVOC", "1 class")]
+)
+def test_the_other_tasks_are_table_3(data: str, name: str, partition: str, method: str) -> None:
+    config = _config("other_tasks", ("data", data), ("method", method))
+    assert _rows(config) == [(name, partition, config["label"])]
+    client = config["client"]
+    settings = (client["lr"], client["epochs"], client["batch_size"], config["rounds"])
+    assert settings == {"shakespeare": (3.0, 1, 128, 100), "voc": (0.05, 2, 8, 400)}[data]
+    if method == "fedmrn":
+        assert config["algorithm"]["alpha"] == {"shakespeare": 0.003, "voc": 0.03}[data]
+    assert config["model"]["dropout"] == {"shakespeare": 0.5, "voc": 0.1}[data]
+
+
+def test_other_tasks_in_small() -> None:
+    """Text stands for its printed row, shapes for none; a method's own rate gives way to the task's."""
+    for method in ("fedavg", "fedmrn"):
+        text = _config("other_tasks_small", ("method", method))
+        assert _rows(text) == [("Shakespeare", "natural", text["label"])]
+        shapes = _config("other_tasks_small", ("data", "shapes"), ("method", method))
+        assert not _rows(shapes)
+        assert (text["client"]["lr"], shapes["client"]["lr"]) == (3.0, 0.05)
+    grid = OmegaConf.load(FOLDER / "other_tasks_small.yaml").hydra.sweeper.params
+    assert grid[PART.format("data")] == "shakespeare_small,shapes"
+    alone = _config("shakespeare")
+    assert (alone["rounds"], alone["num_clients"], alone["algorithm"]["alpha"]) == (40, 50, 0.03)
+
+
+def test_the_magnitude_of_noise_is_the_programs_where_a_task_names_none() -> None:
+    assert _config("table1")["algorithm"]["alpha"] == 0.01
+
+
 def test_the_small_experiment() -> None:
     config = _config("mnist_small")
     assert (config["num_clients"], config["participation"]["num_participants"], config["rounds"]) == (30, 5, 30)

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.build import build
+from fedcomp.model.contract import StepDraws
 from fedcomp.model.flat import draw
 from fedcomp.model.networks.bisenetv2 import BiSeNetV2, Booster, Expand, bisenetv2
 from fedcomp.random.keys import Key
@@ -112,9 +113,32 @@ def test_gradient_is_that_of_the_module(boosters: bool) -> None:
     torch.testing.assert_close(found.grad[0], grad, atol=1e-9, rtol=1e-6)
 
 
+def test_dropout_of_the_heads() -> None:
+    """Masks follow the client, not its place; without them the network is the one that has no dropout."""
+    model, plain = built(boosters=True, dropout=0.1), built(boosters=True)
+    assert model.draws_in_training
+    assert not plain.draws_in_training
+    assert not model.draws_anywhere
+    assert model.tensors == plain.tensors
+    theta, stats = model.init(KEY)
+    assert torch.equal(theta, plain.init(KEY)[0])
+    kinds = [part.p for part in model.module.modules() if isinstance(part, torch.nn.Dropout)]
+    assert kinds == [0.1] * 5
+    generator = KEY.generator()
+    x = torch.randn(1, 3, 3, 32, 32, generator=generator).expand(2, -1, -1, -1, -1)
+    y = torch.randint(4, (1, 3, 32, 32), generator=generator).to(torch.uint8).expand(2, -1, -1, -1)
+    rows = (theta.expand(2, -1), stats.expand(2, -1), x, y)
+    both = model.gradient(*rows, draws=StepDraws(KEY, torch.tensor([3, 8])))
+    one = model.gradient(*(row[:1] for row in rows), draws=StepDraws(KEY, torch.tensor([8])))
+    torch.testing.assert_close(both.grad[1], one.grad[0], atol=1e-6, rtol=1e-4)
+    assert not torch.isclose(both.loss[0], both.loss[1])
+    assert torch.equal(model.outputs(theta, stats, x[0]), plain.outputs(theta, stats, x[0]))
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
+        ({"dropout": 1.0}, r"model.dropout is 1.0, but must be a probability in \[0, 1\)"),
         ({"side": 48}, "takes images whose sides are multiples of 32, the dataset gives 48x48: take 64x64"),
         ({"width": 0}, "model.width is 0, but must be a number above 0"),
         ({"width": "1"}, "model.width is '1'"),

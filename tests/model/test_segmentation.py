@@ -83,6 +83,19 @@ def test_mean_iou_by_hand() -> None:
     assert float(found["miou"]) == pytest.approx((0 + 1 / 3 + 0) / 3)
 
 
+def test_the_iou_of_each_class() -> None:
+    """As `test_mean_iou_by_hand`: class 2 occurs in neither, and the mean is over the others."""
+    y = torch.tensor([[[0, 1], [1, 3]]], dtype=torch.uint8)
+    predicted = torch.tensor([[[1, 1], [0, 1]]])
+    outputs = functional.one_hot(predicted, 4).permute(0, 3, 1, 2).float()
+    sums = evaluation_sums("segmentation", outputs, y)
+    found = metrics_of_sums("segmentation", sums, 1, ("a", "b", "c", "d"))
+    each = [float(found[f"iou/{name}"]) for name in "abcd"]
+    assert each == pytest.approx([0, 1 / 4, float("nan"), 0], nan_ok=True)
+    assert float(found["miou"]) == pytest.approx((0 + 1 / 4 + 0) / 3)
+    assert metrics_of_sums("classification", sums[:2], 1, ("a", "b")).keys() == {"loss", "accuracy"}
+
+
 def test_the_loop_over_clients_and_vmap_agree_with_autograd() -> None:
     model = built()
     generator = torch.Generator().manual_seed(1)

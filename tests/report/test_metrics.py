@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
-from fedcomp.report.metrics import metric
+from fedcomp.records.reader import RecordedRun
+from fedcomp.report.metrics import metric, qualities, recorded
 
 
 def test_the_best_is_finite_where_any_is_and_else_the_first() -> None:
@@ -13,6 +15,20 @@ def test_the_best_is_finite_where_any_is_and_else_the_first() -> None:
     assert (accuracy.best(values), loss.best(values)) == (0.7, 0.3)
     assert loss.best([math.inf, math.nan]) == math.inf
     assert math.isnan(accuracy.best(iter([math.nan, math.inf])))
+
+
+def test_intersections_over_unions_are_the_better_the_larger() -> None:
+    assert metric("test/miou").best([0.2, 0.5, 0.4]) == 0.5
+    assert metric("test/iou/disc").best([0.2, 0.5, 0.4]) == 0.5
+    assert not metric("variance/test/miou").higher_is_better
+    assert (metric("test/miou").title, metric("test/iou/disc").title) == ("test mean IoU", "test IoU disc")
+
+
+def test_segmentation_is_judged_by_the_mean_iou_first_and_not_by_single_classes() -> None:
+    line = {"round": 1, "test/accuracy": 0.8, "test/iou/disc": 0.3, "test/loss": 0.5, "test/miou": 0.4}
+    run = RecordedRun(Path("x"), {}, 0, "finished", lines=[line])
+    assert [one.key for one in qualities([run])] == ["test/miou", "test/accuracy", "test/loss"]
+    assert "test/iou/disc" in recorded([run])
 
 
 def test_a_target_is_reached_at_the_target() -> None:

@@ -3,7 +3,7 @@
 C. Yu et al., "BiSeNet V2: bilateral network with guided aggregation for real-time semantic segmentation", 2020
 (arXiv:2004.02147); layers as in `CoinCheung/BiSeNet`, which has a ReLU after the depth-wise convolutions of a
 gather-and-expand layer that the paper's figure lacks. 5,236,265 parameters with booster heads for 21 classes, 3,360,677
-without. The dropout of 0.1 in the heads is left out.
+without. Its dropout of 0.1 in the heads is `model.dropout=0.1`.
 
 Shape legend: B batch, C channels, H, W size of the input, K classes, A outputs in training.
 """
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedcomp.core.validate import is_number
 from fedcomp.model.networks.cnn import image_shape
 
 STRIDE = 32
@@ -28,9 +29,10 @@ class BiSeNetV2(nn.Module):
         channels: of the input. num_classes: K.
         width: every number of channels is multiplied by it, then rounded to a multiple of 8, at least 8.
         boosters: whether there are booster heads, which only training uses.
+        dropout: probability that an input of a head's last part is 0 in training; 0: no dropout.
     """
 
-    def __init__(self, channels: int, num_classes: int, width: float, boosters: bool) -> None:
+    def __init__(self, channels: int, num_classes: int, width: float, boosters: bool, dropout: float = 0.0) -> None:
         super().__init__()
         stem, three, four, detail, wide = (_scaled(base, width) for base in (16, 32, 64, 128, 1024))
         detailed = _scaled(64, width)
@@ -50,10 +52,10 @@ class BiSeNetV2(nn.Module):
         self.stage5 = nn.Sequential(ExpandDown(four, detail), *(Expand(detail) for _ in range(3)))
         self.context = ContextEmbedding(detail)
         self.aggregation = Aggregation(detail)
-        self.head = nn.Sequential(_conv(detail, wide), nn.Conv2d(wide, num_classes, 1))
+        self.head = nn.Sequential(_conv(detail, wide), *_dropout(dropout), nn.Conv2d(wide, num_classes, 1))
         widths = zip((stem, three, four, detail), _BOOSTER_WIDTHS)
         self.boosters = nn.ModuleList(
-            Booster(at, detail, inner, num_classes) for at, inner in (widths if boosters else ())
+            Booster(at, detail, inner, num_classes, dropout) for at, inner in (widths if boosters else ())
         )
         for part in self.modules():
             if isinstance(part, nn.Conv2d):
@@ -173,10 +175,11 @@ class Aggregation(nn.Module):
 class Booster(nn.Module):
     """A head on a stage of the semantic branch."""
 
-    def __init__(self, channels: int, middle: int, inner: int, num_classes: int) -> None:
+    def __init__(self, channels: int, middle: int, inner: int, num_classes: int, dropout: float) -> None:
         super().__init__()
         self.layers = nn.Sequential(
             _conv(channels, middle),
+            *_dropout(dropout),
             nn.Upsample(scale_factor=2),
             _conv(middle, inner),
             nn.Conv2d(inner, num_classes, 1),
@@ -193,14 +196,17 @@ def bisenetv2(
     task: str,
     width: float = 1.0,
     boosters: bool = True,
+    dropout: float = 0.0,
 ) -> BiSeNetV2:
     """`BiSeNetV2` for a dataset of pictures whose every pixel has a class.
 
     Args:
         width: as in `BiSeNetV2`, above 0; 0.25 for `dataset=shapes`.
         boosters: as in `BiSeNetV2`; their parameters are trained and sent like all others.
+        dropout: as in `BiSeNetV2`, in [0, 1); the original's is 0.1.
     Raises:
-        ValueError: another task, sides that are not multiples of 32, or a width that is no number above 0.
+        ValueError: another task, sides that are not multiples of 32, a width that is no number above 0, or a dropout
+            that is no probability.
     """
     if task != "segmentation":
         raise ValueError(
@@ -208,6 +214,8 @@ def bisenetv2(
         )
     if not isinstance(width, (int, float)) or isinstance(width, bool) or not 0 < width <= 16:
         raise ValueError(f"model.width is {width!r}, but must be a number above 0, 16 at most")
+    if not is_number(dropout) or not 0 <= dropout < 1:
+        raise ValueError(f"model.dropout is {dropout!r}, but must be a probability in [0, 1)")
     channels, *sides = image_shape("bisenetv2", input_shape, smallest=1)
     if any(side % STRIDE for side in sides):
         further = "x".join(str(-(-side // STRIDE) * STRIDE) for side in sides)
@@ -215,11 +223,15 @@ def bisenetv2(
             f"model=bisenetv2 takes images whose sides are multiples of {STRIDE}, the dataset gives "
             f"{sides[0]}x{sides[1]}: take {further}"
         )
-    return BiSeNetV2(channels, num_outputs, width, boosters)
+    return BiSeNetV2(channels, num_outputs, width, boosters, dropout)
 
 
 def _scaled(base: int, width: float) -> int:
     return max(8, 8 * round(base * width / 8))
+
+
+def _dropout(p: float) -> list[nn.Module]:
+    return [nn.Dropout(p)] if p else []
 
 
 def _conv(

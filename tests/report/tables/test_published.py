@@ -41,7 +41,9 @@ def test_tables_as_printed() -> None:
     (row,) = [row for row in rows if row.table == "8" and row.method == "BiCompFL-GR-Adaptive"]
     assert (row.accuracy, row.rates) == (0.984, {"bpp": 0.27, "bpp_bc": 0.051, "uplink": 0.026, "downlink": 0.24})
     rows = load("fedmrn")
-    assert len(rows) == 10 * 4 * 3
+    assert len(rows) == 10 * 4 * 3 + 4 * 2
+    (row,) = [row for row in rows if (row.table, row.dataset, row.method) == ("3", "PascalVOC", "FedMRN")]
+    assert (row.accuracy, row.accuracy_std) == (0.542, 0.001)
     (row,) = [row for row in rows if (row.method, row.dataset, row.partition) == ("FedMRNS", "SVHN", "Non-IID-2")]
     assert (row.accuracy, row.accuracy_std, row.rates) == (0.887, 0.004, {})
     with pytest.raises(ValueError, match="allowed are bicompfl, fedmrn"):
