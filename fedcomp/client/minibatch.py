@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.client.contract import Batch, Batching, GradFn, LocalData, LocalResult
+from fedcomp.client.shifted_gradient import shifted_gradient
 from fedcomp.client.solver import LocalSolver, clip
 from fedcomp.core.validate import check_count
 
@@ -94,6 +95,8 @@ class MinibatchSolver(LocalSolver):
     ) -> LocalResult:
         """As `LocalSolver.run`; with `memory`, rows of `init_persistent`, it continues from that, step by step."""
         lr = self.learning_rate(progress)
+        if self.proximal:
+            grad_fn = shifted_gradient(data, theta * -self.proximal, self.proximal, grad_fn)
         if data.loop_runner is not None and not memory:
             replayed = data.loop_runner.run(data, self, theta, stats, lr, grad_fn)
             if replayed is not None:

@@ -13,7 +13,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedcomp.client.contract import Batching, GradFn, LocalData, LocalResult
-from fedcomp.core.validate import check_choice, check_count, is_number, positive
+from fedcomp.core.validate import at_least_zero, check_choice, check_count, is_number, positive
 
 SCHEDULES = ("constant", "linear", "cosine", "inverse_sqrt", "exponential")
 
@@ -28,6 +28,8 @@ class LocalSolver(ABC):
         clip_norm: largest Euclidean norm of a client's direction; longer ones are scaled down. None: no clipping.
         schedule: how the learning rate changes over rounds: constant, linear, cosine, inverse_sqrt, exponential.
         lr_final: linear and cosine end at this share of `lr`; exponential multiplies by it every round.
+        proximal: mu of FedProx, at least 0: mu (theta - start) is added to every gradient, before clipping; start is
+            where the client begins the round.
         fixed_samples: whether a sample must be the same in every gradient, so that datasets that augment are refused.
     """
 
@@ -38,12 +40,14 @@ class LocalSolver(ABC):
     clip_norm: float | None = None
     schedule: str = "constant"
     lr_final: float = 0.0
+    proximal: float = 0.0
 
     def __post_init__(self) -> None:
         positive("client.lr", self.lr)
         check_count("client.batch_size", self.batch_size)
         if self.clip_norm is not None:
             positive("client.clip_norm", self.clip_norm)
+        at_least_zero("client.proximal", self.proximal)
         check_choice("client.schedule", self.schedule, SCHEDULES)
         if not is_number(self.lr_final) or not 0 <= self.lr_final <= 1:
             raise ValueError(f"client.lr_final={self.lr_final} must be in [0, 1]: a share of client.lr")

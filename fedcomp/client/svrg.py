@@ -95,6 +95,8 @@ class Svrg(LocalSolver):
             batch = Batch(x, y, weight, stats)
             here, there = grad_fn(w, batch, step), grad_fn(snapshot, batch, step)
             direction = (here.grad - there.grad).add_(full)
+            if self.proximal:  # it would cancel in the difference of the gradients
+                direction.add_(w - theta, alpha=self.proximal)
             w.sub_(direction if self.clip_norm is None else clip(direction, self.clip_norm), alpha=lr)
             loss += here.loss
             if stats.shape[1]:

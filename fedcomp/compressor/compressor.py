@@ -11,7 +11,15 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from fedcomp.compressor.contract import ChecksDim, ChecksErrorFeedback, Codec, Estimator, Feedback, Recursive
+from fedcomp.compressor.contract import (
+    ChecksDim,
+    ChecksErrorFeedback,
+    Codec,
+    Estimator,
+    Feedback,
+    HasOmega,
+    Recursive,
+)
 from fedcomp.compressor.estimators.estimator import ESTIMATORS, WeightedSum
 from fedcomp.compressor.feedback import FEEDBACKS, ErrorFeedback, NoFeedback
 from fedcomp.core.cohort import Cohort, Receivers
@@ -138,6 +146,12 @@ class Compressor:
     def num_coded(self, dim: int) -> int:
         """How many of a vector's `dim` entries the codec compresses."""
         return dim
+
+    def omega(self, layers: tuple[int, ...], num_senders: int) -> float | None:
+        """The codec's bound omega on E||C(x) - x||^2 / ||x||^2; None: it is biased, or has none in closed form."""
+        if not (self.codec.unbiased and isinstance(self.codec, HasOmega)):
+            return None
+        return self.codec.omega(layers, num_senders)
 
     def sender_memory(self, memory: Memory) -> Tensor:
         """[N, D] the senders' memories as vectors of the size of what is sent, for feedback that has any."""

@@ -73,6 +73,19 @@ class HasClosedFormError(Protocol):
 
 
 @runtime_checkable
+class HasOmega(Protocol):
+    """A codec whose error as an unbiased codec has a bound in terms of what is sent."""
+
+    def omega(self, layers: tuple[int, ...], num_senders: int) -> float:
+        """The least omega known for which E||decode(encode(x)) - x||^2 <= omega ||x||^2 for every x.
+
+        Args:
+            layers: sizes of the parameter tensors in x. num_senders: n, of one round at most.
+        """
+        ...
+
+
+@runtime_checkable
 class Sampling(Protocol):
     """A codec that sends a random part of the entries as they are.
 

@@ -39,6 +39,10 @@ class Dense:
         """Rounding to nearest is a bias, if a small one."""
         return self.precision == "float32"
 
+    def omega(self, layers: tuple[int, ...], num_senders: int) -> float:
+        """0."""
+        return 0.0
+
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """D floats a row."""
         dtype = PRECISIONS[self.precision]

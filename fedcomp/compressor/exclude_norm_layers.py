@@ -64,6 +64,10 @@ class ExcludeNormLayers(Compressor):
         """d."""
         return self.part.size
 
+    def omega(self, layers: tuple[int, ...], num_senders: int) -> float | None:
+        """The codec's; of the other columns nothing is left out."""
+        return super().omega(self.part.layers, num_senders)
+
     def sender_memory(self, memory: Memory) -> Tensor:
         """[N, D] the part's memories; of the other columns nothing is left out."""
         part = super().sender_memory(memory)

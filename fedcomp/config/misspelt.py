@@ -18,6 +18,7 @@ from fedcomp.compressor.contract import (
     ChecksErrorFeedback,
     EstimatorOptions,
     HasClosedFormError,
+    HasOmega,
     PredictsError,
     Recursive,
     Sampling,
@@ -31,7 +32,7 @@ OPTIONS = AlgorithmOptions, SolverOptions, EstimatorOptions
 """Protocols whose attributes are optional one by one: each is an ability of its own."""
 ALGORITHM: tuple[type, ...] = (AlgorithmOptions,)
 CLIENT: tuple[type, ...] = (SolverOptions,)
-CODEC: tuple[type, ...] = (ChecksDim, ChecksErrorFeedback, SumsMessages, HasClosedFormError, Sampling)
+CODEC: tuple[type, ...] = (ChecksDim, ChecksErrorFeedback, SumsMessages, HasClosedFormError, HasOmega, Sampling)
 ESTIMATOR: tuple[type, ...] = (EstimatorOptions, Recursive, PredictsError)
 MIN_SIMILARITY = 0.8
 """Two names of at least this similarity (`difflib`, from 0 to 1) count as one name and its misspelling."""

@@ -21,6 +21,11 @@ def block_sizes(granularity: str, common: SharedKnowledge) -> list[int]:
     return list(common.layers) if granularity == "layer" else [common.dim]
 
 
+def largest_block(granularity: str, layers: tuple[int, ...]) -> int:
+    """Entries of the largest block of a vector with parameter tensors of these sizes."""
+    return max(layers) if granularity == "layer" else sum(layers)
+
+
 def multiply_(x: Tensor, factors: Tensor, sizes: list[int]) -> Tensor:
     """x [M, D] *= factors [M, L], each repeated over its block, in place."""
     for part, factor in zip(x.split(sizes, dim=1), factors.unbind(1), strict=True):

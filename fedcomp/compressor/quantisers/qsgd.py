@@ -16,6 +16,7 @@ Shape legend: M senders, D entries, L blocks with a norm of their own.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -26,6 +27,7 @@ from fedcomp.compressor.quantisers.block_scales import (
     block_norms,
     block_sizes,
     from_levels,
+    largest_block,
     to_levels,
 )
 from fedcomp.core.validate import check_choice
@@ -62,6 +64,11 @@ class QSGD:
             )
         check_choice("compressor.granularity", self.granularity, GRANULARITIES)
         check_choice("compressor.coding", self.coding, CODINGS)
+
+    def omega(self, layers: tuple[int, ...], num_senders: int) -> float:
+        """min(m / s^2, sqrt(m) / s) of the largest block of m entries."""
+        size = largest_block(self.granularity, layers)
+        return min(size / self.levels**2, math.sqrt(size) / self.levels)
 
     def level_coding(self, dim: int) -> Coding:
         """How the levels of a vector of `dim` entries are written."""

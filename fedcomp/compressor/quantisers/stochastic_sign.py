@@ -21,6 +21,7 @@ from fedcomp.compressor.quantisers.block_scales import (
     GRANULARITIES,
     block_norms,
     block_sizes,
+    largest_block,
     multiply_,
     signs_times_scales,
 )
@@ -61,6 +62,10 @@ class StochasticSign:
     def unbiased(self) -> bool:
         """The other scales clip what is larger."""
         return self.scale in ("max", "l2")
+
+    def omega(self, layers: tuple[int, ...], num_senders: int) -> float:
+        """m - 1 of the largest block of m entries, for the unbiased scales."""
+        return float(largest_block(self.granularity, layers) - 1)
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """One bit an entry (1 for +), and the scales: with U uniform, (U - 1/2) 2 a < u has the bit's probability."""

@@ -17,7 +17,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.quantisers.block_scales import GRANULARITIES, block_norms, block_sizes, from_levels, to_levels
+from fedcomp.compressor.quantisers.block_scales import (
+    GRANULARITIES,
+    block_norms,
+    block_sizes,
+    from_levels,
+    largest_block,
+    to_levels,
+)
 from fedcomp.core.validate import check_choice, check_positive
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
@@ -46,6 +53,10 @@ class TernGrad:
     @property
     def unbiased(self) -> bool:
         return self.clip is None
+
+    def omega(self, layers: tuple[int, ...], num_senders: int) -> float:
+        """(sqrt(m) - 1) / 2 of the largest block of m entries."""
+        return (math.sqrt(largest_block(self.granularity, layers)) - 1) / 2
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """t + 1 of each entry, and the scales."""

@@ -31,6 +31,10 @@ class PermK:
     contractive: bool = False
     near_lossless: bool = False
 
+    def omega(self, layers: tuple[int, ...], num_senders: int) -> float:
+        """min(n, D) - 1, with equality for every vector if every entry is with every sender as likely."""
+        return float(min(num_senders, sum(layers)) - 1)
+
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The entries of the sender's part, in the order of the permutation."""
         indices, count = self._part(common)

@@ -46,6 +46,10 @@ class SampledEntries(Protocol):
         """Whether it is not scaled up."""
         return self.scale == "none"
 
+    def omega(self, layers: tuple[int, ...], num_senders: int) -> float:
+        """1 / p - 1, with equality for every vector."""
+        return 1 / self.probability(sum(layers)) - 1
+
     def expected_error(self, x: Tensor) -> Tensor:
         """[M] float64 E||C(x) - x||^2 of each row: (1 / p - 1) ||x||^2, or (1 - p) ||x||^2 unscaled."""
         p = self.probability(x.shape[1])

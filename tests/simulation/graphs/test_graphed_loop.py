@@ -15,6 +15,8 @@ from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedmrn import FedMRN
 from fedcomp.algorithm.fedpm import FedPM
 from fedcomp.algorithm.fedsparsify import FedSparsify
+from fedcomp.algorithm.heterogeneity.feddyn import FedDyn
+from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.solver import LocalSolver
@@ -54,6 +56,10 @@ PLAIN = {
     ),
     "adam": _fedavg(Adam(lr=0.01, weight_decay=0.01, batch_size=4, schedule="linear")),
     "with replacement": _fedavg(Sgd(lr=0.1, batch_size=3, steps=5, replacement=True)),
+    "proximal": _fedavg(Sgd(lr=0.1, proximal=0.3, momentum=0.5, batch_size=4)),
+    "fedmrn, proximal": FedMRN(Sgd(lr=0.1, batch_size=4, proximal=0.3), ServerSgd(), Compressor(Dense())),
+    "scaffold": Scaffold(Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(Dense())),
+    "feddyn": FedDyn(Sgd(lr=0.1, batch_size=4), Compressor(Dense()), weights="samples"),
     "fedmrn": _fedmrn(),
     "fedmrns, all masked": _fedmrn(mask="signed", pm=False),
     "fedpm": FedPM(Adam(lr=0.1, batch_size=4)),

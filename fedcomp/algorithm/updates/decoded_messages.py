@@ -1,0 +1,39 @@
+"""Messages that both ends decode one by one: what a client writes into its own memory is what the server got.
+
+Methods with control variates need it: the server's sum and the clients' parts agree only if a client adds to its part
+what the server decoded of its message, not what it meant to send. Every client can decode its own message.
+
+Shape legend: M clients of the cohort, D parameters.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.estimators.estimator import WeightedSum
+from fedcomp.compressor.feedback import NoFeedback
+from fedcomp.core.cohort import Cohort
+
+
+def check_decodable(name: str, uplink: Compressor) -> None:
+    """Raise ValueError if the uplink has a memory of its own, or messages that are decoded jointly.
+
+    Args:
+        name: of the method, for the error.
+    """
+    if not isinstance(uplink.feedback, NoFeedback):
+        raise ValueError(f"compressor.feedback must be none: {name} remembers at the clients what was sent")
+    if not isinstance(uplink.estimator, WeightedSum):
+        raise ValueError(
+            f"compressor.estimator must be weighted_sum: a client of {name} decodes its own message, and cannot decode "
+            "those of others with it"
+        )
+
+
+def send_decoded(name: str, uplink: Compressor, x: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
+    """Clients send x [M, D] in the message called `name`; what the server decodes of each [M, D]."""
+    common, nothing = ctx.common(name, cohort), uplink.init(cohort.size, x[0])  # `check_decodable`: no memory
+    payload, _ = uplink.encode(x, nothing, cohort, common, ctx.private_key(name))
+    return uplink.decode(ctx.link.up(payload), common)

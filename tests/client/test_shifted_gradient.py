@@ -1,0 +1,93 @@
+"""The proximal term of local solvers, and the hook that adds it: against torch.optim, at the fixed point, composed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcomp.client import Batch, Hook, LocalSolver
+from fedcomp.client.adam import Adam
+from fedcomp.client.sgd import Sgd
+from fedcomp.client.shifted_gradient import shifted_gradient
+from fedcomp.client.svrg import Svrg
+from fedcomp.model.contract import Gradient
+from fedcomp.random.keys import Key
+from tests.client.linear_regression import agents, gradient, rows
+from tests.client.test_solver import STEPS, Quadratics
+
+MU = 0.7
+START = torch.tensor([0.5, -1.0, 0.0, 2.0, 0.3], dtype=torch.float64)
+SOLVERS = [
+    (Sgd(lr=0.1, momentum=0.9, weight_decay=0.01), lambda p: torch.optim.SGD(p, 0.1, 0.9, weight_decay=0.01)),
+    (Adam(lr=0.05), lambda p: torch.optim.Adam(p, lr=0.05)),
+]
+
+
+@pytest.mark.parametrize(("solver", "optimizer_of"), SOLVERS, ids=["sgd", "adam"])
+def test_is_torchs_with_the_penalty_in_the_loss(solver: LocalSolver, optimizer_of) -> None:
+    world = Quadratics()
+    begin = torch.stack([START * scale for scale in (1.0, 2.0, -1.0, 0.0)])
+    result = replace(solver, proximal=MU).run(world, begin, torch.zeros(4, 0), (0, 1))
+    for client in range(4):
+        theta = begin[client].clone().requires_grad_()
+        optimizer = optimizer_of([theta])
+        for step in range(STEPS[client]):
+            optimizer.zero_grad()
+            loss = 0.5 * (world.h * (theta - world.centre[client]).square()).sum() + world.noise[step] @ theta
+            (loss + MU / 2 * (theta - begin[client]).square().sum()).backward()
+            optimizer.step()
+        assert torch.allclose(result.theta[client], theta.detach(), atol=1e-12)
+    plain = solver.run(world, begin, torch.zeros(4, 0), (0, 1))
+    assert not torch.allclose(result.theta, plain.theta, rtol=0, atol=1e-4)
+
+
+def test_the_pull_is_clipped_with_the_gradient() -> None:
+    world, begin = Quadratics(), torch.full((4, 5), 100.0, dtype=torch.float64)
+    result = Sgd(lr=0.1, clip_norm=1.0, proximal=50.0).run(world, begin, torch.zeros(4, 0), (0, 1))
+    assert float((result.theta - begin).norm(dim=1)[0]) <= 0.1 * STEPS[0] + 1e-9
+
+
+def test_svrg_is_pulled_at_its_iterate_and_not_in_the_difference() -> None:
+    """One sample: SVRG is gradient descent on the penalised loss."""
+    data = agents((1,))
+    x, y = rows(data, 0)
+    start = torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64)
+    solver = Svrg(lr=0.1, snapshots=2, inner_steps=3, proximal=MU)
+    found = solver.run(data, start[None], torch.zeros(1, 0), (0, 1)).theta[0]
+    theta = start
+    for _ in range(6):
+        theta = theta - 0.1 * (gradient(x, y, theta) + MU * (theta - start))
+    assert torch.allclose(found, theta, rtol=0, atol=1e-12)
+
+
+def test_one_weight_a_client_and_one_for_all_and_any_hook_beneath() -> None:
+    world = Quadratics()
+    shift = torch.randn(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    weight = torch.tensor([[0.0], [1.0], [2.0], [3.0]], dtype=torch.float64)
+
+    def doubled(theta: Tensor, batch: Batch, step: int) -> Gradient:
+        plain = world.gradient(theta, batch, step)
+        return Gradient(2 * plain.grad, plain.loss, plain.stats)
+
+    hook = Hook(lambda theta, batch, reads: doubled(theta, batch, reads.step), "doubled", (), (), Key())
+    theta = shift + 1
+    for active in (4, 3):
+        batch = Batch(world.centre[:active], torch.zeros(active, 1), None, torch.zeros(active, 0))
+        for inner, factor in ((None, 1), (doubled, 2), (hook, 2)):
+            expected = factor * world.gradient(theta[:active], batch, 2).grad + shift[:active]
+            for given in (weight, 0.5, 0.0):
+                found = shifted_gradient(world, shift, given, inner)
+                assert isinstance(found, Hook) == (inner is not doubled)
+                more = given[:active] if isinstance(given, Tensor) else given
+                got = found(theta[:active], batch, 2)
+                assert torch.allclose(got.grad, expected + more * theta[:active], atol=1e-12)
+                assert torch.equal(got.loss, world.gradient(theta[:active], batch, 2).loss)
+
+
+@pytest.mark.parametrize("value", [-1, "much", True, None])
+def test_wrong_pulls_are_refused(value) -> None:
+    with pytest.raises(ValueError, match=f"client.proximal={value} must be a number, 0 or more"):
+        Sgd(lr=1, proximal=value)
