@@ -99,8 +99,8 @@ class FedDyn:
 
     def round(self, state: FedDynState, cohort: Cohort, ctx: Context) -> tuple[FedDynState, Metrics]:
         """One round; metrics as of `control_metrics`, where grad_i and h are the control variates."""
-        start = send("model", state.theta, cohort.size, ctx)
-        stats = send_stats(state.stats, cohort.size, ctx)
+        start = send("model", state.theta, cohort, ctx)
+        stats = send_stats(state.stats, cohort, ctx)
         own, alpha = take_rows(state.controls, cohort), self._alphas(cohort)
 
         def train(data: LocalData, theta: Tensor, stats: Tensor, own: Tensor, alpha: Tensor) -> LocalResult:

@@ -86,9 +86,9 @@ class Scaffold:
 
     def round(self, state: ControlState, cohort: Cohort, ctx: Context) -> tuple[ControlState, Metrics]:
         """One round; metrics as of `control_metrics`."""
-        start = send("model", state.theta, cohort.size, ctx)
-        control = send("control", state.control, cohort.size, ctx)
-        stats = send_stats(state.stats, cohort.size, ctx)
+        start = send("model", state.theta, cohort, ctx)
+        control = send("control", state.control, cohort, ctx)
+        stats = send_stats(state.stats, cohort, ctx)
         own = take_rows(state.controls, cohort)
         local, change, _ = train_corrected(self.client, start, control, stats, own, cohort, ctx)
         if self.option == "I":

@@ -118,8 +118,8 @@ class Scallion:
         """One round; metrics as of `control_metrics`, and the server's memory."""
         start, control, stats = state.theta, state.control, state.stats
         if self.sends_model:
-            start, control = send("model", start, cohort.size, ctx), send("control", control, cohort.size, ctx)
-            stats = send_stats(stats, cohort.size, ctx)
+            start, control = send("model", start, cohort, ctx), send("control", control, cohort, ctx)
+            stats = send_stats(stats, cohort, ctx)
         own = take_rows(state.controls, cohort)
         local, change, num_steps = train_corrected(self.client, start, control, stats, own, cohort, ctx)
 
@@ -133,8 +133,8 @@ class Scallion:
         if not self.sends_model:
             mean_steps = self._send_sizes(cohort, mean_steps, mean, ctx)
             whole = mean
-            mean, downlink = ctx.send_down("mean", self.downlink, whole, downlink, num_clients)
-            stats = send_stats(stats, num_clients, ctx)
+            mean, downlink = ctx.send_down("mean", self.downlink, whole, downlink, ctx.everyone)
+            stats = send_stats(stats, ctx.everyone, ctx)
             metrics = servers_memory(downlink, whole)
 
         lr = self.client.learning_rate(ctx.progress)
@@ -161,8 +161,8 @@ class Scallion:
         participants = torch.full((1, 1), cohort.size, device=like.device)
         fields = {"participants": Field(participants, Unsigned(32), on_paper=False)}
         if not isinstance(mean_steps, Tensor):
-            ctx.link.broadcast(Payload(fields), ctx.clients.num_clients)
+            ctx.link.broadcast(Payload(fields), ctx.everyone)
             return mean_steps
         fields["steps"] = Field(mean_steps.view(1, 1), Float(), on_paper=False)
-        received = ctx.link.broadcast(Payload(fields), ctx.clients.num_clients)
+        received = ctx.link.broadcast(Payload(fields), ctx.everyone)
         return received.expect(participants=1, steps=1)[1][0, 0]
