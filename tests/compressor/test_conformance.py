@@ -16,6 +16,8 @@ from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
 from fedcomp.compressor.quantisers.terngrad import TernGrad
 from fedcomp.compressor.rotations.drive import Drive
 from fedcomp.compressor.rotations.eden import Eden
+from fedcomp.compressor.rotations.quic_fl.codec import QuicFL
+from fedcomp.compressor.rotations.turboquant_prod import TurboQuantProd
 from fedcomp.compressor.sparsifiers.induced import Induced
 from fedcomp.compressor.sparsifiers.permk import PermK
 from fedcomp.compressor.sparsifiers.randk import RandK
@@ -107,6 +109,14 @@ CASES = [
     CodecCase("eden-min-mse", Eden(3, "min_mse", seed="derived"), lambda layers: 3 * sum(layers) + 32),
     CodecCase("eden-2", Eden(2), lambda layers: 2 * sum(layers) + 96, bias=0.02),
     CodecCase("eden-1.5", Eden(1.5), lambda layers: sum(layers) + round(0.5 * sum(layers)) + 96, bias=0.03),
+    CodecCase("turboquant", Eden(3, "norm"), lambda layers: 3 * sum(layers) + 96),
+    CodecCase("turboquant-prod-1", TurboQuantProd(1), lambda layers: sum(layers) + 96, bias=0.01),
+    CodecCase("turboquant-prod-3", TurboQuantProd(3), lambda layers: 3 * sum(layers) + 128, bias=0.005),
+    CodecCase(
+        "turboquant-prod-gaussian", TurboQuantProd(2, "gaussian", seed="derived"), lambda layers: 2 * sum(layers) + 64
+    ),
+    CodecCase("quic_fl", QuicFL(), None),
+    CodecCase("quic_fl-3", QuicFL(3, 2, "derived"), None),
     CodecCase("eden-0.5", Eden(0.5), lambda layers: max(1, round(0.5 * sum(layers))) + 96, bias=0.05),
 ]
 

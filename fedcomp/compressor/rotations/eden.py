@@ -10,6 +10,11 @@ mean is b. Below 1 bit that leaves entries with none, which count as Q = 0. (The
 below 1 bit samples before it scales by 1/b. Here the number of entries is fixed, so that a message's size is known, and
 a makes up for those left out: the error is the same, pi / (2 b) - 1, and <decoded, x> = ||x||^2 in every draw too.)
 
+With scale=norm the same codes are decoded with a = ||z|| / sqrt(D) in Q's own unit, and not with one that is fitted to
+them: that is TurboQuant_mse of A. Zandieh, M. Daliri, M. Hadian, V. Mirrokni, arXiv:2504.19874, biased. Its centroids
+are those of an entry of a uniformly random unit vector, which are Q's for long vectors; for D < 256 they differ by more
+than 1 %, but the entries of a Hadamard rotation have no such density either. The paper counts b D bits and no norm.
+
 R is a randomised Hadamard transform, as in their code, but nothing is padded (`rotation.py`), and normalisation, scale
 and choice of entries are by piece. The limits of one rotation are those that `drive.py` states.
 
@@ -24,8 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.rotations.lloyd_max import lloyd_max
-from fedcomp.compressor.rotations.rotated_codec import RotatedCodec, fit_scale, plus_minus
+from fedcomp.compressor.rotations.rotated_codec import RotatedCodec, fit_scale, levels, quantise
 from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
 from fedcomp.core.rows import count_along_rows, scatter_distinct_
@@ -66,13 +70,13 @@ class Eden(RotatedCodec):
         for number, z in enumerate(rotation.forward(x, key, ids).split(rotation.pieces, 1)):
             norm = torch.linalg.vector_norm(z, dim=1, keepdim=True)
             inverse_std = torch.where(norm > 0, z.shape[1] ** 0.5 / norm, 0.0)
-            levels = torch.zeros_like(z)
+            rounded = torch.zeros_like(z)
             for bits, indices in self._shares(key, ids, number, z.shape[1]):
-                chosen = _quantise(z if indices is None else z.gather(1, indices), inverse_std, bits)
+                chosen = quantise(z if indices is None else z.gather(1, indices), inverse_std, bits)
                 codes.setdefault(bits, []).append(chosen)
-                own = _levels(chosen, bits)
-                levels = own if indices is None else scatter_distinct_(levels, indices, own)
-            scales.append(fit_scale(self.scale, z, levels))
+                own = levels(chosen, bits)
+                rounded = own if indices is None else scatter_distinct_(rounded, indices, own)
+            scales.append(fit_scale(self.scale, z, rounded))
         fields = {f"codes{bits}": Field(torch.cat(parts, 1), Unsigned(bits)) for bits, parts in codes.items()}
         fields["scales"] = Field(torch.stack(scales, 1), Float())
         return Payload(seed | fields, paper_bits=round(self.bits * common.dim))
@@ -88,7 +92,7 @@ class Eden(RotatedCodec):
             for bits, indices in self._shares(key, ids, number, part.shape[1]):
                 name, num = f"codes{bits}", part.shape[1] if indices is None else indices.shape[1]
                 codes = payload.fields[name].data[:, read[name] : read[name] + num]
-                values = _levels(codes, bits).mul_(scales[:, number, None])
+                values = levels(codes, bits).mul_(scales[:, number, None])
                 _ = part.copy_(values) if indices is None else scatter_distinct_(part, indices, values)
                 read[name] += num
         return rotation.inverse(z, key, ids)
@@ -125,20 +129,3 @@ def _others(indices: Tensor, size: int) -> Tensor:
     rank = torch.where(listed, size - num, count_along_rows(~listed) - 1)
     every = torch.arange(size, device=indices.device).expand(num_rows, size)
     return scatter_distinct_(indices.new_empty(num_rows, size - num + 1), rank, every)[:, :-1]
-
-
-def _quantise(z: Tensor, inverse_std: Tensor, bits: int) -> Tensor:
-    """uint8 codes of z * inverse_std, in the order of the centroids."""
-    if bits == 1:
-        return (z >= 0).to(torch.uint8)
-    boundaries = torch.tensor(lloyd_max(bits).boundaries, dtype=z.dtype, device="cpu").to(z.device, non_blocking=True)
-    return torch.bucketize(z * inverse_std, boundaries, out_int32=True, right=True).to(torch.uint8)
-
-
-def _levels(codes: Tensor, bits: int) -> Tensor:
-    """The centroids of codes: of one bit, +-1, and of more in that unit, which the scale takes up."""
-    if bits == 1:
-        return plus_minus(codes)
-    table = torch.tensor(lloyd_max(bits).centroids, device="cpu") / lloyd_max(1).centroids[-1]
-    table = table.to(codes.device, non_blocking=True)
-    return table.index_select(0, codes.flatten().to(torch.int32)).view(codes.shape)

@@ -1,4 +1,4 @@
-"""What DRIVE and EDEN share: options, and the one number that goes with a quantised piece of the rotated vector.
+"""What codecs of rotated vectors share: options, quantisers of a normal entry, and the number that goes with a piece.
 
 Shape legend: M senders, c entries of a piece.
 """
@@ -10,17 +10,18 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.rotations.lloyd_max import lloyd_max
 from fedcomp.compressor.seed import SEEDS
 from fedcomp.core.validate import check_choice, check_count
 
-SCALES = ("min_mse", "unbiased")
+SCALES = ("min_mse", "unbiased", "norm")
 
 
 class RotatedCodec(Protocol):
     """Options of a codec that rotates a vector at random, quantises it, and fits a scale to each piece.
 
     Attributes:
-        scale: min_mse, or unbiased (`fit_scale`).
+        scale: min_mse, unbiased or norm (`fit_scale`).
         rotations: how often the random rotation is repeated; 2 for sparse vectors.
         seed: sent, 64 bits a message; derived, from names that both ends know.
     """
@@ -53,9 +54,13 @@ def fit_scale(choice: str, z_MC: Tensor, levels_MC: Tensor) -> Tensor:
 
     Args:
         choice: min_mse, a = <q, z> / ||q||^2, minimises ||z - a q||; unbiased, a = ||z||^2 / <q, z>, gives a * q the
-            inner product ||z||^2 with z in every draw, and so the mean z over random rotations.
+            inner product ||z||^2 with z in every draw, and so the mean z over random rotations; norm,
+            a = c_1 ||z|| / sqrt(c) with the centroid c_1 = sqrt(2 / pi) of one bit, the unit of q, is not fitted to q:
+            TurboQuant's, biased (<a q, z> is (1 - D_b) ||z||^2 in the mean).
         z_MC: [M, c] a piece of the rotated rows. levels_MC: [M, c] q, what its entries were rounded to.
     """
+    if choice == "norm":
+        return torch.linalg.vector_norm(z_MC, dim=1) * (lloyd_max(1).centroids[-1] / z_MC.shape[1] ** 0.5)
     inner = (levels_MC * z_MC).sum(1)
     if choice == "min_mse":
         above, below = inner, levels_MC.square().sum(1)
@@ -67,3 +72,20 @@ def fit_scale(choice: str, z_MC: Tensor, levels_MC: Tensor) -> Tensor:
 def plus_minus(bits: Tensor) -> Tensor:
     """float32 -1 for 0 and +1 for 1."""
     return bits.to(torch.float32).mul_(2.0).sub_(1.0)
+
+
+def quantise(z: Tensor, inverse_std: Tensor, bits: int) -> Tensor:
+    """uint8 codes of z * inverse_std, in the order of the centroids."""
+    if bits == 1:
+        return (z >= 0).to(torch.uint8)
+    boundaries = torch.tensor(lloyd_max(bits).boundaries, dtype=z.dtype, device="cpu").to(z.device, non_blocking=True)
+    return torch.bucketize(z * inverse_std, boundaries, out_int32=True, right=True).to(torch.uint8)
+
+
+def levels(codes: Tensor, bits: int) -> Tensor:
+    """The centroids of codes in units of c_1: of one bit, +-1."""
+    if bits == 1:
+        return plus_minus(codes)
+    table = torch.tensor(lloyd_max(bits).centroids, device="cpu") / lloyd_max(1).centroids[-1]
+    table = table.to(codes.device, non_blocking=True)
+    return table.index_select(0, codes.flatten().to(torch.int32)).view(codes.shape)

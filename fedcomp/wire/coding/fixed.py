@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import check_below, integer_dtype, min_max, row_bits, take_bits, to_row
+from fedcomp.wire.coding.contract import WireError, check_below, integer_dtype, min_max, row_bits, take_bits, to_row
 from fedcomp.wire.coding.packed_bytes import WORD, bits_of, bytes_of, float_of, integers_of, pack_bits, unpack_bits
 
 FLOAT_WIDTH = {torch.float32: 32, torch.float16: 16, torch.bfloat16: 16, torch.float64: 64}
@@ -75,3 +75,27 @@ class Float:
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         packed = pack_bits(take_bits(bits, start, num * self.width))
         return float_of(packed, self.dtype), start + num * self.width
+
+
+@dataclass(frozen=True)
+class FiniteFloat(Float):
+    """As `Float`, for entries that are finite and within bounds, which a receiver checks.
+
+    Attributes:
+        least: the smallest magnitude.
+        signed: whether entries can be negative.
+    """
+
+    least: float = 0.0
+    signed: bool = True
+
+    def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+        values, end = super().read(bits, start, num, dtype)
+        allowed = values.isfinite() & (values.abs() >= self.least)
+        if not self.signed:
+            allowed &= values >= 0
+        if not bool(allowed.all()):
+            kind = "a finite number" if self.signed else "a finite number, 0 or more,"
+            bound = f" of magnitude {self.least:.7g} or more" if self.least else ""
+            raise WireError(f"an entry of {values[~allowed][0]} where {kind}{bound} is expected")
+        return values, end
