@@ -20,7 +20,7 @@ from fedcomp.core.validate import check_seed
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.random.keys import Key
 
-KINDS = ("paper", "gaussian", "equal", "file")
+KINDS = ("paper", "gaussian", "equal", "lognormal", "sparse", "file")
 
 
 def load(
@@ -37,14 +37,15 @@ def load(
 
     Args:
         kind: paper | gaussian (independent standard normal entries over sqrt(d)) | equal (one such vector n times) |
-            file.
+            lognormal (independent log-normal entries, all positive, length 1) | sparse (one entry in a hundred,
+            log-normal with a random sign, the others 0, length 1) | file.
         num: n, even for `paper`; of a file its number of rows.
         dim: d; of a file it follows from that.
         columns: c, 0 to d, for `paper`.
         correlation: R2/R1, -1 to n - 1, instead of `columns`: c = (R2/R1 + 1) d/n must be a whole number.
         path: of a `.npy` array [n, d], or of a `.csv` file of numbers without a header, one vector a line.
         root: the folder that a relative `path` starts from; `~` is expanded.
-        seed: names the draws of `gaussian` and `equal`; the same for all runs, whatever their seed.
+        seed: names the draws of all kinds but `paper` and `file`; the same for all runs, whatever their seed.
     Raises:
         ValueError: an argument outside its range, or a file that holds no such array.
     """
@@ -58,6 +59,8 @@ def load(
         vectors = _read(path, root, num)
     elif kind == "paper":
         vectors = _paper(num, dim, columns if correlation is None else _columns(correlation, num, dim))
+    elif kind in ("lognormal", "sparse"):
+        vectors = _heavy(num, dim, seed, kind == "sparse")
     else:
         rows = Key(("dataset", "vectors", seed)).normal(torch.arange(num if kind == "gaussian" else 1), dim)
         vectors = (rows / math.sqrt(dim)).expand(num, dim).contiguous()
@@ -68,6 +71,17 @@ def load(
 def data_files(kind: str = "paper", path: str | None = None, root: str = ".", **_: object) -> list[Path]:
     """What `load` reads: nothing, unless the vectors come from a file."""
     return [_file(path, root)] if kind == "file" and path is not None else []
+
+
+def _heavy(num: int, dim: int, seed: int, sparse: bool) -> Tensor:
+    """[n, d] vectors of length 1 with log-normal entries: all of them, or d/100 (1 or more) with random signs."""
+    key, ids = Key(("dataset", "vectors", "lognormal", seed)), torch.arange(num)
+    rows = key.normal(ids, dim).exp()
+    if sparse:
+        kept = key.fold_in("kept").choice(ids, max(1, dim // 100), dim)
+        signed = rows * key.fold_in("sign").rademacher(ids, dim)
+        rows = torch.zeros_like(rows).scatter_(1, kept, signed.gather(1, kept))
+    return rows / rows.norm(dim=1, keepdim=True)
 
 
 def _paper(num: int, dim: int, columns: int) -> Tensor:

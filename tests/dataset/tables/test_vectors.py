@@ -58,7 +58,7 @@ def test_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "papers"}, "must be one of paper, gaussian, equal, file"),
+        ({"kind": "papers"}, "must be one of paper, gaussian, equal, lognormal, sparse, file"),
         ({"num": 7}, "must be even"),
         ({"dim": 0}, "dataset.dim=0 must be a whole number"),
         ({"columns": 101}, "from 0 to dataset.dim=100"),
@@ -75,3 +75,14 @@ def test_a_file_needs_one_vector_a_client(tmp_path: Path) -> None:
     np.save(tmp_path / "v.npy", np.zeros((3, 4)))
     with pytest.raises(ValueError, match=r"\(3, 4\), but must be \[n, d\] with n = num_clients = 5"):
         load("file", 5, path=str(tmp_path / "v.npy"))
+
+
+def test_heavy_tailed_and_sparse_vectors() -> None:
+    lognormal, sparse = load("lognormal", 5, 4000).train.x, load("sparse", 5, 4000).train.x
+    assert torch.allclose(torch.stack((lognormal, sparse)).norm(dim=2), torch.ones(2, 5))
+    assert (lognormal > 0).all()
+    assert float(lognormal.log().std()) == pytest.approx(1, rel=0.03)
+    assert ((sparse != 0).sum(1) == 40).all()
+    assert 0.3 < float((sparse > 0).sum() / 200) < 0.7
+    assert torch.equal(load("sparse", 3, 4000).train.x, sparse[:3])
+    assert int((load("sparse", 2, 30).train.x != 0).sum()) == 2

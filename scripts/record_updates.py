@@ -1,0 +1,62 @@
+#!/usr/bin/env python
+"""Real updates for `experiment=neighbours/quantisers`: what the clients of a run send in a late round, as `.npy` files.
+
+    python -m scripts.record_updates --out outputs/updates dataset=mnist model=lenet5 partition=dirichlet num_clients=10
+
+The run is FedAvg with `compressor=dense`; further arguments are fedcomp's own. `updates_10.npy` are the vectors of one
+round [n, D], `updates_1.npy` is the first of them; each is scaled to length 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from hydra import compose, initialize_config_dir
+
+from fedcomp.config import schema
+from fedcomp.config.defaults import CONF
+from fedcomp.config.factory import build_simulation
+from fedcomp.wire import Ledger, Link, Payload
+
+
+def main() -> None:
+    """Train, and write the last round's updates."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder for the files")
+    parser.add_argument("--rounds", type=int, default=6, help="rounds; the updates are those of the last one")
+    parser.add_argument("overrides", nargs="*", help="fedcomp's arguments, such as dataset=mnist")
+    options = parser.parse_args()
+    schema.register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("train", [*options.overrides, f"rounds={options.rounds}", "compressor=dense"])
+    simulation, _ = build_simulation(config, torch.device("cpu"))
+    sent: list[torch.Tensor] = []
+
+    class Recorder(Link):
+        def up(self, payload: Payload) -> Payload:
+            sent.append(next(iter(payload.fields.values())).data.clone())
+            return super().up(payload)
+
+    simulation = replace(simulation, link=Recorder)
+    state = simulation.init()
+    for index in range(options.rounds):
+        sent.clear()
+        state, _ = simulation.round(index, state, Ledger())
+    updates = max(sent, key=lambda rows: rows.shape[1])
+    updates = (updates / updates.norm(dim=1, keepdim=True)).numpy()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for num in {1, len(updates)}:
+        np.save(options.out / f"updates_{num}.npy", updates[:num])
+    print(f"{options.out}/updates_{len(updates)}.npy: {updates.shape[0]} updates of {updates.shape[1]} entries")
+
+
+if __name__ == "__main__":
+    main()
