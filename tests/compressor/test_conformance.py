@@ -10,6 +10,7 @@ from fedcomp.compressor.masked_noise import MaskedNoise
 from fedcomp.compressor.mrc.mrc_quantiser import MRCQuantiser
 from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.compressor.projections.projection import Projection
+from fedcomp.compressor.projections.rand_proj import RandProj
 from fedcomp.compressor.quantisers.qsgd import QSGD
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
@@ -65,6 +66,8 @@ CASES = [
     CodecCase(
         "projection-subspace", Projection(directions="orthonormal", seed="derived"), lambda layers: 32, draws=500
     ),
+    CodecCase("rand_proj", RandProj(0.2), lambda layers: 32 * _kept(layers) + 64),
+    CodecCase("rand_proj-blocks", RandProj(0.4, block=8, seed="derived"), None),
     CodecCase("stochastic-sign-max", StochasticSign(), lambda layers: sum(layers) + 32 * len(layers), draws=500),
     CodecCase(
         "stochastic-sign-l2", StochasticSign("l2", granularity="model"), lambda layers: sum(layers) + 32, draws=500

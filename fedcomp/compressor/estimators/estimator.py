@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec, Estimator, HasClosedFormError, SumsMessages
+from fedcomp.compressor.estimators.proj_spatial import ProjSpatial
 from fedcomp.compressor.estimators.spatial import Spatial
 from fedcomp.compressor.estimators.temporal import Temporal
 from fedcomp.core.cohort import Cohort
@@ -45,6 +46,9 @@ ESTIMATORS: dict[str, Estimator] = {
     "spatial_max": Spatial("max"),
     "spatial_avg": Spatial("avg"),
     "spatial_online": Spatial("online"),
+    "proj_avg": ProjSpatial("avg"),
+    "proj_max": ProjSpatial("max"),
+    "proj_online": ProjSpatial("online"),
     "temporal": Temporal("client"),
     "temporal_shared": Temporal("shared"),
 }

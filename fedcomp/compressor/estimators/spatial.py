@@ -53,7 +53,7 @@ def check_sampling(name: str, codec: Codec) -> None:
         raise ValueError(
             f"compressor.estimator: {name} makes no sense for {type(codec).__name__}: it needs a codec that sends a "
             "random part of the entries as they are, each with the same probability; use compressor=randk or "
-            "random_mask, or estimator=weighted_sum"
+            "random_mask, or estimator=weighted_sum (of random projections: proj_avg, proj_max, proj_online)"
         )
     if not codec.unbiased:
         raise ValueError(

@@ -26,9 +26,9 @@ def apply(values_MD: Tensor, first: int, size: int, words: Tensor, inverse: bool
     bits = (words[:, :, None] >> torch.arange(32, device=words.device)) & 1
     signs = bits.flatten(1)[:, : num * size].to(torch.float32).mul_(2.0).sub_(1.0).mul_(float(scale(size)))
     if inverse:
-        piece.copy_(_butterflies(piece.reshape(-1, size)).view(piece.shape) * signs)
+        piece.copy_(butterflies(piece.reshape(-1, size)).view(piece.shape) * signs)
     else:
-        piece.copy_(_butterflies((piece * signs).view(-1, size)).view(piece.shape))
+        piece.copy_(butterflies((piece * signs).view(-1, size)).view(piece.shape))
 
 
 def scale(size: int) -> np.float32:
@@ -36,7 +36,7 @@ def scale(size: int) -> np.float32:
     return np.float32(size**-0.5)
 
 
-def _butterflies(piece: Tensor) -> Tensor:
+def butterflies(piece: Tensor) -> Tensor:
     """[M, n] times the unscaled Hadamard matrix."""
     num_rows, size = piece.shape
     stride = 1

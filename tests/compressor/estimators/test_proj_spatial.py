@@ -1,0 +1,289 @@
+"""Rand-Proj-Spatial: no bias, the closed form of its error, its linear algebra in two ways, what it reduces to."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.estimators.estimator import WeightedSum
+from fedcomp.compressor.estimators.proj_spatial import ProjSpatial, _constants, _solve, frame, gram, spectra
+from fedcomp.compressor.estimators.spatial import Spatial
+from fedcomp.compressor.projections.rand_proj import Projected, RandProj
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.core.cohort import Cohort
+from fedcomp.wire import WireError
+from tests.compressor.round_trips import known
+
+
+def _estimates(
+    codec, estimator, x: Tensor, num_draws: int, weight: Tensor | None = None, memory: Tensor | None = None
+) -> Tensor:
+    """[S, D] estimates of rounds with the same memory."""
+    num, dim = x.shape
+    cohort = Cohort.of(range(2, 2 + num), torch.full((num,), 1 / num) if weight is None else weight)
+    memory = estimator.init(num + 2, x[0]) if memory is None else memory
+    out = []
+    for draw in range(num_draws):
+        shared = known(num, dim, draw)
+        payload = codec.encode(x, shared, shared.key.fold_in("coin"))
+        out.append(estimator.estimate(codec, payload, memory, cohort, shared)[0])
+    return torch.stack(out)
+
+
+def _many(
+    codec: RandProj, transform: str, ratio: float | None, x: Tensor, num_draws: int, normaliser: str = "round"
+) -> Tensor:
+    """[S, D] as `_estimates`, faster: the draws are blocks of one long vector."""
+    dim = x.shape[1]
+    assert dim == codec.block
+    long = RandProj(k=codec.k * num_draws, fraction=None, block=dim)  # type: ignore[operator]
+    estimator = ProjSpatial(transform, ratio, normaliser=normaliser, allow_unstable=True)
+    return _estimates(long, estimator, x.repeat(1, num_draws), 1).view(num_draws, dim)
+
+
+def _vectors(kind: str, num: int, dim: int) -> Tensor:
+    rows = torch.randn(num, dim, generator=torch.Generator().manual_seed(num * dim))
+    if kind == "equal":
+        return rows[:1].expand(num, -1).contiguous()
+    if kind == "orthogonal":
+        return torch.linalg.qr(rows.T).Q.T.contiguous()
+    mixed = rows + 0.7 * rows[:1]
+    return mixed * torch.arange(1, num + 1)[:, None] if kind == "unequal" else mixed
+
+
+def _unbiased(draws: Tensor, mean: Tensor) -> None:
+    off, deviation = (draws.mean(0) - mean).abs(), draws.std(0) / len(draws) ** 0.5
+    assert (off < 5 * deviation + 1e-5).all()
+    slope = float(draws.mean(0) @ mean / mean.square().sum())
+    assert slope == pytest.approx(1, abs=5 * float(deviation.mean() / mean.norm() * len(mean) ** 0.5 / 2))
+
+
+@pytest.mark.parametrize(("transform", "ratio"), [("one", None), ("avg", None), ("opt", -0.5)])
+@pytest.mark.parametrize("normaliser", ["round", "mean"])
+def test_unbiased(transform: str, ratio: float | None, normaliser: str) -> None:
+    x = _vectors("unequal", 3, 16)
+    _unbiased(_many(RandProj(k=4, block=16), transform, ratio, x, 10_000, normaliser), x.mean(0))
+
+
+def test_unbiased_with_padding_and_two_blocks() -> None:
+    x = _vectors("unequal", 3, 28)  # blocks of 16 and of 12, which is padded
+    _unbiased(_estimates(RandProj(k=8, block=16), ProjSpatial("avg"), x, 300), x.mean(0))
+
+
+@pytest.mark.parametrize("kind", ["equal", "orthogonal", "mixed", "unequal"])
+@pytest.mark.parametrize(
+    ("transform", "ratio"), [("one", None), ("avg", None), ("opt", 1.65), ("opt", -0.5), ("max", None)]
+)
+def test_error_is_the_closed_form(kind: str, transform: str, ratio: float | None) -> None:
+    x, codec = _vectors(kind, 5, 64), RandProj(k=8, block=64)
+    expected = ProjSpatial(transform, ratio).expected_error(codec, x)
+    assert expected is not None
+    squared = (_many(codec, transform, ratio, x, 2500) - x.mean(0)).double().square().sum(1)
+    deviation = float(squared.std() / len(squared) ** 0.5)
+    assert float(squared.mean()) == pytest.approx(float(expected), rel=0.02, abs=4 * deviation)
+
+
+# (n, k, d), transform, vectors, R1 = n: the specification's Monte Carlo.
+KNOWN = [
+    (4, 4, 32, "avg", "equal", 1.16623),
+    (4, 4, 32, "avg", "orthogonal", 2.0688),
+    (5, 8, 64, "one", "equal", 1.4),
+    (5, 8, 64, "avg", "equal", 0.8301),
+    (5, 8, 64, "max", "equal", 0.6),
+    (5, 8, 64, "avg", "orthogonal", 1.676),
+]
+
+
+@pytest.mark.parametrize(("num", "kept", "dim", "transform", "kind", "expected"), KNOWN)
+def test_published_errors(num: int, kept: int, dim: int, transform: str, kind: str, expected: float) -> None:
+    x = _vectors(kind, num, dim)
+    x /= x.norm(dim=1, keepdim=True)
+    error = ProjSpatial(transform).expected_error(RandProj(k=kept, block=dim), x)
+    assert float(error) == pytest.approx(expected, rel=6e-3)  # type: ignore[arg-type]
+
+
+def test_one_is_the_mean_of_messages_decoded_alone() -> None:
+    x, weight = _vectors("mixed", 4, 60), torch.tensor([0.1, 0.4, 0.3, 0.5])
+    codec = RandProj(k=17, block=32)
+    alone = _estimates(codec, WeightedSum(), x, 3, weight)
+    torch.testing.assert_close(_estimates(codec, ProjSpatial("one"), x, 3, weight), alone, rtol=1e-4, atol=1e-5)
+
+
+def test_equal_vectors_and_least_squares() -> None:
+    x = _vectors("equal", 4, 32)
+    codec = RandProj(k=4, block=32)  # n k = d / 2
+    for estimate in _many(codec, "max", None, x, 20):
+        projection = estimate / 2  # of full rank: (d / n k) P x with P a projection
+        assert float(projection.square().sum()) == pytest.approx(float(projection @ x[0]), rel=1e-4)
+        assert float((estimate - x[0]).square().sum()) == pytest.approx(float(x[0].square().sum()), rel=1e-4)
+    recovered = _many(RandProj(k=16, block=32), "max", None, x, 10)  # n k = 2 d
+    torch.testing.assert_close(recovered, x[:1].expand(10, -1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("transform", "ratio"), [("one", None), ("avg", None), ("max", None), ("opt", 2.0)])
+def test_everything_sent_is_the_mean(transform: str, ratio: float | None) -> None:
+    x = _vectors("unequal", 4, 16)
+    codec = RandProj(k=16, block=16)
+    torch.testing.assert_close(_many(codec, transform, ratio, x, 2), x.mean(0).expand(2, -1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("transform", ["one", "avg", "max", "online"])
+def test_a_single_sender(transform: str) -> None:
+    x, codec = _vectors("mixed", 1, 30), RandProj(k=5)
+    alone = _estimates(codec, WeightedSum(), x, 2)
+    torch.testing.assert_close(_estimates(codec, ProjSpatial(transform), x, 2), alone, rtol=1e-4, atol=1e-5)
+
+
+def test_all_opposed_vectors_are_known_to_sum_to_zero() -> None:
+    x = torch.cat((_vectors("mixed", 1, 16), -_vectors("mixed", 1, 16)))
+    estimator = ProjSpatial("opt", -1.0)
+    assert not _estimates(RandProj(k=4), estimator, x, 1).any()
+    assert float(estimator.expected_error(RandProj(k=4), x)) < 1e-9  # type: ignore[arg-type]
+
+
+def _draw(num: int, kept: int, dim: int, *name: int) -> tuple[Projected, Tensor]:
+    codec, shared = RandProj(k=kept, block=dim), known(num, dim, *name)
+    part = codec.projected(codec.encode(torch.zeros(num, dim), shared, shared.key), shared)[0]
+    # [n k, d] the matrices G_i one below the other: what of the unit vectors is sent.
+    eye = torch.eye(dim)
+    sent = [codec.encode(row.expand(num, -1), shared, shared.key).fields["values"].data for row in eye]
+    return part, torch.stack(sent, 2).flatten(0, 1)
+
+
+@pytest.mark.parametrize(("num", "kept", "dim"), [(3, 4, 16), (4, 8, 16), (2, 1, 4)])
+def test_matrices_and_solvers_agree(num: int, kept: int, dim: int) -> None:
+    part, dense = _draw(num, kept, dim)
+    matrix = dense.double()
+    own, rows = part.signs().transpose(0, 1), part.rows.transpose(0, 1)
+    torch.testing.assert_close(gram(own, rows)[0], matrix @ matrix.T, rtol=0, atol=1e-6)
+    torch.testing.assert_close(frame(own, rows)[0], matrix.T @ matrix, rtol=0, atol=1e-6)
+    y = torch.randn(num * kept, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for slope in (-0.3, 0.0, 0.4, 0.9):
+        slant = torch.tensor(slope, dtype=torch.float64)
+        by_rows, total = _solve(gram(own, rows), y[None], slant, False)
+        by_entries, same = _solve(frame(own, rows), (matrix.T @ y)[None], slant, False)
+        torch.testing.assert_close(matrix.T @ by_rows[0], by_entries[0], rtol=1e-5, atol=1e-5)
+        values, vectors = torch.linalg.eigh(matrix.T @ matrix)
+        kept_values = values.clamp(min=0)
+        by_spectrum = vectors @ ((vectors.T @ matrix.T @ y) / (1 - slope + slope * kept_values))
+        torch.testing.assert_close(by_entries[0], by_spectrum, rtol=1e-5, atol=1e-5)
+        assert float(total) == pytest.approx(float(same), rel=1e-5)
+        assert float(total) == pytest.approx(float((kept_values / (1 - slope + slope * kept_values)).sum()), rel=1e-5)
+    least, rank = _solve(gram(own, rows), y[None], torch.tensor(1.0), True)
+    torch.testing.assert_close(matrix.T @ least[0], torch.linalg.pinv(matrix) @ y, rtol=1e-4, atol=1e-4)
+    assert int(rank) == int(torch.linalg.matrix_rank(matrix))
+
+
+@pytest.mark.parametrize(("num", "kept", "padded", "within"), [(4, 8, 64, 3e-3), (10, 10, 256, 1e-3)])
+def test_mean_factor_is_that_of_free_probability(num: int, kept: int, padded: int, within: float) -> None:
+    """As d grows the eigenvalues follow the n-fold free sum of Bernoulli(p), whose transform g solves a quadratic."""
+    p, ratio = kept / padded, num / 2
+    slope = ratio / (num - 1)
+    w = (1 - slope) / slope
+    z, a, b = -w, -2 * w - num, num - 2
+    quadratic = (num**2 - a**2, num**2 * (4 * p - 2) - 2 * a * b, num**2 - b**2)
+    root = (quadratic[1] ** 2 - 4 * quadratic[0] * quadratic[2]) ** 0.5
+    found = [(-quadratic[1] + sign * root) / (2 * quadratic[0]) for sign in (1, -1)]
+    (g,) = [
+        g
+        for g in found
+        if g < 0 and abs(num * ((1 - g) ** 2 + 4 * p * g) ** 0.5 - (2 * z * g - 2 - num * (g - 1))) < 1e-6
+    ]
+    free = num * slope / (1 + w * g)
+    beta, c1, c2 = _constants(num, kept, padded, slope)
+    assert beta == pytest.approx(free, rel=within)
+    assert c1 + ratio * c2 == pytest.approx(1 / beta, rel=1e-9)
+
+
+def test_least_squares_divides_by_the_rank() -> None:
+    ranks = [len(values) for values in spectra(4, 4, 16)]
+    assert min(ranks) < 16 == max(ranks)  # full rank is not certain at n k = d
+    assert sum(ranks) / len(ranks) == pytest.approx(15.13, abs=0.15)
+    beta, *_ = _constants(4, 4, 16, 1.0)
+    assert beta == pytest.approx(4 * 16 / (sum(ranks) / len(ranks)))
+
+
+def test_order_flips_with_correlation() -> None:
+    codec, plain = RandProj(k=8, block=64), RandK(k=8)
+
+    def errors(kind: str) -> tuple[float, ...]:
+        x = _vectors(kind, 5, 64)
+        given = (WeightedSum().expected_error(plain, x), Spatial("avg").expected_error(plain, x))
+        return (*map(float, given), float(ProjSpatial("avg").expected_error(codec, x)))  # type: ignore[arg-type]
+
+    assert errors("orthogonal")[0] < errors("orthogonal")[1] < errors("orthogonal")[2]
+    assert errors("equal")[0] > errors("equal")[1] > errors("equal")[2]
+
+
+def test_correlation_is_learnt_without_bias() -> None:
+    x, codec, estimator = _vectors("mixed", 4, 40), RandProj(k=10, block=32), ProjSpatial("online", decay=0.0)
+    cohort, seen = Cohort.of(range(4), torch.full((4,), 0.25)), []
+    for draw in range(150):
+        shared = known(4, 40, draw)
+        payload = codec.encode(x, shared, shared.key)
+        seen.append(estimator.estimate(codec, payload, estimator.init(4, x[0]), cohort, shared)[1][0])
+    found = torch.stack(seen)
+    r1 = float(x.square().sum())
+    for column, expected in ((0, r1), (1, float(x.sum(0).square().sum()) - r1), (2, 1.0)):
+        error = float(found[:, column].std() / 150**0.5)
+        assert float(found[:, column].mean()) == pytest.approx(expected, abs=4 * error + 1e-6)
+    learnt = _estimates(codec, estimator, x, 2, memory=found.mean(0)[None])
+    ratio = float(found[:, 1].mean() / found[:, 0].mean())
+    torch.testing.assert_close(learnt, _estimates(codec, ProjSpatial("opt", ratio), x, 2), rtol=1e-4, atol=1e-5)
+
+
+def test_error_alone_with_padding() -> None:
+    x, codec = _vectors("mixed", 1, 20), RandProj(k=5)
+    draws = torch.cat([_estimates(codec, WeightedSum(), x, 300)])
+    squared = (draws - x).double().square().sum(1)
+    expected = float(codec.expected_error(x))
+    assert expected == pytest.approx((32 / 5 - 1) * 19 / 31 * float(x.square().sum()))
+    assert float(squared.mean()) == pytest.approx(expected, abs=4 * float(squared.std() / len(squared) ** 0.5))
+
+
+@pytest.mark.parametrize("dim", [1, 7, 1024, 5000, 61_706])
+def test_blocks_cover_the_vector_and_share_the_numbers(dim: int) -> None:
+    codec = RandProj(0.1, block=256)
+    groups = codec.groups(dim)
+    assert sum(group.num * group.size for group in groups) == dim
+    assert sum(group.num * group.kept for group in groups) == max(1, round(0.1 * dim))
+    assert all(1 <= group.kept <= group.size for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: RandProj(block=1), "compressor.block=1 must be a power of two from 2 to 8192"),
+        (lambda: RandProj(block=1000), "compressor.block=1000 must be a power of two"),
+        (lambda: RandProj(2.0), "compressor.fraction=2.0 must"),
+        (lambda: RandProj(k=9).check_dim(8), "compressor.k=9 is more than the D = 8"),
+        (lambda: RandProj(1e-4).check_dim(5000), "send 1 numbers, but 5000 entries in blocks of 1024 need 5, one each"),
+        (lambda: ProjSpatial("mean"), "compressor.estimator.transform=mean must be one of one, avg, max, opt, online"),
+        (lambda: ProjSpatial("opt"), "compressor.estimator.ratio=None goes with transform=opt"),
+        (lambda: ProjSpatial("opt", -2.0), r"ratio=-2.0 must be in \[-1, n - 1\]"),
+        (lambda: ProjSpatial("opt", 5.0).init(5, torch.zeros(3)), r"ratio=5.0 must be in \[-1, 4\]"),
+        (lambda: ProjSpatial("online", normaliser="mean"), "normaliser=mean makes no sense with transform=online"),
+        (lambda: Compressor.of(RandProj(), "error"), "feedback=error makes no sense for RandProj"),
+        (lambda: Compressor.of(RandK(), "none", "proj_avg"), "Rand-Proj-Spatial makes no sense for RandK: .* spatial_"),
+        (lambda: Compressor.of(RandProj(), "none", "spatial_avg"), "makes no sense for RandProj: .*proj_avg"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        make()
+
+
+def test_least_squares_near_one_is_refused_in_the_round() -> None:
+    x = _vectors("mixed", 4, 32)
+    with pytest.raises(ValueError, match=r"transform=max is unstable where n k / d is near 1: .* 8 numbers each of 32"):
+        _estimates(RandProj(k=8), ProjSpatial("max"), x, 1)
+    assert torch.isfinite(_estimates(RandProj(k=8), ProjSpatial("max", allow_unstable=True), x, 1)).all()
+
+
+def test_a_message_of_another_length_is_refused() -> None:
+    shared = known(2, 40)
+    payload = RandProj(k=8).encode(torch.zeros(2, 40), shared, shared.key)
+    with pytest.raises(WireError, match="made by another codec"):
+        RandProj(k=9).decode(payload, shared)
