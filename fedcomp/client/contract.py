@@ -147,3 +147,15 @@ class LocalData(Protocol):
     def gradient(self, theta: Tensor, batch: Batch, step: int | Tensor) -> Gradient:
         """The plain gradient of the batch loss: the innermost `GradFn`."""
         ...
+
+    def losses(self, theta: Tensor, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
+        """Losses of P models of each client on the same batch, by forward passes alone.
+
+        All P see the same samples and draw the same masks of dropout; nothing of it counts as a gradient.
+
+        Args:
+            theta: [A, P, D].
+        Returns:
+            [A, P] float64 mean losses in training mode, and [A, P, C] running statistics after each.
+        """
+        ...

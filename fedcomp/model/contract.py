@@ -92,6 +92,21 @@ class Model(Protocol):
         """
         ...
 
+    def batch_loss(
+        self,
+        theta: Tensor,
+        stats: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor | None = None,
+        draws: StepDraws | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """([M] float64 loss, [M, C] statistics) of `gradient` with the same arguments, by the forward pass alone.
+
+        The network computes in the dtype of `theta`; the loss of its outputs is taken in float64.
+        """
+        ...
+
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
         """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
         ...

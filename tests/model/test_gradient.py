@@ -151,6 +151,11 @@ def check(model, loss, num_clients, size, real, shape, num_outputs, task) -> Non
     assert_close(got.loss, expected.loss)
     assert_close(got.stats, expected.stats)
     assert got.grad.dtype == got.loss.dtype == torch.float64
+    loss, after = model.batch_loss(theta, stats, x, y, weight)
+    assert_close(loss, expected.loss)
+    assert_close(after, expected.stats)
+    assert not loss.requires_grad
+    assert not after.requires_grad
     assert not got.grad.requires_grad
     assert not got.loss.requires_grad
     assert not got.stats.requires_grad

@@ -22,7 +22,7 @@ from fedcomp.model.batched.small_cnn import Block, SmallCnn
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.contract import Gradient, StepDraws
 from fedcomp.model.flat import Make
-from fedcomp.model.loss import Loss
+from fedcomp.model.loss import Loss, exact_mean_loss
 from fedcomp.model.tunable import FORMS
 
 EVALUATED_AT_ONCE = 128
@@ -69,6 +69,26 @@ class CompiledCnn(Stacked):
         for one, row, g in zip(passes, grad.numpy(), above.numpy()):
             one.backward(row, g)
         return Gradient(grad, loss, stats)
+
+    @torch.no_grad()
+    def batch_loss(
+        self,
+        theta: Tensor,
+        stats: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor | None = None,
+        draws: StepDraws | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Each client's loss without its gradient; as in `contract.Model`."""
+        if not self._compiled(theta):
+            return super().batch_loss(theta, stats, x, y, weight, draws)
+        theta, num_samples = theta.contiguous(), x.shape[1]
+        batch = max(num_samples, self.small.smallest_batch)
+        _, features = self._forward_blocks(theta, x, batch)
+        inputs = features.view(len(theta), -1, batch)[:, :, :num_samples].mT
+        z_MOB = dense_forward(self.small.denses, dense_views(self.small.denses, theta), inputs)[-1]
+        return exact_mean_loss(self.loss, z_MOB.mT, y, weight), stats
 
     @torch.no_grad()
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:

@@ -9,7 +9,9 @@ import contextlib
 import copy
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +22,13 @@ from fedcomp.model.batched.dropout import Drawing, KeyedDraws, UnkeyedDraw, key_
 from fedcomp.model.batched.padding import Places, leave_out, random_inputs, reads_real_samples_only
 from fedcomp.model.contract import Gradient, StepDraws
 from fedcomp.model.flat import Flat, Make, flatten
-from fedcomp.model.loss import Loss, mean_loss
+from fedcomp.model.loss import Loss, exact_mean_loss, mean_loss
 from fedcomp.model.precision import product_type
 
 log = logging.getLogger("fedcomp")
+
+Rows = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Clients' parameters, statistics, inputs and targets."""
 
 _SLOW_BY_VMAP = (nn.modules.conv._ConvNd, nn.MultiheadAttention)
 """Modules that run faster one client after another on a CPU. vmap runs convolutions as grouped ones in a slow layout,
@@ -85,33 +90,47 @@ class Functional(Flat):
         `takes_padding` run on all places, and those of others one after another on their real samples only, so that
         whatever a module computes over its batch stays exact.
         """
+        return self._trained(True, (theta, stats, x, y), weight, draws)
+
+    @torch.no_grad()
+    def batch_loss(
+        self,
+        theta: Tensor,
+        stats: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor | None = None,
+        draws: StepDraws | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Each client's loss and statistics without a gradient; as in `contract.Model`."""
+        found = self._trained(False, (theta, stats, x, y), weight, draws)
+        return found.loss, found.stats
+
+    def _trained(self, with_grad: bool, batch: Rows, weight: Tensor | None, draws: StepDraws | None) -> Gradient:
+        """Gradients [M, D], or [M, 0] without them, losses and statistics in training mode."""
+        theta, stats, x, y = batch
         theta = theta.detach()
         stats, x = stats.to(theta.dtype), _as_inputs(x, theta.dtype)
         self._worker().train()
         assert draws is not None or not self.draws_in_training, "a model that draws in training needs `draws`"
+        of_client = grad_and_value(self._loss, has_aux=True) if with_grad else self._loss_alone
         try:
-            return self._gradient(theta, stats, x, y, weight, draws)
+            if self._at_once(theta, weight):
+                rows = (theta, stats, x, y) if weight is None else (theta, stats, x, y, weight.to(theta.dtype))
+                try:
+                    with self._drawing(draws, True, theta.device):
+                        grad, (loss, new) = vmap(of_client, randomness="different" if draws else "error")(*rows)
+                except (torch.OutOfMemoryError, torch.AcceleratorError):
+                    raise
+                except RuntimeError as error:  # data-dependent control flow, an unsupported operation
+                    self.vmap_refused = True
+                    reason = str(error).strip().split("\n")[0]
+                    log.info("clients run one after another: torch.func.vmap cannot run the model (%s)", reason)
+                else:
+                    return Gradient(grad, loss, new)
+            return self._looped(with_grad, (theta, stats, x, y), weight, draws)
         finally:
             self._own.drawing.mode = None
-
-    def _gradient(
-        self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None, draws: StepDraws | None
-    ) -> Gradient:
-        if self._at_once(theta, weight):
-            rows = (theta, stats, x, y) if weight is None else (theta, stats, x, y, weight.to(theta.dtype))
-            try:
-                with self._drawing(draws, True, theta.device):
-                    each = vmap(grad_and_value(self._loss, has_aux=True), randomness="different" if draws else "error")
-                    grad, (loss, new) = each(*rows)
-            except (torch.OutOfMemoryError, torch.AcceleratorError):
-                raise
-            except RuntimeError as error:  # what vmap cannot run: data-dependent control flow, an unsupported operation
-                self.vmap_refused = True
-                reason = str(error).strip().split("\n")[0]
-                log.info("clients run one after another: torch.func.vmap cannot run the model (%s)", reason)
-            else:
-                return Gradient(grad, loss, new)
-        return self._looped(theta, stats, x, y, weight, draws)
 
     @torch.no_grad()
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
@@ -206,29 +225,37 @@ class Functional(Flat):
         with sdpa_kernel(SDPBackend.MATH) if fused else contextlib.nullcontext():
             yield
 
-    def _looped(
-        self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None, draws: StepDraws | None
-    ) -> Gradient:
-        grads, losses, news = [], [], []
+    def _looped(self, with_grad: bool, batch: Rows, weight: Tensor | None, draws: StepDraws | None) -> Gradient:
+        (theta, stats, x, y), grads, losses, news = batch, [], [], []
         for client in range(theta.shape[0]):
             real = slice(None) if weight is None else weight[client] > 0
             x_B, y_B = x[client][real], y[client][real]
             if len(y_B) == 0:
-                grads.append(torch.zeros_like(theta[client]))
-                losses.append(theta.new_zeros(()))
+                grads.append(torch.zeros_like(theta[client] if with_grad else theta[client, :0]))
+                losses.append(theta.new_zeros((), dtype=theta.dtype if with_grad else torch.float64))
                 news.append(stats[client])
                 continue
-            leaf = theta[client].detach().requires_grad_()
+            leaf = theta[client].detach().requires_grad_(with_grad)
             own = None if draws is None else draws.of_client(client)
-            with torch.enable_grad(), self._drawing(own, False, theta.device):
-                loss, new = self._loss(leaf, stats[client], x_B, y_B)
-                grads.append(torch.autograd.grad(loss, leaf)[0])
+            with torch.set_grad_enabled(with_grad), self._drawing(own, False, theta.device):
+                if with_grad:
+                    loss, new = self._loss(leaf, stats[client], x_B, y_B)
+                    grads.append(torch.autograd.grad(loss, leaf)[0])
+                else:
+                    none, (loss, new) = self._loss_alone(leaf, stats[client], x_B, y_B)
+                    grads.append(none)
             losses.append(loss.detach())
             news.append(new.detach())
         return Gradient(torch.stack(grads), torch.stack(losses), torch.stack(news))
 
     def _loss(
-        self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor, y_B: Tensor, real_B: Tensor | None = None
+        self,
+        theta_D: Tensor,
+        stats_C: Tensor,
+        x_B: Tensor,
+        y_B: Tensor,
+        real_B: Tensor | None = None,
+        mean: Callable[..., Tensor] = mean_loss,
     ) -> tuple[Tensor, Tensor]:
         """Mean loss of one client's real samples (None: all), and its statistics afterwards."""
         mode = self._own.drawing.mode
@@ -241,7 +268,11 @@ class Functional(Flat):
                 outputs = outputs.to(theta_D.dtype)
         if mode is not None:
             mode.close()
-        return mean_loss(self.loss, outputs[None], y_B[None], None if real_B is None else real_B[None])[0], stats
+        return mean(self.loss, outputs[None], y_B[None], None if real_B is None else real_B[None])[0], stats
+
+    def _loss_alone(self, theta_D: Tensor, *batch: Any) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """`_loss` in float64, behind an empty gradient [0]."""
+        return theta_D[:0], partial(self._loss, mean=exact_mean_loss)(theta_D, *batch)
 
     def _call(
         self, theta_D: Tensor, stats_C: Tensor, x_B: Tensor, real_B: Tensor | None = None

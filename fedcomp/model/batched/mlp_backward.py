@@ -22,7 +22,7 @@ from fedcomp.model.batched.layers import Activation, Flatten, Layer, Linear
 from fedcomp.model.batched.translate import translate
 from fedcomp.model.contract import Gradient, StepDraws, TrainFused
 from fedcomp.model.flat import Flat, Make
-from fedcomp.model.loss import Loss, cross_entropy, squared_error
+from fedcomp.model.loss import Loss, cross_entropy, exact_mean_loss, squared_error
 from fedcomp.model.precision import product_type
 from fedcomp.random.keys import has_triton
 
@@ -101,6 +101,21 @@ class Perceptron(Flat):
         else:
             self.small = None  # this processor rounds otherwise, and no bit may depend on when a run was resumed
         return expected
+
+    @torch.no_grad()
+    def batch_loss(
+        self,
+        theta: Tensor,
+        stats: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor | None = None,
+        draws: StepDraws | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Each client's loss without its gradient; as in `contract.Model`."""
+        rows = theta.contiguous().to(self.products or theta.dtype)
+        z_MOB = dense_forward(self.denses, dense_views(self.denses, rows), x.flatten(2).to(rows.dtype))[-1]
+        return exact_mean_loss(self.loss, z_MOB.mT, y, weight), stats
 
     def _tensor_gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> Gradient:
         views = dense_views(self.denses, theta if self.products is None else theta.to(self.products))

@@ -20,7 +20,7 @@ from fedcomp.model.batched.layers import Layer, Linear, Pass, stack_images
 from fedcomp.model.batched.translate import translate
 from fedcomp.model.contract import Gradient, StepDraws
 from fedcomp.model.flat import Flat, Make
-from fedcomp.model.loss import Loss, mean_loss, squared_error
+from fedcomp.model.loss import Loss, exact_mean_loss, mean_loss, squared_error
 from fedcomp.model.precision import product_type
 from fedcomp.model.tunable import TunableOperation, Workload
 from fedcomp.random.keys import Key
@@ -96,19 +96,28 @@ class Stacked(Flat):
         draws: StepDraws | None = None,
     ) -> Gradient:
         """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`."""
-        if weight is not None:
-            weight = weight.to(theta.dtype)
-            if theta.shape[0] == 1 and theta.device.type == "cpu":
-                # One client: dropping the empty places is exact and cheaper than masking them.
-                real = weight[0].nonzero()[:, 0]
-                if len(real):
-                    x, y, weight = x[:, real], y[:, real], None
+        x, y, weight = _real_places(theta, x, y, weight)
         leaf = theta.detach().requires_grad_()
         with torch.enable_grad():
             outputs, stats = self._forward(leaf, stats, x, weight, training=True, draws=draws)
             loss_M = mean_loss(self.loss, outputs, y, weight)
             (grad,) = torch.autograd.grad(loss_M.sum(), leaf)
         return Gradient(grad, loss_M.detach(), stats)
+
+    @torch.no_grad()
+    def batch_loss(
+        self,
+        theta: Tensor,
+        stats: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor | None = None,
+        draws: StepDraws | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Each client's loss and statistics without a gradient; as in `contract.Model`."""
+        x, y, weight = _real_places(theta, x, y, weight)
+        outputs, stats = self._forward(theta, stats, x, weight, training=True, draws=draws)
+        return exact_mean_loss(self.loss, outputs, y, weight), stats
 
     def _start(self, size: Workload) -> tuple[Tensor, Tensor, Tensor]:
         """Parameters [M, D], statistics [M, C] and inputs [M, B, C, H, W] to measure with."""
@@ -145,6 +154,17 @@ class Stacked(Flat):
         if training and self.num_stats:
             stats = torch.cat([part.detach() for part in state.statistics], 1)
         return x.to(theta.dtype), stats
+
+
+def _real_places(theta: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """x, y and the weight; of one client on a CPU without its empty places, which is exact and cheaper than a mask."""
+    if weight is not None:
+        weight = weight.to(theta.dtype)
+        if theta.shape[0] == 1 and theta.device.type == "cpu":
+            real = weight[0].nonzero()[:, 0]
+            if len(real):
+                return x[:, real], y[:, real], None
+    return x, y, weight
 
 
 def _tuning_draws(size: Workload) -> StepDraws:

@@ -56,6 +56,7 @@ class ClientChunk:
         key: names the draws of this round's batches.
         loop_runner: replays loops as CUDA graphs; None: every loop runs step by step.
         computed: samples of every gradient that was computed on this chunk.
+        rows_at_once: models whose losses are computed at once.
     """
 
     ids: Tensor
@@ -66,6 +67,7 @@ class ClientChunk:
     model: AnyModel
     loop_runner: LoopRunner | None = None
     computed: list[int | Tensor] = field(default_factory=list)
+    rows_at_once: int = 1
 
     @property
     def num_samples(self) -> Tensor:
@@ -86,6 +88,18 @@ class ClientChunk:
         assert isinstance(step, int), "a captured loop would repeat one mask"
         draws = StepDraws(self.key.fold_in("dropout", step), self.ids[: batch.num_rows])
         return network.gradient(theta, batch.stats, batch.x, batch.y, batch.weight, draws)
+
+    def losses(self, theta: Tensor, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
+        """As `LocalData.losses`: models of one client side by side in as many calls as `rows_at_once` asks for."""
+        network, rows, found = cast(Model, self.model), theta.shape[0], []
+        for models in theta.split(max(1, self.rows_at_once // max(rows, 1)), 1):
+            num = models.shape[1]
+            stats, x, y, ids = (_repeated(part, num) for part in (batch.stats, batch.x, batch.y, self.ids[:rows]))
+            weight = None if batch.weight is None else _repeated(batch.weight, num)
+            draws = StepDraws(self.key.fold_in("dropout", step), ids) if network.draws_in_training else None
+            loss, after = network.batch_loss(models.flatten(0, 1), stats, x, y, weight, draws)
+            found.append((loss.unflatten(0, (rows, num)), after.unflatten(0, (rows, num))))
+        return torch.cat([loss for loss, _ in found], 1), torch.cat([stats for _, stats in found], 1)
 
     def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Steps as (x [A, B, ...], y [A, B], weight [A, B] or None); clients that are done drop out at the end."""
@@ -149,6 +163,11 @@ def gather(
         if dataset.task == "segmentation":
             ys = crop_and_flip(ys[..., None], uniform, dataset.crop_padding, dataset.flip, fill=IGNORED)[..., 0]
     return dataset.normalise(raw), ys
+
+
+def _repeated(rows: Tensor, num: int) -> Tensor:
+    """Each row `num` times."""
+    return rows if num == 1 else rows.repeat_interleave(num, 0)
 
 
 def _real(counts: np.ndarray, x: Tensor) -> Tensor:

@@ -115,7 +115,8 @@ class Executor:
         return self.workers.map(function, pieces)
 
     def _data(self, ids: Tensor, sizes: np.ndarray) -> ClientChunk:
-        return ClientChunk(ids, sizes, self.key, self.dataset, self.shards, self.model, loop_runner=self.loop_runner)
+        parts = ids, sizes, self.key, self.dataset, self.shards, self.model
+        return ClientChunk(*parts, loop_runner=self.loop_runner, rows_at_once=self.chunk_size)
 
     def _cost(self, sizes: np.ndarray) -> int:
         """Steps of clients with `sizes` samples; their samples, if `batching` is None."""

@@ -167,6 +167,9 @@ def test_gradients_are_those_of_stacked_layers(name, case, task) -> None:
         got.grad.double(), expected.grad, rtol=1e-4, atol=1e-5 * float(expected.grad.abs().max())
     )
     torch.testing.assert_close(got.loss.double(), expected.loss, rtol=1e-5, atol=1e-6)
+    alone, _ = model.batch_loss(theta, stats, x, y, weight)
+    assert alone.dtype == torch.float64
+    torch.testing.assert_close(alone, expected.loss, rtol=1e-5, atol=1e-6)
     assert torch.equal(theta, kept[0])
     assert torch.equal(x, kept[1])
     one_by_one = [

@@ -93,8 +93,12 @@ def _made(name: str) -> tuple[Functional | Stacked, Callable[..., Gradient]]:
     x, y = torch.randn(len(IDS), 4, 6, generator=generator).double(), torch.randint(4, (len(IDS), 4))
     stats = theta.new_zeros(len(IDS), 0)
 
-    def gradient(rows: list[int], num: int = 4, weight: Tensor | None = None, key: Key = KEY) -> Gradient:
+    def gradient(
+        rows: list[int], num: int = 4, weight: Tensor | None = None, key: Key = KEY, loss_only: bool = False
+    ) -> Gradient | Tensor:
         draws = StepDraws(key, IDS[rows])
+        if loss_only:
+            return model.batch_loss(theta[rows], stats[rows], x[rows, :num], y[rows, :num], weight, draws)[0]
         return model.gradient(theta[rows], stats[rows], x[rows, :num], y[rows, :num], weight, draws)
 
     return model, gradient
@@ -110,6 +114,7 @@ def test_masks_are_the_same_however_clients_go(name: str) -> None:
         got = torch.cat([gradient(part).grad for part in parts])
         torch.testing.assert_close(got, whole.grad[order], rtol=1e-10, atol=1e-12)
     assert torch.equal(gradient([0, 1, 2, 3, 4]).grad, whole.grad)
+    torch.testing.assert_close(gradient([0, 1, 2, 3, 4], loss_only=True), whole.loss, rtol=1e-10, atol=1e-12)
     assert not torch.allclose(gradient([0, 1, 2, 3, 4], key=KEY.fold_in(1)).grad, whole.grad, rtol=1e-3)
     assert torch.equal(torch.get_rng_state(), state)
     if isinstance(model, Functional):
