@@ -146,6 +146,8 @@ class AlgorithmOptions(Protocol):
         full_participation: whether every client must take part in every round; default False.
         remembers: False if the compressors' memories are reset in every round; default True.
         batch_size: samples of a client that it processes at once; default the local solver's.
+        exact_losses: whether it takes differences of nearly equal losses, so that products of low precision are
+            refused; default False.
     """
 
     client: Any
@@ -154,6 +156,7 @@ class AlgorithmOptions(Protocol):
     full_participation: bool
     remembers: bool
     batch_size: int
+    exact_losses: bool
 
 
 class Algorithm(Protocol):

@@ -85,6 +85,19 @@ def check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:
         )
 
 
+def check_precision(algorithm: Any, config: DictConfig) -> None:
+    """Check `algorithm.exact_losses`: whether the algorithm takes differences of nearly equal losses.
+
+    Raises:
+        ValueError: it does, and products have fewer bits than float32.
+    """
+    if getattr(algorithm, "exact_losses", False) and config.precision.name != "fp32":
+        raise ValueError(
+            f"algorithm={file_name(config.algorithm)} takes differences of nearly equal losses, which "
+            f"precision={config.precision.name} would round away: take precision=fp32"
+        )
+
+
 def check_estimators(simulation: Simulation) -> None:
     """Raise ValueError if the error of an estimator would grow from round to round with the clients' weights.
 

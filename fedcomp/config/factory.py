@@ -21,6 +21,7 @@ from fedcomp.config.compatibility import (
     check_learns,
     check_needs,
     check_participation,
+    check_precision,
     check_samples,
     file_name,
 )
@@ -98,6 +99,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     check_needs(algorithm, config)
     check_participation(algorithm, participation, config, len(parts))
     check_samples(algorithm, dataset, config)
+    check_precision(algorithm, config)
     expected = int(participation.inclusion(len(parts)).sum().ceil())
     if config.dtype is schema.Dtype.float64 and config.precision is not schema.Precision.fp32:
         raise ValueError(f"dtype=float64 contradicts precision={config.precision.name}: take precision=fp32")

@@ -21,7 +21,7 @@ from fedcomp.display.main_metric import axis_name
 from fedcomp.records.metrics_file import Line
 from fedcomp.simulation.async_metrics import to_host
 
-REMEDY = "lower client.lr or server.lr, or set client.clip_norm"
+REMEDY = "lower client.lr or server.lr, or set client.clip_norm (algorithm.lr where the method has its own)"
 FACTOR = 10.0
 """A memory whose norm is this many times that of the longest update so far is reported."""
 MEMORIES = {"memory/norm": ("update/norm", "clients"), "memory/norm_down": ("update/norm_down", "server")}

@@ -45,11 +45,13 @@ from tests.simulation.fake_gpu import GPU, READ, Sorted, drawn, fake_gpu, moved
 from tests.simulation.user_module import Attending, Centred, Dropping, Residual, dropping_chain
 
 GROUPS = ("algorithm", "client", "compressor", "participation", "server")
-CASES = [f"{group}={choice}" for group, choice in CHOICES if group in GROUPS and choice != "m3"]
-"""All but M3, whose coin the host draws within the round: there its numbers are fake too."""
+CASES = [f"{group}={choice}" for group, choice in CHOICES if group in GROUPS and choice not in ("m3", "decomfl")]
+"""All but M3, whose coin the host draws within the round, and DeComFL, whose host looks up who missed what: there its
+numbers are fake too."""
 PLAIN = ("algorithm=fedavg", "algorithm=fedpm", "algorithm=bicompfl_cfl", "client=adam", "client=svrg")
 """Also with local loops that run step by step instead of being recorded: no method knows which it is."""
-OPTIONS = [case for case in ALGORITHMS if not case.name.startswith(("m3", "fedscalar-replay"))]
+LOOKS_UP = ("m3", "fedscalar-replay", "decomfl", "fedkseed-delta")
+OPTIONS = [case for case in ALGORITHMS if not case.name.startswith(LOOKS_UP)]
 """Methods with their options; but those whose host draws a coin, or looks up who holds what."""
 READERS = ("fedsparsify", "fedsparsify-progressive", "fedpm-counts", "bicompfl_gr-adaptive", "bicompfl_gr-average")
 """Those whose rounds read back, as docs/performance.md says."""

@@ -1,0 +1,1 @@
+"""Methods that send differences of losses along random directions, scalars in both directions: DeComFL and FedKSeed."""

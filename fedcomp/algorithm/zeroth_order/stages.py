@@ -1,0 +1,57 @@
+"""How step size and number of directions change over the rounds of DeComFL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedcomp.client.solver import SCHEDULES, learning_rate_factor
+from fedcomp.core.validate import check_choice, is_number
+
+
+@dataclass(frozen=True)
+class Stages:
+    """eta and P of each round.
+
+    Attributes:
+        lr: eta in the first round. perturbations: P there.
+        schedule, lr_final: as those of a local solver.
+        stages: {round: [a, b]}: from this round on (0 is the first), until the next one, eta is a times and P b times
+            (b a whole number) what it is otherwise; None: never.
+    """
+
+    lr: float
+    perturbations: int
+    schedule: str
+    lr_final: float
+    stages: Mapping[int, Sequence[float]] | None
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.schedule", self.schedule, SCHEDULES)
+        if not is_number(self.lr_final) or not 0 <= self.lr_final <= 1:
+            raise ValueError(f"algorithm.lr_final={self.lr_final} must be in [0, 1]: a share of algorithm.lr")
+        if self.schedule == "exponential" and self.lr_final == 0:
+            raise ValueError(
+                "algorithm.schedule=exponential multiplies algorithm.lr by algorithm.lr_final in every round, which is "
+                "0: give it, for instance algorithm.lr_final=0.99"
+            )
+        for start, factors in (self.stages or {}).items():
+            pair = list(factors) if isinstance(factors, Sequence) else []
+            numbers = len(pair) == 2 and all(map(is_number, pair)) and pair[0] > 0 and pair[1] >= 1
+            if not isinstance(start, int) or start < 0 or not numbers or pair[1] != int(pair[1]):
+                raise ValueError(
+                    f"algorithm.stages has {start}: {factors}, but maps a round, 0 or more, to a factor of the step "
+                    "size above 0 and a whole factor of the number of directions: {500: [0.8, 2], 1000: [0.5, 4]}"
+                )
+
+    @property
+    def most_perturbations(self) -> int:
+        """The largest P."""
+        return self.perturbations * max([1, *(int(pair[1]) for pair in (self.stages or {}).values())])
+
+    def at(self, round_index: int, num_rounds: int) -> tuple[float, int]:
+        """eta and P of round `round_index` (0 is the first) of `num_rounds`."""
+        begun = [start for start in (self.stages or {}) if start <= round_index]
+        factor, more = (self.stages or {})[max(begun)] if begun else (1.0, 1)
+        lr = self.lr * learning_rate_factor(self.schedule, self.lr_final, round_index, num_rounds)
+        return lr * float(factor), self.perturbations * int(more)

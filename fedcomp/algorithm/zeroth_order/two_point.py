@@ -1,0 +1,111 @@
+"""Directional derivatives from losses alone, along random directions that a number names.
+
+    forward   g = (f(y + mu z) - f(y)) / mu, which is z^T grad f + (mu / 2) z^T H z + O(mu^2)
+    central   g = (f(y + mu z) - f(y - mu z)) / (2 mu), which is z^T grad f + O(mu^2)
+
+With E[z z^T] = I, E[g z] is the gradient up to O(mu^2) either way (Y. Nesterov, V. Spokoiny, "Random gradient-free
+minimization of convex functions", Foundations of Computational Mathematics 2017). Both losses of a difference are of
+the same samples and dropout masks, and in float64: at mu = 1e-3 what is left is the rounding of a float32 network.
+
+Shape legend: A clients at work, D parameters, G directions at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.client import Batch, LocalData
+from fedcomp.compressor.projections.directions import DISTRIBUTIONS, Source
+from fedcomp.core.validate import check_choice, check_count, check_positive
+from fedcomp.random.keys import Key
+
+DIFFERENCES = ("central", "forward")
+RUNNING_STATS = ("refuse", "gather")
+ALIGNED = 128
+"""A direction's draws begin at a multiple of this."""
+VALUES_AT_ONCE = 1 << 20
+"""Numbers of perturbed models that exist at once, or one model a client if that is more."""
+
+
+@dataclass(frozen=True)
+class TwoPoint:
+    """How a directional derivative is estimated.
+
+    Attributes:
+        mu: smoothing, the length of a step along a direction, above 0.
+        difference: central or forward.
+        distribution: of directions: gaussian N(0, I); rademacher, +-1; sphere, sqrt(D) times a random unit vector.
+    """
+
+    mu: float
+    difference: str
+    distribution: str
+
+    def __post_init__(self) -> None:
+        check_positive("algorithm.mu", self.mu, "the step along a direction, such as 0.001")
+        check_choice("algorithm.difference", self.difference, DIFFERENCES)
+        check_choice("algorithm.distribution", self.distribution, DISTRIBUTIONS)
+
+    @property
+    def at_centre(self) -> int:
+        """Losses at y itself that a step takes: 1 or 0."""
+        return 1 if self.difference == "forward" else 0
+
+    def evaluations(self, num: int) -> int:
+        """Losses that a step with `num` directions takes."""
+        return num * (1 if self.difference == "forward" else 2) + self.at_centre
+
+    def directions(self, numbers: Tensor, num: int, first: int, dim: int) -> Tensor:
+        """[R, num, D] float32: the directions `first`, `first` + 1, ... of the streams that `numbers` [R] name."""
+        wide = -(-dim // ALIGNED) * ALIGNED
+        draws = Source(Key(("seed",)), numbers).draw(self.distribution, num * wide, first * wide)
+        z = draws.view(-1, num, wide)[:, :, :dim]
+        if self.distribution != "sphere":
+            return z
+        return z * (math.sqrt(dim) / torch.linalg.vector_norm(z, dim=2, keepdim=True, dtype=torch.float64)).to(z.dtype)
+
+    def scalars(
+        self, data: LocalData, y: Tensor, z: Tensor, batch: Batch, step: int, centre: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Derivatives g [A, G] float32 at y [A, D] along z [1 or A, G, D], and the mean of the losses [A] float64.
+
+        Args:
+            centre: [A] the loss at y, for the forward difference.
+        """
+        moves = (self.mu * z).to(y.dtype)
+        if centre is not None:
+            losses, _ = data.losses(y[:, None] + moves, batch, step)
+            return ((losses - centre[:, None]) / self.mu).to(torch.float32), losses.mean(1)
+        losses, _ = data.losses(torch.cat((y[:, None] + moves, y[:, None] - moves), 1), batch, step)
+        plus, minus = losses.chunk(2, 1)
+        return ((plus - minus) / (2 * self.mu)).to(torch.float32), losses.mean(1)
+
+
+def directions_at_once(rows: int, dim: int) -> int:
+    """G for so many clients, at least 1."""
+    return max(1, VALUES_AT_ONCE // max(2 * rows * dim, 1))
+
+
+def check_steps(name: str, lr: float, steps: int, batch_size: int) -> None:
+    """Raise ValueError unless learning rate, number of steps (the option called `name`) and batch size are usable."""
+    check_positive("algorithm.lr", lr, "the length of a local step")
+    check_count(f"algorithm.{name}", steps)
+    check_count("algorithm.batch_size", batch_size)
+
+
+def check_stats(name: str, running_stats: str, stats: Tensor) -> None:
+    """Raise ValueError for a model with running statistics, unless they are to be gathered."""
+    if stats.shape[0] and running_stats == "refuse":
+        raise ValueError(
+            f"algorithm={name}: this model has BatchNorm, whose {stats.shape[0]} running statistics no scalar "
+            "carries: take algorithm.running_stats=gather, which sends them as floats, or another model"
+        )
+
+
+def finite(scalars: Tensor) -> Tensor:
+    """Scalars that are not finite enter no model; `message/scalar` then stops the run."""
+    return scalars.nan_to_num(0.0, 0.0, 0.0)

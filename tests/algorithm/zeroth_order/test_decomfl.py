@@ -1,0 +1,324 @@
+"""DeComFL: FedScalar's step, FedAvg of local zeroth-order SGD; replays end at the server's model, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedcomp.algorithm.contract import Setup
+from fedcomp.algorithm.fedscalar import FedScalar
+from fedcomp.algorithm.zeroth_order.decomfl import DeComFL
+from fedcomp.algorithm.zeroth_order.history import Step
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor.seed import seed_number
+from fedcomp.config.factory import build_simulation
+from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
+from fedcomp.wire import Ledger
+from tests.algorithm.zeroth_order.objectives import NotingLink, Quadratics, cohort_of, context
+from tests.config.test_configs import CPU, _compose
+from tests.conformance import world
+
+D = 20
+STAGES = {5: [0.5, 2], 9: [0.25, 4]}
+
+
+def _state(algorithm, clients: Quadratics):
+    return algorithm.init(torch.zeros(len(clients.hessian)), torch.zeros(0), Setup(clients.num_clients, (), None))
+
+
+def test_one_step_and_direction_is_fedscalar_with_a_shared_vector() -> None:
+    clients = Quadratics.of(3, D)
+    ours = DeComFL(1, 1, 1e-2, distribution="gaussian", lr=0.01)
+    theirs = FedScalar(Sgd(lr=0.01, steps=1), "shared", "gaussian")
+    mine, other = _state(ours, clients), _state(theirs, clients)
+    for index in range(3):
+        mine, _ = ours.round(mine, cohort_of(0, 2), context(clients, index))
+        other, _ = theirs.round(other, cohort_of(0, 2), context(clients, index))
+    assert mine.theta.abs().max() > 0.01
+    assert torch.allclose(mine.theta, other.theta, atol=1e-6)
+
+
+@pytest.mark.parametrize("difference", ["central", "forward"])
+def test_the_server_ends_at_the_mean_of_local_models(difference: str) -> None:
+    """K = 3, P = 2, momentum and weight decay, against a loop over clients."""
+    clients, steps, num, lr, momentum, decay = Quadratics.of(4, D), 3, 2, 0.02, 0.7, 0.05
+    algorithm = DeComFL(steps, num, 1e-2, difference, lr=lr, momentum=momentum, weight_decay=decay)
+    state = _state(algorithm, clients)
+    for index in range(2):
+        ctx = context(clients, index)
+        words = ctx.private_key("direction").fold_in("seed").bits(torch.arange(steps), 2)
+        z = algorithm.two_point.directions(seed_number(words), num, 0, D).double()
+        ends, speeds = [], []
+        for client in (0, 1, 3):
+            y, v = state.theta.double(), state.velocity.double()
+
+            def loss(x, client=client):
+                error = x - clients.centres[client]
+                return error @ clients.hessian @ error / 2
+
+            for k in range(steps):
+                g = [
+                    (loss(y + 1e-2 * one) - loss(y - 1e-2 * one)) / 2e-2
+                    if difference == "central"
+                    else (loss(y + 1e-2 * one) - loss(y)) / 1e-2
+                    for one in z[k]
+                ]
+                v = momentum * v + (g[0] * z[k, 0] + g[1] * z[k, 1]) / 2 + decay * y
+                y = y - lr * v
+            ends.append(y)
+            speeds.append(v)
+        state, _ = algorithm.round(state, cohort_of(0, 1, 3), ctx)
+        assert torch.allclose(state.theta.double(), torch.stack(ends).mean(0), atol=2e-6)
+        assert torch.allclose(state.velocity.double(), torch.stack(speeds).mean(0), atol=2e-5)
+    assert state.theta.norm() > 0.1
+
+
+def test_all_directions_of_one_dimension_are_a_gradient_step() -> None:
+    clients = Quadratics(torch.full((1, 1), 2.0, dtype=torch.float64), torch.full((1, 1), 3.0, dtype=torch.float64))
+    algorithm = DeComFL(1, 1, 1e-2, distribution="rademacher", lr=0.1)
+    state, _ = algorithm.round(_state(algorithm, clients), cohort_of(0), context(clients, 0))
+    assert float(state.theta) == pytest.approx(0.1 * 6.0, rel=1e-6)
+
+
+def test_the_last_round_of_a_linear_schedule_sends_scalars_and_moves_nothing() -> None:
+    clients, algorithm = Quadratics.of(2, D), DeComFL(lr=0.01, schedule="linear")
+    state, _ = algorithm.round(_state(algorithm, clients), cohort_of(0, 1), context(clients, 0, num_rounds=3))
+    link = NotingLink(Ledger())
+    after, metrics = algorithm.round(state, cohort_of(0, 1), context(clients, 2, link, num_rounds=3))
+    assert torch.equal(after.theta, state.theta)
+    assert link.ledger.counters()["uplink"] == 2 * 20 * 32
+    assert metrics["message/scalar"].min() > 0
+
+
+COHORTS = ((0, 1), (1, 2), (0, 3), (0, 1), (2, 3), (1, 4), (0, 2), (2, 4), (0, 4), (1, 3), (0, 1), (2, 5))
+"""Client 5 comes for the first time in the last of twelve rounds."""
+
+
+class Client:
+    """Keeps the model of its last round and that round's seeds, and repeats what it is sent."""
+
+    def __init__(self, algorithm: DeComFL, state) -> None:
+        self.algorithm, self.place = algorithm, (state.theta, state.velocity)
+        self.since, self.seeds = 0, torch.zeros(0, dtype=torch.int64)
+
+    def repeat(self, payload, index: int) -> int:
+        """Catches up until round `index`; the number of scalars it was sent."""
+        words = payload.fields["seed"].data if "seed" in payload.fields else torch.zeros(1, 0, dtype=torch.int64)
+        seeds = torch.cat((self.seeds, seed_number(words.view(-1, 2))))
+        scalars, at = payload.fields["scalars"].data[0], 0
+        for number in range(self.since, index):
+            lr, num = self.algorithm.changes.at(number, 100)
+            steps = self.algorithm.steps
+            part = scalars[at : at + steps * num].view(steps, num)
+            self.place = self.algorithm.walk(self.place, Step(part, seeds[:steps], lr))
+            seeds, at = seeds[steps:], at + steps * num
+        assert at == len(scalars)
+        assert not len(seeds)
+        return at
+
+
+@pytest.mark.parametrize("seed", ["sent", "derived"])
+def test_clients_who_were_away_repeat_the_servers_steps_bit_for_bit(seed: str) -> None:
+    """N = 6, m = 2, twelve rounds, changing eta and P, momentum: from the messages' bytes alone."""
+    clients = Quadratics.of(6, D)
+    algorithm = DeComFL(2, 3, lr=0.01, momentum=0.5, weight_decay=0.01, stages=STAGES, schedule="cosine", seed=seed)
+    state = _state(algorithm, clients)
+    them, sent = [Client(algorithm, state) for _ in range(6)], [0] * 6
+    made: list[torch.Tensor] = []  # seeds of every round, which clients derive if they are not sent
+    for index, chosen in enumerate(COHORTS):
+        link = NotingLink(Ledger())
+        before = state
+        state, _ = algorithm.round(state, cohort_of(*chosen), context(clients, index, link))
+        for client in chosen:
+            messages = [one for who, one in link.broadcasts if client in who and "scalars" in one.fields]
+            assert len(messages) == (index > 0)
+            if seed == "derived" and messages:
+                them[client].seeds = torch.cat(made[them[client].since : index])
+            for message in messages:
+                sent[client] += them[client].repeat(message, index)
+            assert all(map(torch.equal, them[client].place, (before.theta, before.velocity)))
+            them[client].since = index
+        made.append(state.history.numbers[index])
+        for client in chosen:
+            them[client].seeds = made[index]
+    scalars = [2 * algorithm.changes.at(index, 100)[1] for index in range(12)]
+    last = [max(index for index, chosen in enumerate(COHORTS) if client in chosen) for client in range(6)]
+    assert sent == [sum(scalars[:index]) for index in last]  # each round's scalars once, however seldom it came
+
+
+def test_a_short_history_sends_the_model_and_verifies_from_its_oldest_round() -> None:
+    clients = Quadratics.of(6, D)
+    algorithm = DeComFL(2, 3, lr=0.01, momentum=0.5, stages=STAGES, history=3, verify_replay=True)
+    whole = replace(algorithm, history=50)
+    state, other, models = _state(algorithm, clients), _state(whole, clients), 0
+    for index, chosen in enumerate(COHORTS):
+        link = NotingLink(Ledger())
+        state, metrics = algorithm.round(state, cohort_of(*chosen), context(clients, index, link))
+        other, _ = whole.round(other, cohort_of(*chosen), context(clients, index))
+        models += sum(len(who) for who, one in link.broadcasts if "values" in one.fields)
+        assert metrics["replay/max"] <= 3
+    assert torch.equal(state.theta, other.theta)
+    assert models > 0
+
+
+def test_a_wrong_replay_is_noticed() -> None:
+    clients = Quadratics.of(2, D)
+    algorithm = DeComFL(lr=0.01, verify_replay=True)
+    state, _ = algorithm.round(_state(algorithm, clients), cohort_of(0, 1), context(clients, 0))
+    wrong = replace(state, history=replace(state.history, lr=2 * state.history.lr))
+    with pytest.raises(AssertionError, match="has another model"):
+        algorithm.round(wrong, cohort_of(0, 1), context(clients, 1))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_the_shortest_downlink_is_never_longer_than_the_model(momentum: float) -> None:
+    clients = Quadratics.of(6, D)
+    algorithm = DeComFL(1, 6, lr=0.01, momentum=momentum, downlink="shortest", seed="derived")
+    state = _state(algorithm, clients)
+    most = 32 * D * (2 if momentum else 1)
+    for index, chosen in enumerate(COHORTS):
+        ledger = Ledger()
+        state, _ = algorithm.round(state, cohort_of(*chosen), context(clients, index, NotingLink(ledger)))
+        assert ledger.counters()["downlink"] <= 2 * most
+    assert ledger.counters()["downlink"] == most + min(
+        most, 32 * 6 * (11 - 7)
+    )  # a newcomer, and client 2, here in round 7
+
+
+def test_bits_of_replays() -> None:
+    """32 K P M + 64 K M' + 64 K down with M' = M - 1, or M for a newcomer; the paper counts 2 M K P numbers."""
+    clients, steps, num = Quadratics.of(6, D), 2, 5
+    algorithm = DeComFL(steps, num, lr=0.01)
+    state, last = _state(algorithm, clients), [-1] * 6
+    for index, chosen in enumerate(COHORTS):
+        ledger = Ledger()
+        state, metrics = algorithm.round(state, cohort_of(*chosen), context(clients, index, NotingLink(ledger)))
+        missed = [index - max(last[client], 0) for client in chosen]
+        unknown = [num_missed - (last[client] >= 0) for client, num_missed in zip(chosen, missed)]
+        found = ledger.counters()
+        assert found["uplink"] == found["paper/uplink"] == 2 * 32 * steps * num
+        assert found["downlink"] == 32 * steps * num * sum(missed) + 64 * steps * (sum(unknown) + 2)
+        assert found["paper/downlink"] == 2 * 32 * steps * num * sum(missed)
+        assert metrics["replay/rounds"] == sum(missed) / 2
+        assert metrics["replay/max"] == max(missed)
+        assert metrics["history/bits"] == index * (32 * steps * num + 64 * steps)
+        for client in chosen:
+            last[client] = index
+
+
+def test_every_downlink_trains_the_same_model() -> None:
+    found = {}
+    for downlink in ("replay", "shortest", "model", "broadcast_all"):
+        sim = world.simulation(DeComFL(2, 5, lr=0.02, momentum=0.5, batch_size=4, downlink=downlink))
+        found[downlink] = world.run(sim).theta
+    assert all(torch.equal(found["replay"], theta) for theta in found.values())
+
+
+def test_losses_of_a_step_are_of_one_batch_and_directions_of_all_clients() -> None:
+    """Scalars [M, K P] of a network equal those of its own losses at y + mu z and y - mu z."""
+    sim = world.in_float64(world.simulation(DeComFL(1, 4, 1e-2, batch_size=4), participation=world.FULL))
+    state, algorithm = sim.init(), sim.algorithm
+    seen = []
+
+    class Link(NotingLink):
+        def up(self, payload, *rest):
+            seen.append(payload.fields["scalars"].data)
+            return super().up(payload, *rest)
+
+    after, _ = world.variant(sim, link=Link).round(0, state, Ledger())
+    z = algorithm.two_point.directions(after.history.numbers[0], 4, 0, sim.model.dim)[0].double()
+    executor = sim.clients(sim.round_key(0).fold_in("client"), Ledger())
+    from fedcomp.client import Batch, Batching
+
+    def plain(data, y):
+        x, targets, weight = next(data.batches(Batching(4, steps=1)))
+        batch = Batch(x, targets, weight, y[:, :0])
+        sides = [[data.gradient(y + sign * 1e-2 * one, batch, 0).loss for one in z] for sign in (1, -1)]
+        return (torch.stack(sides[0], 1) - torch.stack(sides[1], 1)) / 2e-2
+
+    cohort = sim.cohort(0)
+    wanted = executor.run(plain, cohort, state.theta.expand(cohort.size, -1))
+    assert torch.allclose(seen[0].double(), wanted.double(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_true_steps_noise_is_that_of_the_directions() -> None:
+    """`estimate/variance` of one central step on quadratics is (D + 1) / P in the mean."""
+    clients = Quadratics.of(2, D)
+    algorithm = DeComFL(1, 4, lr=0.01, diagnose=True)
+    state, seen = _state(algorithm, clients), []
+    for index in range(200):
+        _, metrics = algorithm.round(state, cohort_of(0, 1), context(clients, index))
+        seen.append(metrics["estimate/variance"])
+    found = torch.stack(seen)
+    assert abs(float(found.mean()) - (D + 1) / 4) < 5 * float(found.std()) / 200**0.5
+
+
+def test_no_gradient_is_counted() -> None:
+    sim = world.simulation(DeComFL(2, 3, difference="forward", batch_size=4))
+    ledger = Ledger()
+    _, result = sim.round(0, sim.init(), ledger)
+    assert ledger.counters()["gradients"] == 0
+    assert result.metrics["evaluations"] == 2 * (3 + 1)
+
+
+def test_scalars_that_are_not_finite_stop_the_run() -> None:
+    sim = world.simulation(DeComFL(batch_size=4), data=world.dataset(scale=1e38))
+    state, result = sim.round(0, sim.init(), Ledger())
+    assert state.theta.isfinite().all()
+    with pytest.raises(
+        Diverged, match=r"round 1: the (loss|message/scalar) of client \d.* is (nan|inf); .*algorithm.lr"
+    ):
+        DivergenceMonitor().add(1, result.cohort, result.metrics)
+
+
+WRONG = [
+    ({"steps": 0}, "algorithm.steps=0 must be a whole number, 1 or more"),
+    ({"perturbations": 0}, "algorithm.perturbations=0 must be a whole number, 1 or more"),
+    ({"perturbations": 2.5}, "algorithm.perturbations=2.5"),
+    ({"lr": 0.0}, "algorithm.lr=0.0 must be a positive number"),
+    ({"momentum": 1.0}, "algorithm.momentum=1.0"),
+    ({"weight_decay": -1.0}, "algorithm.weight_decay=-1.0"),
+    ({"batch_size": 0}, "algorithm.batch_size=0"),
+    ({"history": 0}, "algorithm.history=0 must be a whole number, 1 or more"),
+    ({"schedule": "never"}, "algorithm.schedule=never"),
+    ({"schedule": "exponential"}, "algorithm.lr_final in every round, which is 0"),
+    ({"lr_final": 2.0}, "algorithm.lr_final=2.0"),
+    ({"stages": {3: [0.5]}}, "algorithm.stages has 3"),
+    ({"stages": {3: [0.5, 1.5]}}, "algorithm.stages has 3"),
+    ({"stages": {-1: [0.5, 1]}}, "algorithm.stages has -1"),
+    ({"seed": "none"}, "algorithm.seed=none"),
+    ({"downlink": "dense"}, "algorithm.downlink=dense must be one of replay, shortest, model, broadcast_all"),
+    ({"running_stats": "keep"}, "algorithm.running_stats=keep"),
+    ({"weights": "all"}, "algorithm.weights=all"),
+    ({"downlink": "model", "verify_replay": True}, "algorithm.verify_replay=true needs clients that repeat"),
+]
+
+
+@pytest.mark.parametrize(("options", "wanted"), WRONG, ids=str)
+def test_wrong_options(options, wanted: str) -> None:
+    with pytest.raises(ValueError, match=wanted):
+        DeComFL(**options)
+
+
+REFUSED = [
+    (("precision=bf16",), "algorithm=decomfl takes differences of nearly equal losses, which precision=bf16 would"),
+    (("compressor=topk",), "DeComFL has no use for compressor=topk"),
+    (("compressor@downlink=sign",), "DeComFL has no use for .*downlink=sign"),
+    (("client.momentum=0.5",), "DeComFL has no use for client.momentum=0.5"),
+    (("dataset=vectors", "model=mean_vector"), "algorithm=decomfl needs a model of kind network"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "wanted"), REFUSED, ids=str)
+def test_combinations_without_sense(overrides, wanted: str) -> None:
+    with pytest.raises(ValueError, match=wanted):
+        build_simulation(_compose("algorithm=decomfl", *overrides), CPU)
+
+
+def test_running_statistics_are_refused_unless_they_are_gathered() -> None:
+    with pytest.raises(
+        ValueError, match="BatchNorm, whose 8 running statistics no scalar carries: take algorithm.runn"
+    ):
+        world.simulation(DeComFL(), world.with_batch_norm).init()

@@ -1,0 +1,283 @@
+"""FedKSeed: coefficients are the pairs summed, the model is theirs, and it stays in the span of the pool."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Setup
+from fedcomp.algorithm.zeroth_order.fedkseed import FedKSeed
+from fedcomp.config.factory import build_simulation
+from fedcomp.random.keys import Key
+from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
+from fedcomp.wire import Ledger
+from tests.algorithm.zeroth_order.objectives import NotingLink, Quadratics, cohort_of, context
+from tests.config.test_configs import CPU, _compose
+from tests.conformance import world
+
+D = 20
+ONE = FedKSeed(pool=30, steps=7, mu=1e-2, lr=0.01)
+
+
+class UpLink(NotingLink):
+    """Notes what goes up, too."""
+
+    def up(self, payload, *rest):
+        self.received = super().up(payload, *rest)
+        return self.received
+
+
+def _state(algorithm: FedKSeed, clients: Quadratics):
+    theta = torch.linspace(-1, 1, len(clients.hessian))
+    return algorithm.init(theta, torch.zeros(0), Setup(clients.num_clients, (), Key(("run", 0))))
+
+
+def _rounds(algorithm: FedKSeed, clients: Quadratics, cohorts) -> list:
+    """[(state before, state after, link, metrics)] of each round."""
+    state, found = _state(algorithm, clients), []
+    for index, chosen in enumerate(cohorts):
+        link = UpLink(Ledger())
+        after, metrics = algorithm.round(state, cohort_of(*chosen), context(clients, index, link))
+        found.append((state, after, link, metrics))
+        state = after
+    return found
+
+
+def _pool(algorithm: FedKSeed, state) -> Tensor:
+    """[K, D] float64 the directions."""
+    return algorithm.two_point.directions(state.pool.numbers, 1, 0, len(state.theta))[:, 0].double()
+
+
+@pytest.mark.parametrize("options", [{}, {"sampling": "amplitude"}, {"pool": 3}, {"choice": "derived"}], ids=str)
+def test_coefficients_are_the_pairs_summed(options) -> None:
+    clients, algorithm = Quadratics.of(4, D), replace(ONE, **options)
+    for before, after, link, _ in _rounds(algorithm, clients, ((0, 1, 3), (1, 2), (0, 3))):
+        fields, wanted = link.received.fields, before.pool.sums.double().clone()
+        weight = 1 / len(next(iter(fields.values())).data)
+        if "sums" in fields:
+            wanted += weight * fields["sums"].data.double().sum(0)
+        elif "index" in fields:
+            for index, scalar in zip(fields["index"].data.flatten(), fields["scalars"].data.flatten()):
+                wanted[index] += weight * float(scalar)
+        else:
+            assert options == {"choice": "derived"}
+            continue
+        assert torch.allclose(after.pool.sums.double(), wanted, rtol=1e-6, atol=1e-6)
+        assert (after.pool.sums != before.pool.sums).any()
+
+
+def test_derived_choices_are_those_that_would_be_sent() -> None:
+    clients = Quadratics.of(4, D)
+    sent, derived = (
+        _rounds(replace(ONE, choice=how), clients, ((0, 1, 3), (1, 2)))[-1][1] for how in ("sent", "derived")
+    )
+    assert torch.equal(sent.theta, derived.theta)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"difference": "forward"}, {"sampling": "amplitude", "unbiased_sampling": True}]
+)
+def test_the_model_is_a_clients_own_path(options) -> None:
+    """One client, two rounds; both along the recorded pairs, each g of which is the derivative at its own step."""
+    clients, algorithm = Quadratics.of(1, D), replace(ONE, **options)
+    for before, after, link, _ in _rounds(algorithm, clients, ((0,), (0,))):
+        z, x = _pool(algorithm, before), before.theta.double()
+        share = before.pool.probabilities().double()
+        for index, scalar in zip(link.received.fields["index"].data[0], link.received.fields["scalars"].data[0]):
+            slope = clients.gradient(x)[0] @ z[index]
+            if algorithm.difference == "forward":
+                slope = slope + 1e-2 / 2 * z[index] @ clients.hessian @ z[index]
+            assert float(scalar) == pytest.approx(float(slope), rel=1e-4, abs=1e-4)
+            factor = 1 / (30 * share[index]) if algorithm.unbiased_sampling else 1.0
+            x = x - 0.01 * float(scalar) * factor * z[index]
+        assert torch.allclose(after.theta.double(), x, atol=1e-5)
+        assert (after.theta - before.theta).norm() > 0.05
+
+
+@pytest.mark.parametrize("pool", [1, 6])
+def test_models_stay_in_the_span_of_the_pool(pool: int) -> None:
+    clients = Quadratics.of(3, D)
+    algorithm = replace(ONE, pool=pool, lr=0.002)
+    for _, after, *_ in _rounds(algorithm, clients, ((0, 1), (1, 2), (0, 2))):
+        moved, basis = after.theta.double() - after.theta0.double(), _pool(algorithm, after).t()
+        fitted = basis @ torch.linalg.lstsq(basis, moved[:, None]).solution[:, 0]
+        assert float((moved - fitted).norm()) < 1e-5 * float(moved.norm()) + 1e-6
+        assert float(moved.norm()) > 0.01
+
+
+def test_a_small_pool_never_sees_the_rest_of_the_gradient() -> None:
+    """f = ||x||^2 / 2: what lies outside the span of K < D directions stays, about 1 - K / D of f."""
+    dim, pool = 24, 8
+    clients = Quadratics(torch.eye(dim, dtype=torch.float64), torch.zeros(1, dim, dtype=torch.float64))
+    algorithm = FedKSeed(pool, 200, 1e-2, lr=0.5 / (dim + 2))
+    rounds = _rounds(algorithm, clients, ((0,),) * 3)
+    start, end = rounds[0][0].theta.double(), rounds[-1][1].theta.double()
+    basis = torch.linalg.qr(_pool(algorithm, rounds[0][0]).t()).Q
+    outside = 1 - (basis.t() @ start).square().sum() / start.square().sum()
+    assert float(end.square().sum() / start.square().sum()) == pytest.approx(float(outside), rel=1e-2)
+    assert 0.45 < float(outside) < 0.95
+    fresh = _rounds(replace(algorithm, pool=4000), clients, ((0,),) * 3)[-1][1].theta
+    assert float(fresh.double().square().sum() / start.square().sum()) < 0.05
+
+
+def test_sums_and_pairs_make_the_same_model() -> None:
+    clients = Quadratics.of(2, D)
+    few = replace(ONE, pool=4, steps=20, lr=0.002)
+    assert few.sends_sums
+
+    class Pairs(FedKSeed):
+        sends_sums = False
+
+    sums = _rounds(few, clients, ((0, 1), (1,)))[-1][1]
+    pairs = _rounds(Pairs(**vars(few)), clients, ((0, 1), (1,)))[-1][1]
+    assert torch.allclose(sums.theta, pairs.theta, atol=1e-6)
+
+
+def test_probabilities_of_amplitudes() -> None:
+    clients = Quadratics.of(4, D)
+    algorithm = replace(ONE, sampling="amplitude")
+    first, *_, last = [one[0] for one in _rounds(algorithm, clients, ((0, 1), (1, 2), (2, 3), (0, 3)))]
+    assert torch.allclose(first.pool.probabilities(), torch.full((30,), 1 / 30))
+    share = last.pool.probabilities()
+    assert float(share.sum()) == pytest.approx(1, rel=1e-6)
+    assert float(share.max() / share.min()) == pytest.approx(math.e, rel=1e-5)  # the largest that there is
+    h = last.pool.amplitude / (1 + last.pool.uses)  # an entry 0 from the start
+    assert share.argmax() == h.argmax()
+    assert (last.pool.uses == 0).any()
+    assert torch.allclose(share[last.pool.uses == 0], share.min())
+    equal = replace(last.pool, amplitude=torch.ones(30), uses=torch.ones(30))
+    assert torch.allclose(equal.probabilities(), torch.full((30,), 1 / 30))
+
+
+def test_directions_are_drawn_with_their_probabilities() -> None:
+    """Also: with `unbiased_sampling` each counts 1 / K in the mean, as under uniform sampling."""
+    draws = 4000
+    algorithm = replace(ONE, pool=5, steps=50, sampling="amplitude", unbiased_sampling=True)
+    share = torch.tensor([0.1, 0.3, 0.2, 0.25, 0.15])
+    everybody = cohort_of(*range(draws))
+    chosen = algorithm._choose(share, everybody, context(Quadratics.of(1, 5), 0))
+    for own, counted, wanted in (
+        (algorithm, torch.ones(draws, 50), share),
+        (algorithm, algorithm._factor(share, chosen), torch.full((5,), 0.2)),
+    ):
+        assert own.sampling == "amplitude"
+        hits = torch.stack([(counted * (chosen == j)).mean(1) for j in range(5)], 1).double()
+        assert ((hits.mean(0) - wanted).abs() < 5 * hits.std(0) / draws**0.5).all()
+    uniform = replace(algorithm, sampling="uniform")._choose(share, everybody, context(Quadratics.of(1, 5), 0))
+    assert torch.allclose(torch.bincount(uniform.flatten()) / uniform.numel(), torch.full((5,), 0.2), atol=0.005)
+
+
+COHORTS = ((0, 1), (2, 3), (0, 2), (0, 1), (3, 4))
+
+
+def test_increments_bring_every_client_to_the_servers_coefficients() -> None:
+    clients, algorithm = Quadratics.of(6, D), replace(ONE, pool=200, steps=5, downlink="delta")
+    known = torch.zeros(6, 200)
+    longer = 0
+    for before, _, link, _ in _rounds(algorithm, clients, COHORTS):
+        for who, payload in link.broadcasts:
+            for client in who:
+                if "index" in payload.fields:
+                    known[client, payload.fields["index"].data[0]] = payload.fields["sums"].data[0]
+                else:
+                    known[client] = payload.fields["sums"].data[0]
+                assert torch.equal(known[client], before.pool.sums)
+            longer = max(longer, payload.total_bits)
+    assert 0 < longer < 32 * 200
+    whole = _rounds(replace(algorithm, downlink="pool"), clients, COHORTS)[-1][1]
+    assert torch.equal(whole.theta, _rounds(algorithm, clients, COHORTS)[-1][1].theta)
+
+
+def test_bits() -> None:
+    """44 tau up and 32 K down with K = 4096; the paper's 17,988 bytes a round with tau = 200."""
+    clients = Quadratics.of(2, D)
+    algorithm = FedKSeed(4096, 200, lr=1e-4)
+    ((_, _, link, metrics),) = _rounds(algorithm, clients, ((0,),))
+    found = link.ledger.counters()
+    assert found["uplink"] == 44 * 200
+    assert found["downlink"] == 32 * 4096
+    assert found["paper/uplink"] + found["paper/downlink"] == 8 * 17_988
+    assert metrics["evaluations"] == 400
+    assert metrics["pool/used"] == pytest.approx(195.2 / 4096, abs=10 / 4096)  # of 200 draws
+    assert 0 < metrics["pool/entropy"] < math.log2(200)
+
+
+def test_clipped_steps_are_left_out() -> None:
+    clients = Quadratics.of(2, D)
+    algorithm = replace(ONE, clip=0.2, sampling="amplitude")
+    ((_, after, link, metrics),) = _rounds(algorithm, clients, ((0, 1),))
+    scalars = link.received.fields["scalars"].data
+    assert 0 < int((scalars == 0).sum()) < scalars.numel()
+    assert scalars.abs().max() <= 0.2 / (2 * 1e-2)
+    assert int(after.pool.uses.sum()) == int((scalars != 0).sum())
+    assert metrics["train/loss"].isfinite().all()
+
+
+def test_a_client_whose_every_step_is_clipped_is_named() -> None:
+    sim = world.simulation(FedKSeed(50, 4, lr=0.01, batch_size=4, clip=1e-12))
+    _, result = sim.round(0, sim.init(), Ledger())
+    with pytest.raises(Diverged, match=r"round 1: the loss of client \d and 2 more is nan"):
+        DivergenceMonitor().add(1, result.cohort, result.metrics)
+
+
+def test_scalars_that_are_not_finite_stop_the_run() -> None:
+    sim = world.simulation(FedKSeed(50, 4, lr=0.01, batch_size=4), data=world.dataset(scale=1e38))
+    state, result = sim.round(0, sim.init(), Ledger())
+    assert state.theta.isfinite().all()
+    with pytest.raises(Diverged, match=r"round 1: the (loss|message/scalar) of client \d.* is (nan|inf)"):
+        DivergenceMonitor().add(1, result.cohort, result.metrics)
+
+
+def test_a_pool_too_large_for_the_model_is_warned_of(caplog) -> None:
+    with caplog.at_level(logging.WARNING, "fedcomp"):
+        FedKSeed(4096).init(torch.empty(3_000_000), torch.zeros(0), Setup(2, (), Key()))
+    assert "algorithm.pool=4096 for 3000000 parameters: a round draws up to 1e+10 numbers" in caplog.text
+
+
+WRONG = [
+    ({"pool": 0}, "algorithm.pool=0 must be a whole number, 1 or more"),
+    (
+        {"pool": 1, "sampling": "amplitude"},
+        "algorithm.pool=1 leaves nothing to choose for algorithm.sampling=amplitude",
+    ),
+    ({"steps": 0}, "algorithm.steps=0 must be a whole number, 1 or more"),
+    ({"mu": -1.0}, "algorithm.mu=-1.0 must be a positive number"),
+    ({"lr": float("nan")}, "algorithm.lr=nan"),
+    ({"clip": 0.0}, "algorithm.clip=0.0 must be a positive number"),
+    ({"sampling": "greedy"}, "algorithm.sampling=greedy must be one of uniform, amplitude"),
+    ({"choice": "free"}, "algorithm.choice=free"),
+    ({"downlink": "model"}, "algorithm.downlink=model must be one of pool, delta"),
+    ({"running_stats": "keep"}, "algorithm.running_stats=keep"),
+    ({"weights": "all"}, "algorithm.weights=all"),
+    ({"batch_size": 0}, "algorithm.batch_size=0"),
+]
+
+
+@pytest.mark.parametrize(("options", "wanted"), WRONG, ids=str)
+def test_wrong_options(options, wanted: str) -> None:
+    with pytest.raises(ValueError, match=wanted):
+        FedKSeed(**options)
+
+
+REFUSED = [
+    (("precision=bf16",), "algorithm=fedkseed takes differences of nearly equal losses"),
+    (("+algorithm.weight_decay=0.1",), "algorithm.weight_decay"),
+    (("+algorithm.schedule=cosine",), "algorithm.schedule"),
+    (("client.schedule=cosine",), "FedKSeed has no use for client.schedule=cosine"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "wanted"), REFUSED, ids=str)
+def test_combinations_without_sense(overrides, wanted: str) -> None:
+    with pytest.raises(ValueError, match=wanted):
+        build_simulation(_compose("algorithm=fedkseed", *overrides), CPU)
+
+
+def test_running_statistics_are_refused_unless_they_are_gathered() -> None:
+    with pytest.raises(ValueError, match="algorithm=fedkseed: this model has BatchNorm, whose 8 running statistics"):
+        world.simulation(FedKSeed(), world.with_batch_norm).init()

@@ -1,0 +1,141 @@
+"""Moments of the two-point estimate in closed form, its bias in mu, and what its noise depends on.
+
+D. Nesterov and V. Spokoiny 2017; the closed forms are for quadratics, on which the central difference is exact.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.zeroth_order.two_point import TwoPoint
+from fedcomp.client import Batch
+from fedcomp.compressor.projections.directions import DISTRIBUTIONS
+from tests.algorithm.zeroth_order.objectives import Chunk, Quadratics
+
+D, P, DRAWS = 20, 4, 20_000
+NOTHING = torch.zeros(1, 0)
+
+
+def _estimates(two_point: TwoPoint, objective: Quadratics, x: Tensor, num: int, draws: int = DRAWS) -> Tensor:
+    """[draws, D] float64 (1/P) sum_p g_p z_p at x [D], each from directions of its own."""
+    numbers = torch.arange(draws)
+    z = two_point.directions(numbers, num, 0, len(x))
+    y = x.double().expand(draws, -1)
+    data = Chunk(numbers, objective.hessian, objective.centres[:1].expand(draws, -1))
+    batch = Batch(data.centres, data.centres, None, NOTHING.expand(draws, -1))
+    centre = data.losses(y[:, None], batch, 0)[0][:, 0] if two_point.at_centre else None
+    g, _ = two_point.scalars(data, y, z, batch, 0, centre)
+    return (g.double()[:, :, None] * z.double()).mean(1)
+
+
+def _agrees(samples: Tensor, expected: Tensor | float) -> None:
+    """The mean over the first axis is within 5 standard errors."""
+    error = samples.std(0) / len(samples) ** 0.5
+    assert ((samples.mean(0) - expected).abs() <= 5 * error + 1e-12).all(), (samples.mean(0), expected, error)
+    assert (error < 0.02 * samples.abs().mean(0).clamp(min=1e-9) + 0.05).all()  # the test can tell
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_mean_second_moment_and_curvature(distribution: str) -> None:
+    objective = Quadratics.of(1, D)
+    x = torch.linspace(-1, 1, D)
+    g, hessian = objective.gradient(x)[0], objective.hessian
+    found = _estimates(TwoPoint(1e-2, "central", distribution), objective, x, P)
+    _agrees(found, g)
+    more = {"gaussian": D + 1, "rademacher": D - 1, "sphere": D - 1}[distribution]
+    _agrees(found.square().sum(1), (1 + more / P) * g.square().sum())
+    both = hessian.trace() * g.square().sum() + 2 * (g @ hessian @ g)
+    if distribution == "rademacher":
+        both = both - 2 * (hessian.diagonal() * g.square()).sum()
+    if distribution == "sphere":
+        both = both * D / (D + 2)
+    _agrees(((found @ hessian) * found).sum(1), both / P + (1 - 1 / P) * (g @ hessian @ g))
+
+
+def test_the_forward_difference_has_the_second_moment_of_its_own() -> None:
+    objective, mu = Quadratics.of(1, D), 0.1
+    x = torch.linspace(-1, 1, D)
+    g, hessian = objective.gradient(x)[0], objective.hessian
+    found = _estimates(TwoPoint(mu, "forward", "gaussian"), objective, x, 1)
+    _agrees(found, g)
+    trace, squares = hessian.trace(), (hessian @ hessian).trace()
+    curvature = D * (trace**2 + 2 * squares) + 4 * trace**2 + 8 * squares
+    wanted = (D + 2) * g.square().sum() + mu**2 / 4 * curvature
+    _agrees(found.square().sum(1), wanted)
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_directions_have_unit_second_moments(distribution: str) -> None:
+    z = TwoPoint(1e-3, "central", distribution).directions(torch.arange(20_000), 1, 0, 6)[:, 0].double()
+    upper = torch.ones(6, 6).triu() > 0
+    _agrees(torch.einsum("ri,rj->rij", z, z)[:, upper], torch.eye(6)[upper])
+    if distribution == "sphere":
+        assert torch.allclose(z.square().sum(1), torch.tensor(6.0, dtype=torch.float64), rtol=1e-6)
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_a_direction_is_named_by_seed_and_number_alone(distribution: str) -> None:
+    two_point = TwoPoint(1e-3, "central", distribution)
+    whole = two_point.directions(torch.tensor([3, 9]), 5, 0, 131)
+    assert torch.equal(two_point.directions(torch.tensor([9]), 2, 3, 131)[0], whole[1, 3:])
+    assert not torch.equal(whole[0], whole[1])
+    assert not torch.equal(whole[0, 0], whole[0, 1])
+
+
+@pytest.mark.parametrize(("difference", "order"), [("forward", 1), ("central", 2)])
+def test_the_error_falls_with_mu(difference: str, order: int) -> None:
+    """Of a logistic loss in float64: in proportion to mu (forward) or to mu squared (central)."""
+
+    class Logistic(Chunk):
+        def losses(self, theta, batch, step):
+            return torch.nn.functional.softplus(theta @ batch.x[0]), None
+
+    x = torch.linspace(0.5, 1.5, 8, dtype=torch.float64)
+    y = torch.full((1, 8), 0.1, dtype=torch.float64)
+    batch = Batch(x[None], x[None], None, NOTHING)
+    data = Logistic(torch.zeros(1), x, x[None])
+    errors = []
+    for mu in (1e-1, 1e-2):
+        two_point = TwoPoint(mu, difference, "rademacher")
+        z = two_point.directions(torch.tensor([4]), 1, 0, 8)
+        centre = data.losses(y[:, None], batch, 0)[0][:, 0] if difference == "forward" else None
+        g, _ = two_point.scalars(data, y, z, batch, 0, centre)
+        true = torch.sigmoid(y[0] @ x) * (z[0, 0].double() @ x)
+        errors.append(float((g[0, 0] - true).abs()))
+    assert errors[0] / errors[1] == pytest.approx(10**order, rel=0.2)
+
+
+def _after_steps(dim: int, rank: int, draws: int = 800, steps: int = 40, lr: float = 1 / 12) -> Tensor:
+    """[draws] losses sum_{j < rank} x_j^2 / 2 after so many steps of one direction each, from x_j = 1."""
+    two_point = TwoPoint(1e-2, "central", "gaussian")
+    curvature = (torch.arange(dim) < rank).double()
+    y = torch.ones(draws, dim, dtype=torch.float64)
+    for step in range(steps):
+        z = two_point.directions(torch.arange(draws) + step * draws, 1, 0, dim)[:, 0].double()
+        y -= lr * ((y * curvature * z).sum(1, keepdim=True) * z)
+    return (curvature * y.square()).sum(1) / 2
+
+
+def test_progress_depends_on_the_rank_of_the_hessian_and_not_on_the_dimension() -> None:
+    wanted = 5 * (11 / 12) ** 40
+    for dim in (50, 500):
+        losses = _after_steps(dim, rank=10)
+        assert abs(float(losses.mean()) - wanted) < 5 * float(losses.std()) / len(losses) ** 0.5
+    assert float(_after_steps(500, rank=500, draws=50, steps=10).mean()) > 100 * 250
+
+
+WRONG = [
+    ({"mu": 0.0}, "algorithm.mu=0.0 must be a positive number"),
+    ({"mu": float("nan")}, "algorithm.mu=nan"),
+    ({"mu": float("inf")}, "algorithm.mu=inf"),
+    ({"difference": "left"}, "algorithm.difference=left must be one of central, forward"),
+    ({"distribution": "cauchy"}, "algorithm.distribution=cauchy"),
+]
+
+
+@pytest.mark.parametrize(("options", "wanted"), WRONG, ids=lambda value: str(value))
+def test_wrong_options(options, wanted: str) -> None:
+    with pytest.raises(ValueError, match=wanted):
+        TwoPoint(**{"mu": 1e-3, "difference": "central", "distribution": "gaussian"} | options)
