@@ -7,7 +7,7 @@ FLOOR_PYTHON ?= python3.12
 FLOOR := .venv-floor
 CONFORMANCE := tests/conformance tests/algorithm tests/compressor
 
-.PHONY: help setup run test slow check docs docs-serve processors floor bench rivals gpu-report clean
+.PHONY: help setup run test slow check docs docs-serve processors floor bench rivals reproduce gpu-report clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -78,6 +78,9 @@ rivals: $(READY) $(RIVALS)  ## speed beside pfl-research and FedJAX, which are i
 	test -d .venv-fedjax || $(RUN) -m venv .venv-fedjax
 	.venv-fedjax/bin/python -m pip install -q --disable-pip-version-check -r scripts/rivals/fedjax.txt
 	touch $@
+
+reproduce: $(READY)  ## a paper's experiments and the page of their results (PAPER=rand_k SCALE=small|paper BUDGET=hours)
+	$(RUN) -m scripts.reproduce $(or $(PAPER),all) --scale $(or $(SCALE),small) $(if $(BUDGET),--budget $(BUDGET))
 
 gpu-report: $(READY)  ## the first half hour on a GPU: tests, equality, times, as one page in gpu-report/ (DEVICE=cpu SMALL=1)
 	$(RUN) -m scripts.gpu_report $(if $(DEVICE),--device $(DEVICE)) $(if $(SMALL),--small)

@@ -1,0 +1,88 @@
+"""Run a paper's experiments, keep their records, write the page of its results."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+from scripts.reproduce.experiment import Experiment, report, run
+from scripts.reproduce.records import Folder
+
+PAPERS = ("fedscalar", "rand_k", "bicompfl", "fedmrn", "fedavg_svrg")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parse, run, write. Returns: 0; 3 if the budget was spent before the end."""
+    parser = argparse.ArgumentParser(prog="make reproduce", description=__doc__)
+    parser.add_argument("paper", choices=[*PAPERS, "all"])
+    parser.add_argument(
+        "--scale", choices=["small", "paper"], default="small", help="small: minutes; paper: its rounds"
+    )
+    parser.add_argument("--budget", type=_hours, default=float("inf"), metavar="HOURS", help="stop after so many hours")
+    parser.add_argument("--page-only", action="store_true", help="write the page from the records, run nothing")
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="where runs lie")
+    options = parser.parse_args(arguments)
+    deadline = time.monotonic() + 3600 * options.budget
+    stopped = False
+    for name in PAPERS if options.paper == "all" else [options.paper]:
+        paper = importlib.import_module(f"scripts.reproduce.{name}")
+        place = ROOT / "docs" / "results" if options.scale == "paper" else options.outputs / "reproduce"
+        if not options.page_only:
+            stopped |= run_experiments(paper, options.scale, options.outputs, place, deadline)
+        write_page(paper, name, options.scale, place)
+    if stopped:
+        print("The budget is spent; the same command goes on where it stopped.")
+    return 3 if stopped else 0
+
+
+def run_experiments(paper: ModuleType, scale: str, outputs: Path, place: Path, deadline: float) -> bool:
+    """Run what is not finished, keep records and pictures. Returns: whether the deadline came first."""
+    records = Folder(place / "records")
+    stopped = False
+    for experiment in paper.EXPERIMENTS:
+        folder = outputs / experiment.folder(scale)
+        for overrides in experiment.overrides(scale):
+            stopped |= run([*overrides, f"output_root={outputs}"], deadline)
+            records.update(experiment, folder)
+        keep_pictures(experiment, folder, place)
+    return stopped
+
+
+def keep_pictures(experiment: Experiment, folder: Path, place: Path) -> None:
+    """Draw the experiment's pictures and copy them beside the page."""
+    if not experiment.pictures or not folder.is_dir():
+        return
+    drawn = folder / "report"
+    report(folder, drawn)
+    for name, file in experiment.pictures.items():
+        if (drawn / f"{name}.png").exists():
+            shutil.copyfile(drawn / f"{name}.png", place / file)
+
+
+def write_page(paper: ModuleType, name: str, scale: str, place: Path) -> None:
+    """Write `<paper>.md` from the records."""
+    place.mkdir(parents=True, exist_ok=True)
+    path = place / f"{name}.md"
+    text = paper.page(Folder(place / "records"))
+    if scale == "small":
+        text = f"Fewer rounds and repetitions than the paper's: `SCALE=small`.\n\n{text}"
+    path.write_text(text, encoding="utf-8")
+    print(f"The page: {os.path.relpath(path)}")
+
+
+def _hours(text: str) -> float:
+    hours = float(text)
+    if not hours > 0:
+        raise argparse.ArgumentTypeError(f"{text} must be above 0 hours")
+    return hours
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""An experiment of a paper: the commands that run it, and what of its runs is kept."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+STOP_SECONDS = 600
+"""How long a run may take from the signal to its end: it finishes its round and writes its state."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Runs of one name.
+
+    Attributes:
+        name: of the runs' folder in outputs/, and of the records.
+        commands: overrides of `fedcomp`, each a command, in the order in which they are run.
+        small: further overrides at SCALE=small.
+        metrics: of each evaluation, what the records keep beside `round`.
+        options: dotted config keys that tell runs of one label apart.
+        pictures: {picture of `fedcomp-report`: its file in docs/}.
+    """
+
+    name: str
+    commands: Sequence[str]
+    small: str
+    metrics: Sequence[str]
+    options: Sequence[str] = ()
+    pictures: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> str:
+        """The commands as a page shows them, at the paper's scale."""
+        return ", ".join(f"`fedcomp {command}`" for command in self.commands)
+
+    def overrides(self, scale: str) -> list[list[str]]:
+        """Of each command, its overrides at `scale`, which is small or paper."""
+        more = [] if scale == "paper" else [f"name={self.folder(scale)}", *self.small.split()]
+        return [[*command.split(), *more] for command in self.commands]
+
+    def folder(self, scale: str) -> str:
+        """The folder of its runs in outputs/."""
+        return self.name if scale == "paper" else f"{self.name}_small"
+
+
+def run(overrides: Sequence[str], deadline: float) -> bool:
+    """Run one grid until it ends or the deadline, a time of `time.monotonic`, has come.
+
+    Returns:
+        whether it was stopped by the deadline. Runs that are stopped resume when the same command is given again.
+    """
+    left = deadline - time.monotonic()
+    if left <= 0:
+        return True
+    print(f"fedcomp {' '.join(overrides)}", flush=True)
+    process = subprocess.Popen([sys.executable, "-m", "fedcomp", *overrides])
+    try:
+        process.wait(left)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        process.wait(STOP_SECONDS)
+        return True
+    except KeyboardInterrupt:
+        process.wait(STOP_SECONDS)  # Ctrl-C reaches the whole group
+        raise
+    return False
+
+
+def report(folder: Path, out: Path) -> None:
+    """Tables and pictures of the runs in a folder; nothing where no run is finished."""
+    arguments = [str(folder), "--out", str(out), "--every-picture"]
+    subprocess.run([sys.executable, "-m", "fedcomp.report", *arguments], check=False)

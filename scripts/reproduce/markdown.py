@@ -1,0 +1,89 @@
+"""Text of a page from records: tables, means over seeds, verdicts. What was not run is an empty cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean, median, stdev
+
+from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.records import Records, Run
+
+Cell = Callable[[Records], str]
+"""The text of a table's cell, from its runs, of which there is at least one."""
+
+
+def table(corner: str, rows: Sequence[tuple[str, Records]], columns: Sequence[tuple[str, Cell]]) -> str:
+    """A Markdown table.
+
+    Args:
+        corner: title of the first column.
+        rows: the first cell of a row and the runs of its other cells; rows without runs are left out, and a
+            table without rows is empty.
+        columns: title, and the cell's text.
+    """
+    lines = [[corner, *(title for title, _ in columns)], ["---", *("---:" for _ in columns)]]
+    lines += [[name, *(cell(runs) for _, cell in columns)] for name, runs in rows if runs]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) if len(lines) > 2 else ""
+
+
+def spread(values: Sequence[float], show: Callable[[float], str], scale: float = 1.0) -> str:
+    """Mean ± sample standard deviation of one value a seed; the value alone where all are equal; of none nothing."""
+    if not values:
+        return ""
+    if min(values) == max(values):
+        return show(scale * values[0])
+    return f"{show(scale * fmean(values))} ± {show(scale * stdev(values))}"
+
+
+def middle(values: Sequence[float], show: Callable[[float], str]) -> str:
+    """Median (smallest to largest) of one value a seed."""
+    if not values:
+        return ""
+    return f"{show(median(values))} ({show(min(values))}–{show(max(values))})" if len(values) > 1 else show(values[0])
+
+
+def average(records: Records, value: Callable[[Run], float | None]) -> float | None:
+    """The mean over runs; None where no run has the value."""
+    found = records.collect(value)
+    return fmean(found) if found else None
+
+
+def verdict(holds: bool | None) -> str:
+    """What became of a claim; None: what it needs has not been run."""
+    return "" if holds is None else "**holds**" if holds else "**does not hold**"
+
+
+def less(left: float | None, right: float | None) -> bool | None:
+    """Whether left < right; None where one of them is not known."""
+    return None if left is None or right is None else left < right
+
+
+def every(conditions: Sequence[bool | None]) -> bool | None:
+    """Whether all hold; None where one is not known, or there is none."""
+    return None if not conditions or None in conditions else all(conditions)
+
+
+def made_with(experiment: Experiment, records: Records) -> str:
+    """The commands, and how far, on what and from which commits its runs went."""
+    if not records:
+        return f"{experiment.shown}: not run yet."
+    unfinished = [run for run in records if run.about["state"] != "finished"]
+    seeds = len(records.values("seed"))
+    parts = [
+        f"{len(records)} {_plural('run', len(records))} of {seeds} {_plural('seed', seeds)}",
+        f"{' and '.join(records.values('processor'))}",
+        f"{' and '.join(records.values('versions'))}",
+        f"{_plural('commit', len(records.values('commit')))} {', '.join(records.values('commit'))}",
+    ]
+    if unfinished:
+        parts.append(f"{len(unfinished)} unfinished")
+    return f"{experiment.shown}: {'; '.join(parts)}."
+
+
+def _plural(word: str, number: int) -> str:
+    return word if number == 1 else f"{word}s"
+
+
+def last(metric: str, show: Callable[[float], str] = "{:.2g}".format) -> Cell:
+    """A cell with the metric at the last evaluation, mean ± deviation over seeds."""
+    return lambda runs: spread(runs.collect(lambda run: run.last(metric)), show)

@@ -1,0 +1,154 @@
+"""`make reproduce`: commands, budget, records, and pages that hold no figure but those of the records."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from pathlib import Path
+
+import pytest
+
+from scripts.reproduce import __main__ as program
+from scripts.reproduce import markdown
+from scripts.reproduce.experiment import Experiment, run
+from scripts.reproduce.records import Folder, Records, Run
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "docs" / "results"
+TINY = Experiment(
+    "tiny",
+    ["dataset=digits num_clients=4 pictures=false rounds=4 eval_every=2 compressor=sign,dense seed=0,1 -m"],
+    "rounds=2",
+    ["test/accuracy", "bits/uplink"],
+    ["compressor"],
+)
+
+
+LONG = ["dataset=digits", "num_clients=4", "pictures=false", "name=t", "rounds=100000"]
+
+
+@pytest.mark.parametrize("name", program.PAPERS)
+def test_a_page_without_runs_has_no_figures(name: str, tmp_path: Path) -> None:
+    """Every experiment is said not to be run, and no claim has a verdict."""
+    paper = importlib.import_module(f"scripts.reproduce.{name}")
+    page = paper.page(Folder(tmp_path))
+    assert page.count("not run yet.") == len(paper.EXPERIMENTS)
+    assert "**holds**" not in page
+    assert "**does not hold**" not in page
+
+
+@pytest.mark.parametrize("name", program.PAPERS)
+def test_committed_pages_are_built_from_the_committed_records(name: str) -> None:
+    paper = importlib.import_module(f"scripts.reproduce.{name}")
+    page = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+    if f"`make reproduce PAPER={name} SCALE=paper`" not in page:
+        pytest.skip("the page is from before `make reproduce`")
+    assert paper.page(Folder(RESULTS / "records")) == page
+
+
+@pytest.mark.parametrize("name", program.PAPERS)
+def test_every_command_is_of_an_experiment(name: str) -> None:
+    from tests.config.test_configs import _compose
+
+    paper = importlib.import_module(f"scripts.reproduce.{name}")
+    names = set()
+    for experiment in paper.EXPERIMENTS:
+        for scale in ("small", "paper"):
+            for overrides in experiment.overrides(scale):
+                single = [one for one in overrides if one != "-m"]
+                config = _compose(*[one.split(",")[0] if "=" in one else one for one in single])
+                names.add((scale, config.name))
+                assert config.name == experiment.folder(scale)
+        for option in experiment.options:
+            assert option.split(".")[0] in config
+    assert len(names) == 2 * len(paper.EXPERIMENTS)
+
+
+def test_runs_become_records_and_further_ones_replace_them(fedcomp, tmp_path: Path) -> None:
+    outputs = tmp_path / "outputs"
+    base = ["dataset=digits", "num_clients=4", "pictures=false", f"output_root={outputs}", "name=tiny", "eval_every=2"]
+    for seed in (0, 1):
+        assert fedcomp(*base, "rounds=4", "compressor=sign", f"seed={seed}") == 0
+    folder = Folder(tmp_path / "records")
+    folder.update(TINY, outputs / "tiny")
+    first = folder[TINY]
+    assert [run.about["seed"] for run in first] == ["0", "1"]
+    assert {run.about["compressor"] for run in first} == {"sign"}
+    assert [line["round"] for line in first.runs[0].lines] == [0, 2, 4]
+    assert first.runs[0].last("bits/uplink") == 4 * 4 * (2410 + 32 * 4)
+    assert 0 < first.runs[0].best("test/accuracy") <= 1
+    assert all(run.about["processor"] and run.about["state"] == "finished" for run in first)
+
+    folder.update(TINY, tmp_path / "nothing")  # a machine that has none of these runs loses none of them
+    assert len(folder[TINY]) == 2
+    shorter = Run({**first.runs[0].about, "rounds": "9"}, first.runs[0].lines)
+    folder._write(TINY, [shorter, first.runs[1]])
+    folder.update(TINY, outputs / "tiny")
+    assert folder[TINY].runs[0].rounds == 9  # a run that went further is kept
+
+
+def test_a_spent_budget_runs_nothing(tmp_path: Path) -> None:
+    overrides = [
+        "dataset=digits",
+        "num_clients=4",
+        "pictures=false",
+        "name=t",
+        f"output_root={tmp_path}",
+        "rounds=100000",
+    ]
+    assert run(overrides, time.monotonic() - 1)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_run_is_stopped_by_the_budget_with_its_state(tmp_path: Path) -> None:
+    overrides = [
+        "dataset=digits",
+        "num_clients=4",
+        "pictures=false",
+        "name=t",
+        f"output_root={tmp_path}",
+        "rounds=100000",
+    ]
+    assert run(overrides, time.monotonic() + 20)
+    (checkpoint,) = tmp_path.glob("t/*/seed=0/checkpoint.pt")
+    assert checkpoint.stat().st_size > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["fedavg_svrg"]])
+def test_a_paper_at_small_scale(tmp_path: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from scripts.reproduce import fedavg_svrg
+
+    monkeypatch.setattr(fedavg_svrg, "EXPERIMENTS", (fedavg_svrg.DIABETES,))
+    assert program.main([*arguments, "--outputs", str(tmp_path)]) == 0
+    page = (tmp_path / "reproduce" / "fedavg_svrg.md").read_text()
+    assert "8 runs of 1 seed" in page.split("## Diabetes")[1]
+
+
+def test_cells() -> None:
+    def of(seed: int, value: float | None) -> Run:
+        line = {"round": 3.0} | ({} if value is None else {"test/accuracy": value})
+        return Run({"label": "a", "seed": str(seed), "rounds": "3"}, [line])
+
+    assert markdown.spread([0.5], "{:.1f}".format, 100) == "50.0"
+    assert markdown.spread([0.5, 0.5], "{:.1f}".format, 100) == "50.0"
+    assert markdown.spread([0.4, 0.6], "{:.1f}".format, 100) == "50.0 ± 14.1"
+    assert markdown.spread([], str) == ""
+    assert markdown.middle([3.0, 1.0, 2.0], "{:g}".format) == "2 (1–3)"
+    runs = Records([of(0, 0.5), of(1, None)])
+    assert runs.collect(lambda run: run.last("test/accuracy")) == [0.5]
+    assert markdown.last("test/accuracy")(runs) == "0.5"
+    assert markdown.table("x", [("a", runs), ("b", Records())], [("n", lambda found: str(len(found)))]) == (
+        "| x | n |\n| --- | ---: |\n| a | 2 |"
+    )
+    assert markdown.less(None, 1.0) is None
+    assert markdown.every([]) is markdown.every([True, None]) is None
+    assert [markdown.verdict(one) for one in (None, True, False)] == ["", "**holds**", "**does not hold**"]
+
+
+def test_wrong_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["fedprox"], ["rand_k", "--budget", "0"], ["rand_k", "--scale", "large"]):
+        with pytest.raises(SystemExit):
+            program.main(arguments)
+    assert "must be above 0 hours" in capsys.readouterr().err
