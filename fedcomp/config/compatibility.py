@@ -75,8 +75,13 @@ def check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:
     """Check `client.fixed_samples`: whether the local solver needs samples without random augmentation.
 
     Raises:
-        ValueError: it does, and the dataset augments them.
+        ValueError: it does, and the dataset augments them, or their loss depends on the batch.
     """
+    if dataset.unlabelled == "absent" and solver_options(algorithm).fixed_samples:
+        raise ValueError(
+            f"client={file_name(config.client)} needs a loss that is a mean over samples, but with "
+            "dataset.unlabelled=absent it depends on the whole batch: take dataset.unlabelled=ignored, or client=sgd"
+        )
     if dataset.augments and solver_options(algorithm).fixed_samples:
         name, chosen = (file_name(config[group]) for group in ("client", "dataset"))
         raise ValueError(

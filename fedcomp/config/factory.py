@@ -60,7 +60,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     dataset: Dataset = build(config.dataset)
     check_dataset(dataset)
     factory, sizes = build(config.model), (dataset.input_shape, dataset.num_outputs, dataset.task)
-    shapes = dataset.target_shape, dataset.vocab_size
+    shapes = dataset.target_shape, dataset.vocab_size, dataset.unlabelled
     try:
         train = dataset.inputs(dataset.train)
         model = build_model(factory, key.fold_in("model"), *sizes, train, config.precision.name, *shapes)

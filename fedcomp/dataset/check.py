@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.core.validate import check_one_line
-from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Task
+from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Task, Unlabelled
 
 
 def check(dataset: Dataset) -> None:
@@ -26,6 +26,14 @@ def check(dataset: Dataset) -> None:
     where = f"dataset={dataset.name}"
     if dataset.task not in get_args(Task):
         raise ValueError(f"{where}: task is {dataset.task!r}, but must be one of {', '.join(get_args(Task))}")
+    if dataset.unlabelled not in get_args(Unlabelled):
+        raise ValueError(
+            f"{where}: unlabelled is {dataset.unlabelled!r}, but must be one of {', '.join(get_args(Unlabelled))}"
+        )
+    if dataset.unlabelled != "ignored" and dataset.task != "segmentation":
+        raise ValueError(
+            f"{where}: unlabelled={dataset.unlabelled} is for segmentation, and its task is {dataset.task}"
+        )
     _check_samples(f"{where}: train", dataset.train, dataset)
     if dataset.test is not dataset.train:
         _check_samples(f"{where}: test", dataset.test, dataset)

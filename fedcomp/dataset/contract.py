@@ -17,8 +17,10 @@ from torch import Tensor
 Task = Literal["classification", "regression", "next_token", "segmentation"]
 """Cross-entropy with accuracy; squared error; cross-entropy with accuracy and perplexity; cross-entropy of pixels with
 accuracy and mean IoU."""
+Unlabelled = Literal["ignored", "absent"]
+"""What training makes of a pixel that has no class."""
 IGNORED = 255
-"""Marks a pixel that has no class: it counts neither in the loss nor in the metrics."""
+"""Marks a pixel that has no class: it does not count in the metrics, nor, with `unlabelled="ignored"`, in the loss."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Dataset:
         flip: mirror images left to right with probability 1/2 while training.
         class_names: one a class, for pictures; empty for regression.
         background: for segmentation: class 0 is what lies behind the objects.
+        unlabelled: for segmentation: what training makes of pixels without a class: they are ignored, or of some class
+            that is absent from the client's batch.
         vocab_size: number of tokens where x holds tokens, 0 to vocab_size - 1; None: x holds features or pixels.
     """
 
@@ -70,6 +74,7 @@ class Dataset:
     class_names: tuple[str, ...] = ()
     vocab_size: int | None = None
     background: bool = False
+    unlabelled: Unlabelled = "ignored"
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -107,13 +112,22 @@ class Dataset:
         train = replace(self.train, x=self.train.x.to(device), y=self.train.y.to(device))
         test = replace(self.test, x=self.test.x.to(device), y=self.test.y.to(device))
         moved = replace(self, train=train, test=test, mean=self.mean.to(device), std=self.std.to(device))
-        _ = moved.offset_and_scale  # computed here, before any side stream or CUDA graph could be the first to need it
+        # Computed here, before any side stream or CUDA graph could be the first to need them.
+        _ = moved.offset_and_scale, moved.classes_of_pixels
         return moved
 
     @cached_property
     def offset_and_scale(self) -> tuple[Tensor, Tensor]:
         """(-mean / std, 1 / std): inputs are offset + scale * raw, a single operation."""
         return -self.mean / self.std, 1.0 / self.std
+
+    @cached_property
+    def classes_of_pixels(self) -> dict[int, str]:
+        """Number -> name of the classes in the test pictures; {} unless for segmentation with names."""
+        if self.task != "segmentation" or not self.class_names:
+            return {}
+        found = torch.bincount(self.test.y.flatten(), minlength=IGNORED + 1)[: self.num_outputs].tolist()
+        return {label: name for label, name in enumerate(self.class_names) if found[label]}
 
     def normalise(self, raw: Tensor) -> Tensor:
         """Model inputs: (raw - mean) / std in float32, tokens as int64.

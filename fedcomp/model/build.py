@@ -22,7 +22,7 @@ from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.batched.translate import translate
 from fedcomp.model.contract import AnyModel, TaskModel
 from fedcomp.model.flat import Flat, Make, draw, reset
-from fedcomp.model.loss import loss_of
+from fedcomp.model.loss import loss_of, training_loss
 from fedcomp.random.keys import Key
 
 Factory = Callable[..., Any]
@@ -39,6 +39,7 @@ def build(
     precision: str = "fp32",
     target_shape: tuple[int, ...] = (),
     vocab_size: int | None = None,
+    unlabelled: str = "ignored",
 ) -> AnyModel:
     """The model of a run.
 
@@ -56,6 +57,7 @@ def build(
         target_shape: T of one sample's targets; outputs are [B, num_outputs, *T], for segmentation in training also
             [B, A, num_outputs, *T].
         vocab_size: of inputs that are tokens, int64; None: inputs are floats.
+        unlabelled: as in `Dataset`.
     Returns:
         the factory's own `TaskModel`; else `Perceptron` for Flatten, Linear and ReLU, `CompiledCnn` for a `SmallCnn`,
         `Stacked` for other chains of known layers, `Functional` for the rest.
@@ -96,7 +98,7 @@ def build(
     chain = translate(module, images=len(input_shape) == 3) if takes_features else None
     if chain is None:
         _check_repeatable(module, name, x)
-        return Functional(module, loss, make, precision, tuple(input_shape), vocab_size)
+        return Functional(module, training_loss(task, unlabelled), make, precision, tuple(input_shape), vocab_size)
     if dense_layers(Flat(module), chain) is not None:
         return Perceptron(module, loss, make, precision)
     small = small_cnn(Flat(module), chain, loss, tuple(input_shape)) if precision == "fp32" else None

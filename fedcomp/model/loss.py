@@ -6,13 +6,18 @@ classes, H height, W width, A outputs that a network has in training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+"""[M, B], one number a sample, from outputs and targets."""
+BatchLoss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""[M], one number a client, from outputs, targets and the places that hold a sample: not a mean over samples."""
 
 
 def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
@@ -45,6 +50,34 @@ def pixel_cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
     return losses.reshape(*y.shape[:2], -1).sum(2) / counts.flatten(2).sum(2).clamp(min=1)
 
 
+def absent_cross_entropy(outputs: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
+    """[M] mean loss over each client's pixels where one without a class is of some class absent from its batch.
+
+    With P the classes in the labels of the client's real pictures and p = softmax(outputs), a pixel of class c costs
+    -log p_c, and one without a class -log sum_{k not in P} p_k; the latter do not count where P has all classes. It is
+    the "back" loss of J. Miao et al., "FedSeg: class-heterogeneous federated learning for semantic segmentation", CVPR
+    2023, in log space, without the 1e-7 that its program adds to probabilities.
+
+    Args:
+        outputs, y: as in `pixel_cross_entropy`. weight: [M, B] of 0 and 1 (real pictures); None: all are.
+    """
+    outputs = outputs[:, :, None] if outputs.dim() == y.dim() + 1 else outputs
+    num_classes = outputs.shape[3]
+    real = torch.ones_like(y, dtype=torch.bool) if weight is None else (weight > 0)[:, :, None, None].expand(y.shape)
+    labelled = real & (y < num_classes)
+    present = torch.stack([(labelled & (y == label)).flatten(1).any(1) for label in range(num_classes)], 1)
+    all_present = present.all(1)
+    counts = torch.where(all_present[:, None, None, None], labelled, real)
+    log_p = outputs.log_softmax(3)
+    hidden = (present & ~all_present[:, None])[:, None, None, :, None, None]  # never all: log 0 has no gradient
+    absent = log_p.masked_fill(hidden, -torch.inf).logsumexp(3)
+    classes = y.long().clamp(max=num_classes - 1)[:, :, None, None].expand(-1, -1, outputs.shape[2], -1, -1, -1)
+    own = log_p.gather(3, classes)[:, :, :, 0]
+    losses = -torch.where(labelled[:, :, None], own, absent)
+    total = losses.masked_fill(~counts[:, :, None], 0).flatten(1).sum(1)
+    return total / counts.flatten(1).sum(1).clamp(min=1)
+
+
 _NO_CLASS = -100
 
 LOSSES: dict[str, Loss] = {
@@ -53,6 +86,11 @@ LOSSES: dict[str, Loss] = {
     "next_token": cross_entropy,
     "segmentation": pixel_cross_entropy,
 }
+
+
+def training_loss(task: str, unlabelled: str) -> Loss | BatchLoss:
+    """The loss of a task in training, with what becomes of pixels without a class; ValueError for an unknown task."""
+    return absent_cross_entropy if task == "segmentation" and unlabelled == "absent" else loss_of(task)
 
 
 def loss_of(task: str) -> Loss:
@@ -113,13 +151,15 @@ def evaluation_sums(task: str, outputs: Tensor, y: Tensor) -> Tensor:
     return torch.cat((total[None], confusion[:-1].double()))
 
 
-def metrics_of_sums(task: str, sums: Tensor, num_samples: int, class_names: Sequence[str] = ()) -> dict[str, Tensor]:
+def metrics_of_sums(
+    task: str, sums: Tensor, num_samples: int, classes: Mapping[int, str] = MappingProxyType({})
+) -> dict[str, Tensor]:
     """Metrics of a task by name from `evaluation_sums` [S], added up over the n test samples.
 
     Those of `evaluation_metrics`. For segmentation, over all pixels that have a class: `loss`, `accuracy`, and `miou`,
     the mean intersection over union N_cc / (sum_p N_cp + sum_t N_tc - N_cc) of the classes c that occur in the pictures
-    or in the predictions, N_tp the pixels of class t that are predicted as p; and of each of `class_names` its own,
-    `iou/<name>`, NaN of a class that occurs in neither.
+    or in the predictions, N_tp the pixels of class t that are predicted as p; and that of each of `classes`
+    (number -> name) itself, `iou/<name>`.
     """
     if task != "segmentation":
         loss, correct = sums.unbind()
@@ -133,15 +173,18 @@ def metrics_of_sums(task: str, sums: Tensor, num_samples: int, class_names: Sequ
         "loss": sums[0] / num_pixels,
         "accuracy": hits.sum() / num_pixels,
         "miou": iou.sum() / (union > 0).sum().clamp(min=1),
-        **{f"iou/{name}": value for name, value in zip(class_names, iou.masked_fill(union == 0, torch.nan))},
+        **{f"iou/{name}": iou[label] for label, name in classes.items()},
     }
 
 
-def mean_loss(loss: Loss, outputs: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
+def mean_loss(loss: Loss | BatchLoss, outputs: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
     """[M] mean loss of each client's batch, 0 where nothing counts.
 
     Over real samples (weight [M, B] 1), or, of pictures, over all their pixels that have a class: not over pictures.
     """
+    if loss is absent_cross_entropy:
+        return absent_cross_entropy(outputs, y, weight)
+    loss = cast(Loss, loss)
     if loss is pixel_cross_entropy:
         pixels = (y < outputs.shape[-3]).flatten(2).sum(2).to(outputs.dtype)
         weight = pixels if weight is None else weight * pixels

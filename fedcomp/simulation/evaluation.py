@@ -43,7 +43,7 @@ def metrics_of(
             continue
         thetas = models.theta if dtype == torch.float32 else models.theta.to(dtype)
         sums = [_sums(theta, stats, model, dataset, workers, group) for theta, stats in zip(thetas, models.stats)]
-        found = metrics_of_sums(dataset.task, torch.stack(sums).mean(0), len(dataset.test), dataset.class_names)
+        found = metrics_of_sums(dataset.task, torch.stack(sums).mean(0), len(dataset.test), dataset.classes_of_pixels)
         record |= {f"{name}/{metric}": value for metric, value in found.items()}
     return record
 

@@ -10,7 +10,14 @@ from torch.nn import functional
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.build import build
-from fedcomp.model.loss import evaluation_sums, mean_loss, metrics_of_sums, pixel_cross_entropy
+from fedcomp.model.loss import (
+    absent_cross_entropy,
+    evaluation_sums,
+    mean_loss,
+    metrics_of_sums,
+    pixel_cross_entropy,
+    training_loss,
+)
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation import evaluation
@@ -67,6 +74,62 @@ def test_losses_of_several_outputs_are_added() -> None:
     torch.testing.assert_close(mean_loss(pixel_cross_entropy, outputs, y, None), each[0] + each[1])
 
 
+def one_by_one_absent(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """FedSeg's "back" loss of one client's pictures (logits [B, K, H, W]), pixel by pixel."""
+    present = sorted(set(y.flatten().tolist()) - {255})
+    absent = [label for label in range(outputs.shape[1]) if label not in present]
+    costs = []
+    for picture, row, column in torch.cartesian_prod(*(torch.arange(size) for size in y.shape)).tolist():
+        p = outputs[picture, :, row, column].softmax(0)
+        label = int(y[picture, row, column])
+        if label != 255:
+            costs.append(-p[label].log())
+        elif absent:
+            costs.append(-p[absent].sum().log())
+    return torch.stack(costs).mean() if costs else torch.zeros(())
+
+
+def test_unlabelled_pixels_of_some_absent_class() -> None:
+    """Client 0 lacks two of four classes in its real pictures, client 1 has all of them, client 2 no labels at all."""
+    outputs, _ = drawn(3, 3, 4, 4, 5)
+    outputs.requires_grad_()
+    y = torch.randint(2, (3, 3, 4, 5), generator=torch.Generator().manual_seed(3)).to(torch.uint8)
+    y[0, 2] = 3  # in no real picture of client 0
+    y[1, :, 0, :4] = torch.arange(4)
+    y[:, :, 2] = 255
+    y[2] = 255
+    weight = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
+    found = mean_loss(absent_cross_entropy, outputs, y, weight)
+    expected = [one_by_one_absent(outputs[0, :2], y[0, :2]), one_by_one_absent(outputs[1], y[1]), torch.zeros(())]
+    torch.testing.assert_close(found, torch.stack(expected))
+    torch.testing.assert_close(found[1], functional.cross_entropy(outputs[1], y[1].long(), ignore_index=255))
+    (grad,) = torch.autograd.grad(found.sum(), outputs)
+    (twin,) = torch.autograd.grad(expected[0] + expected[1], outputs)
+    torch.testing.assert_close(grad, twin)
+    with_heads = torch.stack((outputs, 2 * outputs), 2)
+    heads = [mean_loss(absent_cross_entropy, part, y, weight) for part in (outputs, 2 * outputs)]
+    torch.testing.assert_close(mean_loss(absent_cross_entropy, with_heads, y, weight), heads[0] + heads[1])
+    assert training_loss("segmentation", "absent") is absent_cross_entropy
+    assert training_loss("segmentation", "ignored") is pixel_cross_entropy
+
+
+def test_absent_classes_all_at_once_as_one_by_one() -> None:
+    model = build(network(), KEY, (3, 4, 6), NUM_CLASSES, "segmentation", target_shape=(4, 6), unlabelled="absent")
+    assert isinstance(model, Functional)
+    theta, stats = (part.expand(2, -1).double() for part in model.init(KEY))
+    x = torch.randn(2, 4, 3, 4, 6, generator=torch.Generator().manual_seed(1)).double()
+    y = drawn(2, 4, NUM_CLASSES, 4, 6)[1] // 2  # classes 0 and 1, and 127 for none
+    weight = torch.tensor([[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]])
+    one_by_one = model.gradient(theta, stats, x, y, weight)
+    model.slow_by_vmap = False
+    at_once = model.gradient(theta, stats, x, y, weight)
+    assert not model.vmap_refused
+    torch.testing.assert_close(at_once.loss, one_by_one.loss)
+    torch.testing.assert_close(at_once.grad, one_by_one.grad, atol=1e-9, rtol=1e-6)
+    ignored = built().gradient(theta, stats, x, y, weight)
+    assert (one_by_one.loss > ignored.loss).all()
+
+
 def test_mean_iou_by_hand() -> None:
     """Class 0 true, 1 predicted: IoU 0; class 1: 1 of 3; class 2 in neither; class 3 true and missed: 0."""
     y = torch.tensor([[[0, 1], [1, 3]]], dtype=torch.uint8)
@@ -84,16 +147,18 @@ def test_mean_iou_by_hand() -> None:
 
 
 def test_the_iou_of_each_class() -> None:
-    """As `test_mean_iou_by_hand`: class 2 occurs in neither, and the mean is over the others."""
+    """As `test_mean_iou_by_hand`: class 2 occurs in neither, so that it has none, and the mean is over the others."""
     y = torch.tensor([[[0, 1], [1, 3]]], dtype=torch.uint8)
     predicted = torch.tensor([[[1, 1], [0, 1]]])
     outputs = functional.one_hot(predicted, 4).permute(0, 3, 1, 2).float()
+    samples = Samples(torch.zeros(1, 2, 2, 3), y)
+    classes = Dataset("toy", samples, samples, "segmentation", 4, class_names=tuple("abcd")).classes_of_pixels
+    assert classes == {0: "a", 1: "b", 3: "d"}
     sums = evaluation_sums("segmentation", outputs, y)
-    found = metrics_of_sums("segmentation", sums, 1, ("a", "b", "c", "d"))
-    each = [float(found[f"iou/{name}"]) for name in "abcd"]
-    assert each == pytest.approx([0, 1 / 4, float("nan"), 0], nan_ok=True)
+    found = metrics_of_sums("segmentation", sums, 1, classes)
+    assert [float(found.pop(f"iou/{name}")) for name in "abd"] == [0, 1 / 4, 0]
+    assert found.keys() == {"loss", "accuracy", "miou"}
     assert float(found["miou"]) == pytest.approx((0 + 1 / 4 + 0) / 3)
-    assert metrics_of_sums("classification", sums[:2], 1, ("a", "b")).keys() == {"loss", "accuracy"}
 
 
 def test_the_loop_over_clients_and_vmap_agree_with_autograd() -> None:

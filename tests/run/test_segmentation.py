@@ -50,9 +50,21 @@ def test_clients_of_one_class(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*TINY, *options, "num_clients=4") == 0
 
 
+def test_pixels_without_a_class_of_an_absent_one(fedcomp, tmp_path: Path) -> None:
+    assert fedcomp(*TINY, "dataset.unlabelled=absent", "dataset.objects=1") == 0
+    absent = _last(tmp_path / "fedcomp")["train/loss"]
+    assert fedcomp(*TINY, "name=ignored", "dataset.objects=1") == 0
+    assert absent != _last(tmp_path / "ignored")["train/loss"]
+
+
 @pytest.mark.parametrize(
     ("options", "line"),
     [
+        (("dataset.unlabelled=background",), "unlabelled is 'background', but must be one of ignored, absent"),
+        (
+            ("dataset.unlabelled=absent", "algorithm=fedavg_svrg", "client=svrg", "participation=bernoulli"),
+            "client=svrg needs a loss that is a mean over samples",
+        ),
         (("dataset.size=48",), "model=bisenetv2 takes images whose sides are multiples of 32, the dataset gives 48x48"),
         (("dataset=digits",), "model=bisenetv2 is for segmentation, the dataset's task is classification"),
         (("model=lenet5",), "model lenet5 gives outputs of shape (5,), the dataset needs (5, 32, 32)"),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from fedcomp.dataset.contract import Dataset, Samples, Task
+from fedcomp.dataset.contract import Dataset, Samples, Task, Unlabelled
 
 MAX_PIXEL = 255.0
 
@@ -26,6 +26,7 @@ def image_dataset(
     flip: bool = False,
     task: Task = "classification",
     background: bool = False,
+    unlabelled: Unlabelled = "ignored",
 ) -> Dataset:
     """Classes of images or of their pixels, with the normalisation in units of [0, 1] pixels.
 
@@ -40,6 +41,7 @@ def image_dataset(
         flip: as in `Dataset`.
         task: as in `Dataset`.
         background: as in `Dataset`.
+        unlabelled: as in `Dataset`.
     Raises:
         ValueError: `mean` or `std` that is no number or list of numbers.
     """
@@ -55,6 +57,7 @@ def image_dataset(
         flip=flip,
         class_names=tuple(class_names),
         background=background,
+        unlabelled=unlabelled,
     )
 
 

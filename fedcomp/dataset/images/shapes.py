@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.core.validate import check_seed
-from fedcomp.dataset.contract import IGNORED, Dataset, Samples
+from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Unlabelled
 from fedcomp.dataset.images.image import MAX_PIXEL, image_dataset
 from fedcomp.random.keys import Key
 
@@ -45,6 +45,7 @@ def load(
     std: float | Iterable[float] = 0.25,
     crop_padding: int = 0,
     flip: bool = False,
+    unlabelled: Unlabelled = "ignored",
 ) -> Dataset:
     """Pictures [n, S, S, 3] and the classes of their pixels [n, S, S]; picture i does not depend on n.
 
@@ -60,6 +61,7 @@ def load(
         std: as in `image_dataset`.
         crop_padding: as in `Dataset`.
         flip: as in `Dataset`.
+        unlabelled: as in `Dataset`; "absent" is FedSeg's "back" loss.
     Raises:
         ValueError: an argument outside its range.
     """
@@ -81,7 +83,9 @@ def load(
         _draw(num, size, objects, hue, noise, Key(("dataset", "shapes", seed, split)))
         for num, split in ((num_train, "train"), (num_test, "test"))
     )
-    return image_dataset("shapes", train, test, CLASSES, mean, std, crop_padding, flip, "segmentation", True)
+    return image_dataset(
+        "shapes", train, test, CLASSES, mean, std, crop_padding, flip, "segmentation", True, unlabelled
+    )
 
 
 def data_files(**_: object) -> list[Path]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedcomp.dataset.contract import IGNORED, Dataset, Samples
+from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Unlabelled
 from fedcomp.dataset.images.image import image_dataset
 
 CLASSES = (
@@ -37,6 +37,7 @@ def load(
     std: float | Iterable[float] = (0.229, 0.224, 0.225),
     crop_padding: int = 0,
     flip: bool = False,
+    unlabelled: Unlabelled = "ignored",
 ) -> Dataset:
     """Pictures of S x S pixels: resized so that the shorter side has S, then cropped around the centre.
 
@@ -54,6 +55,7 @@ def load(
         std: as `mean`.
         crop_padding: as in `Dataset`.
         flip: as in `Dataset`.
+        unlabelled: as in `Dataset`; "absent" is FedSeg's "back" loss.
     Raises:
         ValueError: a missing or broken file, a mask that has not the size of its picture or has unknown values.
     """
@@ -64,7 +66,9 @@ def load(
     if erased:
         to_train, to_test = _once_for_each_class(_without_background(to_train)), _without_background(to_test)
     names = CLASSES[1:] if erased else CLASSES
-    return image_dataset("voc", to_train, to_test, names, mean, std, crop_padding, flip, "segmentation", not erased)
+    return image_dataset(
+        "voc", to_train, to_test, names, mean, std, crop_padding, flip, "segmentation", not erased, unlabelled
+    )
 
 
 def data_files(root: str = ".", year: int = 2012, train: str = "train", test: str = "val", **_: object) -> list[Path]:

@@ -22,7 +22,7 @@ from fedcomp.model.batched.dropout import Drawing, KeyedDraws, UnkeyedDraw, key_
 from fedcomp.model.batched.padding import Places, leave_out, random_inputs, reads_real_samples_only
 from fedcomp.model.contract import Gradient, StepDraws
 from fedcomp.model.flat import Flat, Make, flatten
-from fedcomp.model.loss import Loss, exact_mean_loss, mean_loss
+from fedcomp.model.loss import BatchLoss, Loss, exact_mean_loss, mean_loss
 from fedcomp.model.precision import product_type
 
 log = logging.getLogger("fedcomp")
@@ -50,7 +50,7 @@ class Functional(Flat):
     def __init__(
         self,
         module: nn.Module,
-        loss: Loss,
+        loss: Loss | BatchLoss,
         make: Make | None = None,
         precision: str = "fp32",
         input_shape: tuple[int, ...] | None = None,
