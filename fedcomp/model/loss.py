@@ -198,6 +198,6 @@ def client_mean(losses_MB: Tensor, weight: Tensor | None) -> Tensor:
     return (losses_MB * weight).sum(1) / weight.sum(1).clamp(min=1)
 
 
-def exact_mean_loss(loss: Loss, outputs: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
+def exact_mean_loss(loss: Loss | BatchLoss, outputs: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
     """[M] float64 `mean_loss` of outputs that are raised to float64 first, for differences of nearly equal losses."""
     return mean_loss(loss, outputs.double(), y, None if weight is None else weight.double())
