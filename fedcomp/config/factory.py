@@ -35,6 +35,8 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
 from fedcomp.model.contract import TaskModel, tensors_of
+from fedcomp.network.clock import Clock
+from fedcomp.network.traffic.recorder import TrafficRecorder
 from fedcomp.partition.contract import check_parts
 from fedcomp.random.keys import Key
 from fedcomp.records.run_folder import VERSION
@@ -146,6 +148,22 @@ def build_runner(simulation: Simulation, config: DictConfig) -> RoundRunner:
             check_estimators(repetition)
         repetitions.append(repetition)
     return MonteCarloStudy.of(tuple(repetitions))
+
+
+def build_recorder(simulation: Simulation, config: DictConfig) -> TrafficRecorder | None:
+    """The recorder of what the run sends, with the clocks of its network; None: it has none and records nothing.
+
+    Raises ValueError: the network has no links for so many clients.
+    """
+    network = build(config.network)
+    if network is None and not config.record_traffic:
+        return None
+    num_clients, repeats = len(simulation.shards.sizes), config.repeats
+    clocks = []
+    if network is not None:
+        links = network.links(num_clients)
+        clocks = [Clock(network, links, repetition_key(simulation.key, number)) for number in range(repeats)]
+    return TrafficRecorder(num_clients, repeats if repeats > 1 else None, clocks)
 
 
 def _with_optimum(simulation: Simulation) -> Simulation:

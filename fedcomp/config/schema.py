@@ -70,6 +70,7 @@ class RunConfig:
     overwrite: bool = False
     accept_changes: bool = False
     checkpoint_every: int | None = None
+    record_traffic: bool = False
     pictures: bool = True
     vars: dict[str, Any] = field(default_factory=dict)
     figures: list[Any] = field(default_factory=list)
@@ -89,6 +90,7 @@ class RunConfig:
     launcher: Any = MISSING
     sweeper: Any = MISSING
     objective: Any = MISSING
+    network: Any = MISSING
 
 
 PARTS = tuple(key.name for key in fields(RunConfig) if key.default is MISSING)

@@ -85,6 +85,14 @@ class TorchProcessGroup(ProcessGroup):
             dist.all_reduce(whole, group=self.rows)
         return int(whole) if self.device.type == "cpu" else whole
 
+    def sum_rows(self, counts: np.ndarray | Tensor) -> np.ndarray | Tensor:
+        """[M] the sum; a tensor if the rows lie on a GPU, which is not waited for."""
+        found = counts if isinstance(counts, Tensor) else torch.from_numpy(counts)
+        whole = found.to(self.device, non_blocking=True)
+        with self.peer_errors():
+            dist.all_reduce(whole, group=self.rows)
+        return whole.numpy() if self.device.type == "cpu" else whole
+
     def broadcast(self, tensor: Tensor, source: int) -> Tensor:
         """`tensor` (contiguous), overwritten by the one of `source`."""
         if tensor.numel():

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from fedcomp.network.traffic.recorder import TrafficRecorder
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.repetitions import PerRepetition
 from fedcomp.simulation.async_metrics import MetricsReader, ScalarGroups
@@ -28,15 +29,22 @@ class EvaluationQueue:
     Args:
         simulation: whose rounds are evaluated. reader: copies values to the host. write: writes a line.
         monitor: its metrics since the last evaluation are read with the next one, and checked first.
+        recorder: of the run's traffic, which is read and timed with each evaluation; None: nobody asks for it.
     """
 
     def __init__(
-        self, simulation: RoundRunner, reader: MetricsReader, monitor: DivergenceMonitor, write: Write
+        self,
+        simulation: RoundRunner,
+        reader: MetricsReader,
+        monitor: DivergenceMonitor,
+        write: Write,
+        recorder: TrafficRecorder | None = None,
     ) -> None:
         self._simulation = simulation
         self._reader = reader
         self._monitor = monitor
         self._write = write
+        self._recorder = recorder
         self._finish: Callable[[], None] | None = None
 
     @property
@@ -53,6 +61,7 @@ class EvaluationQueue:
             found = simulation.evaluate(done, state, result)
             return found.line, found.each, seen.sums(), spent.device_counts
 
+        times = None if self._recorder is None else self._recorder.submit()
         values = self._reader.read(evaluate)
 
         def finish() -> None:
@@ -60,7 +69,7 @@ class EvaluationQueue:
             seen.check(sums)
             check_finite(done, line)
             spent.resolve(counts)
-            self._write(done, line | simulation.bits_metrics(spent), each)
+            self._write(done, line | simulation.bits_metrics(spent) | (times() if times else {}), each)
 
         self._finish = finish
         if not self._reader.asynchronous:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedcomp.distributed.context import ProcessContext
+from fedcomp.network.traffic.recorder import TrafficRecorder
 from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.repetitions import PerRepetition
@@ -35,6 +36,7 @@ class Session:
         checkpoint_every: rounds between checkpoints; None: one every 30 seconds, and at the end.
         processes: the processes of the run.
         reader: copies an evaluation's values to the host; asynchronous ones let the next round be launched first.
+        recorder: of the run's traffic and times; None: nobody asks for them.
     """
 
     simulation: RoundRunner
@@ -43,6 +45,7 @@ class Session:
     checkpoint_every: int | None = None
     processes: ProcessContext = field(default_factory=ProcessContext)
     reader: MetricsReader = field(default_factory=SyncReader)
+    recorder: TrafficRecorder | None = None
 
     def run(self) -> list[Line]:
         """Run to the end from wherever the checkpoint stands; returns all lines of the record, in the main process.
@@ -55,6 +58,8 @@ class Session:
             try:
                 start = self.processes.broadcast_checkpoint(self._start())
                 self.writer.start(start.round)
+                if self.recorder is not None:
+                    self.recorder.restore(self.processes.broadcast_object(self.writer.resume_traffic(start.round)))
                 with GracefulStop() as stop, self.writer.progress:
                     states, start = [start.state], replace(start, state=None)
                     self._rounds(start, states.pop(), stop)
@@ -73,6 +78,8 @@ class Session:
         """Run the remaining rounds from `state` on, to which the caller keeps no reference: its memory can be freed."""
         simulation, processes, writer, ledger = self.simulation, self.processes, self.writer, Ledger()
         ledger.restore(start.ledger)
+        if self.recorder is not None:
+            self.recorder.attach(ledger)
         began = time.perf_counter() - start.seconds
         saved = time.perf_counter()
         monitor, growth = DivergenceMonitor(self.reader.asynchronous), MemoryGrowthMonitor(writer.lines())
@@ -86,10 +93,12 @@ class Session:
             queue.flush()
             monitor.check()
             processes.check_in_sync(state)
+            if self.recorder is not None:
+                writer.traffic(self.recorder.take_segment(), done)
             writer.checkpoint(Checkpoint(done, state, ledger.counters(), time.perf_counter() - began))
 
         writer.progress.start(start.round, simulation.rounds)
-        with EvaluationQueue(simulation, self.reader, monitor, write) as queue:
+        with EvaluationQueue(simulation, self.reader, monitor, write, self.recorder) as queue:
             if not start.round:
                 queue.submit(0, state, None, ledger)
             for done in range(start.round + 1, simulation.rounds + 1):

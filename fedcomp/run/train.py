@@ -13,7 +13,7 @@ import torch
 from omegaconf import DictConfig
 
 from fedcomp.config import schema
-from fedcomp.config.factory import build_runner, build_simulation, pick_device
+from fedcomp.config.factory import build_recorder, build_runner, build_simulation, pick_device
 from fedcomp.config.placement import run_folder
 from fedcomp.config.schema import plain_config
 from fedcomp.distributed.context import ProcessContext
@@ -61,11 +61,13 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
             simulation = processes.distribute(simulation, config.chunk_size, config.threads)
             setup.begin(inputs, simulation)
             simulation, plan = _planned(simulation, config, folder, processes)
-            rounds = build_runner(simulation, config)
+            rounds, recorder = build_runner(simulation, config), build_recorder(simulation, config)
             writer = setup.writer(simulation, parts)
         restore_sigint()  # which the session hears, and saves
         reader = reader_for(device) if alone else SyncReader()
-        session = Session(rounds, writer, config.eval_every, config.checkpoint_every, processes, reader)
+        session = Session(rounds, writer, config.eval_every, config.checkpoint_every, processes, reader, recorder)
+        for text in () if recorder is None else recorder.notes:
+            writer.note(text)
         with setup.running(simulation, processes.describe_split(simulation), plan):
             return session.run()
 

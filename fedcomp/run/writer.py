@@ -14,6 +14,8 @@ from typing import Any
 from fedcomp.display.curve_plot import plot_curve
 from fedcomp.display.main_metric import main_metric
 from fedcomp.display.progress import Progress
+from fedcomp.network.traffic import segments
+from fedcomp.network.traffic.file import Traffic
 from fedcomp.records import checkpoint as checkpoints
 from fedcomp.records.atomic_write import sync
 from fedcomp.records.checkpoint import Checkpoint
@@ -53,6 +55,13 @@ class Writer:
             ValueError: the checkpoint is damaged, or the record lacks a line before it.
         """
         return None
+
+    def resume_traffic(self, done: int) -> Traffic | None:
+        """What the first `done` rounds sent, None for 0. Raises ValueError: some of them are missing."""
+        return None
+
+    def traffic(self, segment: Traffic, last: int) -> None:
+        """Write what the rounds up to `last` sent, before their checkpoint."""
 
     def start(self, done: int) -> None:
         """Drop lines after round `done`, and open the tracker."""
@@ -143,6 +152,12 @@ class FolderWriter(Writer):
         self._tracked = True
         self._write_status(done)
 
+    def resume_traffic(self, done: int) -> Traffic | None:
+        return segments.resume(self._folder, done)
+
+    def traffic(self, segment: Traffic, last: int) -> None:
+        segments.write_segment(self._folder, segment, last)
+
     def evaluation(self, line: Line, each: PerRepetition) -> None:
         done = int(line["round"])
         self._repetitions.append(done, each)
@@ -162,6 +177,7 @@ class FolderWriter(Writer):
     def finish(self) -> None:
         for file in (self._record, self._repetitions):
             file.check()
+        segments.join(self._folder)
         checkpoints.drop_older(self._folder / CHECKPOINT)
 
     def note(self, text: str) -> None:

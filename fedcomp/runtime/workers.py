@@ -70,6 +70,10 @@ class ProcessGroup:
         """The sum of every process's count, an int or an int64 tensor."""
         return count
 
+    def sum_rows(self, counts: np.ndarray | Tensor) -> np.ndarray | Tensor:
+        """[M] int64: the sum of every process's counts, row by row."""
+        return counts
+
 
 def num_cores() -> int:
     """Cores that this process may use."""

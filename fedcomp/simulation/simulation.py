@@ -80,8 +80,9 @@ class Simulation:
         Raises Diverged: it failed, and what a client trained is not finite.
         """
         key, cohort = self.round_key(index), self.cohort(index)
-        ledger.add_round(cohort.size)
+        ledger.begin_round(cohort)
         if not cohort.size:
+            ledger.end_round()
             return state, RoundResult(cohort, {})
         clients = self.clients(key.fold_in("client"), ledger)
         context = Context(index, self.rounds, key.fold_in("message"), self.link(ledger), clients)
@@ -93,6 +94,7 @@ class Simulation:
             except Diverged as cause:
                 raise cause from error
             raise
+        ledger.end_round()
         if donate_state:
             new = unflatten(new, apply_row_updates(flatten(state), flatten(new), metrics.values()).values())
         return new, RoundResult(cohort, metrics)
@@ -113,7 +115,8 @@ class Simulation:
     def clients(self, key: Key, ledger: Ledger) -> Executor:
         """The clients in a round whose draws `key` names; `ledger` counts their gradients."""
         parts = self.dataset, self.shards, self.model, key, self.chunk_size, self.workers, self.dtype
-        return Executor(*parts, ledger.add_gradients, self.loop_runner, self.group, self.batching)
+        count_each = ledger.legs.add_work if ledger.legs is not None else None
+        return Executor(*parts, ledger.add_gradients, self.loop_runner, self.group, self.batching, count_each)
 
     def evaluate(self, index: int, state: Any, result: RoundResult | None) -> Evaluation:
         """Test metrics after `index` rounds and, of the last round's `result`, means over its clients. Unread."""

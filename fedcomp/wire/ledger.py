@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
+from fedcomp.core.cohort import Cohort
+from fedcomp.wire.legs import Legs
+
 LINKS = ("uplink", "downlink", "broadcast")
 DIRECTIONS = ("uplink", "downlink")
 GRADIENTS = "gradients"
@@ -25,6 +28,9 @@ class Ledger:
         client_rounds: sum over rounds of the cohort's size; the denominator of bits per parameter.
         receiver_rounds: sum over rounds of the number of clients that the server sent to: the cohort, or more if a
             message goes to idle clients too. None: unknown, after a resume from a checkpoint of an older version.
+        log: the legs of every round, for the clock of a network; None: nobody asks for them.
+        logs: of repetitions, a log of each; `log` is then that of the repetition at work.
+        legs: those of the current round; None: they are not kept.
     """
 
     def __init__(self) -> None:
@@ -33,6 +39,9 @@ class Ledger:
         self._receivers = 0  # of the current round
         self._fixed = dict.fromkeys((*_names(), GRADIENTS), 0)
         self._varying: dict[str, Tensor] = {}
+        self.log: list[Legs] | None = None
+        self.logs: list[list[Legs]] | None = None
+        self.legs: Legs | None = None
 
     def add(self, link: str, bits: int | Tensor, paper_bits: int | Tensor) -> None:
         """Count a message on `link` (one of LINKS): the bits that are sent and the bits that the paper counts."""
@@ -44,6 +53,17 @@ class Ledger:
         self.client_rounds += num_clients
         self._receivers = 0
         self.add_receivers(num_clients)
+
+    def begin_round(self, cohort: Cohort) -> None:
+        """Count a round with this cohort, and keep its legs if there is a log."""
+        self.add_round(cohort.size)
+        self.legs = Legs(cohort.clients) if self.log is not None else None
+
+    def end_round(self) -> None:
+        """Append the round's legs to the log."""
+        if self.log is not None and self.legs is not None:
+            self.log.append(self.legs)
+        self.legs = None
 
     def add_receivers(self, num_receivers: int) -> None:
         """Record that a message of this round went to `num_receivers` clients.

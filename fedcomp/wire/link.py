@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from fedcomp.core.cohort import Cohort, Everyone, Listed, Receivers
 from fedcomp.wire.ledger import Ledger
+from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, XOR_RELAY
 from fedcomp.wire.packing import layout, pack, unpack
 from fedcomp.wire.payload import Payload
 
@@ -25,6 +26,8 @@ class Link:
         """
         bits, paper = payload.total_bits, payload.total_paper_bits
         self.ledger.add("uplink", bits, paper)
+        if self.ledger.legs is not None:
+            self.ledger.legs.add(UP, payload.row_bits, senders)
         return self._carry(payload)
 
     def unicast(self, payload: Payload) -> Payload:
@@ -32,6 +35,8 @@ class Link:
         bits, paper = payload.total_bits, payload.total_paper_bits
         self.ledger.add("downlink", bits, paper)
         self.ledger.add("broadcast", bits, paper)
+        if self.ledger.legs is not None:
+            self.ledger.legs.add(UNICAST, payload.row_bits)
         return self._carry(payload)
 
     def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
@@ -45,6 +50,8 @@ class Link:
         self.ledger.add_receivers(receivers.size)
         self.ledger.add("downlink", bits * receivers.size, paper * receivers.size)
         self.ledger.add("broadcast", bits, paper)
+        if self.ledger.legs is not None:
+            self.ledger.legs.add(BROADCAST, bits, receivers)
         return self._carry(payload)
 
     def relay(self, payload: Payload, coded: bool = False) -> Payload:
@@ -65,6 +72,8 @@ class Link:
             )
         paper_of_others = paper * (num - 1) // num
         self.ledger.add("broadcast", bits * (num - 1) // num if coded or num == 1 else bits, paper_of_others)
+        if self.ledger.legs is not None:
+            self.ledger.legs.add(XOR_RELAY if coded else RELAY, payload.row_bits)
         return self._forward(payload, coded)
 
     def _carry(self, payload: Payload) -> Payload:

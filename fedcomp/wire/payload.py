@@ -5,6 +5,7 @@ Shape legend: M senders (rows), n entries of a field.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -39,7 +40,7 @@ class Field:
         """Bits of a row, if the layout alone determines them; else None."""
         return self.coding.fixed_bits(self.data.shape[1]) if self.count is None else None
 
-    @property
+    @functools.cached_property
     def bits(self) -> Tensor:
         """[M] int64 bits of each row, including its count."""
         bits = self.coding.bits(self.data, self.count)
@@ -84,6 +85,11 @@ class Payload:
         return torch.stack(each).sum(0)
 
     @property
+    def row_bits(self) -> int | Tensor:
+        """Bits of each row: an int if the layout determines them, else int64 [M] on the payload's device."""
+        return self.bits if isinstance(self.total_bits, Tensor) else _fixed_bits(list(self.fields.values()))
+
+    @property
     def total_bits(self) -> int | Tensor:
         """Bits of all rows: an int if the layout determines them, else a 0-d tensor on the payload's device."""
         return _total(list(self.fields.values()), self.num_rows)
@@ -106,6 +112,11 @@ def _total(fields: Sequence[Field], num_rows: int) -> int | Tensor:
             fixed += static
     total = fixed * num_rows
     return total if not varying else torch.stack(varying).sum() + total
+
+
+def _fixed_bits(fields: Sequence[Field]) -> int:
+    """Bits of a row's fields whose layout determines them."""
+    return sum(field.static_bits or 0 for field in fields)
 
 
 def _described(nums: Mapping[str, int]) -> str:

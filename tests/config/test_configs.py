@@ -26,13 +26,15 @@ CHOICES = sorted(
 EXPERIMENTS = sorted(
     str(file.relative_to(CONF / "experiment").with_suffix("")) for file in (CONF / "experiment").rglob("*.yaml")
 )
-WITHOUT_ROUND = ("dataset", "model", "launcher", "sweeper", "objective")
+WITHOUT_ROUND = ("dataset", "model", "launcher", "sweeper", "objective", "network")
 """Groups that do not fit the default's other parts, or play no part in a round."""
 ROUNDS_ELSEWHERE = [("partition", "natural")]
 """Choices that need data of another kind: tests/run/test_natural.py."""
 CPU = torch.device("cpu")
 NEEDS = {"csv": ["dataset.path=x.csv", "dataset.target=y"], "image_folder": ["dataset.folder=x"]} | {
-    "one_each": ["dataset=vectors"]
+    "one_each": ["dataset=vectors"],
+    "network=csv": ["network.path=x.csv"],
+    "network=shared": ["network.capacity_bps=2e7"],
 }
 """Options without which a choice means nothing."""
 
@@ -43,9 +45,13 @@ def _compose(*overrides: str):
         return compose("train", overrides=list(overrides))
 
 
+def _needs(group: str, choice: str) -> list[str]:
+    return NEEDS.get(f"{group}={choice}", NEEDS.get(choice, []))
+
+
 @pytest.mark.parametrize(("group", "choice"), CHOICES, ids=["=".join(pair) for pair in CHOICES])
 def test_every_choice_composes_and_builds(group: str, choice: str) -> None:
-    config = _compose(f"{group}={choice}", *NEEDS.get(choice, []))
+    config = _compose(f"{group}={choice}", *_needs(group, choice))
     OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     schema.check(config)
     check_keys(config)
@@ -83,7 +89,7 @@ def test_every_experiment_composes(choice: str) -> None:
 def test_every_choice_runs_a_round_of_the_default(group: str, choice: str) -> None:
     from fedcomp.wire import Ledger
 
-    simulation, _ = build_simulation(_compose(f"{group}={choice}", *NEEDS.get(choice, [])), CPU)
+    simulation, _ = build_simulation(_compose(f"{group}={choice}", *_needs(group, choice)), CPU)
     state, _ = simulation.round(0, simulation.init(), Ledger())
     metrics = simulation.test_metrics(1, state)
     assert metrics[main_metric([metrics])] > 0

@@ -106,15 +106,15 @@ def test_a_new_option_or_group_at_its_default_changes_nothing(own_conf) -> None:
     _edit(own_conf / "compressor" / "randk_temporal.yaml", "\nfeedback:", "\nadded: 1\nfeedback:")
     _edit(own_conf / "compressor" / "randk_temporal.yaml", "  memory:", "  decay: 1.0\n  memory:")
     _edit(own_conf / "train.yaml", "name: fedcomp", "name: fedcomp\nanother: 3")
-    _edit(own_conf / "train.yaml", "  - server: sgd", "  - network: none\n  - server: sgd")
-    (own_conf / "network").mkdir()
-    (own_conf / "network" / "none.yaml").write_text("_target_: fedcomp.network.none.NoNetwork\nrate: 1\n")
+    _edit(own_conf / "train.yaml", "  - server: sgd", "  - carrier: none\n  - server: sgd")
+    (own_conf / "carrier").mkdir()
+    (own_conf / "carrier" / "none.yaml").write_text("_target_: fedcomp.carrier.none.NoNetwork\nrate: 1\n")
     assert config_hash(before) == old, "a config of an earlier version, which lacks them"
-    after = before | {"another": 3, "network": {"_target_": "fedcomp.network.none.NoNetwork", "rate": 1}}
+    after = before | {"another": 3, "carrier": {"_target_": "fedcomp.carrier.none.NoNetwork", "rate": 1}}
     after["compressor"] = {**before["compressor"], "added": 1}
     after["compressor"]["estimator"] = {**before["compressor"]["estimator"], "decay": 1.0}
     assert config_hash(after) == old
-    for changed in ({"another": 4}, {"network": {**after["network"], "rate": 2}}):
+    for changed in ({"another": 4}, {"carrier": {**after["carrier"], "rate": 2}}):
         assert config_hash(after | changed) != old
 
 

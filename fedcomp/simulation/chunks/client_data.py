@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.batch_schedule import BatchSchedule, batch_schedule, in_order, num_steps
 
 GATHER_BYTES = 1 << 20
+
+RowCounts = tuple[int, ...] | np.ndarray | Tensor
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class ClientChunk:
         loop_runner: replays loops as CUDA graphs; None: every loop runs step by step.
         computed: samples of every gradient that was computed on this chunk.
         rows_at_once: models whose losses are computed at once.
+        each: the same by client, [A] for its first A rows, or (A, samples of each); None: nobody asks.
     """
 
     ids: Tensor
@@ -68,6 +71,7 @@ class ClientChunk:
     loop_runner: LoopRunner | None = None
     computed: list[int | Tensor] = field(default_factory=list)
     rows_at_once: int = 1
+    each: list[RowCounts] | None = None
 
     @property
     def num_samples(self) -> Tensor:
@@ -83,6 +87,8 @@ class ClientChunk:
         network = cast(Model, self.model)  # algorithms that take gradients are only run with networks
         num = batch.y.shape[0] * batch.y.shape[1] if batch.weight is None else batch.weight.sum(dtype=torch.int64)
         self.computed.append(num)
+        if self.each is not None:
+            self.each.append(tuple(batch.y.shape[:2]) if batch.weight is None else batch.weight.sum(1))
         if not network.draws_in_training:
             return network.gradient(theta, batch.stats, batch.x, batch.y, batch.weight)
         assert isinstance(step, int), "a captured loop would repeat one mask"
@@ -100,6 +106,26 @@ class ClientChunk:
             loss, after = network.batch_loss(models.flatten(0, 1), stats, x, y, weight, draws)
             found.append((loss.unflatten(0, (rows, num)), after.unflatten(0, (rows, num))))
         return torch.cat([loss for loss, _ in found], 1), torch.cat([stats for _, stats in found], 1)
+
+    def count(self, counts: np.ndarray) -> None:
+        """Count the gradients of a whole loop, whose steps take `counts` [S, M] samples."""
+        self.computed.append(int(counts.sum()))
+        if self.each is not None:
+            self.each.append(counts.sum(0))
+
+    def gradients_of_each(self) -> np.ndarray | Tensor:
+        """[M] int64 component gradients of each client; a tensor, not waited for, if any is on a GPU."""
+        counts = self.each or []
+        on_gpu = any(isinstance(one, Tensor) and one.device.type != "cpu" for one in counts)
+        total: Any = self.ids.new_zeros(len(self.sizes)) if on_gpu else np.zeros(len(self.sizes), np.int64)
+        for one in counts:
+            if isinstance(one, tuple):
+                total[: one[0]] += one[1]
+            elif isinstance(one, Tensor):
+                total[: len(one)] += one.to(torch.int64) if on_gpu else one.numpy().astype(np.int64)
+            else:
+                total[: len(one)] += to_device(one, self.ids.device) if on_gpu else one
+        return cast("np.ndarray | Tensor", total)
 
     def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Steps as (x [A, B, ...], y [A, B], weight [A, B] or None); clients that are done drop out at the end."""

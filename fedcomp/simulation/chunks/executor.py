@@ -42,6 +42,7 @@ class Executor:
         loop_runner: replays local loops as CUDA graphs, or None.
         group: the processes that share the chunks.
         batching: what clients do in a round, so that chunks are shared evenly; None: one pass over their samples.
+        count_each: callback that receives the component gradients of each client [M], after each `run` that had any.
         results: what clients trained so far, so that the error of a round that fails can name a client.
     """
 
@@ -56,6 +57,7 @@ class Executor:
     loop_runner: LoopRunner | None = None
     group: ProcessGroup = field(default_factory=ProcessGroup)
     batching: Batching | None = None
+    count_each: Callable[[Cohort, np.ndarray | Tensor], None] | None = None
     results: list[tuple[Cohort, LocalResult]] = field(default_factory=list)
 
     @property
@@ -83,18 +85,21 @@ class Executor:
         in_order = len(chunks) == 1 and bool((places[1:] > places[:-1]).all())
         shares = self.group.split(chunks, lambda chunk: self._cost(sizes[chunk]))
 
-        def work_on(chunk: np.ndarray) -> tuple[ClientChunk, Tensor | None, Any]:
+        def work_on(chunk: np.ndarray) -> tuple[ClientChunk, np.ndarray, Tensor | None, Any]:
             if in_order:  # the cohort as it is
                 data = self._data(cohort.ids, sizes)
-                return data, None, work(data, *rows)
+                return data, chunk, None, work(data, *rows)
             where = to_device(chunk, cohort.ids.device)
             data = self._data(cohort.ids.index_select(0, where), sizes[chunk])
-            return data, where, work(data, *[_take(tensor, where) for tensor in rows])
+            return data, chunk, where, work(data, *[_take(tensor, where) for tensor in rows])
 
         result: Any = None
         computed: list[int | Tensor] = []
-        for data, where, part in self.workers.map(work_on, shares[self.group.rank]):
+        each: list[tuple[np.ndarray, np.ndarray | Tensor]] = []
+        for data, chunk, where, part in self.workers.map(work_on, shares[self.group.rank]):
             computed += data.computed
+            if self.count_each is not None and data.each:
+                each.append((chunk, data.gradients_of_each()))
             if where is None:
                 result = part
                 continue
@@ -103,6 +108,8 @@ class Executor:
             map_tensors(lambda whole, tensor, at=where: whole.index_copy_(0, at, tensor), result, part)
         if self.count is not None:  # called from this thread alone: the threads of the chunks share the count
             self.count(self.group.sum(_total(computed)))
+        if self.count_each is not None:
+            self.count_each(cohort, self.group.sum_rows(_by_client(each, num, cohort.ids)))
         result = self.group.gather(result, shares)
         if self.dtype != torch.float32:
             result = map_tensors(lambda tensor: _cast(tensor, self.dtype, torch.float32), result)
@@ -116,7 +123,8 @@ class Executor:
 
     def _data(self, ids: Tensor, sizes: np.ndarray) -> ClientChunk:
         parts = ids, sizes, self.key, self.dataset, self.shards, self.model
-        return ClientChunk(*parts, loop_runner=self.loop_runner, rows_at_once=self.chunk_size)
+        each: list[Any] | None = None if self.count_each is None else []
+        return ClientChunk(*parts, loop_runner=self.loop_runner, rows_at_once=self.chunk_size, each=each)
 
     def _cost(self, sizes: np.ndarray) -> int:
         """Steps of clients with `sizes` samples; their samples, if `batching` is None."""
@@ -128,6 +136,20 @@ def _total(computed: Sequence[int | Tensor]) -> int | Tensor:
     left = [num for num in computed if isinstance(num, Tensor)]
     known = sum(num for num in computed if not isinstance(num, Tensor))
     return known + torch.stack(left).sum() if left else known
+
+
+def _by_client(parts: Sequence[tuple[np.ndarray, np.ndarray | Tensor]], num: int, ids: Tensor) -> np.ndarray | Tensor:
+    """[M] counts from those of chunks with their places; a tensor if any lies on a GPU, without synchronising."""
+    if any(isinstance(own, Tensor) for _, own in parts):
+        whole = ids.new_zeros(num)
+        for places, own in parts:
+            found = own if isinstance(own, Tensor) else to_device(own, ids.device)
+            whole.index_copy_(0, to_device(places, ids.device), found)
+        return whole
+    counts = np.zeros(num, np.int64)
+    for places, own in parts:
+        counts[places] = own
+    return counts
 
 
 def _cast(tensor: Tensor, old: torch.dtype, new: torch.dtype) -> Tensor:

@@ -52,7 +52,7 @@ class FusedLoops:
         steps = data.schedule(solver.batching)
         counts = to_device(steps.counts.astype(np.int32), theta.device)
         after, loss = train(theta, dataset.offset_and_scale, data.numbers(steps.position), counts, lr, decay)
-        data.computed.append(int(steps.counts.sum()))
+        data.count(steps.counts)
         return LocalResult(after, stats.clone(), loss / data.num_steps(solver.batching).clamp(min=1))
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -75,7 +75,7 @@ class GraphedLoops:
         if any(shape.masked for _, _, shape in graphs) and getattr(data.model, "drops_empty_places", False):
             self._explain("the model leaves empty places out, which reads where they are")
             return None
-        kept = list(data.computed)
+        kept, kept_each = list(data.computed), list(data.each or ())
         loop = self._loop(data, solver, theta, stats, grad_fn)
         loop.load(data, theta, stats, grad_fn)
         numbers = data.numbers(steps.position)
@@ -83,8 +83,12 @@ class GraphedLoops:
             graph = loop.graph(length, shape, len(step_coefficients))
             _fill(graph.inputs, data, numbers, steps.counts, step_coefficients.t().contiguous(), first, grad_fn)
             graph.run(self._capture)
-        loop.counted.clear()  # counts made during capture or replay are unreliable; the true count is set below
-        data.computed[:] = [*kept, int(steps.counts.sum())]
+        for counted in loop.counted:  # counts made during capture or replay are unreliable: the true count is set below
+            counted.clear()
+        data.computed[:] = kept
+        if data.each is not None:
+            data.each[:] = kept_each
+        data.count(steps.counts)
         return loop.result(len(theta), data.num_steps(batching))
 
     def _loop(
@@ -97,7 +101,7 @@ class GraphedLoops:
         name = id(data.model), id(data.dataset), solver, kinds
         loop = self._loops.pop(name, None)
         if loop is None or len(loop.buffers.theta) < len(theta):
-            loop = GraphedLoop(StaticBuffers.like(data, solver, theta, stats, hook), OrderedDict(), data.computed)
+            loop = GraphedLoop(StaticBuffers.like(data, solver, theta, stats, hook), OrderedDict(), _counted(data))
         self._loops[name] = loop
         if len(self._loops) > MOST_LOOPS:
             self._loops.popitem(last=False)
@@ -141,12 +145,12 @@ class GraphedLoop:
 
     Attributes:
         buffers: what its pieces read and change. pieces: by steps and shape, the last used last.
-        counted: gradients counted on the chunk that it was made for, whose hook it keeps.
+        counted: lists of the gradients counted on the chunk that it was made for, whose hook it keeps.
     """
 
     buffers: StaticBuffers
     graphs: OrderedDict[tuple[int, Shape], StepGraph]
-    counted: list[int | Tensor]
+    counted: list[list[Any]]
 
     def graph(self, length: int, shape: Shape, num_factors: int) -> StepGraph:
         """The piece of `length` steps of this shape."""
@@ -185,6 +189,10 @@ class GraphedLoop:
         buffers = self.buffers
         loss = buffers.loss[:num] / num_steps.clamp(min=1)
         return LocalResult(buffers.theta[:num].clone(), buffers.stats[:num].clone(), loss)
+
+
+def _counted(data: ClientChunk) -> list[list[Any]]:
+    return [data.computed] if data.each is None else [data.computed, data.each]
 
 
 def _fill(

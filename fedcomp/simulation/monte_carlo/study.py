@@ -92,10 +92,11 @@ class MonteCarloStudy:
 
     def round(self, index: int, state: Any, ledger: Ledger, donate_state: bool = False) -> tuple[Any, RoundResult]:
         """Round `index` of every repetition. `donate_state`: the caller gives up `state`, which may be changed."""
-        if (done := self._if_vmappable(lambda vmapped: vmapped.round(index, state, ledger))) is not None:
+        if (done := self._if_vmappable(lambda vmapped: vmapped.round(index, state, ledger, ledger.logs))) is not None:
             return done
         states, cohorts, metrics = [], [], []
         for number, one in enumerate(self.repetitions):
+            ledger.log = ledger.logs[number] if ledger.logs else None
             new, result = one.round(index, _taken(state, number), ledger, donate_state)
             if donate_state:
                 _put(state, number, new)

@@ -17,6 +17,7 @@ from fedcomp.core.pytree import flatten, map_tensors, unflatten
 from fedcomp.simulation.chunks.executor import Executor
 from fedcomp.simulation.monte_carlo.vmap_keys import NotVmappable, over_repetitions
 from fedcomp.wire import Ledger, Link, Payload
+from fedcomp.wire.legs import BROADCAST, UNICAST, UP
 from fedcomp.wire.link import check_receivers
 
 
@@ -126,12 +127,14 @@ class VmappedLink(Link):
 
     def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
         self.ledger.add("uplink", *self._of_clients(payload))
+        self._keep(UP, payload.row_bits)
         return payload
 
     def unicast(self, payload: Payload) -> Payload:
         each = self._of_clients(payload)
         self.ledger.add("downlink", *each)
         self.ledger.add("broadcast", *each)
+        self._keep(UNICAST, payload.row_bits)
         return payload
 
     def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
@@ -142,10 +145,16 @@ class VmappedLink(Link):
         self.ledger.add_receivers(num)
         self.ledger.add("downlink", bits * num, paper * num)
         self.ledger.add("broadcast", bits * self._num_repetitions, paper * self._num_repetitions)
+        self._keep(BROADCAST, bits, receivers)
         return payload
 
     def relay(self, payload: Payload, coded: bool = False) -> Payload:
         raise NotVmappable("messages that go to all other clients")
+
+    def _keep(self, kind: int, bits: int | Tensor, who: Receivers | None = None) -> None:
+        """Append a leg, which all repetitions have alike."""
+        if self.ledger.legs is not None:
+            self.ledger.legs.add(kind, bits, None if isinstance(who, Cohort) else who)
 
     def _of_clients(self, payload: Payload) -> tuple[int, int]:
         """(bits, paper bits) of the messages of those who are there."""

@@ -16,7 +16,7 @@ Shape legend: R repetitions in which anybody takes part, N clients of each, M ro
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,7 @@ from fedcomp.simulation.monte_carlo.vmap_keys import ClientKey, NotVmappable, Vm
 from fedcomp.simulation.round_result import RoundResult
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
+from fedcomp.wire.legs import WORK, Legs
 
 # A codec's operation that vmap runs in a loop is slower and not wrong, and nothing for a user to read about.
 warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet implemented the batch")
@@ -60,19 +61,23 @@ class VmappedRepetitions:
             raise NotVmappable("messages of several repetitions as bytes")
         return cls(repetitions, replace(repetitions[0], shards=_joined([one.shards for one in repetitions])), pads)
 
-    def round(self, index: int, state: Any, ledger: Ledger) -> tuple[Any, RoundResult]:
-        """Round `index` of all. Raises NotVmappable: it cannot be run like this."""
+    def round(
+        self, index: int, state: Any, ledger: Ledger, logs: Sequence[list[Legs]] | None = None
+    ) -> tuple[Any, RoundResult]:
+        """Round `index` of all; `logs` get the legs of each. Raises NotVmappable: it cannot be run like this."""
         every = [one.cohort(index) for one in self.repetitions]
         present = [number for number, cohort in enumerate(every) if cohort.size]
         cohorts, sizes = [every[number] for number in present], [every[number].size for number in present]
         if not present:
             ledger.add_round(0)
+            _keep_legs(Legs(()), every, logs)
             return state, RoundResult(every[0], {})
         if len(set(sizes)) > 1 and not self.pads:
             raise NotVmappable("cohorts that differ in size, which was not tried")
         spent, num_clients = Ledger(), len(self.repetitions[0].shards.sizes)
         spent.add_round(sum(sizes))
         rows = _Rows(present, cohorts, num_clients)
+        spent.legs = Legs(rows.cohort.clients) if logs is not None else None
         where = torch.tensor(present, device="cpu").to(rows.ids.device, non_blocking=True)
         chosen = state if len(present) == len(every) else map_tensors(lambda tensor: tensor[where], state)
         client_key = ClientKey(
@@ -93,6 +98,8 @@ class VmappedRepetitions:
         if len(present) < len(every):
             new = map_tensors(lambda old, part: old.index_copy(0, where, part), state, new)
         ledger.merge(spent)
+        if spent.legs is not None:
+            _keep_legs(spent.legs, every, logs)
         each = {name: value.flatten(0, 1)[rows.places] for name, value in metrics.items() if value.dim() > 1}
         shared = {name: value for name, value in metrics.items() if value.dim() == 1}
         return new, RoundResult(rows.everybody, each, tuple(sizes), shared)
@@ -123,6 +130,19 @@ def _vmap(function: Callable[..., Any], *inputs: Any) -> Any:
         raise
     except RuntimeError as error:
         raise NotVmappable(str(error).strip().split("\n")[0]) from error
+
+
+def _keep_legs(joined: Legs, cohorts: Sequence[Cohort], logs: Sequence[list[Legs]] | None) -> None:
+    """Append to each repetition's log its part of the joined round: messages are alike, work is its own clients'."""
+    first = 0
+    for cohort, log in zip(cohorts, logs or ()):
+        last = first + cohort.size
+        made = [
+            replace(leg, amount=leg.amount[first:last]) if leg.kind == WORK and not isinstance(leg.amount, int) else leg
+            for leg in (joined.made if cohort.size else ())
+        ]
+        log.append(Legs(cohort.clients, made))
+        first = last
 
 
 class _Rows:

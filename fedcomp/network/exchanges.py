@@ -1,0 +1,115 @@
+"""A round's legs as exchanges: down, work, up, in this order, each possibly empty.
+
+A phase is a maximal run of legs of one kind; a client's bits in it are the sum over its legs, so that an update and its
+statistics are one transfer. A new exchange begins where a down or work phase follows an up phase: the server needs all
+messages up before it sends again.
+
+Shape legend: M clients of the cohort, N clients in all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedcomp.network.traffic.rounds import (
+    DOWN_PHASE,
+    NUMBER,
+    ROW,
+    TO_ALL,
+    TO_COHORT,
+    TO_LISTED,
+    UP_PHASE,
+    WORK_PHASE,
+    Round,
+    phase_of,
+)
+from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, XOR_RELAY
+
+Ids = np.ndarray
+
+
+@dataclass
+class Exchange:
+    """One exchange.
+
+    Attributes:
+        down: [N] int64 bits that go to each client alone. once: (bits, receivers) of what is sent once for several.
+        work: [N] int64 component gradients. up: [N] int64 bits of each client.
+        phases: those that the exchange has, in order.
+    """
+
+    down: np.ndarray
+    work: np.ndarray
+    up: np.ndarray
+    once: list[tuple[int, Ids]] = field(default_factory=list)
+    phases: list[int] = field(default_factory=list)
+
+
+def exchanges(one: Round, num_clients: int, multicast: bool) -> list[Exchange]:
+    """The exchanges of a round.
+
+    Args:
+        multicast: whether broadcasts and relays are sent once, or to each receiver.
+    """
+    found: list[Exchange] = []
+    cohort = np.array(one.clients, np.int64)
+    reached = cohort if one.on_time is None else cohort[one.on_time]
+    for kind, who, ids, amounts in rows(one, cohort):
+        phase = phase_of(kind)
+        if not found or (phase != UP_PHASE and found[-1].phases[-1] == UP_PHASE) or phase < found[-1].phases[-1]:
+            zero = np.zeros(num_clients, np.int64)
+            found.append(Exchange(zero, zero.copy(), zero.copy()))
+        exchange = found[-1]
+        if not exchange.phases or exchange.phases[-1] != phase:
+            exchange.phases.append(phase)
+        receivers = ids
+        if who == TO_COHORT and len(found) > 1 and one.on_time is not None:  # who was late is gone
+            receivers, amounts = reached, amounts[one.on_time] if kind not in (BROADCAST,) else amounts
+        if phase == UP_PHASE:
+            np.add.at(exchange.up, receivers, amounts)
+        elif phase == WORK_PHASE:
+            np.add.at(exchange.work, receivers, amounts)
+        elif kind == UNICAST:
+            np.add.at(exchange.down, receivers, amounts)
+        elif kind == BROADCAST:
+            everybody = np.arange(num_clients) if who == TO_ALL else receivers
+            _send(exchange, int(amounts[0]), everybody, multicast)
+        else:
+            _relay(exchange, kind, amounts, receivers, multicast)
+    return found
+
+
+def rows(one: Round, cohort: Ids) -> Iterator[tuple[int, int, Ids, np.ndarray]]:
+    """(kind, who, clients, amounts [L]) of each leg; of a broadcast the amount is [1], its bits in all."""
+    listed, varying = iter(one.listed), iter(one.varying)
+    for leg in one.template:
+        ids = np.array(next(listed), np.int64) if leg.who == TO_LISTED else cohort
+        if leg.form == NUMBER:
+            amounts = np.full(1 if leg.kind == BROADCAST else len(ids), leg.value, np.int64)
+        else:
+            amounts = np.frombuffer(leg.row, np.int64) if leg.form == ROW else next(varying)
+        yield leg.kind, leg.who, ids, amounts
+
+
+def _send(exchange: Exchange, bits: int, receivers: Ids, multicast: bool) -> None:
+    if multicast and len(receivers) and bits:
+        exchange.once.append((bits, receivers))
+    elif not multicast:
+        exchange.down[receivers] += bits
+
+
+def _relay(exchange: Exchange, kind: int, amounts: np.ndarray, ids: Ids, multicast: bool) -> None:
+    """What reaches client i are the messages of all others; once, M messages, or M - 1 of them by XOR."""
+    total = int(amounts.sum())
+    if not multicast:
+        exchange.down[ids] += total - amounts
+        return
+    assert kind in (RELAY, XOR_RELAY)
+    if len(ids) > 1:
+        _send(exchange, total - int(amounts[0]) if kind == XOR_RELAY else total, ids, multicast=True)
+
+
+__all__ = ["DOWN_PHASE", "UP_PHASE", "WORK_PHASE", "Exchange", "exchanges", "rows"]

@@ -1,0 +1,45 @@
+"""Headers: the bytes around a message that the ledger does not count.
+
+For TCP over IPv4 without options in TLS 1.3: message 22, packet 40, payload 1460 (an assumption from the protocols'
+headers). They matter for a message of one number, and hardly for anything larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Header:
+    """Bytes that are sent beside a client's bits of a phase.
+
+    Attributes:
+        message: of each message. packet: of each packet. payload: bytes of message and its header in a packet.
+    """
+
+    message: int
+    packet: int
+    payload: int
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Header:
+        """From an option. Raises ValueError: other keys, or not whole numbers of 0 (payload: 1) or more."""
+        names = ("message", "packet", "payload")
+        if set(given) != set(names):
+            raise ValueError(f"network.header={dict(given)} must have {', '.join(names)}, in bytes; null: no headers")
+        for name in names:
+            least = 1 if name == "payload" else 0
+            if not isinstance(given[name], int) or isinstance(given[name], bool) or given[name] < least:
+                raise ValueError(f"network.header.{name}={given[name]} must be a whole number of {least} or more bytes")
+        return cls(*(given[name] for name in names))
+
+    def line_bits(self, bits: Any) -> Any:
+        """8 (n + packet ceil(n / payload)) bits of line, n = ceil(b / 8) + message; 0 for b = 0.
+
+        Args:
+            bits: b, an int or an array of int64.
+        """
+        num_bytes = -(-bits // 8) + self.message
+        return (8 * (num_bytes + self.packet * -(-num_bytes // self.payload))) * (bits > 0)

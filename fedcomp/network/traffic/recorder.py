@@ -1,0 +1,126 @@
+"""Keeps the legs of a run's rounds, and reads them from their device together with the next evaluation.
+
+Between evaluations nothing is read: bits that depend on data stay tensors. With an evaluation, those of all rounds
+since the last one go to the host in one copy, which is launched before the evaluation's own and so is there first.
+
+Shape legend: N clients, R repetitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcomp.network.clock import Clock, Times
+from fedcomp.network.traffic.file import Traffic
+from fedcomp.network.traffic.rounds import Round, Template, round_of
+from fedcomp.wire import Ledger
+from fedcomp.wire.legs import Legs
+
+
+class TrafficRecorder:
+    """The rounds of a run since its last segment, and its clocks.
+
+    Args:
+        num_clients: N. repetitions: R of a study; None: a run without repetitions.
+        clocks: of each repetition; none: nothing is timed. deadline: seconds, as the file has them.
+    """
+
+    def __init__(
+        self,
+        num_clients: int,
+        repetitions: int | None = None,
+        clocks: Sequence[Clock] = (),
+        deadline: float | None = None,
+    ) -> None:
+        self.num_clients, self.clocks = num_clients, tuple(clocks)
+        self._repeated, self._deadline = repetitions is not None, deadline
+        self._logs: list[list[Legs]] = [[] for _ in range(repetitions or 1)]
+        self._rounds: list[list[Round]] = [[] for _ in self._logs]
+        self._templates: dict[Template, Template] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user is told of the clients' links."""
+        return self.clocks[0].links.notes if self.clocks else ()
+
+    def attach(self, ledger: Ledger) -> None:
+        """Let the ledger's rounds be recorded here."""
+        if self._repeated:
+            ledger.logs = self._logs
+        else:
+            ledger.log = self._logs[0]
+
+    def restore(self, traffic: Traffic | None) -> None:
+        """Go on after the rounds of earlier segments, as far as the clocks are concerned; None: from the start."""
+        if traffic is None:
+            return
+        for clock, rounds in zip(self.clocks, traffic.rounds):
+            for one in rounds:
+                clock.advance(one)
+
+    def submit(self) -> Callable[[], Times]:
+        """Begin to read the rounds so far. Returns a function that waits for them and gives `time/...` after them."""
+        taken = [list(log) for log in self._logs]
+        for log in self._logs:
+            log.clear()
+        read = _begin_reading([leg.amount for log in taken for legs in log for leg in legs.made])
+
+        def finish() -> Times:
+            amounts = iter(read())
+            for number, log in enumerate(taken):
+                for legs in log:
+                    legs.made = [replace(leg, amount=next(amounts)) for leg in legs.made]
+                    self._append(number, round_of(legs, self.num_clients))
+            return self.metrics()
+
+        return finish
+
+    def take_segment(self) -> Traffic:
+        """All rounds since the last call; waits for the device."""
+        self.submit()()
+        taken = tuple(map(tuple, self._rounds))
+        for rounds in self._rounds:
+            rounds.clear()
+        return Traffic(self.num_clients, taken, self._repeated, self._deadline)
+
+    def metrics(self) -> Times:
+        """`time/...`: of a study means over repetitions, without the number of the slowest client."""
+        lines = [clock.metrics() for clock in self.clocks]
+        if len(lines) < 2:
+            return lines[0] if lines else {}
+        names = [name for name in lines[0] if name != "time/slowest"]
+        return {name: sum(line[name] for line in lines) / len(lines) for name in names}
+
+    def _append(self, number: int, one: Round) -> None:
+        one = replace(one, template=self._templates.setdefault(one.template, one.template))
+        self._rounds[number].append(one)
+        if self.clocks:
+            self.clocks[number].advance(one)
+
+
+def _begin_reading(amounts: list[Any]) -> Callable[[], list[int | np.ndarray]]:
+    """Launch one copy of all tensors among `amounts`; the function returned waits for it."""
+    tensors = [one.reshape(-1) for one in amounts if isinstance(one, Tensor)]
+    sizes = [len(one) for one in tensors]
+    host, arrived = None, None
+    if tensors and tensors[0].device.type != "cpu":
+        whole = torch.cat([one.to(torch.int64) for one in tensors])
+        host = torch.empty(whole.shape, dtype=torch.int64, pin_memory=whole.device.type == "cuda")
+        host.copy_(whole, non_blocking=True)
+        if whole.device.type == "cuda":
+            arrived = torch.cuda.Event()
+            arrived.record(torch.cuda.current_stream(whole.device))
+
+    def finish() -> list[int | np.ndarray]:
+        if arrived is not None:
+            arrived.synchronize()
+        parts = iter(tensors if host is None else host.split(sizes))
+        return [next(parts).numpy() if isinstance(one, Tensor) else one for one in amounts]
+
+    return finish

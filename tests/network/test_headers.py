@@ -1,0 +1,30 @@
+"""Bits of line with headers: the specification's table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedcomp.network.headers import Header
+
+TLS = {"message": 22, "packet": 40, "payload": 1460}
+
+
+def test_the_table_of_line_bits() -> None:
+    bits = np.array([0, 32, 160, 61_738, 1_974_592, 61_864_256])
+    assert Header.of(TLS).line_bits(bits).tolist() == [0, 528, 656, 63_840, 2_029_168, 63_559_472]
+    assert Header.of(TLS).line_bits(32) == 528
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"message": 1}, "must have message, packet, payload"),
+        ({**TLS, "packet": -1}, r"network.header.packet=-1 must be a whole number of 0 or more"),
+        ({**TLS, "payload": 0}, r"network.header.payload=0 must be a whole number of 1 or more"),
+        ({**TLS, "message": float("nan")}, r"network.header.message=nan must be a whole number"),
+    ],
+)
+def test_wrong_headers(given: dict[str, int], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Header.of(given)

@@ -1,0 +1,220 @@
+"""Runs with a network: the same file and times however they are computed, and nothing changes without one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcomp.network.clock import Clock
+from fedcomp.network.links.lognormal import LognormalLinks
+from fedcomp.network.traffic.file import FILE, load
+from fedcomp.random.keys import Key
+from fedcomp.records.metrics_file import read_lines
+from tests.network.recorded import sums
+
+ROOT = Path(__file__).resolve().parents[3]
+SMALL = (
+    "rounds=8",
+    "num_clients=5",
+    "threads=1",
+    "eval_every=3",
+    "quiet=true",
+    "model.hidden=[3]",
+    "client.batch_size=40",
+)
+VARYING = ("compressor=topk", "compressor.fraction=0.1", "compressor.positions=rice", "compressor.feedback=error")
+SOME = ("participation=bernoulli", "participation.probability=0.3", "partition=dirichlet")
+NETWORK = ("network=lte", "network.seconds_per_gradient=1e-3", "network.spread_gradient=4", "network.jitter=0.2")
+Fedcomp = Callable[..., int]
+
+
+def _run(fedcomp: Fedcomp, root: Path, *options: str) -> tuple[bytes, list[dict[str, Any]]]:
+    """(bytes of traffic.npz, times of every line)."""
+    assert fedcomp(*SMALL, *options, f"output_root={root}") == 0
+    (record,) = root.rglob("metrics.jsonl")
+    lines = [{name: value for name, value in line.items() if name.startswith("time/")} for line in read_lines(record)]
+    file = record.with_name(FILE)
+    assert not list(record.parent.glob("traffic-*.npz"))
+    return file.read_bytes() if file.exists() else b"", lines
+
+
+def test_file_and_times_do_not_depend_on_how_they_are_computed(fedcomp: Fedcomp, tmp_path: Path) -> None:
+    common = *VARYING, *SOME, *NETWORK, "dtype=float64"
+    file, times = _run(fedcomp, tmp_path / "one", *common)
+    assert times[0]["time/total"] == 0
+    assert 0 < times[1]["time/total"] < times[-1]["time/total"]
+    for number, options in enumerate((("wire=packed",), ("chunk_size=2", "checkpoint_every=1"))):
+        again, same = _run(fedcomp, tmp_path / str(number), *common, *options)
+        assert again == file
+        assert same == times
+
+
+def test_a_resumed_run_has_the_same_file_and_times(
+    fedcomp: Fedcomp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedcomp.simulation.simulation import Simulation
+
+    common = *VARYING, *SOME, *NETWORK
+    file, times = _run(fedcomp, tmp_path / "whole", *common)
+    plain = Simulation.round
+
+    for stop in (4, 6):  # between two checkpoints, and after a checkpoint that is no evaluation
+        with monkeypatch.context() as patch:
+
+            def broken(self: Simulation, index: int, *rest: Any, stop: int = stop, **more: Any) -> Any:
+                if index == stop:
+                    raise ValueError("stopped")
+                return plain(self, index, *rest, **more)
+
+            patch.setattr(Simulation, "round", broken)
+            assert fedcomp(*SMALL, *common, f"output_root={tmp_path / 'parts'}", "checkpoint_every=2") != 0
+    again, same = _run(fedcomp, tmp_path / "parts", *common, "checkpoint_every=2")
+    assert again == file
+    assert same == times
+
+
+def test_a_run_whose_segments_are_gone_says_so(
+    fedcomp: Fedcomp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fedcomp.simulation.simulation import Simulation
+
+    plain = Simulation.round
+    options = *SMALL, "record_traffic=true", "checkpoint_every=2", f"output_root={tmp_path}"
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Simulation,
+            "round",
+            lambda self, index, *rest, **more: plain(self, index, *rest, **more) if index < 5 else 1 / 0,
+        )
+        assert fedcomp(*options) != 0
+    for path in tmp_path.rglob("traffic-*.npz"):
+        path.unlink()
+    assert fedcomp(*options) != 0
+    assert "has no traffic of round 1, but the run was at round 4" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 3])
+def test_several_processes_write_the_same_file(fedcomp: Fedcomp, tmp_path: Path, size: int) -> None:
+    common = *VARYING, *SOME, *NETWORK, "chunk_size=2", "device=cpu"
+    file, times = _run(fedcomp, tmp_path / "one", *common)
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc_per_node={size}",
+        "-m",
+        "fedcomp",
+    ]
+    done = subprocess.run(
+        [*command, *SMALL, *common, f"output_root={tmp_path / 'all'}"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    (record,) = (tmp_path / "all").rglob("metrics.jsonl")
+    assert record.with_name(FILE).read_bytes() == file
+    assert [{name: line[name] for name in line if name.startswith("time/")} for line in read_lines(record)] == times
+
+
+@pytest.mark.parametrize("options", [("repeats=3",), ("repeats=3", *VARYING, "wire=packed")], ids=["at once", "apart"])
+def test_a_study_has_the_rounds_of_its_repetitions(fedcomp: Fedcomp, tmp_path: Path, options: tuple[str, ...]) -> None:
+    _, times = _run(fedcomp, tmp_path / "study", *options, *SOME, *NETWORK)
+    _, first = _run(fedcomp, tmp_path / "alone", *options[2:], *options[1:2], *SOME, *NETWORK)
+    study, alone = (load(next((tmp_path / name).rglob(FILE))) for name in ("study", "alone"))
+    assert len(study.rounds) == 3
+    for one, other in zip(study.rounds[0], alone.rounds[0], strict=True):
+        assert (one.template, one.clients) == (other.template, other.clients)
+    assert len({one.clients for rounds in study.rounds for one in rounds}) > 8, "repetitions differ"
+    counted = next(iter((tmp_path / "study").rglob("metrics.jsonl")))
+    last = read_lines(counted)[-1]
+    found = sums(study)
+    assert found["uplink"] == pytest.approx(3 * last["bits/uplink"])
+    assert found["gradients"] == pytest.approx(3 * last["gradients"])
+    network = LognormalLinks(
+        down_bps=29e6, up_bps=5.74e6, rtt_s=0.0616, spread_down=10, spread_up=10, correlation=0.5,
+        seconds_per_gradient=1e-3, spread_gradient=4, jitter=0.2,
+    )  # fmt: skip
+    ends = []
+    for number, rounds in enumerate(study.rounds):
+        key = Key(("run", 0)).fold_in("repetition", number) if number else Key(("run", 0))
+        clock = Clock(network, network.links(5), key)
+        for one in rounds:
+            clock.advance(one)
+        ends.append(clock.server)
+    assert times[-1]["time/total"] == pytest.approx(sum(ends) / 3, rel=1e-12)
+    assert first[-1]["time/total"] == pytest.approx(ends[0], rel=1e-12)
+    assert "time/slowest" not in times[-1]
+
+
+def test_without_a_network_nothing_is_recorded_and_with_one_nothing_else_changes(
+    fedcomp: Fedcomp, tmp_path: Path
+) -> None:
+    def record(name: str, *options: str) -> tuple[list[str], list[dict[str, Any]], list[str], str]:
+        assert fedcomp(*SMALL, *VARYING, *options, f"output_root={tmp_path / name}") == 0
+        (path,) = (tmp_path / name).rglob("metrics.jsonl")
+        files = sorted(one.name for one in path.parent.iterdir())
+        lines = [{key: value for key, value in line.items() if key != "seconds"} for line in read_lines(path)]
+        import torch
+
+        state = torch.load(path.with_name("checkpoint.pt"), weights_only=True)
+        digest = hashlib.sha256(b"".join(one.numpy().tobytes() for one in state["state"].values())).hexdigest()
+        return files, lines, sorted(state), digest
+
+    plain, timed = record("plain"), record("timed", *NETWORK)
+    assert FILE not in plain[0]
+    assert set(timed[0]) - set(plain[0]) == {FILE}
+    assert not any(name.startswith("time/") for line in plain[1] for name in line)
+    assert [{key: value for key, value in line.items() if not key.startswith("time/")} for line in timed[1]] == plain[1]
+    assert timed[2:] == plain[2:]
+
+
+def test_the_default_network_is_no_part_of_a_runs_identity(fedcomp: Fedcomp, tmp_path: Path) -> None:
+    assert fedcomp(*SMALL, f"output_root={tmp_path}") == 0
+    (identity,) = tmp_path.rglob("identity.json")
+    assert "network" not in json.loads(identity.read_text())
+    assert "record_traffic" not in identity.read_text()
+
+
+def test_a_line_adds_up(fedcomp: Fedcomp, tmp_path: Path) -> None:
+    _, times = _run(fedcomp, tmp_path, *VARYING, *NETWORK, "network.trailing=wait", "compressor@downlink=sign")
+    for line in times:
+        parts = sum(line[f"time/{name}"] for name in ("downlink", "compute", "uplink"))
+        assert math.isclose(parts, line["time/total"], rel_tol=1e-9)
+        assert line["time/round"] <= line["time/total"]
+        assert 0 <= line.get("time/slowest", 0) < 5
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("network.up_bps=0",), "network.up_bps=0 must be above 0, in bit/s"),
+        (("network=shared",), "network.capacity_bps is missing: give the uplink of cell 0 in bit/s"),
+        (("network=csv",), "network.path is empty"),
+        (("network=csv", "network.path=none.csv"), "network.path=none.csv cannot be read"),
+        (("network=none", "network.up_bps=3"), "network.up_bps"),
+    ],
+)
+def test_wrong_networks_are_one_line(
+    fedcomp: Fedcomp, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], says: str
+) -> None:
+    assert fedcomp(*SMALL, "network=fixed", *options) != 0
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert says in error
+
+
+def test_an_unknown_preset_names_the_presets(fedcomp: Fedcomp, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedcomp(*SMALL, "network=6g") != 0
+    error = capsys.readouterr().err
+    assert all(name in error for name in ("lte", "asymmetric_10", "cell_20"))
