@@ -9,6 +9,7 @@ from fedcomp.compressor.fast_compressed_communication import FastCompressedCommu
 from fedcomp.compressor.masked_noise import MaskedNoise
 from fedcomp.compressor.mrc.mrc_quantiser import MRCQuantiser
 from fedcomp.compressor.mrc.mrc_sign import MRCSign
+from fedcomp.compressor.projections.count_sketch import CountSketch
 from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.projections.rand_proj import RandProj
 from fedcomp.compressor.quantisers.qsgd import QSGD
@@ -68,6 +69,8 @@ CASES = [
     ),
     CodecCase("rand_proj", RandProj(0.2), lambda layers: 32 * _kept(layers) + 64),
     CodecCase("rand_proj-blocks", RandProj(0.4, block=8, seed="derived"), None),
+    CodecCase("count_sketch", CountSketch(3, 8), lambda layers: 32 * 24, draws=1500, joint=True),
+    CodecCase("count_sketch-k", CountSketch(5, 8, k=1), lambda layers: 32 * 40),
     CodecCase("stochastic-sign-max", StochasticSign(), lambda layers: sum(layers) + 32 * len(layers), draws=500),
     CodecCase(
         "stochastic-sign-l2", StochasticSign("l2", granularity="model"), lambda layers: sum(layers) + 32, draws=500

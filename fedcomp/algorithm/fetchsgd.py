@@ -1,0 +1,167 @@
+"""FetchSGD: clients send count sketches, and momentum and error memory of the server lie in sketches too.
+
+D. Rothchild, A. Panda, E. Ullah, N. Ivkin, I. Stoica, V. Braverman, J. Gonzalez, R. Arora, "FetchSGD", ICML 2020
+(arXiv:2007.07682), algorithm 1. With S the sketch (`compressor/projections/count_sketch.py`), g_i what client i sends
+and U(e) the estimates of all entries:
+
+    s = sum_i p_i S(g_i);   u <- rho u + s;   e <- e + eta u;   Delta = Top-k(U(e));   theta <- theta + Delta
+
+and e is cleared of Delta: `clear=subtract`, e <- e - S(Delta), as in the paper; `clear=zero`, all cells that Delta
+touches become 0, as in the authors' program, which is stable at larger steps. With `mask_momentum` the same cells of u
+become 0 (the program). Clients keep nothing. g_i is the change theta_i - theta: with client.steps=1 that is the
+gradient of the paper times -client.lr; more local steps are an option that the paper's guarantees do not cover. The
+program multiplies Delta, not u, by eta, which is the same while eta is constant.
+
+Delta goes to all N clients, so that everybody keeps the model. Hashes are the run's: u and e live on.
+
+Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics, r rows, c columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
+from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
+from fedcomp.client import LocalSolver
+from fedcomp.compressor.projections.count_sketch import CountSketch
+from fedcomp.compressor.seed import seed_number
+from fedcomp.compressor.sparsifiers.num_kept import check_num_kept
+from fedcomp.compressor.sparsifiers.sparse_indices import INDEX_CODES
+from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.validate import check_choice, check_positive, unit_interval
+from fedcomp.random.keys import Key
+from fedcomp.wire import SharedKnowledge
+
+CLEARS = ("zero", "subtract")
+
+
+@dataclass(frozen=True)
+class FetchSGDState:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [D] the model, which all clients have. stats: [C] its running statistics.
+        momentum: [r c] u. error: [r c] e.
+        seed: [1] int64 of the hashes.
+    """
+
+    theta: Tensor
+    stats: Tensor
+    momentum: Tensor
+    error: Tensor
+    seed: Tensor
+
+
+@dataclass(frozen=True)
+class FetchSGD:
+    """Sketched changes up, the k largest entries of the server's sketch down.
+
+    Attributes:
+        client: trains locally.
+        rows, columns, fraction: r, c and r c / D of the sketch, see `CountSketch`.
+        k: entries of a step; null: as `share` says. share: k over D, in (0, 1].
+        lr: eta. rho: momentum, in [0, 1).
+        clear: zero or subtract. mask_momentum: whether the cells of a step are cleared in u too.
+        positions: how a step's indices are written (compressor/sparsifiers/sparse_indices.py).
+        weights: "samples" or "uniform".
+    """
+
+    client: LocalSolver
+    rows: int = 5
+    columns: int | None = None
+    fraction: float = 0.1
+    k: int | None = None
+    share: float | None = 0.03
+    lr: float = 1.0
+    rho: float = 0.9
+    clear: str = "zero"
+    mask_momentum: bool = True
+    positions: str = "auto"
+    weights: str = "samples"
+
+    def __post_init__(self) -> None:
+        with _own_names():
+            check_num_kept(self.share, self.k)
+            _ = self.codec  # its options are checked as it is made
+        check_positive("algorithm.lr", self.lr, "the factor eta of the momentum")
+        unit_interval("algorithm.rho", self.rho)
+        check_choice("algorithm.clear", self.clear, CLEARS)
+        check_choice("algorithm.positions", self.positions, INDEX_CODES)
+        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        momentum = getattr(self.client, "momentum", 0.0)
+        if momentum and self.rho:
+            raise ValueError(
+                f"client.momentum={momentum} and algorithm.rho={self.rho} are two momenta: FetchSGD's is the server's; "
+                "set one of them to 0"
+            )
+
+    @property
+    def codec(self) -> CountSketch:
+        """The sketch."""
+        return CountSketch(self.rows, self.columns, self.fraction)
+
+    @property
+    def largest(self) -> TopK:
+        """What the step is sent with."""
+        return TopK(None if self.k is not None else self.share, self.positions, self.k)
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FetchSGDState:
+        """Empty sketches. Raises ValueError: k is more than the parameters."""
+        with _own_names():
+            self.largest.check_dim(theta.shape[0])
+            self.codec.check_dim(theta.shape[0])
+        cells = theta.new_zeros(self.rows * self.codec.num_columns(theta.shape[0]))
+        zero = torch.zeros(1, dtype=torch.int64, device=theta.device)
+        seed = seed_number(setup.key.fold_in("sketch").bits(zero, 2))
+        return FetchSGDState(theta, stats, cells, cells.clone(), seed)
+
+    def round(self, state: FetchSGDState, cohort: Cohort, ctx: Context) -> tuple[FetchSGDState, Metrics]:
+        """One round. `sketch/error` is ||e||, the norm of the error memory, by one row of its sketch."""
+        rows = state.theta.expand(cohort.size, -1), state.stats.expand(cohort.size, -1)
+        local = train_locally(self.client, *rows, cohort, ctx)
+        common = replace(ctx.common("sketch", cohort), seed=state.seed)
+        payload = ctx.link.up(self.codec.encode(local.theta, common, ctx.private_key("sketch")))
+        (cells,) = payload.expect(cells=state.error.shape[0])
+        stats = gather_stats(local.stats, cohort, ctx)
+
+        momentum = self.rho * state.momentum + cohort.weight @ cells
+        error = state.error + self.lr * momentum
+        step = self._send_step(self.codec.estimates(error[None], common), ctx)
+        places = stable_topk(step.abs()[None], self.largest.num_sent(step.shape[0]))[0]
+        touched = self.codec.touched(places, common)
+        if self.clear == "zero":
+            error = error.masked_fill(touched, 0.0)
+        else:
+            error = error - self.codec.sketch(step[None], common)[0]
+        if self.mask_momentum:
+            momentum = momentum.masked_fill(touched, 0.0)
+        stats = send_stats(stats, ctx.everyone, ctx)
+        new = FetchSGDState(state.theta + step, stats, momentum, error, state.seed)
+        return new, {**training_metrics(local), "sketch/error": error.view(self.rows, -1)[0].norm()}
+
+    def evaluation_models(self, state: FetchSGDState, key: Key) -> dict[str, Models]:
+        """The model that everybody has."""
+        return {"test": Models(state.theta[None], state.stats[None])}
+
+    def _send_step(self, estimates: Tensor, ctx: Context) -> Tensor:
+        """[D] the k largest estimates, as all clients receive them."""
+        common: SharedKnowledge = ctx.common("step", ctx.server(estimates))
+        payload = self.largest.encode(estimates, common, ctx.private_key("step"))
+        return self.largest.decode(ctx.link.broadcast(payload, ctx.everyone), common)[0]
+
+
+@contextmanager
+def _own_names() -> Iterator[None]:
+    """The codecs' options are the algorithm's here, and errors say so; their share of entries is `share`."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(str(error).replace("compressor.", "algorithm.")) from error

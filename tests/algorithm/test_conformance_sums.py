@@ -1,0 +1,32 @@
+"""Methods whose messages add up before they are decoded, against the suite: FetchSGD."""
+
+from __future__ import annotations
+
+from fedcomp.algorithm.fetchsgd import FetchSGD
+from fedcomp.client.sgd import Sgd
+from tests.conformance import world
+from tests.conformance.algorithm import AlgorithmCase, suite
+
+SGD = Sgd(lr=0.05, batch_size=4)
+
+
+def _bits(dim, stats, layers, cohort):
+    step = max(1, round(0.2 * dim)) * (32 + (dim - 1).bit_length()) + 32 * stats
+    return {
+        "uplink": cohort * 32 * (3 * max(2, round(0.5 * dim / 3)) + stats),
+        "downlink": world.NUM_CLIENTS * step,
+        "broadcast": step,
+    }
+
+
+CASES = [
+    AlgorithmCase("fetchsgd", FetchSGD(SGD, 3, None, 0.5, None, 0.2, positions="index", rho=0.5), _bits),
+    AlgorithmCase(
+        "fetchsgd-subtract",
+        FetchSGD(SGD, 3, 30, share=0.3, clear="subtract", mask_momentum=False, rho=0.0, weights="uniform"),
+        None,
+        world.with_batch_norm,
+    ),
+]
+
+test_algorithm = suite(CASES)
