@@ -43,6 +43,7 @@ def test_links_lead_to_files(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_files_that_a_page_names_are_there(page: str) -> None:
-    for path in re.findall(r"`([\w./*]+/[\w.*]+\.py)(?:::\w+)?`", prose(PAGES[page])):
+    for path, test in re.findall(r"`([\w./*]+/[\w.*]+\.py)(?:::(\w+))?`", prose(PAGES[page])):
         found = [file for folder in (ROOT, ROOT / "fedcomp") for file in folder.glob(path)]
         assert found or path.startswith("mine/"), path
+        assert not test or f"def {test}(" in found[0].read_text(encoding="utf-8"), f"{path}::{test}"
