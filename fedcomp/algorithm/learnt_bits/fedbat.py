@@ -1,0 +1,243 @@
+"""FedBAT: clients learn an update that is binarised in training, with a learnt step size of each tensor.
+
+S. Li et al., "FedBAT: communication-efficient federated learning via learnable binarization", ICML 2024
+(arXiv:2408.03215); official code `Leopold1423/fedbat-icml24`. A client starts from m = 0. For the first part phi of its
+S steps it takes plain steps on m at w + m; then alpha_l = mean |m_l| of each tensor l, and every further step is at
+w + S(m, alpha) with a fresh draw (binarised.py), and trains m and alpha. It sends one more draw, as signs, and alpha.
+Server: w_l <- w_l + sum_k p_k alpha_kl (2 b_kl - 1). m and alpha begin anew in every round.
+
+The code has alpha = alpha_0 exp(rho a) with a trained from 0 at the rate eta of m. With lambda = ln alpha that is
+lambda <- lambda - eta rho^2 alpha sum g c from ln alpha_0: one column a tensor, and rho^2 is a factor of its rate.
+
+Decided here: the first step is always plain (the code's phi = 0, and one of a client with few steps, leaves alpha at
+its lower bound for ever); a client of one step sends S(m, mean |m|); a tensor in which m = 0 sends alpha = 0. Clients
+count by their samples, not by their mini-batches. BatchNorm's scale, shift and statistics are sent dense and counted.
+
+Departs from what one may expect: entries beyond alpha have no gradient (alpha_0 = mean |m| leaves 42 % of a Gaussian m
+there), and c is the derivative of a linear loss only.
+
+Shape legend: M clients of the cohort, A of them at work, D parameters, d of them binarised in L tensors, C running
+statistics. Trained rows are [M, D + 2 L]: m, with changes of the dense columns among it; lambda; ln alpha_0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
+from fedcomp.algorithm.learnt_bits.binarised import StepSizes, binarise, probability, slopes
+from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send_stats
+from fedcomp.algorithm.updates.local_training import training_metrics
+from fedcomp.algorithm.updates.metrics import servers_memory
+from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor, Memory
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import (
+    BIAS,
+    EMBEDDING,
+    ParameterSubset,
+    ParameterTensor,
+    is_normalisation,
+)
+from fedcomp.core.validate import at_least_zero, check_choice, check_positive, is_number
+from fedcomp.random.keys import Key
+from fedcomp.server import ServerOptimizer
+from fedcomp.server.contract import Slots
+from fedcomp.wire import Field, Payload
+from fedcomp.wire.coding import Float, Unsigned
+
+BIASES = ("binarised", "dense")
+
+
+@dataclass(frozen=True)
+class FedBATState:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [D] the server's model w. stats: [C] its running statistics.
+        downlink: memory of the downlink's compressor. optimizer: memories of the server optimiser.
+    """
+
+    theta: Tensor
+    stats: Tensor
+    downlink: Memory
+    optimizer: Slots
+
+
+@dataclass(frozen=True)
+class FedBAT:
+    """Local training of a binarised update, weighted mean of what is sent, server step.
+
+    Attributes:
+        client: plain SGD, which trains m and, at rho^2 times its rate, lambda. server: steps along the mean.
+        downlink: carries the model or the step.
+        phi: share of the local steps that are not binarised, in (0, 1); with a number for alpha0 also 0.
+        rho: factor of alpha's exponent; 0: alpha stays as it begins. alpha_min, alpha_max: bounds of alpha.
+        alpha0: alpha at the first binarised step: mean, of |m| in the tensor, or a number.
+        biases: binarised, or dense.
+        weights: "samples" (p_k proportional to the client's data) or "uniform".
+    """
+
+    needs: ClassVar[dict[str, type]] = {"client": Sgd}
+
+    client: LocalSolver
+    server: ServerOptimizer
+    downlink: Compressor
+    phi: float = 0.5
+    rho: float = 6.0
+    alpha_min: float = 5e-4
+    alpha_max: float = 5e-2
+    alpha0: str | float = "mean"
+    biases: str = "binarised"
+    weights: str = "samples"
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.biases", self.biases, BIASES)
+        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        at_least_zero("algorithm.rho", self.rho)
+        check_positive("algorithm.alpha_min", self.alpha_min, "the smallest step size of an entry")
+        check_positive("algorithm.alpha_max", self.alpha_max, "the largest step size of an entry")
+        if self.alpha_min > self.alpha_max:
+            raise ValueError(f"algorithm.alpha_min={self.alpha_min} must be at most alpha_max={self.alpha_max}")
+        if self.alpha0 != "mean" and not (is_number(self.alpha0) and 0 < float(self.alpha0) < float("inf")):
+            raise ValueError(f"algorithm.alpha0={self.alpha0} must be mean, or a positive number")
+        if not is_number(self.phi) or not 0 <= self.phi < 1 or (self.phi == 0 and self.alpha0 == "mean"):
+            raise ValueError(
+                f"algorithm.phi={self.phi} must be in (0, 1), the share of steps before m is binarised (0 only with a "
+                "number for algorithm.alpha0): without them mean |m| is 0, with nothing else it is never binarised"
+            )
+        if isinstance(self.client, Sgd) and self.client.plain_sgd_decay != 0:
+            raise ValueError(
+                "algorithm=fedbat needs plain SGD (client.momentum=0, client.weight_decay=0, client.clip_norm=null): "
+                "its rows hold m and ln alpha side by side, which these options would mix or pull to 0"
+            )
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedBATState:
+        """The first model. Raises ValueError: nothing to binarise."""
+        if not self._coded(setup.tensors).size:
+            raise ValueError("algorithm=fedbat binarises updates of weights, and this model has none: choose another")
+        return FedBATState(theta, stats, self.downlink.init(1, theta), self.server.init(theta))
+
+    def round(self, state: FedBATState, cohort: Cohort, ctx: Context) -> tuple[FedBATState, Metrics]:
+        """One round.
+
+        Metrics, one value a client: `bat/alpha` mean over tensors; `bat/alpha_growth` alpha / alpha_0; `bat/at_bound`
+        share of tensors whose alpha is at a bound; `bat/clipped` share of entries beyond alpha; `bat/error`
+        ||S(m, alpha) - m||^2 / ||m||^2.
+        """
+        down = CompressedDownlink.auto(self.downlink)
+        start, downlink = down.model(state.theta, state.downlink, cohort, ctx)
+        stats = send_stats(state.stats, cohort, ctx) if down.sends_model else state.stats
+
+        part = self._coded(ctx.clients.tensors)
+        local, log, first = self._train(start, stats, part, cohort, ctx)
+        sizes, m = self._sizes(part), part.take(local.theta)
+        alpha = sizes.alpha(log)
+        signs = ctx.private_key("signs").uniform(cohort.ids, part.size) < probability(m, sizes.spread(alpha))
+        fields = {"signs": Field(signs.to(torch.uint8), Unsigned(1)), "alpha": Field(alpha, Float())}
+        bits, scales = ctx.link.up(Payload(fields)).expect(signs=part.size, alpha=len(part.layers))
+        rest, kept = part.rest, part.rest.take(start)
+        dense = gather("normalisation", kept + rest.take(local.theta), cohort, ctx, paper_bits=0)
+        stats = gather_stats(local.stats, cohort, ctx)
+
+        weighted = (cohort.weight[:, None] * scales).t()
+        each = zip(weighted, self.decoded(bits, torch.ones_like(scales), sizes).split(part.layers, 1), strict=True)
+        mean = torch.cat([weight @ signs for weight, signs in each])
+        mean = part.put(rest.put(start, dense - kept), mean)
+        step, optimizer = self.server.step(mean, state.optimizer)
+        theta, downlink = down.new_model(state.theta, state.theta + step, downlink, ctx)
+        if not down.sends_model:
+            stats = send_stats(stats, ctx.everyone, ctx)
+        error = self.decoded(signs, alpha, sizes) - m
+        metrics = {
+            **training_metrics(local),
+            "bat/alpha": alpha.mean(1),
+            "bat/alpha_growth": (log - first).exp().mean(1),
+            "bat/at_bound": 1 - sizes.is_free(log).to(torch.float32).mean(1),
+            "bat/clipped": (m.abs() > sizes.spread(alpha)).to(torch.float32).mean(1),
+            "bat/error": error.square().sum(1) / m.square().sum(1).clamp(min=torch.finfo(m.dtype).tiny),
+            **servers_memory(downlink, step),
+        }
+        return FedBATState(theta, stats, downlink, optimizer), metrics
+
+    def evaluation_models(self, state: FedBATState, key: Key) -> dict[str, Models]:
+        """The server's model."""
+        return {"test": Models(state.theta[None], state.stats[None])}
+
+    def decoded(self, bits: Tensor, alpha: Tensor, sizes: StepSizes) -> Tensor:
+        """[M, d] alpha (2 b - 1)."""
+        return bits.to(alpha.dtype).mul_(2.0).sub_(1.0) * sizes.spread(alpha)
+
+    def plain_steps(self, num_steps: Tensor) -> Tensor:
+        """[A] tau_0 of clients that make num_steps [A]."""
+        steps = (self.phi * num_steps.double()).floor().to(torch.int64)
+        return steps.clamp(min=1) if self.alpha0 == "mean" else steps
+
+    def _coded(self, tensors: tuple[ParameterTensor, ...]) -> ParameterSubset:
+        def belongs(tensor: ParameterTensor) -> bool:
+            dense = is_normalisation(tensor) or tensor.kind == EMBEDDING
+            return not dense and (self.biases == "binarised" or tensor.kind != BIAS)
+
+        return ParameterSubset.of(tensors, belongs)
+
+    def _sizes(self, part: ParameterSubset) -> StepSizes:
+        return StepSizes(part.layers, self.alpha_min, self.alpha_max)
+
+    def _train(
+        self, start: Tensor, stats: Tensor, part: ParameterSubset, cohort: Cohort, ctx: Context
+    ) -> tuple[LocalResult, Tensor, Tensor]:
+        """m and the changes of the dense columns [M, D] as `theta`; lambda and ln alpha_0, [M, L] each."""
+        key, num, dim = ctx.private_key("training"), len(part.layers), start.shape[0]
+        rate = start.new_tensor(self.client.learning_rate(ctx.progress))
+
+        def train(data: LocalData, zero: Tensor, stats: Tensor) -> tuple[LocalResult, Tensor, Tensor]:
+            local = self.client.run(data, zero, stats, ctx.progress, self._hook(data, start, rate, part, key))
+            theta, log, first = local.theta.split((dim, num, num), 1)
+            steps = data.num_steps(self.client.batching)
+            none = (steps <= self.plain_steps(steps))[:, None]  # such a client has not come to its alpha_0
+            own = self._first_log(part.take(theta), self._sizes(part))
+            return replace(local, theta=theta), torch.where(none, own, log), torch.where(none, own, first)
+
+        zero, rows = start.new_zeros(1, dim + 2 * num).expand(cohort.size, -1), stats.expand(cohort.size, -1)
+        trained: tuple[LocalResult, Tensor, Tensor] = ctx.clients.run(train, cohort, zero, rows)
+        return trained
+
+    def _first_log(self, m: Tensor, sizes: StepSizes) -> Tensor:
+        """[A, L] ln alpha_0, within its bounds or far below them."""
+        if self.alpha0 != "mean":
+            return m.new_full((len(m), len(sizes.sizes)), float(self.alpha0)).log()
+        return sizes.mean_log(m)
+
+    def _hook(self, data: LocalData, start: Tensor, rate: Tensor, part: ParameterSubset, key: Key) -> Hook:
+        sizes, dim, num = self._sizes(part), start.shape[0], len(part.layers)
+
+        def gradient(rows: Tensor, batch: Batch, reads: Reads) -> Gradient:
+            (ids, plain_steps), (start, rate) = reads.rows, reads.shared
+            u, held, first = rows.split((dim, num, num), 1)
+            m = part.take(u)
+            left = plain_steps[: batch.num_rows, None] - reads.step  # 0: this step is the first that is binarised
+            begins, binarises = left == 0, left <= 0
+            log = torch.where(begins, self._first_log(m, sizes), held)
+            alpha = sizes.alpha(log)
+            wide = sizes.spread(alpha)
+            sent = binarise(m, wide, reads.draws.uniform(ids[: batch.num_rows], part.size))
+            moved = part.put(u, torch.where(binarises, sent, m))
+            plain = data.gradient(moved + start, batch, reads.step)
+            g = part.take(plain.grad)
+            of_m, of_alpha = slopes(m, wide, sent)
+            of_log = self.rho**2 * alpha * sizes.sums(g * of_alpha) * (sizes.is_free(log) & binarises)
+            # A step of SGD, theta - rate grad, then ends at ln alpha_0 - rate of_log, and at ln alpha_0.
+            jump = torch.where(begins, held - log, 0.0) / rate + of_log
+            note = torch.where(begins, first - log, 0.0) / rate
+            grad = part.put(plain.grad, torch.where(binarises, g * of_m, g))
+            return Gradient(torch.cat((grad, jump, note), 1), plain.loss, plain.stats)
+
+        steps = self.plain_steps(data.num_steps(self.client.batching))
+        name = replace(self, client=None, server=None, downlink=None), part  # type: ignore[arg-type]
+        return Hook(gradient, name, (data.ids, steps), (start, rate), key)

@@ -1,0 +1,203 @@
+"""FedBAT against a loop of its own, where it is plain SGD, and what a round can move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.algorithm.learnt_bits.binarised import binarise, slopes
+from fedcomp.algorithm.learnt_bits.fedbat import FedBAT
+from fedcomp.client import Batch
+from fedcomp.client.adam import Adam
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
+from fedcomp.config.factory import build_simulation
+from fedcomp.core.parameter_layout import ParameterSubset
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.wire import Ledger
+from tests.config.test_configs import CPU, _compose
+from tests.conformance import world
+
+SGD, STEP, DENSE = Sgd(lr=0.1, batch_size=4, epochs=4), ServerSgd(), Compressor(Dense())
+BAT = FedBAT(SGD, STEP, DENSE, alpha_max=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain(FedBAT):
+    """Never binarises in training: phi = 1."""
+
+    def plain_steps(self, num_steps):
+        return num_steps
+
+
+def _trained(algorithm: FedBAT, sim=None):
+    """(m [M, D], lambda [M, L], ln alpha_0 [M, L]) of round 0, and the simulation."""
+    sim = sim or world.simulation(algorithm, participation=world.FULL)
+    state, found = sim.init(), {}
+    original = FedBAT._train
+
+    def noting(self, *arguments):
+        found["it"] = original(self, *arguments)
+        return found["it"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FedBAT, "_train", noting)
+        sim.round(0, state, Ledger())
+    local, log, first = found["it"]
+    return local, log, first, sim
+
+
+@pytest.mark.parametrize("rho", [0.0, 3.0])
+def test_training_is_that_of_alpha_0_and_a_trained_beside_m(rho: float) -> None:
+    """The program's form: alpha = clip(alpha_0 exp(rho a)), a from 0 at the rate of m; a loop over clients, each S."""
+    algorithm = replace(BAT, rho=rho, alpha_min=0.005, alpha_max=0.2)
+    local, log, first, sim = _trained(
+        algorithm, world.in_float64(world.simulation(algorithm, participation=world.FULL))
+    )
+    part = ParameterSubset.of(sim.model.tensors, lambda tensor: True)
+    sizes, state, cohort = algorithm._sizes(part), sim.init(), sim.cohort(0)
+    key = sim.round_key(0).fold_in("message").fold_in("update")
+    from fedcomp.algorithm.contract import Context
+    from fedcomp.wire import Link
+
+    executor = sim.clients(sim.round_key(0).fold_in("client"), Ledger())
+    ctx = Context(0, sim.rounds, sim.round_key(0).fold_in("message"), Link(Ledger()), executor)
+    key = ctx.private_key("training")
+
+    def one(data, w):
+        m, a, alpha0 = torch.zeros_like(w), w.new_zeros(len(w), 4), None
+        steps = int(data.num_steps(SGD.batching)[0])
+        for step, (x, y, weight) in enumerate(data.batches(SGD.batching)):
+            batch = Batch(x, y, weight, w[:, :0])
+            if step < max(1, steps // 2):
+                m = m - 0.1 * data.gradient(w + m, batch, step).grad
+                continue
+            if alpha0 is None:
+                alpha0 = torch.stack([piece.abs().mean(1) for piece in m.split(part.layers, 1)], 1)
+            raw = alpha0 * (rho * a).exp()
+            alpha = raw.clamp(0.005, 0.2)
+            wide = sizes.spread(alpha)
+            sent = binarise(m, wide, key.fold_in(step).uniform(data.ids, m.shape[1]))
+            g = data.gradient(w + sent, batch, step).grad
+            inside, c = slopes(m, wide, sent)
+            a = a - 0.1 * rho * alpha * (raw == alpha) * sizes.sums(g * c)
+            m = m - 0.1 * g * inside
+        if alpha0 is None:
+            alpha0 = torch.stack([piece.abs().mean(1) for piece in m.split(part.layers, 1)], 1)
+        return m, alpha0 * (rho * a).exp(), alpha0
+
+    rows = [executor.run(one, _only(cohort, place), state.theta[None]) for place in range(cohort.size)]
+    m, alpha, alpha0 = (torch.cat(parts) for parts in zip(*rows))
+    assert torch.allclose(local.theta.double(), m.double(), atol=1e-6)
+    assert torch.allclose(log.exp().double(), alpha.double(), rtol=1e-5)
+    assert torch.allclose(first.exp().double(), alpha0.double(), rtol=1e-5)
+    assert (rho == 0) == torch.allclose(alpha, alpha0, rtol=1e-4)
+
+
+def _only(cohort, place: int):
+    from fedcomp.core.cohort import Cohort
+
+    return Cohort.of([cohort.clients[place]], torch.ones(1))
+
+
+def test_never_binarised_it_trains_as_fedavg_does() -> None:
+    plain = Plain(client=SGD, server=STEP, downlink=DENSE, alpha_max=1.0)
+    local, log, _, sim = _trained(plain)
+    fedavg = world.simulation(FedAvg(SGD, STEP, DENSE, DENSE), participation=world.FULL)
+    weight = fedavg.cohort(0).weight
+    after, _ = fedavg.round(0, fedavg.init(), Ledger())
+    assert torch.allclose(sim.init().theta + weight @ local.theta, after.theta, atol=1e-6)
+    part = ParameterSubset.of(sim.model.tensors, lambda tensor: True)
+    assert torch.allclose(log, plain._sizes(part).mean_log(local.theta))
+
+
+def test_never_binarised_it_sends_the_law_of_stochastic_signs() -> None:
+    """As FedAvg with compressor=stochastic_sign compressor.scale=mean_abs: means over 60 rounds from one start."""
+    one = Sgd(lr=0.1, batch_size=4)
+    plain = Plain(client=one, server=STEP, downlink=DENSE, alpha_min=1e-9, alpha_max=1.0, weights="uniform")
+    signs = FedAvg(one, STEP, Compressor(StochasticSign("mean_abs")), DENSE, "uniform")
+    found = []
+    for algorithm in (plain, signs):
+        sim = world.simulation(algorithm, participation=world.FULL)
+        state = sim.init()
+        found.append(torch.stack([sim.round(index, state, Ledger())[0].theta - state.theta for index in range(60)]))
+    error = ((found[0].var(0) + found[1].var(0)) / 60).sqrt()
+    assert ((found[0].mean(0) - found[1].mean(0)).abs() < 5 * error + 1e-7).all()
+    assert torch.allclose(found[0].var(0), found[1].var(0), rtol=2)
+
+
+def test_a_client_of_one_step_sends_mean_m() -> None:
+    local, log, first, sim = _trained(replace(BAT, client=Sgd(lr=0.1, steps=1)))
+    part = ParameterSubset.of(sim.model.tensors, lambda tensor: True)
+    assert torch.allclose(log, BAT._sizes(part).mean_log(local.theta))
+    assert torch.equal(log, first)
+    assert BAT.plain_steps(torch.tensor([1, 2, 3, 40])).tolist() == [1, 1, 1, 20]
+
+
+def test_no_weight_moves_by_more_than_the_largest_step_and_small_rates_move_by_the_smallest() -> None:
+    for lr, wanted in ((0.5, None), (1e-6, 1.0)):
+        sim = world.simulation(FedBAT(Sgd(lr=lr, batch_size=4), STEP, DENSE))
+        state = sim.init()
+        after, result = sim.round(0, state, Ledger())
+        moved = (after.theta - state.theta).abs()
+        assert 0 < float(moved.max()) <= 5e-2 + 1e-6
+        if wanted:
+            assert (result.metrics["bat/at_bound"] == wanted).all()
+            assert float(moved.max()) <= 5e-4 + 1e-6
+
+
+def test_the_server_decodes_what_the_client_sent() -> None:
+    sim = world.simulation(BAT, participation=world.FULL, sizes=(20,))
+    state = sim.init()
+    after, result = sim.round(0, state, Ledger())
+    part = ParameterSubset.of(sim.model.tensors, lambda tensor: True)
+    for piece in (after.theta - state.theta).split(part.layers):
+        assert torch.allclose(piece.abs(), piece.abs().max().expand(len(piece)), atol=1e-6)
+    assert result.metrics["bat/error"].min() > 0
+
+
+def test_learning_binarised_beats_binarising_what_was_learnt() -> None:
+    """Same seeds, same steps, six rounds: the loss is below that of the twin that binarises after training."""
+    losses = {}
+    client = Sgd(lr=0.3, batch_size=4, epochs=8)
+    for name, algorithm in (
+        ("bat", FedBAT(client, STEP, DENSE, alpha_max=1.0)),
+        ("after", Plain(client=client, server=STEP, downlink=DENSE, alpha_max=1.0)),
+        ("fedavg", FedAvg(client, STEP, DENSE, DENSE)),
+    ):
+        sim = world.simulation(algorithm, participation=world.FULL, rounds=6)
+        losses[name] = float(sim.test_metrics(6, world.run(sim))["test/loss"])
+    assert losses["fedavg"] < losses["bat"] < losses["after"]
+
+
+WRONG = [
+    ({"phi": 0.0}, "algorithm.phi=0.0 must be in"),
+    ({"phi": 1.0}, "algorithm.phi=1.0 must be in"),
+    ({"rho": -1.0}, "algorithm.rho=-1.0"),
+    ({"alpha_min": 0.0}, "algorithm.alpha_min=0.0 must be a positive number"),
+    ({"alpha_min": 0.1, "alpha_max": 0.05}, "algorithm.alpha_min=0.1 must be at most alpha_max=0.05"),
+    ({"alpha0": "median"}, "algorithm.alpha0=median must be mean, or a positive number"),
+    ({"alpha0": float("nan")}, "algorithm.alpha0=nan"),
+    ({"biases": "no"}, "algorithm.biases=no"),
+    ({"weights": "all"}, "algorithm.weights=all"),
+    ({"client": Sgd(lr=0.1, momentum=0.5)}, "algorithm=fedbat needs plain SGD"),
+    ({"client": Sgd(lr=0.1, clip_norm=1.0)}, "algorithm=fedbat needs plain SGD"),
+    ({"client": Sgd(lr=0.1, weight_decay=0.1)}, "algorithm=fedbat needs plain SGD"),
+]
+
+
+@pytest.mark.parametrize(("options", "wanted"), WRONG, ids=str)
+def test_wrong_options(options, wanted: str) -> None:
+    with pytest.raises(ValueError, match=wanted):
+        replace(BAT, **options)
+
+
+def test_other_solvers_are_refused() -> None:
+    assert not isinstance(Adam(lr=0.1), Sgd)
+    with pytest.raises(ValueError, match="algorithm=fedbat needs client=sgd, but client=adam was chosen"):
+        build_simulation(_compose("algorithm=fedbat", "client=adam"), CPU)

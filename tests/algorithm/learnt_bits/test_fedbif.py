@@ -1,0 +1,181 @@
+"""FedBiF: the grid, which bit a round moves, and that nothing else moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from fedcomp.algorithm.learnt_bits.fedbif import FedBiF, WeightGrid
+from fedcomp.client.sgd import Sgd
+from fedcomp.core.parameter_layout import BIAS, ParameterSubset
+from fedcomp.wire import Field, Ledger, Payload, WireLink
+from fedcomp.wire.coding import Unsigned
+from tests.conformance import world
+
+SGD = Sgd(lr=0.05, batch_size=4, epochs=2)
+WEIGHTS = 32
+
+
+def _part(sim) -> ParameterSubset:
+    return ParameterSubset.of(sim.model.tensors, lambda tensor: tensor.kind != BIAS)
+
+
+@pytest.mark.parametrize("levels", ["asymmetric", "symmetric"])
+@pytest.mark.parametrize("bits", range(1, 9))
+def test_codes_are_unbiased_and_travel(bits: int, levels: str) -> None:
+    """Rounding is unbiased within the levels, for b = 1 to 8, over lengths that fill no byte; values travel whole."""
+    grid = WeightGrid(bits, levels, (7, 6))
+    generator = torch.Generator().manual_seed(bits)
+    w = torch.randn(13, generator=generator)
+    w[3], w[9] = -2.5, 3.0
+    ranges = grid.ranges(w)
+    alpha = grid.step(ranges)
+    top = grid.spread(ranges - alpha if levels == "asymmetric" else ranges)
+    assert ranges.tolist() == [2.5, 3.0]
+    drawn = torch.stack(
+        [grid.values(grid.quantise(w, ranges, torch.rand(13, generator=generator)), ranges) for _ in range(400)]
+    )
+    error = drawn.double().std(0) / 400**0.5
+    assert ((drawn.double().mean(0) - torch.minimum(w, top)).abs() <= 5 * error + 1e-5).all()
+    assert torch.allclose(drawn[:, 9], top[9])
+    assert torch.allclose(drawn[:, 3], w[3])  # the lowest level
+    codes = grid.quantise(w, ranges, torch.rand(13, generator=generator))
+    assert 0 <= int(codes.min()) <= int(codes.max()) < 2**bits
+    received = WireLink(Ledger()).up(Payload({"q": Field(codes[None], Unsigned(bits))}))
+    assert torch.equal(received.fields["q"].data[0], codes)
+
+
+def test_a_tensor_of_zeros_stays_without_nan() -> None:
+    grid = WeightGrid(3, "asymmetric", (2, 3))
+    w = torch.tensor([0.0, 0, 1, -2, 0.5])
+    ranges = grid.ranges(w)
+    codes = grid.quantise(w, ranges, torch.full((5,), 0.5))
+    assert codes[:2].tolist() == [0, 0]
+    assert grid.values(codes, ranges)[:2].tolist() == [0, 0]
+
+
+def test_the_active_bit_goes_from_the_highest_down() -> None:
+    assert [FedBiF(SGD).active_bit(index) for index in range(7)] == [2, 1, 0, 2, 1, 0, 2]
+
+
+class Noting(WireLink):
+    """Keeps the grid that went down and the bits that came up."""
+
+    seen: ClassVar[list] = []
+
+    def broadcast(self, payload, receivers):
+        received = super().broadcast(payload, receivers)
+        if "q" in payload.fields:
+            Noting.seen.append(received)
+        return received
+
+    def up(self, payload, *rest):
+        received = super().up(payload, *rest)
+        if "bits" in payload.fields:
+            Noting.seen.append(received)
+        return received
+
+
+@pytest.mark.parametrize("bits", [1, 3])
+def test_a_round_moves_multiples_of_the_active_bit_alone(bits: int) -> None:
+    sim = world.simulation(FedBiF(SGD, bits), participation=world.FULL, sizes=(20,), link=Noting)
+    part, state = _part(sim), sim.init()
+    for index in range(4):
+        Noting.seen.clear()
+        state, result = sim.round(index, state, Ledger())
+        down, up = Noting.seen
+        q, ranges = down.fields["q"].data[0], down.fields["range"].data[0]
+        grid = WeightGrid(bits, "asymmetric", part.layers)
+        before, w = grid.values(q, ranges), part.take(state.theta)
+        worth = grid.spread(grid.step(ranges)) * 2 ** (bits - 1 - index % bits)
+        ratio = (w - before) / worth
+        assert torch.allclose(ratio, ratio.round(), atol=1e-4)
+        assert set(ratio.round().tolist()) <= {-1.0, 0.0, 1.0}
+        flips = (up.fields["bits"].data[0] != (q >> (bits - 1 - index % bits)) & 1).float().mean()
+        assert float(result.metrics["bif/flips"]) == pytest.approx(float(flips))
+        assert float(flips) == pytest.approx(float((ratio.round() != 0).float().mean()))
+        if bits == 1:
+            assert all(value in (0.0, -1.0) for value in ((w / grid.spread(ranges)).round(decimals=4).tolist()))
+
+
+def test_the_range_never_grows_and_a_rate_of_almost_nothing_moves_nothing() -> None:
+    sim = world.simulation(FedBiF(Sgd(lr=1e-12, batch_size=4)), participation=world.FULL)
+    state, ratios = sim.init(), []
+    part = _part(sim)
+    for index in range(20):
+        Noting.seen.clear()
+        state, result = world.variant(sim, link=Noting).round(index, state, Ledger())
+        q, ranges = (Noting.seen[0].fields[name].data[0] for name in ("q", "range"))
+        grid = WeightGrid(3, "asymmetric", part.layers)
+        assert torch.allclose(part.take(state.theta), grid.values(q, ranges), atol=1e-6)
+        assert float(result.metrics["bif/flips"].max()) == 0
+        ratios.append(float(result.metrics["bif/range"]))
+    assert ratios[0] == 1
+    assert all(after <= before + 1e-6 for before, after in pairwise(ratios))
+    trained = world.simulation(FedBiF(Sgd(lr=0.3, batch_size=4, epochs=3)), participation=world.FULL)
+    state, kept = trained.init(), []
+    for index in range(20):
+        state, result = trained.round(index, state, Ledger())
+        kept.append(float(result.metrics["bif/range"]))
+    assert all(after <= before + 1e-6 for before, after in pairwise(kept))
+
+
+def test_flips_decode_to_the_same_and_are_never_longer() -> None:
+    ledgers, states = [], []
+    for coding in ("plain", "flips"):
+        ledgers.append(Ledger())
+        states.append(world.run(world.simulation(FedBiF(SGD, coding=coding), link=WireLink), ledger=ledgers[-1]))
+    assert torch.equal(states[0].theta, states[1].theta)
+    plain, flips = (ledger.counters()["uplink"] for ledger in ledgers)
+    assert flips <= plain + 4 * 3  # one bit of each of 3 clients in 4 rounds says which
+
+
+def test_virtual_bits_begin_on_the_side_of_the_present_ones() -> None:
+    own, shared = (replace(FedBiF(SGD), virtual=name) for name in ("own", "shared"))
+    found = [world.run(world.simulation(algorithm)).theta for algorithm in (own, shared)]
+    assert not torch.equal(*found)
+
+
+def test_a_model_of_zeros_or_without_weights_is_refused() -> None:
+    def zeros():
+        layer = nn.Linear(world.NUM_FEATURES, world.NUM_CLASSES)
+        for parameter in layer.parameters():
+            nn.init.zeros_(parameter)
+        return layer
+
+    with pytest.raises(ValueError, match="which are all 0 in this model and would stay 0"):
+        world.simulation(FedBiF(SGD), zeros).init()
+
+
+WRONG = [
+    ({"bits": 0}, "algorithm.bits=0 must be a whole number from 1 to 16"),
+    ({"bits": 17}, "algorithm.bits=17"),
+    ({"bits": True}, "algorithm.bits=True"),
+    ({"virtual_scale": 0.0}, "algorithm.virtual_scale=0.0 must be a positive number"),
+    ({"range_factor": -1.0}, "algorithm.range_factor=-1.0"),
+    ({"levels": "odd"}, "algorithm.levels=odd"),
+    ({"coding": "gzip"}, "algorithm.coding=gzip must be one of plain, flips"),
+    ({"virtual": "none"}, "algorithm.virtual=none"),
+    ({"biases": "no"}, "algorithm.biases=no"),
+    ({"weights": "all"}, "algorithm.weights=all"),
+]
+
+
+@pytest.mark.parametrize(("options", "wanted"), WRONG, ids=str)
+def test_wrong_options(options, wanted: str) -> None:
+    with pytest.raises(ValueError, match=wanted):
+        FedBiF(SGD, **options)
+
+
+@pytest.mark.parametrize("override", ["server.lr=0.5", "server=adam", "compressor@downlink=sign"])
+def test_servers_steps_and_downlinks_are_refused(override: str) -> None:
+    from fedcomp.config.factory import build_simulation
+    from tests.config.test_configs import CPU, _compose
+
+    with pytest.raises(ValueError, match="FedBiF has no use for"):
+        build_simulation(_compose("algorithm=fedbif", override), CPU)
