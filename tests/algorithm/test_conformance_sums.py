@@ -1,9 +1,11 @@
-"""Methods whose messages add up before they are decoded, against the suite: FetchSGD."""
+"""Methods whose messages add up before they are decoded, against the suite: FetchSGD and PowerSGD."""
 
 from __future__ import annotations
 
 from fedcomp.algorithm.fetchsgd import FetchSGD
+from fedcomp.algorithm.powersgd import PowerSGD
 from fedcomp.client.sgd import Sgd
+from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
 
@@ -19,6 +21,11 @@ def _bits(dim, stats, layers, cohort):
     }
 
 
+def _power_bits(dim, stats, layers, cohort):
+    each = 32 * ((5 + 4) + (4 + 3) + (4 + 3) + stats)  # two matrices of rank 1, two biases
+    return {"uplink": cohort * each, "downlink": world.NUM_CLIENTS * each, "broadcast": each}
+
+
 CASES = [
     AlgorithmCase("fetchsgd", FetchSGD(SGD, 3, None, 0.5, None, 0.2, positions="index", rho=0.5), _bits),
     AlgorithmCase(
@@ -27,6 +34,14 @@ CASES = [
         None,
         world.with_batch_norm,
     ),
+    AlgorithmCase("powersgd", PowerSGD(SGD, ServerSgd(), 1, 1.0), _power_bits),
+    AlgorithmCase(
+        "powersgd-batch_norm",
+        PowerSGD(SGD, ServerSgd(0.7, 0.5), 2, 0.0, refresh_every=2, decay=0.9, weights="uniform"),
+        None,
+        world.with_batch_norm,
+    ),
+    AlgorithmCase("powersgd-independent", PowerSGD(SGD, ServerSgd(), 1, 1.0, "independent", 3, memory="none"), None),
 ]
 
 test_algorithm = suite(CASES)

@@ -1,0 +1,261 @@
+"""PowerSGD: the mean update of each weight matrix in a few columns and rows, by one power iteration over all clients.
+
+T. Vogels, S. P. Karimireddy, M. Jaggi, "PowerSGD: practical low-rank gradient compression for distributed
+optimization", NeurIPS 2019 (arXiv:1905.13727), algorithms 1 and 2. A weight tensor is a matrix M of m outputs by n
+inputs (the fan-in); Q [n, r] is known to all and starts from the last round's. Client k adds what its messages left
+out, M_k = U_k + decay e_k, and a round has two exchanges:
+
+    up P_k = M_k Q,   down P = orthonormal(sum_k p_k P_k);   up Q_k = M_k^T P,   down Q = sum_k p_k Q_k
+
+Everybody takes the server's step with P Q^T = P P^T (sum_k p_k M_k): exactly what one machine with the mean would
+compute. Tensors of one axis, and matrices of which rank r saves less than the factor `min_ratio`, go dense. P and Q go
+to all N clients, so that idle ones keep model and Q; the first model and the first Q follow from the run's seed.
+
+Departures and choices: every matrix is orthonormalised by itself, by QR, so that a zero update does not leave Q at zero
+for ever (the authors' package divides matrices of one shape by a common norm at rank 1). The memory is
+e_k = M_k - P Q_k^T, the client's own part (`memory=own`, as in the package), or M_k - P Q^T (`mean`, as in the paper's
+code): the same path with all clients in every round, but with sampled clients `mean` stores the client's drift and
+sends it again later. U_k is the change of any local training; the paper's is a gradient (client.steps=1).
+`mode=independent` is ours: each client sends own orthonormal P_k and Q_k = M_k^T P_k in one exchange, and the mean, of
+rank up to M r, goes down dense.
+
+Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics, r rank; of a matrix m
+outputs, n inputs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
+from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
+from fedcomp.algorithm.updates.low_rank import LowRank
+from fedcomp.algorithm.updates.metrics import lengths
+from fedcomp.client import LocalSolver
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor
+from fedcomp.core.pytree import put_rows, take_rows
+from fedcomp.core.validate import at_least_zero, check_choice, check_count
+from fedcomp.random.keys import Key
+from fedcomp.server import ServerOptimizer
+from fedcomp.server.contract import Slots
+from fedcomp.wire import Field, Payload
+from fedcomp.wire.coding import Float
+
+log = logging.getLogger("fedcomp")
+
+MEMORIES = ("own", "mean", "none")
+MODES = ("aggregated", "independent")
+TINY = torch.finfo(torch.float32).tiny
+
+
+@dataclass(frozen=True)
+class PowerSGDState:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [D] the model, which all clients have. stats: [C] its running statistics.
+        q: [sum n r] Q of the last round, which all clients have.
+        errors: [N, d] e of each client, [N, 0] without a memory.
+        optimizer: memories of the server optimiser.
+    """
+
+    theta: Tensor
+    stats: Tensor
+    q: Tensor
+    errors: Tensor
+    optimizer: Slots
+
+
+@dataclass(frozen=True)
+class PowerSGD:
+    """Low-rank updates with error memory.
+
+    Attributes:
+        client: trains locally. server: steps along the low-rank mean.
+        rank: r, 1 or more. min_ratio: of floats saved, from which a matrix is compressed; 0 compresses all.
+        mode: aggregated (two exchanges) or independent (one). iterations: power iterations of `independent`.
+        warm_start: whether Q starts from the last round's; null: for aggregated. refresh_every: rounds after which Q is
+            drawn anew; 0: never.
+        memory: own, mean or none. decay: share of the old error that is kept, in (0, 1].
+        weights: "samples" or "uniform".
+    """
+
+    client: LocalSolver
+    server: ServerOptimizer
+    rank: int = 2
+    min_ratio: float = 2.0
+    mode: str = "aggregated"
+    iterations: int = 1
+    warm_start: bool | None = None
+    refresh_every: int = 0
+    memory: str = "own"
+    decay: float = 1.0
+    weights: str = "samples"
+
+    def __post_init__(self) -> None:
+        check_count("algorithm.rank", self.rank)
+        at_least_zero("algorithm.min_ratio", self.min_ratio)
+        check_choice("algorithm.mode", self.mode, MODES)
+        check_count("algorithm.iterations", self.iterations)
+        check_choice("algorithm.memory", self.memory, MEMORIES)
+        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        if not isinstance(self.refresh_every, int) or self.refresh_every < 0:
+            raise ValueError(f"algorithm.refresh_every={self.refresh_every} must be a number of rounds, or 0 for never")
+        if not 0 < self.decay <= 1:
+            raise ValueError(f"algorithm.decay={self.decay} must be in (0, 1]; 1 keeps the whole error")
+        if self.mode == "independent" and (self.warm_start or self.refresh_every):
+            raise ValueError(
+                "algorithm.warm_start and .refresh_every make no sense with mode=independent, whose clients start from "
+                "a random Q in every round: leave them at null and 0, or raise algorithm.iterations"
+            )
+        if self.mode == "aggregated" and self.iterations != 1:
+            raise ValueError(
+                f"algorithm.iterations={self.iterations} makes no sense with mode=aggregated, where every power "
+                "iteration is two more exchanges: take 1, or mode=independent"
+            )
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> PowerSGDState:
+        """The first Q, drawn from the run's seed. Raises ValueError: the model has no such matrices."""
+        low = self._low_rank(setup.tensors)
+        sides = [min(t.size // t.fan_in, t.fan_in) for t in setup.tensors if t.kind == WEIGHT]
+        if not sides:
+            raise ValueError("algorithm=powersgd compresses weight matrices, and this model has none: choose another")
+        if self.rank > max(sides):
+            raise ValueError(
+                f"algorithm.rank={self.rank} is above the smaller side of every weight matrix of this model, at most "
+                f"{max(sides)}: lower it"
+            )
+        if not low.matrices:
+            raise ValueError(
+                f"algorithm.rank={self.rank} saves less than algorithm.min_ratio={self.min_ratio} of every matrix of "
+                "this model: lower one of them"
+            )
+        errors = theta.new_zeros(setup.num_clients, 0 if self.memory == "none" else low.part.size)
+        return PowerSGDState(theta, stats, _normal(setup.key, low, theta), errors, self.server.init(theta))
+
+    def round(self, state: PowerSGDState, cohort: Cohort, ctx: Context) -> tuple[PowerSGDState, Metrics]:
+        """One round.
+
+        Metrics: the training's; `powersgd/captured` ||P Q^T||^2 / ||mean M||^2, `powersgd/compressed`, the share of D;
+        `powersgd/memory` ||e_k|| / ||U_k||; `exchanges`, how often clients send in the round.
+        """
+        low = self._low_rank(ctx.clients.tensors)
+        if ctx.round == 0 and self.memory != "none" and cohort.size < ctx.clients.num_clients:
+            log.warning(
+                "PowerSGD's memory with %d of %d clients in a round can grow stale where clients differ: try "
+                "algorithm.decay=0.9 or algorithm.memory=none",
+                cohort.size,
+                ctx.clients.num_clients,
+            )
+        rows = state.theta.expand(cohort.size, -1), state.stats.expand(cohort.size, -1)
+        local = train_locally(self.client, *rows, cohort, ctx)
+        meant = low.part.take(local.theta)
+        if self.memory != "none":
+            meant = meant + self.decay * take_rows(state.errors, cohort)
+        dense = low.part.rest.take(local.theta).contiguous()
+
+        fresh = not self.warm_start if self.warm_start is not None else self.mode == "independent"
+        fresh = fresh or (self.refresh_every > 0 and ctx.round > 0 and ctx.round % self.refresh_every == 0)
+        q = _normal(ctx.key.fold_in("fresh"), low, state.theta) if fresh else state.q
+        exchange = self._aggregated if self.mode == "aggregated" else self._independent
+        own, mean, dense_mean, q = exchange(low, meant, dense, q, cohort, ctx)
+        stats = send_stats(gather_stats(local.stats, cohort, ctx), ctx.everyone, ctx)
+
+        update = torch.empty_like(state.theta)
+        low.part.put_(update, mean)
+        low.part.rest.put_(update, dense_mean)
+        step, optimizer = self.server.step(update, state.optimizer)
+        metrics = dict(training_metrics(local))
+        errors = state.errors
+        if self.memory != "none":
+            left = meant - (own if self.memory == "own" else mean)
+            errors = put_rows(errors, cohort, left)
+            metrics["memory/norm"] = lengths(left)
+            metrics["powersgd/memory"] = lengths(left) / lengths(low.part.take(local.theta)).clamp(min=TINY)
+        whole = (cohort.weight @ meant).square().sum().clamp(min=TINY)
+        metrics["powersgd/captured"] = mean.square().sum() / whole
+        metrics["powersgd/compressed"] = mean.new_full((), low.part.size / low.part.dim)
+        metrics["exchanges"] = mean.new_full((), 2.0 if self.mode == "aggregated" else 1.0)
+        return PowerSGDState(state.theta + step, stats, q, errors, optimizer), metrics
+
+    def evaluation_models(self, state: PowerSGDState, key: Key) -> dict[str, Models]:
+        """The model that everybody has."""
+        return {"test": Models(state.theta[None], state.stats[None])}
+
+    def _low_rank(self, tensors: Sequence[ParameterTensor]) -> LowRank:
+        return LowRank.of(tensors, self.rank, self.min_ratio)
+
+    def _aggregated(
+        self, low: LowRank, meant: Tensor, dense: Tensor, q: Tensor, cohort: Cohort, ctx: Context
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(own parts P Q_k^T [M, d], P Q^T [d], mean of the dense entries, Q), after two exchanges."""
+        matrices, weight = low.split(meant), cohort.weight
+        left = [matrix @ start for matrix, start in zip(matrices, low.split_right(q[None]), strict=True)]
+        message = {"p": _flat(left), "dense": dense} if dense.shape[1] else {"p": _flat(left)}
+        received = _up(message, ctx)
+        sums = low.split_left((weight @ received["p"])[None])
+        p = _down({"p": _flat([torch.linalg.qr(one).Q for one in sums])[0]}, ctx)["p"]
+        left = low.split_left(p[None])
+
+        right = [matrix.mT @ one for matrix, one in zip(matrices, left, strict=True)]
+        down = {"q": weight @ _up({"q": _flat(right)}, ctx)["q"]}
+        if dense.shape[1]:
+            down["dense"] = weight @ received["dense"]
+        everywhere = _down(down, ctx)
+        q = everywhere["q"]
+        own = _flat([one @ other.mT for one, other in zip(left, right, strict=True)])
+        mean = _flat([one @ other.mT for one, other in zip(left, low.split_right(q[None]), strict=True)])[0]
+        return own, mean, everywhere.get("dense", dense.new_zeros(0)), q
+
+    def _independent(
+        self, low: LowRank, meant: Tensor, dense: Tensor, q: Tensor, cohort: Cohort, ctx: Context
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The same of every client's own P_k and Q_k, after one exchange; the mean goes down dense."""
+        left, right = [], []
+        for matrix, start in zip(low.split(meant), low.split_right(q[None]), strict=True):
+            other = start.expand(len(matrix), -1, -1)
+            for _ in range(self.iterations):
+                one = torch.linalg.qr(matrix @ other).Q
+                other = matrix.mT @ one
+            left.append(one)
+            right.append(other)
+        message = {"p": _flat(left), "q": _flat(right)} | ({"dense": dense} if dense.shape[1] else {})
+        received = _up(message, ctx)
+        pairs = zip(low.split_left(received["p"]), low.split_right(received["q"]), strict=True)
+        own = _flat([one @ other.mT for one, other in pairs])
+        dense_mean = cohort.weight @ received["dense"] if dense.shape[1] else dense.new_zeros(0)
+        mean = send("mean", torch.cat((cohort.weight @ own, dense_mean)), ctx.everyone, ctx)
+        return own, mean[: low.part.size], mean[low.part.size :], q
+
+
+def _normal(key: Key, low: LowRank, like: Tensor) -> Tensor:
+    """[sum n r] a random Q, which all draw alike."""
+    num = sum(one.inputs * one.rank for one in low.matrices)
+    return key.fold_in("q").normal(torch.zeros(1, dtype=torch.int64, device=like.device), num)[0]
+
+
+def _flat(parts: Sequence[Tensor]) -> Tensor:
+    """[M, sum] the parts [M, ...] in a row."""
+    return torch.cat([part.flatten(1) for part in parts], 1)
+
+
+def _up(tensors: dict[str, Tensor], ctx: Context) -> dict[str, Tensor]:
+    """Rows [M, ...] from the cohort to the server, dense."""
+    received = ctx.link.up(Payload({name: Field(rows.contiguous(), Float()) for name, rows in tensors.items()}))
+    data = received.expect(**{name: rows.shape[1] for name, rows in tensors.items()})
+    return dict(zip(tensors, data, strict=True))
+
+
+def _down(vectors: dict[str, Tensor], ctx: Context) -> dict[str, Tensor]:
+    """Vectors from the server to all N clients, dense."""
+    payload = Payload({name: Field(vector[None].contiguous(), Float()) for name, vector in vectors.items()})
+    received = ctx.link.broadcast(payload, ctx.everyone)
+    data = received.expect(**{name: vector.shape[0] for name, vector in vectors.items()})
+    return {name: one[0] for name, one in zip(vectors, data, strict=True)}
