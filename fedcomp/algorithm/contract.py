@@ -148,6 +148,8 @@ class AlgorithmOptions(Protocol):
         batch_size: samples of a client that it processes at once; default the local solver's.
         exact_losses: whether it takes differences of nearly equal losses, so that products of low precision are
             refused; default False.
+        check_cohort: raises ValueError, before the first round, if it cannot work with `size` clients a round (None:
+            their number varies).
     """
 
     client: Any
@@ -157,6 +159,8 @@ class AlgorithmOptions(Protocol):
     remembers: bool
     batch_size: int
     exact_losses: bool
+
+    def check_cohort(self, size: int | None) -> None: ...
 
 
 class Algorithm(Protocol):

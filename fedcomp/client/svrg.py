@@ -29,7 +29,6 @@ Shape legend: M clients of a chunk, A of them in a mini-chunk, D parameters, C r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,13 +36,9 @@ import torch
 from torch import Tensor
 
 from fedcomp.client.contract import Batch, Batching, GradFn, LocalData, LocalResult
+from fedcomp.client.full_gradient import full_gradient, gather_once
 from fedcomp.client.solver import LocalSolver, clip
 from fedcomp.core.validate import check_count
-
-HELD_VALUES = 1 << 22
-"""Input values of a chunk's clients up to which their data is gathered once, and not for each snapshot again."""
-
-Samples = Iterable[tuple[Tensor, Tensor, Tensor | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +82,12 @@ class Svrg(LocalSolver):
         w, stats = theta.clone(memory_format=torch.contiguous_format), stats.clone()
         snapshot, full = w, torch.empty_like(w)
         lr, loss = self.learning_rate(progress), w.new_zeros(w.shape[0])
-        held = _gather_once(data, self.snapshot_batch_size)
+        held = gather_once(data, self.snapshot_batch_size)
         for step, (x, y, weight) in enumerate(data.batches(self.batching)):
             if step % self.inner_steps == 0:
                 samples = held if held is not None else data.samples(self.snapshot_batch_size)
-                snapshot, full = w.clone(), full_gradient(samples, data.num_samples, w, stats, step, grad_fn)
+                snapshot = w.clone()
+                full = full_gradient(samples, data.num_samples, w, stats, step, grad_fn).grad
             batch = Batch(x, y, weight, stats)
             here, there = grad_fn(w, batch, step), grad_fn(snapshot, batch, step)
             direction = (here.grad - there.grad).add_(full)
@@ -102,32 +98,3 @@ class Svrg(LocalSolver):
             if stats.shape[1]:
                 stats = here.stats
         return LocalResult(w, stats, loss / (self.snapshots * self.inner_steps))
-
-
-def full_gradient(
-    samples: Samples, num_samples: Tensor, theta: Tensor, stats: Tensor, step: int, grad_fn: GradFn
-) -> Tensor:
-    """[M, D] each client's mean gradient over all of its samples, mu~.
-
-    Args:
-        samples: mini-chunks of all clients' data; clients with fewer samples drop off the end.
-        num_samples: [M] L_n. theta: [M, D]; stats: [M, C]. step, grad_fn: the hook and its step argument.
-    """
-    full, held = torch.zeros_like(theta), num_samples.to(theta.dtype)
-    for x, y, weight in samples:
-        rows = x.shape[0]
-        part = grad_fn(theta[:rows], Batch(x, y, weight, stats[:rows]), step).grad
-        taken = x.shape[1] if weight is None else weight.sum(1)
-        full[:rows] += part * (taken / held[:rows])[:, None]
-    return full
-
-
-def _gather_once(data: LocalData, batch_size: int) -> Samples | None:
-    """All samples if they are few enough to keep for every snapshot, else None."""
-    chunks, values = [], 0
-    for chunk in data.samples(batch_size):
-        chunks.append(chunk)
-        values += chunk[0].numel()
-        if values > HELD_VALUES:
-            return None
-    return chunks

@@ -15,6 +15,7 @@ from fedcomp.compressor.contract import (
     ChecksDim,
     ChecksErrorFeedback,
     Codec,
+    DependentSenders,
     Estimator,
     Feedback,
     HasOmega,
@@ -152,6 +153,13 @@ class Compressor:
         if not (self.codec.unbiased and isinstance(self.codec, HasOmega)):
             return None
         return self.codec.omega(layers, num_senders)
+
+    def omega_of_mean(self, layers: tuple[int, ...], num_senders: int) -> float | None:
+        """The bound omega_av on E||mean (C_i(x_i) - x_i)||^2 / mean ||x_i||^2; None as in `omega`."""
+        omega = self.omega(layers, num_senders)
+        if omega is None or not isinstance(self.codec, DependentSenders):
+            return None if omega is None else omega / num_senders
+        return self.codec.omega_of_mean(layers, num_senders)
 
     def sender_memory(self, memory: Memory) -> Tensor:
         """[N, D] the senders' memories as vectors of the size of what is sent, for feedback that has any."""

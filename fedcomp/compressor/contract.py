@@ -86,6 +86,15 @@ class HasOmega(Protocol):
 
 
 @runtime_checkable
+class DependentSenders(Protocol):
+    """A codec whose senders draw together, so that the error of their mean is not the n-th part of `omega`."""
+
+    def omega_of_mean(self, layers: tuple[int, ...], num_senders: int) -> float:
+        """omega_av with E||mean (C_i(x_i) - x_i)||^2 <= (omega_av / n) sum ||x_i||^2 for all x_i."""
+        ...
+
+
+@runtime_checkable
 class Sampling(Protocol):
     """A codec that sends a random part of the entries as they are.
 

@@ -16,6 +16,7 @@ from fedcomp.compressor.contract import Recursive
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel
 from fedcomp.participation.contract import Participation
+from fedcomp.participation.uniform import Uniform
 from fedcomp.random.keys import Key
 from fedcomp.simulation.simulation import Simulation
 
@@ -59,8 +60,10 @@ def check_learns(algorithm: Any, model: AnyModel, config: DictConfig) -> None:
 def check_participation(algorithm: Any, participation: Any, config: DictConfig, num_clients: int) -> None:
     """Check `algorithm.full_participation`: whether the algorithm needs every client in every round.
 
+    Then `algorithm.check_cohort`, whether it can work with so many clients a round.
+
     Raises:
-        ValueError: it does, and some clients may be left out.
+        ValueError: it does, and some clients may be left out; or the algorithm's own.
     """
     needed = getattr(algorithm, "full_participation", False)
     if needed and any(float(participation.inclusion(num_clients, index).min()) < 1 for index in range(config.rounds)):
@@ -69,6 +72,16 @@ def check_participation(algorithm: Any, participation: Any, config: DictConfig, 
             f"algorithm={name} needs every client in every round, but participation={chosen} leaves some out: take "
             "participation=full"
         )
+    if hasattr(algorithm, "check_cohort"):
+        algorithm.check_cohort(_cohort_size(participation, num_clients, config.rounds))
+
+
+def _cohort_size(participation: Any, num_clients: int, rounds: int) -> int | None:
+    """Clients of a round, if all rounds have as many; None where coins decide."""
+    if isinstance(participation, Uniform):
+        return participation.num_participants
+    certain = all(float(participation.inclusion(num_clients, index).min()) == 1 for index in range(rounds))
+    return num_clients if certain else None
 
 
 def check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:

@@ -16,6 +16,7 @@ from fedcomp.client.contract import SolverOptions
 from fedcomp.compressor.contract import (
     ChecksDim,
     ChecksErrorFeedback,
+    DependentSenders,
     EstimatorOptions,
     HasClosedFormError,
     HasOmega,
@@ -32,7 +33,15 @@ OPTIONS = AlgorithmOptions, SolverOptions, EstimatorOptions
 """Protocols whose attributes are optional one by one: each is an ability of its own."""
 ALGORITHM: tuple[type, ...] = (AlgorithmOptions,)
 CLIENT: tuple[type, ...] = (SolverOptions,)
-CODEC: tuple[type, ...] = (ChecksDim, ChecksErrorFeedback, SumsMessages, HasClosedFormError, HasOmega, Sampling)
+CODEC: tuple[type, ...] = (
+    ChecksDim,
+    ChecksErrorFeedback,
+    SumsMessages,
+    HasClosedFormError,
+    HasOmega,
+    DependentSenders,
+    Sampling,
+)
 ESTIMATOR: tuple[type, ...] = (EstimatorOptions, Recursive, PredictsError)
 MIN_SIMILARITY = 0.8
 """Two names of at least this similarity (`difflib`, from 0 to 1) count as one name and its misspelling."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.client import svrg
+from fedcomp.client import full_gradient
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.svrg import Svrg
 from fedcomp.compressor import Compressor
@@ -93,7 +93,7 @@ def test_data_too_large_to_keep_is_gathered_for_each_snapshot(monkeypatch) -> No
     data, solver = agents(), Svrg(lr=LR, snapshots=3, inner_steps=2, snapshot_batch_size=2)
     kept = _run(solver, data)
     for values in (0, 20):
-        monkeypatch.setattr(svrg, "HELD_VALUES", values)
+        monkeypatch.setattr(full_gradient, "HELD_VALUES", values)
         assert torch.equal(_run(solver, data), kept)
 
 

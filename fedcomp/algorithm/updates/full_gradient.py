@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context
 from fedcomp.client import LocalData, LocalSolver
-from fedcomp.client.svrg import full_gradient
+from fedcomp.client.full_gradient import full_gradient
 from fedcomp.core.cohort import Cohort
 
 AT_ONCE = 64
@@ -21,7 +21,7 @@ def local_gradients(client: LocalSolver, theta: Tensor, stats: Tensor, cohort: C
     at_once, decay = max(client.most_samples, AT_ONCE), getattr(client, "weight_decay", 0.0)
 
     def work(data: LocalData, theta: Tensor, stats: Tensor) -> Tensor:
-        grad = full_gradient(data.samples(at_once), data.num_samples, theta, stats, 0, data.gradient)
+        grad = full_gradient(data.samples(at_once), data.num_samples, theta, stats, 0, data.gradient).grad
         return grad.add_(theta, alpha=decay)
 
     found: Tensor = ctx.clients.run(work, cohort, theta.expand(cohort.size, -1), stats.expand(cohort.size, -1))

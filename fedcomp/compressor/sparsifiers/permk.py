@@ -35,6 +35,10 @@ class PermK:
         """min(n, D) - 1, with equality for every vector if every entry is with every sender as likely."""
         return float(min(num_senders, sum(layers)) - 1)
 
+    def omega_of_mean(self, layers: tuple[int, ...], num_senders: int) -> float:
+        """1: the error is mean ||x_i||^2 - ||mean x_i||^2, 0 where all vectors are equal."""
+        return 1.0
+
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The entries of the sender's part, in the order of the permutation."""
         indices, count = self._part(common)

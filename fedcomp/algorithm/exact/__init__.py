@@ -1,0 +1,1 @@
+"""Methods that reach the exact optimum under compression, on data that differ: LoCoDL, TAMUNA, DASHA, MARINA."""

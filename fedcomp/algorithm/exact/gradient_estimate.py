@@ -1,0 +1,189 @@
+"""DASHA and MARINA: clients send compressed changes of an estimate of their gradient, which becomes exact.
+
+DASHA: A. Tyurin, P. Richtarik, "DASHA: distributed nonconvex optimization with communication compression and optimal
+oracle complexity", ICLR 2023, algorithm 1 (gradient setting). MARINA: E. Gorbunov, K. Burlachenko, Z. Li, P. Richtarik,
+"MARINA: faster non-convex distributed learning with compression", ICML 2021, algorithm 1. With h_i the client's last
+gradient and g_i its estimate, which server and client both have:
+
+    down    x
+    local   h_i+ = grad f_i(x)
+    up      DASHA:   m_i = C_i(h_i+ - h_i - a (g_i - h_i)),  a = 1 / (2 omega + 1);  g_i <- g_i + m_i
+            MARINA:  with probability p: g_i <- h_i+, 32 D bits;  else m_i = C_i(h_i+ - h_i), g_i <- g_i + m_i
+    server  x <- x - gamma mean g_i
+
+gamma is `client.lr` times `server.lr`. DASHA starts from g_i = 0 and h_i = grad f_i(x^0), and never sends a whole
+vector (`start=gradient`: one in the first round); MARINA's first round is whole. Both need unbiased C_i. `largest_step`
+has the theory's gamma, which is cautious: with DASHA 4 to 16 times as much still converged on quadratics.
+
+a = 0 would keep the first error for ever; a = 1 with an unbiased C_i diverges. EF21 is DASHA's recursion with a = 1 and
+a codec that only shrinks.
+
+Shape legend: n clients, all take part, D parameters, C running statistics (0).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.exact.local_steps import (
+    check_client,
+    check_no_stats,
+    check_probability,
+    exactness,
+    gradients,
+)
+from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
+from fedcomp.algorithm.updates.dense_messages import send
+from fedcomp.client import LocalSolver
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.validate import at_least_zero, check_choice
+from fedcomp.random.keys import Key
+from fedcomp.server import ServerOptimizer
+from fedcomp.server.contract import Slots
+
+WHOLE = Compressor(Dense())
+"""What carries whole vectors, 32 bits an entry."""
+
+
+@dataclass(frozen=True)
+class GradientEstimateState:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [D] x. stats: [0] the model has no running statistics. optimizer: memories of the server optimiser.
+        gradients: [n, D] h_i, the clients' last gradients. estimates: [n, D] g_i, at server and clients.
+    """
+
+    theta: Tensor
+    stats: Tensor
+    optimizer: Slots
+    gradients: Tensor
+    estimates: Tensor
+
+
+@dataclass(frozen=True)
+class GradientEstimate:
+    """Compressed changes of gradients.
+
+    Attributes:
+        client: gd, or sgd for stochastic gradients; its learning rate is gamma. server: steps along -gamma mean g_i.
+        uplink: C_i, unbiased.
+        estimate: "dasha" or "marina".
+        a: of DASHA, in (0, 1]; None: 1 / (2 omega + 1).
+        p: of MARINA, chance of whole gradients; None: 1 / (1 + omega).
+        omega: the codec's variance; None: in closed form.
+        start: of DASHA, "zero" (g_i = 0) or "gradient" (g_i = h_i, sent whole in the first round).
+    """
+
+    client: LocalSolver
+    server: ServerOptimizer
+    uplink: Compressor
+    estimate: str = "dasha"
+    a: float | None = None
+    p: float | None = None
+    omega: float | None = None
+    start: str = "zero"
+
+    weights = "uniform"
+    full_participation = True
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.estimate", self.estimate, ("dasha", "marina"))
+        check_choice("algorithm.start", self.start, ("zero", "gradient"))
+        name = self.estimate.upper()
+        check_client(name, self.client)
+        check_decodable(name, self.uplink)
+        check_probability("algorithm.a", self.a)
+        check_probability("algorithm.p", self.p)
+        if self.omega is not None:
+            at_least_zero("algorithm.omega", self.omega)
+        if not self.uplink.codec.unbiased:
+            raise ValueError(
+                f"{name} needs an unbiased compressor, not {type(self.uplink.codec).__name__} as configured: take "
+                "randk, permk or qsgd"
+            )
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> GradientEstimateState:
+        """The first model; the first round computes the first gradients."""
+        check_no_stats(self.estimate.upper(), stats)
+        self._omega(tuple(tensor.size for tensor in setup.tensors) or (theta.shape[0],), setup.num_clients)
+        self.uplink.init(setup.num_clients, theta)
+        rows = theta.new_zeros(setup.num_clients, theta.shape[0])
+        return GradientEstimateState(theta, stats, self.server.init(theta), rows, rows.clone())
+
+    def round(
+        self, state: GradientEstimateState, cohort: Cohort, ctx: Context
+    ) -> tuple[GradientEstimateState, Metrics]:
+        """One round.
+
+        Metrics: `train/loss` [n]; `grad/norm` ||mean h_i||; `estimate/error` mean ||g_i - h_i||^2; `coin/full`, 1 in
+        rounds of whole gradients; `exact`.
+        """
+        start = send("model", state.theta, cohort, ctx)
+        found, loss = gradients(self.client, start, state.stats, cohort, ctx)
+        omega = self._omega(ctx.clients.layers, cohort.size)
+        whole = self._whole(omega, ctx)
+        if whole:
+            estimates = send_decoded("gradient", WHOLE, found, cohort, ctx)
+        else:
+            last = state.gradients if ctx.round else found  # h_i of the first model
+            change = found - last
+            if self.estimate == "dasha":
+                a = 1 / (2 * omega + 1) if self.a is None else self.a
+                change = change - a * (state.estimates - last)
+            estimates = state.estimates + send_decoded("change", self.uplink, change, cohort, ctx)
+        update = estimates.mean(0) * -self.client.learning_rate(ctx.progress)
+        step, optimizer = self.server.step(update, state.optimizer)
+        metrics = {
+            "train/loss": loss,
+            "grad/norm": torch.linalg.vector_norm(found.mean(0)),
+            "estimate/error": (estimates - found).square().sum(1).mean(),
+            "coin/full": update.new_full((), float(whole)),
+            **exactness(self.client, update),
+        }
+        return GradientEstimateState(state.theta + step, state.stats, optimizer, found, estimates), metrics
+
+    def evaluation_models(self, state: GradientEstimateState, key: Key) -> dict[str, Models]:
+        """The server's model."""
+        return {"test": Models(state.theta[None], state.stats[None])}
+
+    def _omega(self, layers: tuple[int, ...], num_clients: int) -> float:
+        omega = self.uplink.omega(layers, num_clients) if self.omega is None else self.omega
+        if omega is None:
+            raise ValueError(
+                f"the variance omega of {type(self.uplink.codec).__name__} has no closed form: give algorithm.omega"
+            )
+        return omega
+
+    def _whole(self, omega: float, ctx: Context) -> bool:
+        """Whether this round's messages are whole gradients: a coin that both ends toss from the round's key."""
+        if self.estimate == "dasha":
+            return self.start == "gradient" and ctx.round == 0
+        p = 1 / (1 + omega) if self.p is None else self.p
+        draw = ctx.key.fold_in("full").uniform(torch.zeros(1, dtype=torch.int64), 1)  # on the host, which must know
+        return ctx.round == 0 or float(draw) < p
+
+
+def largest_step(
+    estimate: str, omega: float, num_clients: int, smoothness: float, of_clients: float, p: float | None = None
+) -> float:
+    """The largest gamma that the theory allows, for senders that draw independently.
+
+    DASHA: 1 / (L + L^ sqrt(omega (4 omega + 1) / n)), of the authors' program; the paper's is smaller.
+    MARINA: 1 / (L + L^ sqrt((1 - p) omega / (p n))).
+
+    Args:
+        smoothness: L of f (DASHA: mean L_i). of_clients: L^, the root of the mean of L_i^2. p: of MARINA, None:
+            1 / (1 + omega).
+    """
+    if estimate == "dasha":
+        return 1 / (smoothness + of_clients * math.sqrt(omega * (4 * omega + 1) / num_clients))
+    p = 1 / (1 + omega) if p is None else p
+    return 1 / (smoothness + of_clients * math.sqrt((1 - p) * omega / (p * num_clients)))

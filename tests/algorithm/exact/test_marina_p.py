@@ -1,0 +1,83 @@
+"""MARINA-P is M3 with whole uplinks and without momentum: equal to its recursion, and exact."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from torch import Tensor
+
+from fedcomp.algorithm.bidirectional.m3 import M3
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.client.gd import GD
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.sparsifiers.permk import PermK
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.config import schema
+from fedcomp.config.defaults import CONF
+from fedcomp.random.keys import Key
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.wire import SharedKnowledge
+from tests.algorithm.heterogeneous import D, N, Run, problem
+
+DENSE, PERMK = Compressor(Dense()), Compressor(PermK())
+CLIENTS, GAMMA, P = problem(0), 4 * 0.34, 1 / 7
+
+
+def _marina_p(downlink: Compressor = PERMK, p: float = P, gamma: float = GAMMA) -> M3:
+    return M3(GD(lr=gamma), ServerSgd(), DENSE, downlink, p_down=p, p_up=1, beta=1, uplink_entries="compressor")
+
+
+def test_is_the_recursion_of_the_paper() -> None:
+    """x+ = x - gamma mean grad f_i(w_i);  w_i+ = x+ with probability p, else w_i + Q_i(x+ - x)."""
+    run, codec, whole = Run(_marina_p(), CLIENTS), PermK(), 0
+    x, models, step = torch.zeros(D), torch.zeros(N, D), torch.zeros(D)
+    for index, state in enumerate(run.states(20)):
+        key = Key(("heterogeneous", run.seed)).fold_in("round", index)
+        coin = float(key.fold_in("full", "down").uniform(torch.zeros(1, dtype=torch.int64), 1))
+        if index == 0 or coin < P:
+            models, whole = x.expand(N, -1).clone(), whole + 1
+        else:
+            models = models + _own_part(
+                codec, step, SharedKnowledge(key.fold_in("step"), torch.arange(N), CLIENTS.layers)
+            )
+        step = -GAMMA * CLIENTS.gradients(models).mean(0).float()
+        x = x + step
+        assert torch.allclose(state.models, models, rtol=0, atol=1e-5)
+        assert torch.allclose(state.theta, x, rtol=0, atol=1e-5)
+    assert 1 < whole < 10
+
+
+def _own_part(codec: PermK, step: Tensor, common: SharedKnowledge) -> Tensor:
+    return codec.decode(codec.encode(step.expand(N, -1), common, Key()), common)
+
+
+def test_reaches_the_optimum() -> None:
+    assert (Run(_marina_p(), CLIENTS).rounds_to(1e-8, 500) or 10**6) <= 1.5 * 233
+
+
+@pytest.mark.slow
+def test_parts_that_cover_the_model_are_faster_than_independent_ones() -> None:
+    """With the same share of entries and the same step."""
+    independent = Run(_marina_p(Compressor(RandK(k=4)), 0.1, 4 * 0.116), CLIENTS).rounds_to(1e-8, 1200)
+    assert (independent or 10**6) <= 1.5 * 691
+    assert (Run(_marina_p(), CLIENTS).rounds_to(1e-8, 500) or 10**6) < (independent or 0)
+
+
+def test_whole_models_make_it_gradient_descent() -> None:
+    *_, found = Run(_marina_p(p=1.0, gamma=0.5), CLIENTS).states(6)
+    *_, plain = Run(FedAvg(GD(lr=0.5), ServerSgd(), DENSE, DENSE, "uniform"), CLIENTS).states(6)
+    assert torch.allclose(found.theta, plain.theta, rtol=0, atol=1e-5)
+
+
+def test_its_choice_says_so() -> None:
+    schema.register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("train", ["algorithm=marina_p"])
+    assert (config.algorithm.p_up, config.algorithm.beta, config.algorithm.p_down) == (1.0, 1.0, None)
+    assert [config[part]._target_.split(".")[-1] for part in ("client", "compressor", "downlink")] == [
+        "GD",
+        "Dense",
+        "PermK",
+    ]

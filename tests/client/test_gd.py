@@ -1,0 +1,56 @@
+"""Local gradient descent: full gradients of clients of unequal sizes, whatever is computed at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedcomp.client.gd import GD
+from tests.client.linear_regression import SIZES, agents, gradient, rows
+
+START = torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64)
+
+
+def _run(solver: GD, data) -> torch.Tensor:
+    num = len(data.ids)
+    return solver.run(data, START.expand(num, -1), torch.zeros(num, 0), (0, 1)).theta
+
+
+def test_is_gradient_descent_of_every_client() -> None:
+    data = agents()
+    solver = GD(lr=0.1, steps=4, weight_decay=0.2)
+    found = _run(solver, data)
+    for agent in range(len(SIZES)):
+        x, y = rows(data, agent)
+        theta = START
+        for _ in range(4):
+            theta = theta - 0.1 * (gradient(x, y, theta) + 0.2 * theta)
+        assert torch.allclose(found[agent], theta, rtol=0, atol=1e-12)
+    for at_once in (1, 3, 8):
+        assert torch.allclose(_run(replace(solver, batch_size=at_once), data), found, rtol=0, atol=1e-12)
+
+
+def test_the_loss_is_the_mean_over_samples_and_steps() -> None:
+    data = agents()
+    found = GD(lr=1e-12, steps=3, batch_size=4).run(data, START.expand(4, -1), torch.zeros(4, 0), (0, 1)).loss
+    for agent in range(len(SIZES)):
+        x, y = rows(data, agent)
+        assert torch.allclose(found[agent], (x @ START - y[:, 0]).square().mean())
+
+
+def test_is_pulled_and_clipped() -> None:
+    data = agents((5,))
+    x, y = rows(data, 0)
+    pulled, theta = _run(GD(lr=0.1, steps=3, proximal=2.0), data)[0], START
+    for _ in range(3):
+        theta = theta - 0.1 * (gradient(x, y, theta) + 2.0 * (theta - START))
+    assert torch.allclose(pulled, theta, rtol=0, atol=1e-12)
+    assert float((_run(GD(lr=0.1, clip_norm=0.01), data)[0] - START).norm()) == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize(("name", "value"), [("steps", 0), ("batch_size", 0.5), ("weight_decay", -1)])
+def test_wrong_options(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"client.{name}={value} must be a"):
+        GD(lr=0.1, **{name: value})
