@@ -23,6 +23,14 @@ def report() -> None:
     sys.exit(main())
 
 
+def replay() -> None:
+    """`fedcomp-replay`."""
+    exit_on_sigint("interrupted")
+    from fedcomp.replay.__main__ import main
+
+    sys.exit(main())
+
+
 def status() -> None:
     """`fedcomp-status`."""
     exit_on_sigint("interrupted")

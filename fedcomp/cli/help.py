@@ -52,7 +52,8 @@ Flags:
 RUNS = """\
 A run lives in outputs/<name>/<config hash>/seed=<n>/; the same command resumes it, or returns at
 once if it is finished. `fedcomp-status outputs/<name>` shows how far runs are,
-`fedcomp-report outputs/<name>` compares them.
+`fedcomp-report outputs/<name>` compares them, and
+`fedcomp-replay outputs/<name> network=lte` says how long they take on a network.
 """
 DOTS = "Options of a part follow its name and a dot: client.lr=0.1; of the downlink, downlink.<option>."
 

@@ -208,6 +208,8 @@ def describe(record: Metrics) -> str:
     parts = [metric_text(metric, record[metric])] if metric is not None else []
     if "bits/total" in record:
         parts.append(units.bits(record["bits/total"]))
+    if "time/total" in record:
+        parts.append(f"{units.duration(record['time/total'])} on the network")
     return "  ".join(parts)
 
 

@@ -40,6 +40,7 @@ WITHOUT_EFFECT = frozenset(
 VERSION = "defaults_version"
 """The key of a YAML file that counts changes of its defaults."""
 CONFIG, CHECKPOINT, LOG, CURVE, PARTITION = "config.yaml", "checkpoint.pt", "run.log", "curve.png", "partition.png"
+SLOWEST = "slowest.png"
 LOCK = ".lock"
 
 

@@ -15,7 +15,7 @@ MSE = "mse"
 
 IOU = "/iou/"
 """In the names of classes' own intersections over union, which tables leave to `test/miou`."""
-BOOKKEEPING = ("bits/", "bpp/", "paper/", "train/", "participation/")
+BOOKKEEPING = ("bits/", "bpp/", "paper/", "time/", "deadline/", "train/", "participation/")
 """Prefixes of metrics that are no quality."""
 SPREAD = ("variance/test/accuracy", "variance/test/loss", "cep/")
 """Prefixes of metrics of the dispersion over a study's repetitions."""

@@ -63,6 +63,8 @@ class Session:
                 with GracefulStop() as stop, self.writer.progress:
                     states, start = [start.state], replace(start, state=None)
                     self._rounds(start, states.pop(), stop)
+                if self.recorder is not None and self.recorder.clocks:
+                    self.writer.slowest(self.recorder.critical)
                 self.writer.finish()
             except KeyboardInterrupt as interruption:
                 raise Interrupted(signal.SIGINT, "stopped at once; the last checkpoint holds") from interruption

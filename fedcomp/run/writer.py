@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from fedcomp.display.curve_plot import plot_curve
 from fedcomp.display.main_metric import main_metric
 from fedcomp.display.progress import Progress
+from fedcomp.display.slowest_plot import plot_slowest
 from fedcomp.network.traffic import segments
 from fedcomp.network.traffic.file import Traffic
 from fedcomp.records import checkpoint as checkpoints
@@ -23,7 +26,7 @@ from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, Record, check_complete, read_lines
 from fedcomp.records.repetitions import FILE as REPETITIONS
 from fedcomp.records.repetitions import PerRepetition, Repetitions, read_repetitions
-from fedcomp.records.run_folder import CHECKPOINT, CURVE
+from fedcomp.records.run_folder import CHECKPOINT, CURVE, SLOWEST
 from fedcomp.records.status import State, Status, write_status
 from fedcomp.run.error_location import first_line
 from fedcomp.runtime.signals import Interrupted
@@ -71,6 +74,9 @@ class Writer:
 
     def checkpoint(self, position: Checkpoint) -> None:
         """Write a checkpoint."""
+
+    def slowest(self, counts: np.ndarray) -> None:
+        """Draw how often the network waited for each client [N]."""
 
     def finish(self) -> None:
         """After the last checkpoint: remove older ones. Raises ValueError: another process changed the record."""
@@ -173,6 +179,11 @@ class FolderWriter(Writer):
                 sync(self._folder / name)
         checkpoints.save(self._folder / CHECKPOINT, position, self.info.config_hash)
         self._write_status(position.round)
+
+    def slowest(self, counts: np.ndarray) -> None:
+        if self._pictures and counts.any():
+            title = self.info.config.get("label") or self.info.name
+            plot_slowest(counts, self._folder / SLOWEST, str(title))
 
     def finish(self) -> None:
         for file in (self._record, self._repetitions):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["online", "offline", "disabled"]
 
-AXES = {"uplink": "bits/uplink", "downlink": "bits/downlink", "round": "round"}
+AXES = {"uplink": "bits/uplink", "downlink": "bits/downlink", "round": "round", "time": "time/total"}
 """x axes beside bits/total: `vs_<name>/<metric>` is `test/<metric>` against it."""
 ID_FILE, PIECES_FILE = "wandb_id", "wandb_pieces.json"
 PICTURES = {"partition": "partition.png", "curve": "curve.png"}
@@ -231,7 +231,12 @@ class Wandb:
 
 def _against_other_axes(record: Metrics) -> dict[str, float | int]:
     tested = {name.removeprefix("test/"): value for name, value in record.items() if name.startswith("test/")}
-    return {f"vs_{axis}/{name}": value for axis in AXES for name, value in tested.items()}
+    return {
+        f"vs_{axis}/{name}": value
+        for axis, key in AXES.items()
+        if axis != "time" or key in record
+        for name, value in tested.items()
+    }
 
 
 def _x_axis(name: str) -> str | None:
@@ -239,7 +244,7 @@ def _x_axis(name: str) -> str | None:
     if name == "round":
         return None
     first = name.split("/")[0]
-    if first in ("bits", "bpp", "paper", "seconds"):
+    if first in ("bits", "bpp", "paper", "seconds", "time"):
         return "round"
     return AXES.get(first.removeprefix("vs_"), "bits/total")
 

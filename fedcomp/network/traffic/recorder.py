@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.network.clock import Clock, Times
+from fedcomp.network.retime import mean_times
 from fedcomp.network.traffic.file import Traffic
 from fedcomp.network.traffic.rounds import Round, Template, round_of
 from fedcomp.wire import Ledger
@@ -48,6 +49,11 @@ class TrafficRecorder:
     def notes(self) -> tuple[str, ...]:
         """What the user is told of the clients' links."""
         return self.clocks[0].links.notes if self.clocks else ()
+
+    @property
+    def critical(self) -> np.ndarray:
+        """[N] how often each client was the one that an exchange waited for, in all repetitions."""
+        return np.sum([clock.critical for clock in self.clocks], axis=0)
 
     def attach(self, ledger: Ledger) -> None:
         """Let the ledger's rounds be recorded here."""
@@ -90,12 +96,8 @@ class TrafficRecorder:
         return Traffic(self.num_clients, taken, self._repeated, self._deadline)
 
     def metrics(self) -> Times:
-        """`time/...`: of a study means over repetitions, without the number of the slowest client."""
-        lines = [clock.metrics() for clock in self.clocks]
-        if len(lines) < 2:
-            return lines[0] if lines else {}
-        names = [name for name in lines[0] if name != "time/slowest"]
-        return {name: sum(line[name] for line in lines) / len(lines) for name in names}
+        """`time/...` after the rounds that have been read."""
+        return mean_times(self.clocks)
 
     def _append(self, number: int, one: Round) -> None:
         one = replace(one, template=self._templates.setdefault(one.template, one.template))

@@ -24,6 +24,7 @@ X_AXES = (
     ("bits/downlink", Axis("downlink bits", "bits", log=True)),
     ("bits/total", Axis("total bits (uplink + downlink)", "bits", log=True)),
     ("round", Axis("round", "rounds")),
+    ("time/total", Axis("seconds on the network", log=True)),
 )
 RATES = (
     ("bpp/total", Axis("bits per parameter, both ways", log=True)),
@@ -69,7 +70,7 @@ def values(group: RunGroup, quality: str, x: str, average: bool = False) -> tupl
     if average:
         with np.errstate(invalid="ignore", over="ignore"):
             values_RE = values_RE.cumsum(axis=1) / np.arange(1, len(rounds) + 1)
-    shown = places_E > 0 if x.startswith("bits/") else np.ones(len(places_E), dtype=bool)
+    shown = places_E > 0 if x.startswith(("bits/", "time/")) else np.ones(len(places_E), dtype=bool)
     return values_RE[:, shown], places_E[shown]
 
 
@@ -94,7 +95,7 @@ def order(groups: Sequence[RunGroup], own: Sequence[RunGroup]) -> tuple[str, ...
 
 
 def curves(groups: Sequence[RunGroup], qualities: Sequence[Metric]) -> list[Picture]:
-    """A picture for each setting and quality: over uplink, downlink and total bits, and over rounds.
+    """A picture for each setting and quality: over bits up, down and both ways, rounds, and seconds on the network.
 
     The first quality's are named `curves`, others after their metric: `curves-loss-mnist-iid`.
     """

@@ -12,10 +12,12 @@ SEEDS = "seeds"
 """Name of the column that says how many seeds a row has."""
 
 IMPORTANCE = (
+    "seconds_to_target",
     "rounds_to_target",
     "bits_to_target",
     "bpp_uplink",
     "bits_total",
+    "time_total",
     "bpp_downlink",
     "bpp_downlink_per_receiver",
     "best_",

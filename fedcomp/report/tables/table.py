@@ -124,7 +124,7 @@ class ResultTable:
 def build(groups: Sequence[RunGroup], target: Target | None = None) -> ResultTable:
     """The table of these groups at each run's last evaluation, without the columns that no run fills."""
     runs = [run for one in groups for run in one.runs]
-    columns = [*_quality_columns(runs), *BITS, *(_target_columns(target) if target else ()), SECONDS]
+    columns = [*_quality_columns(runs), *BITS, *(_target_columns(target, runs) if target else ()), *TIMES]
     rows = [
         TableRow(
             one, tuple(_mean(column.value, one) for column in columns), tuple(_paper(column, one) for column in columns)
@@ -211,8 +211,9 @@ def late(key: str) -> Callable[[RecordedRun], float | None]:
     return value
 
 
-def _target_columns(target: Target) -> list[Column]:
-    """Rounds and bits until a run first reaches the target."""
+def _target_columns(target: Target, runs: Sequence[RecordedRun]) -> list[Column]:
+    """Rounds, bits and, where some run has a network, seconds on it until a run first reaches the target."""
+    timed = any(NETWORK_TIME in line for run in runs for line in run.lines[-1:])
 
     def until(key: str) -> Callable[[RecordedRun], float | None]:
         return lambda run: (target.line(run) or {}).get(key)
@@ -223,6 +224,15 @@ def _target_columns(target: Target) -> list[Column]:
     return [
         Column(f"rounds to {target}", "rounds_to_target", until("round"), whole, True, "low", True),
         Column(f"bits to {target}", "bits_to_target", until("bits/total"), units.bits, False, "low", True),
+        *(
+            [
+                Column(
+                    f"seconds to {target}", "seconds_to_target", until(NETWORK_TIME), units.duration, True, "low", True
+                )
+            ]
+            if timed
+            else []
+        ),
     ]
 
 
@@ -243,7 +253,12 @@ BITS = (
     Column("total bits", "bits_total", last("bits/total"), units.bits, better="low"),
 )
 """Bits per parameter, client and round by direction, and all bits sent."""
-SECONDS = Column("time", "seconds", last("seconds"), units.duration)
+NETWORK_TIME = "time/total"
+TIMES = (
+    Column("network time", "time_total", last(NETWORK_TIME), units.duration, better="low"),
+    Column("time", "seconds", last("seconds"), units.duration),
+)
+"""Seconds on the run's network, and of the simulation."""
 
 
 def _is_informative(column: Column, columns: Sequence[Column], rows: Sequence[TableRow]) -> bool:

@@ -1,0 +1,89 @@
+"""`fedcomp-replay PATH... network=NAME`: the seconds of finished runs on other networks, without training again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedcomp.runtime.signals import SIGINT_STATUS, restore_sigint
+
+EPILOG = """\
+  fedcomp-replay outputs/grid network=lte                            one network
+  fedcomp-replay outputs/grid network=lte,5g --target 0.9            two; seconds until 90 % test accuracy
+  fedcomp-replay outputs/grid network=lte network.seconds_per_gradient=0,1e-3,1e-2
+  fedcomp-replay outputs/grid network=csv network.path=rates.csv --out outputs/measured
+  fedcomp-report outputs/measured                                    curves against seconds, tables, one page
+
+Runs must have traffic.npz, which a run with a network or with record_traffic=true writes. Their times are exactly those
+of runs made under the other network. A network with a deadline changes who learns and cannot be replayed.
+With --out, DIR/<name>/<hash>/seed=<n> holds what such a run would have recorded, as fedcomp-report reads it.
+exit status: 0 done, 1 no run could be replayed, 2 a wrong argument (one line on standard error)
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print a table of times, and write the replayed runs if asked for.
+
+    Args:
+        argv: paths, networks and options; None for the command line's.
+
+    Returns:
+        The exit status: 0, 1 if no run could be replayed, 2 after one line on standard error.
+    """
+    parser = argparse.ArgumentParser(
+        prog="fedcomp-replay",
+        description="How long finished runs take on other networks, from what they sent.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="+", metavar="PATH | network=NAME | network.OPTION=VALUE")
+    parser.add_argument("--target", metavar="[METRIC=]VALUE", help="seconds until a run is as good: 0.9, test/loss=0.3")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write the replayed runs below this folder")
+    parser.add_argument("--partial", action="store_true", help="also unfinished runs, up to their last checkpoint")
+    given = parser.parse_intermixed_args(argv)
+    restore_sigint()
+    try:
+        return _replay(given.words, given.target, given.out, given.partial)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return SIGINT_STATUS
+
+
+def _replay(words: Sequence[str], target: str | None, out: Path | None, partial: bool) -> int:
+    from fedcomp.records.reader import read_runs  # the rest takes seconds
+    from fedcomp.replay.networks import networks
+    from fedcomp.replay.replayed import replayed, write
+    from fedcomp.replay.table import show
+
+    named = networks([word for word in words if word.startswith(("network=", "network."))])
+    paths = [word for word in words if not word.startswith(("network=", "network."))]
+    if not paths:
+        raise ValueError("no run: give the folder of one, or one that holds runs (outputs/<name>)")
+    found, refused = [], []
+    for run in read_runs(paths):
+        for one in named:
+            try:
+                again, clocks = replayed(run, one, partial)
+            except ValueError as error:
+                refused.append(str(error))
+                continue
+            found.append(again)
+            if out is not None:
+                write(again, clocks, out)
+    for line in dict.fromkeys(refused):
+        print(f"left out: {line}", file=sys.stderr)
+    if not found:
+        return 1
+    show(found, target)
+    if out is not None:
+        print(f"{len(found)} replayed runs in {out}: fedcomp-report {out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""The networks of a command line: `network=lte,5g network.rtt_s=0.01,0.1` are four."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from fedcomp.config import schema
+from fedcomp.config.defaults import CONF
+from fedcomp.config.factory import build, check_keys
+from fedcomp.network.links.contract import Network
+
+
+@dataclass(frozen=True)
+class NamedNetwork:
+    """One network.
+
+    Attributes:
+        words: the overrides that chose it. network: what it is. node: its part of a config.
+    """
+
+    words: tuple[str, ...]
+    network: Network
+    node: dict[str, Any]
+
+
+def networks(words: Sequence[str]) -> list[NamedNetwork]:
+    """Every combination of the comma-separated values of `network=` and `network.<option>=`.
+
+    Raises:
+        ValueError: an unknown network or option, a wrong value, a deadline, or no network.
+    """
+    choices = [
+        [f"{key}={value}" for value in _values(text)] for key, _, text in (word.partition("=") for word in words)
+    ]
+    if not any(word.startswith("network=") for word in words):
+        raise ValueError("no network: give network=<name>, such as network=lte; fedcomp --help network lists them")
+    return [_one(tuple(chosen)) for chosen in itertools.product(*choices)]
+
+
+def _one(words: tuple[str, ...]) -> NamedNetwork:
+    schema.register()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            config = compose("train", overrides=list(words))
+    except HydraException as error:
+        first = " ".join(str(error).split("\n")[:1])
+        known = ", ".join(sorted(path.stem for path in (CONF / "network").glob("*.yaml")))
+        raise ValueError(f"{' '.join(words)}: {first} (networks: {known})") from error
+    check_keys(config)
+    network = build(config.network)
+    if network is None:
+        raise ValueError("network=none has no clock: give another network; fedcomp --help network lists them")
+    if network.deadline is not None:
+        raise ValueError(
+            f"network.deadline={network.deadline} changes who learns: a replay cannot say what a run under it would do"
+        )
+    node = OmegaConf.to_container(config.network, resolve=True)
+    assert isinstance(node, dict)
+    return NamedNetwork(words, network, {str(key): value for key, value in node.items()})
+
+
+def _values(text: str) -> list[str]:
+    """The parts between commas that are in no bracket."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "[{(") - (character in "]})")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts

@@ -1,0 +1,78 @@
+"""A recorded run as it would have been under another network."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from fedcomp.config.placement import claim, run_folder
+from fedcomp.display.figure import can_draw
+from fedcomp.display.slowest_plot import plot_slowest
+from fedcomp.network.clock import Clock
+from fedcomp.network.retime import retime
+from fedcomp.network.traffic.file import FILE, save
+from fedcomp.network.traffic.segments import read_traffic
+from fedcomp.random.keys import Key
+from fedcomp.records.atomic_write import write_atomically
+from fedcomp.records.metrics_file import FILE as RECORD
+from fedcomp.records.metrics_file import encode
+from fedcomp.records.reader import RecordedRun
+from fedcomp.records.repetitions import FILE as REPETITIONS
+from fedcomp.records.run_folder import CONFIG, SLOWEST
+from fedcomp.records.status import Status, write_status
+from fedcomp.replay.networks import NamedNetwork
+from fedcomp.simulation.monte_carlo.study import repetition_key
+
+
+def replayed(run: RecordedRun, named: NamedNetwork, partial: bool = False) -> tuple[RecordedRun, list[Clock]]:
+    """The run with the times of another network, exactly those of a run made under it; and the clocks at its end.
+
+    Args:
+        partial: take unfinished runs, up to the last round that was recorded.
+    Raises:
+        ValueError: it is unfinished, recorded no traffic, had a deadline, or the network has too few clients.
+    """
+    if not run.finished and not partial:
+        raise ValueError(f"{run.folder} is {run.state}: finish it first, or give --partial for the rounds so far")
+    traffic = read_traffic(run.folder)
+    if traffic.deadline is not None:
+        raise ValueError(
+            f"{run.folder} had network.deadline={traffic.deadline}, which changed who learnt: it has no other times"
+        )
+    key = Key(("run", run.config["seed"]))
+    keys = [repetition_key(key, number) for number in range(len(traffic.rounds))]
+    times, clocks = retime(traffic, named.network, keys, [int(line["round"]) for line in run.lines])
+    lines = []
+    for line in run.lines:
+        if int(line["round"]) in times:
+            kept = {name: value for name, value in line.items() if not name.startswith("time/") and name != "seconds"}
+            lines.append({**kept, **times[int(line["round"])], "seconds": line["seconds"]})
+    state = "finished" if lines else run.state
+    return replace(run, config={**run.config, "network": named.node}, lines=lines, state=state), clocks
+
+
+def write(run: RecordedRun, clocks: list[Clock], root: Path) -> Path:
+    """Write a replayed run where a run of its config with `output_root` at `root` would be; returns the folder.
+
+    Raises:
+        ValueError: that is the folder of the run itself, or it cannot be written.
+    """
+    config = {**run.config, "output_root": str(root)}
+    folder = run_folder(config)
+    if folder.resolve() == run.folder.resolve():
+        raise ValueError(f"{folder} is the run itself: give another folder to --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    claim(folder, config)
+    write_atomically(folder / CONFIG, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
+    write_atomically(folder / RECORD, b"".join(encode(line) for line in run.lines))
+    save(folder / FILE, read_traffic(run.folder))
+    if (run.folder / REPETITIONS).exists():
+        shutil.copyfile(run.folder / REPETITIONS, folder / REPETITIONS)
+    write_status(folder, Status("finished", int(run.lines[-1]["round"])))
+    if config.get("pictures", True) and can_draw():
+        title = str(config.get("label") or config["name"])
+        plot_slowest(sum(clock.critical for clock in clocks[1:]) + clocks[0].critical, folder / SLOWEST, title)
+    return folder

@@ -1,0 +1,24 @@
+"""The table that `fedcomp-replay` prints: the runs' best quality, and their seconds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from fedcomp.records.reader import RecordedRun
+from fedcomp.report.group import group
+from fedcomp.report.tables import columns, formats, table
+
+SHOWN = ("seconds_to_target", "rounds_to_target", "time_total", "bits_total", columns.SEEDS)
+
+
+def show(runs: Sequence[RecordedRun], target: str | None) -> None:
+    """Print one row for each method and network, means over seeds."""
+    from rich.console import Console
+
+    groups = group(list(runs))
+    whole = table.build(groups, table.parse_target(target, groups) if target else None)
+    known = columns.names(whole)
+    kept = [known[0], *(name for name in SHOWN if name in known and name != known[0])]
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160)
+    console.print(formats.to_rich(columns.select(whole, kept), every_column=True))

@@ -1,0 +1,134 @@
+"""A replay says exactly what a run under the other network would have recorded, and refuses what it cannot say."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcomp.network.traffic.file import FILE
+from fedcomp.records.metrics_file import read_lines
+from fedcomp.replay.__main__ import main
+from fedcomp.replay.networks import networks
+
+SMALL = (
+    "rounds=5",
+    "num_clients=4",
+    "threads=1",
+    "eval_every=2",
+    "quiet=true",
+    "model.hidden=[3]",
+    "client.batch_size=40",
+)
+METHODS = {
+    "fedavg": ("client.steps=2",),
+    "topk": ("compressor=topk", "compressor.positions=rice", "compressor@downlink=sign", "partition=dirichlet"),
+    "gr": ("algorithm=bicompfl_gr", "algorithm.allocation=adaptive", "client.steps=2"),
+    "fedscalar": (
+        "algorithm=fedscalar", "algorithm.downlink=scalar", "participation=uniform", "participation.num_participants=2",
+    ),
+    "empty": ("participation=bernoulli", "participation.probability=0.2", "repeats=2"),
+}  # fmt: skip
+KINDS = {
+    "lognormal": (
+        "network=lte",
+        "network.jitter=0.3",
+        "network.seconds_per_gradient=1e-4",
+        "network.spread_gradient=3",
+    ),
+    "shared": ("network=cell_20", "network.cells=2", "network.trailing=wait", "network.start_s=0.1"),
+    "csv": ("network=csv", "network.path={path}", "network.down=multicast"),
+    "headers": ("network=symmetric_10", "network.header={{message: 22, packet: 40, payload: 1460}}"),
+}
+RATES = (
+    "down_bps,up_bps,rtt_s,seconds_per_gradient\n2e7,1e6,0.1,0.001\n1e7,2e6,0,0.002\n5e6,3e6,0.02,0\ninf,1e6,0.1,0.01\n"
+)
+Fedcomp = Callable[..., int]
+
+
+def _lines(root: Path) -> list[dict[str, Any]]:
+    (record,) = root.rglob("metrics.jsonl")
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in read_lines(record)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_replay_is_the_run_under_the_other_network(fedcomp: Fedcomp, tmp_path: Path, method: str) -> None:
+    rates = tmp_path / "rates.csv"
+    rates.write_text(RATES)
+    fixed, options = tmp_path / "fixed", (*SMALL, *METHODS[method])
+    assert fedcomp(*options, "network=fixed", f"output_root={fixed}") == 0
+    kinds = {name: [word.format(path=rates) for word in words] for name, words in KINDS.items()}
+    if method not in ("fedavg", "topk"):
+        kinds = {"lognormal": kinds["lognormal"]}
+    for name, words in kinds.items():
+        assert fedcomp(*options, *words, f"output_root={tmp_path / name}") == 0
+        assert main([str(fixed), *words, "--out", str(tmp_path / f"replay-{name}")]) == 0
+        assert _lines(tmp_path / f"replay-{name}") == _lines(tmp_path / name)
+        one, other = (next((tmp_path / place).rglob(FILE)) for place in (name, f"replay-{name}"))
+        assert one.read_bytes() == other.read_bytes()
+        assert one.parent.relative_to(tmp_path / name) == other.parent.relative_to(tmp_path / f"replay-{name}")
+
+
+def test_times_of_a_run_without_a_network(fedcomp: Fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fedcomp(*SMALL, "record_traffic=true", f"output_root={tmp_path}") == 0
+    assert main([str(tmp_path), "network=lte,5g", "network.seconds_per_gradient=0,1", "--target", "test/loss=9"]) == 0
+    shown = capsys.readouterr().out
+    assert "seconds" in shown
+    assert shown.count("seconds_per_gradient=1") == 2
+
+
+def test_what_cannot_be_replayed(
+    fedcomp: Fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fedcomp(*SMALL, f"output_root={tmp_path / 'plain'}") == 0
+    assert main([str(tmp_path / "plain"), "network=lte"]) == 1
+    assert "has no traffic.npz, from which times follow" in capsys.readouterr().err
+    wrong = {
+        ("network=6g",): "networks: 5g, 5g_uk, asymmetric_10",
+        ("network=lte", "network.rate=3"): "network.rate",
+        ("network=none",): "network=none has no clock",
+        ("network=lte", "network.up_bps=0"): "network.up_bps=0 must be above 0",
+        ("network=lte", "network.deadline=3"): "network.deadline=3 changes who learns",
+        (): "no network: give network=<name>",
+    }
+    for words, says in wrong.items():
+        assert main([str(tmp_path / "plain"), *words]) == 2
+        assert says in capsys.readouterr().err
+    assert main(["network=lte"]) == 2
+    assert "no run: give the folder" in capsys.readouterr().err
+    root = tmp_path / "recorded"
+    assert fedcomp(*SMALL, "network=fixed", f"output_root={root}") == 0
+    (tmp_path / "few.csv").write_text("down_bps,up_bps\n1,1\n")
+    assert main([str(root), "network=csv", f"network.path={tmp_path / 'few.csv'}"]) == 1
+    assert "has 1 rows, but 4 clients need one each" in capsys.readouterr().err
+    assert main([str(root), "network=fixed", "--out", str(root)]) == 2
+    assert "is the run itself" in capsys.readouterr().err
+
+
+def test_an_unfinished_run_is_taken_with_partial_alone(
+    fedcomp: Fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedcomp.simulation.simulation import Simulation
+
+    plain, count = Simulation.round, itertools.count()
+
+    def broken(self: Simulation, *rest: Any, **more: Any) -> Any:
+        if next(count) == 3:
+            raise ValueError("stopped")
+        return plain(self, *rest, **more)
+
+    monkeypatch.setattr(Simulation, "round", broken)
+    assert fedcomp(*SMALL, "network=fixed", "checkpoint_every=1", f"output_root={tmp_path}") != 0
+    assert main([str(tmp_path), "network=lte"]) == 1
+    assert "finish it first, or give --partial" in capsys.readouterr().err
+    assert main([str(tmp_path), "network=lte", "--partial"]) == 0
+
+
+def test_commas_in_brackets_belong_to_a_value() -> None:
+    words = ["network=cell_20", "network.cells=2", "network.capacity_bps=[1e7,2e7],3e7", "network.up_bps=1e6,2e6"]
+    found = networks(words)
+    assert [one.node["capacity_bps"] for one in found] == [[1e7, 2e7]] * 2 + [3e7] * 2
+    assert [one.node["up_bps"] for one in found] == [1e6, 2e6] * 2
