@@ -15,6 +15,7 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.contract import Recursive
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel
+from fedcomp.network.links.contract import Network
 from fedcomp.participation.contract import Participation
 from fedcomp.participation.uniform import Uniform
 from fedcomp.random.keys import Key
@@ -82,6 +83,31 @@ def _cohort_size(participation: Any, num_clients: int, rounds: int) -> int | Non
         return participation.num_participants
     certain = all(float(participation.inclusion(num_clients, index).min()) == 1 for index in range(rounds))
     return num_clients if certain else None
+
+
+def check_deadline(network: Network, algorithm: Any, config: DictConfig) -> None:
+    """Check that somebody may be late.
+
+    Raises:
+        ValueError: the network has a deadline, and the algorithm needs every client, or the run has repetitions.
+    """
+    if network.deadline is None:
+        return
+    if getattr(algorithm, "full_participation", False):
+        raise ValueError(
+            f"network.deadline={network.deadline} leaves late clients out, but algorithm={file_name(config.algorithm)} "
+            "needs every client in every round: leave the deadline out"
+        )
+    if config.repeats > 1:
+        raise ValueError(
+            f"network.deadline={network.deadline} is for single runs, not for repeats={config.repeats}: give seeds, "
+            "seed=0,1,2"
+        )
+    if network.deadline_weights == "inverse" and network.down == "multicast":
+        raise ValueError(
+            "network.deadline_weights=inverse is not for network.down=multicast, where a client's time depends on the "
+            "others' rates: take network.down=unicast, or other weights"
+        )
 
 
 def check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:

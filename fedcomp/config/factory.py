@@ -7,6 +7,7 @@ import inspect
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
@@ -17,6 +18,7 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.exclude_norm_layers import exclude_norm_layers
 from fedcomp.config import schema
 from fedcomp.config.compatibility import (
+    check_deadline,
     check_estimators,
     check_learns,
     check_needs,
@@ -36,6 +38,7 @@ from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
 from fedcomp.model.contract import TaskModel, tensors_of
 from fedcomp.network.clock import Clock
+from fedcomp.network.deadline import Deadline
 from fedcomp.network.traffic.recorder import TrafficRecorder
 from fedcomp.partition.contract import check_parts
 from fedcomp.random.keys import Key
@@ -162,8 +165,15 @@ def build_recorder(simulation: Simulation, config: DictConfig) -> TrafficRecorde
     clocks = []
     if network is not None:
         links = network.links(num_clients)
+        check_deadline(network, simulation.algorithm, config)
         clocks = [Clock(network, links, repetition_key(simulation.key, number)) for number in range(repeats)]
-    return TrafficRecorder(num_clients, repeats if repeats > 1 else None, clocks)
+    deadline = None
+    if network is not None and network.deadline is not None:
+        participation = simulation.participation
+        drawn = file_name(config.participation) == "bernoulli"
+        inclusion = participation.inclusion(num_clients).numpy() if drawn else np.ones(num_clients)
+        deadline = Deadline(clocks[0], inclusion)
+    return TrafficRecorder(num_clients, repeats if repeats > 1 else None, clocks, deadline)
 
 
 def _with_optimum(simulation: Simulation) -> Simulation:

@@ -103,6 +103,10 @@ class Clock:
         """[M] bool: who of a round's cohort would be late for the deadline; changes nothing."""
         deadline = self.network.deadline
         assert deadline is not None
+        return self.seconds_of(one) > deadline
+
+    def seconds_of(self, one: Round) -> np.ndarray:
+        """[M] seconds from the beginning of a round until each client's message up is there; changes nothing."""
         cohort = np.array(one.clients, np.int64)
         down, up = self._rates(self.rounds)
         channel = self.channel
@@ -110,8 +114,8 @@ class Clock:
             *_, sent, _ = self._times(exchange, down, up, working=True)
             self.channel = channel
             if exchange.up.any():
-                return np.asarray(sent[cohort] > self.server + deadline)
-        return np.zeros(len(cohort), bool)
+                return np.asarray(sent[cohort] - self.server)
+        return np.zeros(len(cohort))
 
     def metrics(self) -> Times:
         """`time/...` of a metrics line."""
@@ -144,15 +148,15 @@ class Clock:
         received = np.maximum(self.server, self.ready)
         touched = (exchange.down > 0) | (exchange.work > 0)
         for bits, who in exchange.once:
-            end = max(self.server, self.channel) + self._line(bits) / float(down[who].min())
+            end = max(self.server, self.channel) + self.line(bits) / float(down[who].min())
             self.channel = end
             received[who] = np.maximum(received[who], end + half[who])
             touched[who] = True
-        received = np.where(exchange.down > 0, received + self._line(exchange.down) / down + half, received)
+        received = np.where(exchange.down > 0, received + self.line(exchange.down) / down + half, received)
         worked = received + links.work * exchange.work
         if working and links.start.any():
             worked = worked + np.where(exchange.work > 0, links.start, 0.0)
-        bits_up = self._line(exchange.up)
+        bits_up = self.line(exchange.up)
         done = self._cells(worked, bits_up, up) if len(links.capacity) else worked + bits_up / up
         return received, worked, np.where(exchange.up > 0, done + half, worked), touched
 
@@ -186,7 +190,8 @@ class Clock:
         self.slowest = client
         self.critical[client] += 1
 
-    def _line(self, bits: Any) -> Any:
+    def line(self, bits: Any) -> Any:
+        """Bits on the line, with headers."""
         return bits if self._header is None else self._header.line_bits(bits)
 
 

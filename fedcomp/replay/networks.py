@@ -7,13 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from fedcomp.config import schema
-from fedcomp.config.defaults import CONF
+from fedcomp.config.compose import composed
 from fedcomp.config.factory import build, check_keys
 from fedcomp.network.links.contract import Network
 
@@ -46,15 +42,7 @@ def networks(words: Sequence[str]) -> list[NamedNetwork]:
 
 
 def _one(words: tuple[str, ...]) -> NamedNetwork:
-    schema.register()
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            config = compose("train", overrides=list(words))
-    except HydraException as error:
-        first = " ".join(str(error).split("\n")[:1])
-        known = ", ".join(sorted(path.stem for path in (CONF / "network").glob("*.yaml")))
-        raise ValueError(f"{' '.join(words)}: {first} (networks: {known})") from error
+    config = composed(words, "network")
     check_keys(config)
     network = build(config.network)
     if network is None:

@@ -105,6 +105,8 @@ class Session:
                 queue.submit(0, state, None, ledger)
             for done in range(start.round + 1, simulation.rounds + 1):
                 state, result = simulation.round(done - 1, state, ledger, donate_state=not queue.in_flight)
+                for text in () if self.recorder is None else self.recorder.follow():
+                    writer.note(text)
                 queue.flush()  # an earlier round's line, whose evaluation has run beside this round
                 monitor.add(done, result.cohort, result.metrics, result.sizes)
                 if done % self.eval_every == 0 or done == simulation.rounds:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Algorithm, Context, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.client.contract import Batching, LoopRunner, solver_options
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, unflatten
@@ -79,25 +79,48 @@ class Simulation:
 
         Raises Diverged: it failed, and what a client trained is not finite.
         """
-        key, cohort = self.round_key(index), self.cohort(index)
+        cohort = self.cohort(index)
         ledger.begin_round(cohort)
         if not cohort.size:
+            if ledger.deadline is not None and ledger.legs is not None:
+                ledger.legs.late = ledger.deadline.judge(ledger.legs)
             ledger.end_round()
             return state, RoundResult(cohort, {})
+        if ledger.deadline is not None:
+            return self._round_with_deadline(index, state, cohort, ledger)
+        new, metrics = self._attempt(index, state, replace(cohort, state_donated=donate_state), ledger)
+        ledger.end_round()
+        if donate_state:
+            new = unflatten(new, apply_row_updates(flatten(state), flatten(new), metrics.values()).values())
+        return new, RoundResult(cohort, metrics)
+
+    def _round_with_deadline(self, index: int, state: Any, cohort: Cohort, ledger: Ledger) -> tuple[Any, RoundResult]:
+        """What all of the cohort send is charged; who is late for it leaves no other trace."""
+        deadline, legs = ledger.deadline, ledger.legs
+        assert legs is not None
+        new, metrics = self._attempt(index, state, cohort, ledger)
+        legs.late = deadline.judge(legs)
+        chosen = deadline.on_time(cohort, legs, legs.late) if deadline.changes(legs.late) else cohort
+        ledger.end_round()  # which the clock is told of
+        if not chosen.size:
+            return state, RoundResult(chosen, {})
+        if chosen is not cohort:
+            new, metrics = self._attempt(index, state, chosen, Ledger())
+        return new, RoundResult(chosen, metrics)
+
+    def _attempt(self, index: int, state: Any, cohort: Cohort, ledger: Ledger) -> tuple[Any, Metrics]:
+        """The algorithm's round. Raises Diverged: it failed, and what a client trained is not finite."""
+        key = self.round_key(index)
         clients = self.clients(key.fold_in("client"), ledger)
         context = Context(index, self.rounds, key.fold_in("message"), self.link(ledger), clients)
         try:
-            new, metrics = self.algorithm.round(state, replace(cohort, state_donated=donate_state), context)
+            return self.algorithm.round(state, cohort, context)
         except Exception as error:  # a codec that is given no numbers fails before anybody looks at the losses
             try:
                 check_results(index + 1, clients.results)
             except Diverged as cause:
                 raise cause from error
             raise
-        ledger.end_round()
-        if donate_state:
-            new = unflatten(new, apply_row_updates(flatten(state), flatten(new), metrics.values()).values())
-        return new, RoundResult(cohort, metrics)
 
     def round_key(self, index: int) -> Key:
         """Names the draws of round `index`."""

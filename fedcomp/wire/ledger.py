@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -31,6 +32,7 @@ class Ledger:
         log: the legs of every round, for the clock of a network; None: nobody asks for them.
         logs: of repetitions, a log of each; `log` is then that of the repetition at work.
         legs: those of the current round; None: they are not kept.
+        deadline: says who of a round is late (`fedcomp/network/deadline.py`); None: nobody can be.
     """
 
     def __init__(self) -> None:
@@ -42,6 +44,7 @@ class Ledger:
         self.log: list[Legs] | None = None
         self.logs: list[list[Legs]] | None = None
         self.legs: Legs | None = None
+        self.deadline: Any = None
 
     def add(self, link: str, bits: int | Tensor, paper_bits: int | Tensor) -> None:
         """Count a message on `link` (one of LINKS): the bits that are sent and the bits that the paper counts."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.network.clock import Clock, Times
+from fedcomp.network.deadline import Deadline
 from fedcomp.network.retime import mean_times
 from fedcomp.network.traffic.file import Traffic
 from fedcomp.network.traffic.rounds import Round, Template, round_of
@@ -29,7 +30,8 @@ class TrafficRecorder:
 
     Args:
         num_clients: N. repetitions: R of a study; None: a run without repetitions.
-        clocks: of each repetition; none: nothing is timed. deadline: seconds, as the file has them.
+        clocks: of each repetition; none: nothing is timed.
+        deadline: who is late; its clock is the run's. None: nobody can be.
     """
 
     def __init__(
@@ -37,7 +39,7 @@ class TrafficRecorder:
         num_clients: int,
         repetitions: int | None = None,
         clocks: Sequence[Clock] = (),
-        deadline: float | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         self.num_clients, self.clocks = num_clients, tuple(clocks)
         self._repeated, self._deadline = repetitions is not None, deadline
@@ -57,6 +59,7 @@ class TrafficRecorder:
 
     def attach(self, ledger: Ledger) -> None:
         """Let the ledger's rounds be recorded here."""
+        ledger.deadline = self._deadline
         if self._repeated:
             ledger.logs = self._logs
         else:
@@ -68,10 +71,15 @@ class TrafficRecorder:
             return
         for clock, rounds in zip(self.clocks, traffic.rounds):
             for one in rounds:
+                if self._deadline is not None:
+                    self._deadline.remember(one)
                 clock.advance(one)
 
     def submit(self) -> Callable[[], Times]:
         """Begin to read the rounds so far. Returns a function that waits for them and gives `time/...` after them."""
+        if not any(self._logs):  # nothing to read; what is said is said of now
+            found = self.metrics()
+            return lambda: found
         taken = [list(log) for log in self._logs]
         for log in self._logs:
             log.clear()
@@ -87,17 +95,27 @@ class TrafficRecorder:
 
         return finish
 
+    def follow(self) -> list[str]:
+        """After a round: with a deadline, whose clock must know it now, read it; what the user is to be told."""
+        if self._deadline is None:
+            return []
+        self.submit()()
+        notes, self._deadline.notes = self._deadline.notes, []
+        return notes
+
     def take_segment(self) -> Traffic:
         """All rounds since the last call; waits for the device."""
         self.submit()()
         taken = tuple(map(tuple, self._rounds))
         for rounds in self._rounds:
             rounds.clear()
-        return Traffic(self.num_clients, taken, self._repeated, self._deadline)
+        seconds = None if self._deadline is None else self._deadline.clock.network.deadline
+        return Traffic(self.num_clients, taken, self._repeated, seconds)
 
     def metrics(self) -> Times:
         """`time/...` after the rounds that have been read."""
-        return mean_times(self.clocks)
+        found = mean_times(self.clocks)
+        return found if self._deadline is None else found | self._deadline.metrics()
 
     def _append(self, number: int, one: Round) -> None:
         one = replace(one, template=self._templates.setdefault(one.template, one.template))
