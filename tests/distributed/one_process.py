@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client.sgd import Sgd
@@ -91,6 +91,33 @@ def of_runs(share: Any, half: int) -> dict[str, Any]:
     return found
 
 
+class DropsAnywhere(nn.Module):
+    """Dropout by a function, which only a look at every operation finds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(world.NUM_FEATURES, 8), nn.Linear(8, world.NUM_CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(nn.functional.dropout(self.first(x).relu(), 0.5, self.training))
+
+
+def drops() -> nn.Module:
+    """Dropout among known layers."""
+    layers = nn.Linear(world.NUM_FEATURES, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, world.NUM_CLASSES)
+    return nn.Sequential(*layers)
+
+
+def of_dropout(share: Any) -> dict[str, Any]:
+    """Models of networks with dropout after two rounds: masks follow the client, not its process."""
+    found: dict[str, Any] = {}
+    for module in (drops, DropsAnywhere):
+        sim: Simulation = share(world.simulation(ALGORITHM, module, chunk_size=1))
+        assert sim.model.draws_in_training
+        found[f"dropout {module.__name__}"] = world.run(sim, last=2).theta
+    return found
+
+
 def _alone(sim: Simulation) -> Simulation:
     return sim
 
@@ -99,7 +126,7 @@ def measured(size: int, share: Any = _alone) -> dict[str, Any]:
     """What must be the same with one process and with `size`: of all methods by two and three processes together."""
     before, evaluation.BATCH = evaluation.BATCH, 9  # 40 test samples: the last of five batches is smaller
     try:
-        return of_trees(share) | of_runs(share, size % 2)
+        return of_trees(share) | of_dropout(share) | of_runs(share, size % 2)
     finally:
         evaluation.BATCH = before
 
