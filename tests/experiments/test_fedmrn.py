@@ -153,6 +153,9 @@ def test_other_tasks_in_small() -> None:
         shapes = _config("other_tasks_small", ("data", "shapes"), ("method", method))
         assert not _rows(shapes)
         assert (text["client"]["lr"], shapes["client"]["lr"]) == (3.0, 0.05)
+    rates = [_config("shakespeare", ("method", method))["client"]["lr"] for method in ("signsgd", "eden")]
+    assert rates == [0.3, 1.0]
+    assert _config("shakespeare", changes=("client.lr=0.7",))["client"]["lr"] == 0.7
     grid = OmegaConf.load(FOLDER / "other_tasks_small.yaml").hydra.sweeper.params
     assert grid[PART.format("data")] == "shakespeare_small,shapes"
     alone = _config("shakespeare")
