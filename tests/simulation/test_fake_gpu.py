@@ -53,7 +53,15 @@ PLAIN = ("algorithm=fedavg", "algorithm=fedpm", "algorithm=bicompfl_cfl", "clien
 LOOKS_UP = ("m3", "fedscalar-replay", "decomfl", "fedkseed-delta")
 OPTIONS = [case for case in ALGORITHMS if not case.name.startswith(LOOKS_UP)]
 """Methods with their options; but those whose host draws a coin, or looks up who holds what."""
-READERS = ("fedsparsify", "fedsparsify-progressive", "fedpm-counts", "bicompfl_gr-adaptive", "bicompfl_gr-average")
+READERS = (
+    "fedsparsify",
+    "fedsparsify-progressive",
+    "fedpm-counts",
+    "bicompfl_gr-adaptive",
+    "bicompfl_gr-average",
+    "deltamask",
+    "deltamask-places",
+)
 """Those whose rounds read back, as docs/performance.md says."""
 ROUNDS = 2
 SMALL = ["num_clients=60", "chunk_size=40"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedcomp.algorithm.learnt_bits.deltamask import DeltaMask
 from fedcomp.algorithm.learnt_bits.fedbat import FedBAT
 from fedcomp.algorithm.learnt_bits.fedbif import FedBiF
 from fedcomp.client.adam import Adam
@@ -15,6 +16,7 @@ from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase, suite
 from tests.conformance.bits import dense
 
+SCORES = Adam(lr=0.2, batch_size=4, epochs=3)
 SGD, STEP = Sgd(lr=0.1, batch_size=4, epochs=3), ServerSgd()
 DENSE = Compressor(Dense())
 
@@ -51,6 +53,18 @@ CASES = [
         FedBiF(Adam(lr=1e-3, batch_size=4, epochs=3), 4, "symmetric", 1.5, 1e-2, "shared", "flips"),
         None,
         world.with_batch_norm,
+    ),
+    AlgorithmCase("deltamask", DeltaMask(SCORES), None),
+    AlgorithmCase(
+        "deltamask-places",
+        DeltaMask(SCORES, 0.9, 0.5, coding="places", normalisation="trained", downlink="counts", prior=1.5),
+        None,
+        world.with_batch_norm,
+    ),
+    AlgorithmCase(
+        "deltamask-independent",
+        DeltaMask(SCORES, 1.0, 1.0, draw="independent", reference="shared", coding="arithmetic", reset_every=2),
+        None,
     ),
 ]
 

@@ -1,0 +1,250 @@
+"""DeltaMask: masks over frozen weights are trained as in FedPM, and clients send where theirs differ from the server's.
+
+V. Tsouvalas, Y. Asano, A. Saeed, "Federated fine-tuning of foundation models via probabilistic masking", IEEE Big Data
+2024 (arXiv:2311.17299). Server and client k draw one reference mask m_g ~ Bernoulli(theta_g) from a shared key. The
+client trains theta_k from theta_g (masks/training.py) and draws m_k. Of the flips, places where m_k differs from m_g,
+it sends the ceil(kappa |flips|) of largest KL(theta_k || theta_g), in a binary fuse filter (fuse_filter.py). The server
+flips m_g wherever the filter says so, and FedPM's Beta posterior makes theta_g of the masks.
+
+Decided here (the paper's text was not at hand beyond its abstract):
+    draw: coupled     m_k and m_g are made of the same uniform numbers, so that P(flip) = |theta_k - theta_g|, with the
+                      law of m_k as before; independent draws flip a third of uniform theta where nothing was learnt
+    reference: client a client's own uniform numbers; one m_g for all with coupled draws would make all masks alike
+    coding: filter    with false positives at 2^-f, which pull theta to 1/2; `places` (Golomb-Rice gaps) and
+                      `arithmetic` carry the same flips without error, and in fewer bits where more than half a
+                      percent of the entries flip
+Flips that kappa leaves out keep m_g: the mean moves by less than it was trained to. kappa falls from round to round by
+a cosine to kappa_final. The paper puts the filter's bytes into a grey image (PNG), which saves what empty cells take,
+4 to 12 %; that is left out.
+
+Shape legend: M clients of the cohort, D parameters, d of them masked, C running statistics.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
+from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts
+from fedcomp.algorithm.fedpm import DOWNLINKS, FedPMState
+from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, first_probabilities
+from fedcomp.algorithm.masks.training import TESTS, MaskTraining, masked_models, masked_part
+from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
+from fedcomp.client import LocalSolver
+from fedcomp.client.solver import learning_rate_factor
+from fedcomp.compressor.fuse_filter import FuseFilter
+from fedcomp.compressor.sparsifiers.sparse_indices import compact
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.rows import count_along_rows
+from fedcomp.core.validate import check_choice, check_count, check_fraction
+from fedcomp.random.keys import Key
+from fedcomp.wire import Field, Payload
+from fedcomp.wire.coding import Arithmetic, Rice, Shortest, Unsigned
+
+CODINGS = ("filter", "places", "arithmetic")
+DRAWS = ("coupled", "independent")
+REFERENCES = ("client", "shared")
+SCHEDULES = ("constant", "cosine")
+KEPT = 1e-6
+"""How far probabilities stay from 0 and 1 in the divergence that flips are ranked by."""
+
+
+@dataclass(frozen=True)
+class DeltaMask:
+    """Flips of a reference mask up, probabilities down.
+
+    Attributes:
+        client: trains the scores.
+        kappa: share of a client's flips that it sends, in (0, 1]. kappa_final, schedule: constant; cosine, from
+            kappa in the first round to kappa_final in the last.
+        draw: of a client's mask: coupled to the reference, or independent. reference: client or shared.
+        coding: filter, places or arithmetic. fingerprint, arity: of the filter, see `FuseFilter`.
+        frozen, gain: see masks/frozen_weights.py. theta0, ste, clamp, normalisation, prior, smoothing, downlink, test,
+            test_samples, weights: as in FedPM.
+        reset_every: rounds between resets of the posterior; 0: never; None: as many as it takes all clients to come,
+            ceil(N / M).
+    """
+
+    client: LocalSolver
+    kappa: float = 0.8
+    kappa_final: float = 0.8
+    schedule: str = "cosine"
+    draw: str = "coupled"
+    reference: str = "client"
+    coding: str = "filter"
+    fingerprint: int = 8
+    arity: int = 4
+    frozen: str = "signed_constant"
+    gain: str | float = "kaiming"
+    theta0: str | float = "normal"
+    ste: str = "identity"
+    clamp: float = 0.01
+    normalisation: str = "frozen"
+    prior: float = 1.0
+    reset_every: int | None = None
+    smoothing: str = "affine"
+    downlink: str = "theta"
+    test: str = "sample"
+    test_samples: int = 3
+    weights: str = "uniform"
+
+    def __post_init__(self) -> None:
+        check_fraction("algorithm.kappa", self.kappa)
+        check_fraction("algorithm.kappa_final", self.kappa_final)
+        check_choice("algorithm.schedule", self.schedule, SCHEDULES)
+        check_choice("algorithm.draw", self.draw, DRAWS)
+        check_choice("algorithm.reference", self.reference, REFERENCES)
+        check_choice("algorithm.coding", self.coding, CODINGS)
+        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
+        check_choice("algorithm.test", self.test, TESTS)
+        check_choice("algorithm.weights", self.weights, ("uniform",))
+        check_count("algorithm.test_samples", self.test_samples)
+        if self.reset_every is not None and (not isinstance(self.reset_every, int) or self.reset_every < 0):
+            raise ValueError(f"algorithm.reset_every={self.reset_every} must be a number of rounds, 0 (never) or null")
+        if self.draw == "coupled" and self.reference == "shared":
+            raise ValueError(
+                "algorithm.draw=coupled with algorithm.reference=shared makes all clients' masks alike, so that theta "
+                "becomes the drawn mask: take algorithm.reference=client, or algorithm.draw=independent"
+            )
+        _ = self.training, self.frozen_weights, self.posterior, self.filter  # they check their own options
+
+    @property
+    def training(self) -> MaskTraining:
+        """Local training."""
+        return MaskTraining(self.client, self.ste, self.clamp, self.normalisation)
+
+    @property
+    def frozen_weights(self) -> FrozenWeights:
+        """The frozen weights' distribution."""
+        return FrozenWeights(self.frozen, self.gain)
+
+    @property
+    def posterior(self) -> BetaPosterior:
+        """What makes theta of the masks."""
+        return BetaPosterior(self.prior, self.smoothing, self.clamp)
+
+    @property
+    def filter(self) -> FuseFilter:
+        """The filter."""
+        return FuseFilter(self.fingerprint, self.arity)
+
+    @property
+    def down(self) -> Downlink[MaskCounts, Tensor]:
+        """How theta gets to the clients."""
+        return CountsDownlink(self.posterior) if self.downlink == "counts" else DenseModel()
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedPMState:
+        """Frozen weights and first probabilities, both from the run's seed. Raises ValueError: nothing to mask."""
+        part = masked_part(setup.tensors, "deltamask")
+        if part.size >= 1 << 32:
+            raise ValueError(f"algorithm=deltamask counts flips in 32 bits, too few for {part.size} masked weights")
+        weights = self.frozen_weights.draw(theta, setup.tensors, setup.key.fold_in("weights"))
+        drawn = first_probabilities(self.theta0, theta, setup.key.fold_in("theta"))
+        first = part.put(torch.ones_like(theta), part.take(drawn))
+        return FedPMState(weights, first, stats, torch.zeros_like(theta), theta.new_zeros(1))
+
+    def round(self, state: FedPMState, cohort: Cohort, ctx: Context) -> tuple[FedPMState, Metrics]:
+        """One round.
+
+        Metrics, one value a client: `delta/flips` and `delta/sent`, flips and those sent as shares of d; `delta/false`
+        share of false ones among the flips that the server finds; `delta/kl_sent`, `delta/kl_dropped` mean divergence;
+        with a filter `delta/tries`. `mask/entropy`: theta's mean entropy in bits.
+        """
+        part = masked_part(ctx.clients.tensors, "deltamask")
+        counts = MaskCounts(part.take(state.ones), state.total)
+        received, _ = self.down.model(part.take(state.theta), counts, cohort, ctx)
+        weights = state.weights
+        if self.normalisation == "trained":
+            weights = part.rest.put(weights, send("normalisation", part.rest.take(weights), cohort, ctx))
+        stats = send_stats(state.stats, cohort, ctx)
+
+        start = part.put(state.theta, received)
+        local = self.training.run(weights, start[None], stats, part, cohort, ctx)
+        theta = part.take(local.theta)
+        shared = cohort.ids if self.reference == "client" else torch.zeros_like(cohort.ids)
+        draws = ctx.key.fold_in("reference").uniform(shared, part.size)
+        reference = draws < received
+        own = draws if self.draw == "coupled" else ctx.private_key("mask").uniform(cohort.ids, part.size)
+        flips = (own < theta) != reference
+        divergence = kl(theta, received)
+        sent = largest(flips, divergence, self.share(ctx))
+        found, more = self._send_up(sent, cohort, ctx)
+        masks = reference ^ found
+        if self.normalisation == "trained":
+            rest = gather("normalisation", part.rest.take(local.theta), cohort, ctx, paper_bits=0)
+            weights = part.rest.put(weights, rest)
+        stats = gather_stats(local.stats, cohort, ctx)
+
+        every = -(-ctx.clients.num_clients // cohort.size) if self.reset_every is None else self.reset_every
+        keeps = bool(every == 0 or ctx.round % every)  # else the posterior is reset
+        sums = torch.mv(masks.t().to(torch.float32), torch.ones_like(cohort.weight))
+        ones = counts.ones + sums if keeps else sums
+        total = state.total + cohort.size if keeps else torch.full_like(state.total, cohort.size)
+        mode = self.posterior.mode(MaskCounts(ones, total))
+        metrics = {
+            "train/loss": local.loss,
+            "delta/flips": flips.to(torch.float32).mean(1),
+            "delta/sent": sent.to(torch.float32).mean(1),
+            "delta/false": (found & ~sent).sum(1) / found.sum(1).clamp(min=1),
+            "delta/kl_sent": (divergence * sent).sum(1) / sent.sum(1).clamp(min=1),
+            "delta/kl_dropped": (divergence * (flips & ~sent)).sum(1) / (flips & ~sent).sum(1).clamp(min=1),
+            "mask/entropy": (torch.special.entr(mode) + torch.special.entr(1 - mode)).mean() / math.log(2),
+            **more,
+        }
+        after = FedPMState(weights, part.put(start, mode), stats, part.put(state.ones, ones), total)
+        return after, metrics
+
+    def evaluation_models(self, state: FedPMState, key: Key) -> dict[str, Models]:
+        """Drawn masks, and w * theta and w * [theta > 1/2] beside them."""
+        return masked_models(state.weights, state.theta, state.stats, key, self.test, self.test_samples)
+
+    def share(self, ctx: Context) -> float:
+        """kappa of this round."""
+        if self.schedule == "constant":
+            return self.kappa
+        return self.kappa * learning_rate_factor("cosine", self.kappa_final / self.kappa, *ctx.progress)
+
+    def _send_up(self, sent: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Metrics]:
+        """[M, d] bool the flips as the server finds them, from those that are sent [M, d] bool."""
+        dim = sent.shape[1]
+        if self.coding == "filter":
+            key = ctx.key.fold_in("filter")
+            received = ctx.link.up(self.filter.encode(sent, cohort.ids, key))
+            tries = received.fields["tries"].data[:, 0].to(torch.float32)
+            return self.filter.decode(received, cohort.ids, key, dim), {"delta/tries": tries}
+        if self.coding == "arithmetic":
+            coding = Shortest((Unsigned(1), Arithmetic()))
+            (bits,) = ctx.link.up(Payload({"flips": Field(sent.to(torch.uint8), coding)})).expect(flips=dim)
+            return bits > 0, {}
+        places = compact(torch.arange(dim, device=sent.device).expand(len(sent), -1), sent)
+        count = sent.sum(1)
+        there = torch.arange(dim, device=sent.device) < count[:, None]
+        gaps = torch.where(there, torch.diff(places, dim=1, prepend=torch.full_like(places[:, :1], -1)) - 1, 0)
+        widths = tuple(Rice(width, dim) for width in range(16))
+        field = ctx.link.up(Payload({"gaps": Field(gaps, Shortest(widths), count)})).fields["gaps"]
+        assert field.count is not None
+        at = count_along_rows(field.data + 1) - 1
+        there = torch.arange(at.shape[1], device=at.device) < field.count[:, None]
+        found = torch.zeros(len(at), dim + 1, dtype=torch.bool, device=at.device)
+        return found.scatter_(1, torch.where(there, at, dim), True)[:, :dim], {}
+
+
+def kl(p: Tensor, q: Tensor) -> Tensor:
+    """Divergence of Bernoulli(p) from Bernoulli(q) in nats, float64, of p [M, d] and q [d]."""
+    p, q = p.double().clamp(KEPT, 1 - KEPT), q.double().clamp(KEPT, 1 - KEPT)
+    return p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
+
+
+def largest(flips: Tensor, divergence: Tensor, share: float) -> Tensor:
+    """[M, d] bool: of each row's flips the ceil(share of them) of largest divergence, equal ones in order of place."""
+    if share == 1:
+        return flips
+    num = (share * flips.sum(1, keepdim=True).double() - 1e-9).ceil()
+    order = torch.where(flips, divergence, -1.0).argsort(dim=1, descending=True, stable=True)
+    chosen = torch.arange(flips.shape[1], device=flips.device) < num
+    return torch.zeros_like(flips).scatter_(1, order, chosen)

@@ -1,0 +1,165 @@
+"""DeltaMask: with nothing dropped or false it is FedPM; coupled draws; which flips are sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from fedcomp.algorithm.contract import Context, Setup
+from fedcomp.algorithm.fedpm import FedPM
+from fedcomp.algorithm.learnt_bits.deltamask import DeltaMask, kl, largest
+from fedcomp.client.adam import Adam
+from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor
+from fedcomp.random.keys import Key
+from fedcomp.wire import Ledger
+from tests.conformance import world
+
+SCORES = Adam(lr=0.1, batch_size=4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Still(Adam):
+    """Steps of length 0, which the options refuse."""
+
+    def update(self, theta, grad, slots, coefficients) -> None:
+        """Stay."""
+
+
+def test_all_flips_without_error_are_fedpm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kappa = 1, exact places, all clients, a reset in each round: FedPM fed with the same uniforms, bit for bit."""
+    delta = DeltaMask(SCORES, 1.0, 1.0, coding="places", reset_every=1)
+    private = Context.private_key
+    for coding in ("places", "arithmetic"):
+        ours = world.run(world.simulation(replace(delta, coding=coding), participation=world.FULL))
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Context,
+                "private_key",
+                lambda self, name: self.key.fold_in("reference") if name == "mask" else private(self, name),
+            )
+            theirs = world.run(world.simulation(FedPM(SCORES), participation=world.FULL))
+        assert torch.equal(ours.theta, theirs.theta)
+        assert torch.equal(ours.weights, theirs.weights)
+    assert not torch.equal(theirs.theta, world.run(world.simulation(FedPM(SCORES), participation=world.FULL)).theta)
+
+
+def test_nothing_learnt_sends_nothing_and_theta_keeps_fedpms_variance() -> None:
+    """At eta = 0: no flip, and E (theta' - theta)^2 = theta (1 - theta) / M, here averaged over entries and rounds."""
+    still = DeltaMask(Still(lr=1.0, batch_size=4), theta0=0.3, clamp=1e-4)
+    sim, errors = world.simulation(still, participation=world.FULL), []
+    state = sim.init()
+    for index in range(60):
+        after, result = sim.round(index, state, Ledger())
+        assert float(result.metrics["delta/flips"].max()) < 0.01  # theta in and out of scores differs by rounding
+        errors.append((after.theta - state.theta).square().mean())
+    wanted = 0.3 * 0.7 / world.NUM_CLIENTS
+    assert float(torch.stack(errors).mean()) == pytest.approx(wanted, rel=0.1)
+
+
+def test_coupled_draws_flip_as_often_as_probabilities_differ() -> None:
+    draws = Key(("u",)).uniform(torch.arange(1), 400_000)
+    before, after = torch.rand(400_000), torch.rand(400_000)
+    flips = ((draws < before) != (draws < after)).double()
+    assert abs(float((flips - (before - after).abs()).mean())) < 5 * 0.5 / 400_000**0.5
+    assert abs(float(((draws < after).double() - after).mean())) < 5 * 0.5 / 400_000**0.5
+
+
+def test_the_largest_divergences_are_sent_and_ties_by_place() -> None:
+    flips = torch.tensor([[True, True, False, True, True], [False] * 5, [True, False, False, False, False]])
+    divergence = torch.tensor([[0.1, 0.5, 0.9, 0.5, 0.1]] * 3).double()
+    assert largest(flips, divergence, 0.5).tolist() == [
+        [False, True, False, True, False],
+        [False] * 5,
+        [True, *[False] * 4],
+    ]
+    assert largest(flips, divergence, 0.75)[0].tolist() == [True, True, False, True, False]
+    assert torch.equal(largest(flips, divergence, 1.0), flips)
+    assert largest(flips, divergence, 1e-6).sum(1).tolist() == [1, 0, 1]  # one at least where there is any
+
+
+def test_divergence() -> None:
+    p, q = torch.tensor([[0.3, 0.5, 1.0]]), torch.tensor([0.6, 0.5, 0.2])
+    wanted = 0.3 * torch.tensor(0.5).log() + 0.7 * torch.tensor(0.7 / 0.4).log()
+    assert float(kl(p, q)[0, 0]) == pytest.approx(float(wanted), rel=1e-5)
+    assert float(kl(p, q)[0, 1]) == 0
+    assert kl(p, q).isfinite().all()
+    one, other = (torch.distributions.Bernoulli(x[:2].double()) for x in (p[0], q))
+    assert torch.allclose(kl(p, q)[0, :2], torch.distributions.kl_divergence(one, other))
+
+
+def test_false_positives_pull_probabilities_to_one_half() -> None:
+    """E m = theta (1 - 2 eps) + eps where nothing is sent, with eps = 2^-4."""
+    algorithm = DeltaMask(SCORES, fingerprint=4)
+    dim, rows = 3000, 40
+    ids = torch.arange(rows)
+    theta = torch.linspace(0.05, 0.95, dim)
+    sent = torch.zeros(rows, dim, dtype=torch.bool)
+    sent[:, :100] = True
+    found = algorithm.filter.decode(algorithm.filter.encode(sent, ids, Key(("k",))), ids, Key(("k",)), dim)
+    masks = (Key(("u",)).uniform(ids, dim) < theta) ^ found
+    rest = masks[:, 100:].double().mean(0) - (theta[100:] * (1 - 2 / 16) + 1 / 16)
+    assert abs(float(rest.mean())) < 5 * 0.5 / (rows * (dim - 100)) ** 0.5
+    plain = masks[:, 100:].double().mean(0) - theta[100:]
+    slope = float((plain * (theta[100:] - 0.5)).mean() / (theta[100:] - 0.5).square().mean())
+    assert slope == pytest.approx(-2 / 16, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"draw": "independent"}, {"draw": "independent", "reference": "shared"}], ids=str
+)
+def test_metrics_and_bounds(options) -> None:
+    sim = world.simulation(DeltaMask(SCORES, fingerprint=4, **options), participation=world.FULL)
+    state = sim.init()
+    for index in range(3):
+        state, result = sim.round(index, state, Ledger())
+        metrics = result.metrics
+        assert (metrics["delta/sent"] <= metrics["delta/flips"] + 1e-7).all()
+        assert (metrics["delta/kl_sent"] >= metrics["delta/kl_dropped"] - 1e-12).all()
+        assert ((metrics["delta/false"] >= 0) & (metrics["delta/false"] <= 1)).all()
+        assert float(state.theta.min()) >= 0
+        assert float(state.theta.max()) <= 1
+
+
+def test_one_client_with_false_flips_keeps_scores_finite() -> None:
+    sim = world.simulation(DeltaMask(SCORES, fingerprint=4), participation=world.FULL, sizes=(9,), rounds=6)
+    state = world.run(sim)
+    assert state.theta.isfinite().all()
+    assert sim.test_metrics(6, state)["test/loss"].isfinite()
+
+
+def test_kappa_falls_by_a_cosine() -> None:
+    algorithm = DeltaMask(SCORES, 0.8, 0.2)
+    found = [algorithm.share(Context(index, 11, Key(), None, None)) for index in (0, 5, 10)]
+    assert found == pytest.approx([0.8, 0.5, 0.2])
+    assert replace(algorithm, schedule="constant").share(Context(7, 11, Key(), None, None)) == 0.8
+
+
+WRONG = [
+    ({"kappa": 0.0}, "algorithm.kappa=0.0 must be a number in"),
+    ({"kappa": 1.5}, "algorithm.kappa=1.5"),
+    ({"kappa_final": 0.0}, "algorithm.kappa_final=0.0"),
+    ({"fingerprint": 9}, "algorithm.fingerprint=9 must be one of 4, 8, 12, 16"),
+    ({"arity": 5}, "algorithm.arity=5 must be 3 or 4"),
+    ({"prior": 0.5}, "algorithm.prior=0.5"),
+    ({"draw": "coupled", "reference": "shared"}, "makes all clients' masks alike"),
+    ({"coding": "png"}, "algorithm.coding=png must be one of filter, places, arithmetic"),
+    ({"reset_every": -1}, "algorithm.reset_every=-1"),
+    ({"schedule": "linear"}, "algorithm.schedule=linear"),
+    ({"weights": "samples"}, "algorithm.weights=samples"),
+]
+
+
+@pytest.mark.parametrize(("options", "wanted"), WRONG, ids=str)
+def test_wrong_options(options, wanted: str) -> None:
+    with pytest.raises(ValueError, match=wanted):
+        DeltaMask(SCORES, **options)
+
+
+def test_models_without_masks_or_with_too_many_are_refused() -> None:
+    theta = torch.zeros(2, device="meta")
+    with pytest.raises(ValueError, match="algorithm=deltamask masks weights and biases, and this model has none"):
+        DeltaMask(SCORES).init(theta, theta[:0], Setup(2, (), Key()))
+    with pytest.raises(ValueError, match="too few for 4294967296 masked weights"):
+        DeltaMask(SCORES).init(theta, theta[:0], Setup(2, (ParameterTensor(1 << 32, WEIGHT),), Key()))
