@@ -27,8 +27,10 @@ from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory, correlation, servers_memory
 from fedcomp.client import LocalSolver
+from fedcomp.client.minibatch import MinibatchSolver, check_persistent
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
@@ -42,6 +44,7 @@ class FedAvgState:
         theta: [D] the server's model. stats: [C] its running statistics.
         uplink, downlink: memories of the compressors, one row a client and one for the server.
         optimizer: memories of the server optimiser.
+        local: each client's persistent optimiser state, [N, D] and [N, 1] (client/minibatch.py); () for none.
     """
 
     theta: Tensor
@@ -49,6 +52,7 @@ class FedAvgState:
     uplink: Memory
     downlink: Memory
     optimizer: Slots
+    local: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class FedAvg:
         uplink: carries theta_i - theta to the server. downlink: carries the model or the server's step back.
         weights: "samples" (p_i proportional to the client's data) or "uniform".
         sends: "model", "update", "mean", or "auto": model where the downlink's codec can carry it, else update.
+        persist_optimizer: keep each client's moments from round to round, as DiLoCo does: 2 D floats a client (Adam).
     """
 
     client: LocalSolver
@@ -68,12 +73,15 @@ class FedAvg:
     downlink: Compressor
     weights: str = "samples"
     sends: str = "auto"
+    persist_optimizer: bool = False
 
     def __post_init__(self) -> None:
         if self.weights not in ("samples", "uniform"):
             raise ValueError(f"algorithm.weights={self.weights} must be samples or uniform")
         if self.sends not in ("auto", *SENDS):
             raise ValueError(f"algorithm.sends={self.sends} must be auto, model, update or mean")
+        if self.persist_optimizer:
+            check_persistent(self.client)
         if self.sends == "model" and not self.downlink.codec.near_lossless:
             name = type(self.downlink.codec).__name__
             raise ValueError(f"algorithm.sends=model needs a dense downlink, not {name}: use auto, update or mean")
@@ -87,7 +95,11 @@ class FedAvg:
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedAvgState:
         """The first model and empty memories."""
         uplink, downlink = self.uplink.init(setup.num_clients, theta), self.downlink.init(1, theta)
-        return FedAvgState(theta, stats, uplink, downlink, self.server.init(theta))
+        local: tuple[Tensor, ...] = ()
+        if self.persist_optimizer:
+            assert isinstance(self.client, MinibatchSolver)
+            local = self.client.init_persistent(setup.num_clients, theta)
+        return FedAvgState(theta, stats, uplink, downlink, self.server.init(theta), local)
 
     def round(self, state: FedAvgState, cohort: Cohort, ctx: Context) -> tuple[FedAvgState, Metrics]:
         """One round of algorithm 1.
@@ -100,7 +112,9 @@ class FedAvg:
         stats = send_stats(state.stats, cohort, ctx) if down.sends_model else state.stats
 
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local = train_locally(self.client, *rows, cohort, ctx)
+        own = tuple(take_rows(slot, cohort) for slot in state.local)
+        local = train_locally(self.client, *rows, cohort, ctx, own)
+        kept = tuple(put_rows(slot, cohort, new) for slot, new in zip(state.local, local.memory, strict=True))
         metrics = training_metrics(local)
         if self.uplink.uses_correlation:
             metrics = {**metrics, "vectors/correlation": correlation(self.uplink.coded(local.theta), cohort.weight)}
@@ -114,7 +128,7 @@ class FedAvg:
         if not down.sends_model:
             stats = send_stats(stats, ctx.everyone, ctx)
         metrics = {**metrics, **clients_memory(uplink, cohort), **servers_memory(downlink, sent)}
-        return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer), metrics
+        return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer, kept), metrics
 
     def evaluation_models(self, state: FedAvgState, key: Key) -> dict[str, Models]:
         """The server's model."""

@@ -1,6 +1,7 @@
 """Local Adam, fresh moments every round unless it is given those of earlier ones.
 
-D. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015, algorithm 1.
+D. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015, algorithm 1; with `decoupled` AdamW of
+I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", ICLR 2019, algorithm 2.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ from fedcomp.core.validate import at_least_zero, positive, unit_interval
 
 @dataclass(frozen=True, kw_only=True)
 class Adam(MinibatchSolver):
-    """Adam as torch.optim.Adam computes it.
+    """Adam as torch.optim.Adam computes it, or torch.optim.AdamW.
 
     Attributes:
         beta1, beta2: decay of the first and second moment, in [0, 1). eps: added to the root of the second moment.
         weight_decay: L2 penalty's factor, added to the gradient; at least 0.
+        decoupled: theta <- (1 - lr weight_decay) theta before each step instead, as AdamW does.
     """
 
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
     weight_decay: float = 0.0
+    decoupled: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,15 +41,18 @@ class Adam(MinibatchSolver):
         return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)
 
     def step_coefficients(self, steps: float | Tensor, lr: float) -> tuple[float | Tensor, ...]:
-        """-lr / (1 - beta1^t) and 1 - beta2^t, t = steps + 1."""
+        """-lr / (1 - beta1^t) and 1 - beta2^t, t = steps + 1; AdamW's 1 - lr weight_decay."""
         scale1, scale2 = 1 - self.beta1 ** (steps + 1), 1 - self.beta2 ** (steps + 1)
-        return -lr / scale1, scale2
+        shrink = (1 - lr * self.weight_decay,) if self.decoupled else ()
+        return -lr / scale1, scale2, *shrink
 
     def update(
         self, theta: Tensor, grad: Tensor, slots: tuple[Tensor, ...], coefficients: tuple[float | Tensor, ...]
     ) -> None:
-        (first, second), (rate, scale2) = slots, coefficients
-        if self.weight_decay:
+        (first, second), (rate, scale2, *shrink) = slots, coefficients
+        if self.decoupled:
+            theta.mul_(shrink[0])
+        elif self.weight_decay:
             grad = grad.add(theta, alpha=self.weight_decay)
         first.lerp_(grad, 1 - self.beta1)
         second.mul_(self.beta2).addcmul_(grad, grad, value=1 - self.beta2)

@@ -125,6 +125,16 @@ class MinibatchSolver(LocalSolver):
         return LocalResult(theta, stats, loss / num_steps.clamp(min=1), after)
 
 
+def check_persistent(client: LocalSolver) -> None:
+    """Raise ValueError unless the solver can go on from an earlier round (algorithm.persist_optimizer)."""
+    if not isinstance(client, MinibatchSolver):
+        name = type(client).__name__.lower()
+        raise ValueError(
+            f"algorithm.persist_optimizer=true makes no sense for client={name}, which cannot go on from an earlier "
+            "round: take client=adam, adamw or sgd"
+        )
+
+
 def add_scaled_(theta: Tensor, direction: Tensor, coefficient: float | Tensor) -> None:
     """theta [A, D] += coefficient * direction [A, D], rounded once where the processor can, whichever it is."""
     if isinstance(coefficient, Tensor):

@@ -60,6 +60,18 @@ CASES = [
         FedAvg(Sgd(lr=0.05, momentum=0.5, epochs=2, batch_size=3), ServerSgd(0.7, 0.5), TOPK, DENSE),
         topk,
     ),
+    AlgorithmCase(
+        "fedavg-diloco",
+        FedAvg(
+            Adam(lr=0.02, steps=3, batch_size=4, weight_decay=0.1, decoupled=True),
+            ServerSgd(0.7, 0.5, nesterov=True),
+            DENSE,
+            DENSE,
+            persist_optimizer=True,
+        ),
+        dense,
+        world.with_batch_norm,
+    ),
     AlgorithmCase("fedavg-svrg", FedAvg(SVRG, STEP, DENSE, DENSE, "uniform"), dense, world.with_batch_norm),
     AlgorithmCase("fedavg-svrg-sign", FedAvg(SVRG, STEP, SIGN, SIGN), _sign_both_ways),
     AlgorithmCase("fedscalar-svrg", FedScalar(replace(SVRG, lr=0.01)), _shared_scalar),

@@ -71,10 +71,14 @@ CASES = [
         Adam(lr=0.05, beta1=0.5, beta2=0.9, eps=1e-3, weight_decay=0.1),
         lambda p: torch.optim.Adam(p, lr=0.05, betas=(0.5, 0.9), eps=1e-3, weight_decay=0.1),
     ),
+    (
+        Adam(lr=0.05, beta2=0.99, weight_decay=0.4, decoupled=True),
+        lambda p: torch.optim.AdamW(p, lr=0.05, betas=(0.9, 0.99), weight_decay=0.4),
+    ),
 ]
 
 
-@pytest.mark.parametrize(("solver", "optimizer_of"), CASES, ids=["sgd", "momentum", "adam", "adam-options"])
+@pytest.mark.parametrize(("solver", "optimizer_of"), CASES, ids=["sgd", "momentum", "adam", "adam-options", "adamw"])
 def test_equals_torch(solver: LocalSolver, optimizer_of) -> None:
     world = Quadratics()
     start = torch.zeros(4, 5, dtype=torch.float64)
@@ -84,7 +88,7 @@ def test_equals_torch(solver: LocalSolver, optimizer_of) -> None:
     assert not start.any()
 
 
-@pytest.mark.parametrize(("solver", "optimizer_of"), CASES, ids=["sgd", "momentum", "adam", "adam-options"])
+@pytest.mark.parametrize(("solver", "optimizer_of"), CASES, ids=["sgd", "momentum", "adam", "adam-options", "adamw"])
 def test_what_a_solver_remembers_goes_on_as_torchs_does(solver: MinibatchSolver, optimizer_of) -> None:
     world = Quadratics()
     start, stats = torch.zeros(4, 5, dtype=torch.float64), torch.zeros(4, 0)

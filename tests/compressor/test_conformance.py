@@ -12,6 +12,7 @@ from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.compressor.projections.count_sketch import CountSketch
 from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.projections.rand_proj import RandProj
+from fedcomp.compressor.quantisers.fp4 import FP4
 from fedcomp.compressor.quantisers.qsgd import QSGD
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
@@ -100,6 +101,8 @@ CASES = [
     CodecCase("mrc_quantiser-mean", MRCQuantiser(levels=64, prior="mean", bits=16), None),
     CodecCase("terngrad", TernGrad(), lambda layers: 8 * -(-sum(layers) // 5) + 32 * len(layers), draws=1500),
     CodecCase("terngrad-clip", TernGrad(1.0, "model"), lambda layers: 8 * -(-sum(layers) // 5) + 32, draws=1500),
+    CodecCase("fp4", FP4(), lambda layers: 4 * sum(layers) + 32 * len(layers)),
+    CodecCase("fp4-stochastic", FP4("stochastic", "model"), lambda layers: 4 * sum(layers) + 32, draws=1500),
     CodecCase("qsgd-auto", QSGD(), None, draws=1500),
     CodecCase("qsgd-fixed", QSGD(7, coding="fixed"), lambda layers: 4 * sum(layers) + 32 * len(layers), draws=1500),
     CodecCase(

@@ -9,6 +9,7 @@ from torch import Tensor
 from fedcomp.compressor import Codec, Compressor
 from fedcomp.compressor.contract import HasOmega
 from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.quantisers.fp4 import FP4
 from fedcomp.compressor.quantisers.qsgd import QSGD
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
@@ -48,6 +49,7 @@ CASES = [
     ("terngrad", TernGrad(), (36**0.5 - 1) / 2, _one_large(), 1.0),
     ("stochastic_sign", StochasticSign(), 35.0, _alone(), 1.0),
     ("stochastic_sign-l2", StochasticSign("l2", granularity="model"), 39.0, _spread(), 1.0),
+    ("fp4", FP4("stochastic"), 1 / 8 + 35 / 128**2, _one_large(), 0.0),
     ("qsgd-few", QSGD(1, "model"), 40**0.5, _spread(), 0.8),
     ("qsgd-many", QSGD(20), 36 / 400, _one_large(), 0.0),
 ]

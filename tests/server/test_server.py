@@ -26,6 +26,32 @@ def test_momentum() -> None:
     assert torch.allclose(second, 1.9 * UPDATE / 2)
 
 
+def test_nesterov_is_torchs() -> None:
+    """The update is minus torch's gradient."""
+    generator = torch.Generator().manual_seed(0)
+    updates = torch.randn(20, 5, generator=generator, dtype=torch.float64)
+    theta = torch.zeros(5, dtype=torch.float64, requires_grad=True)
+    reference = torch.optim.SGD([theta], lr=0.7, momentum=0.9, nesterov=True)
+    optimizer, moved = Sgd(lr=0.7, momentum=0.9, nesterov=True), torch.zeros(5, dtype=torch.float64)
+    slots = optimizer.init(moved)
+    for update in updates:
+        step, slots = optimizer.step(update, slots)
+        moved = moved + step
+        theta.grad = -update
+        reference.step()
+        assert torch.allclose(moved, theta.detach(), rtol=0, atol=1e-12)
+
+
+def test_the_steps_of_nesterov_grow_to_seven_updates() -> None:
+    optimizer, slots, steps = Sgd(lr=0.7, momentum=0.9, nesterov=True), (torch.zeros(2),), []
+    for _ in range(200):
+        step, slots = optimizer.step(UPDATE, slots)
+        steps.append(float(step[0]))
+    assert steps[:3] == pytest.approx([1.33, 1.897, 2.4073], abs=1e-5)
+    assert steps[9] == pytest.approx(4.80, abs=0.01)
+    assert steps[-1] == pytest.approx(7, abs=1e-4)
+
+
 def test_adam() -> None:
     optimizer = Adam(lr=0.1, beta1=0.9, beta2=0.99, eps=1e-3)
     first, slots = optimizer.step(UPDATE, optimizer.init(UPDATE))
@@ -41,6 +67,7 @@ def test_adam() -> None:
     [
         (lambda: Sgd(lr=0), "server.lr=0 must be a positive number"),
         (lambda: Sgd(momentum=1), r"server.momentum=1 must be in \[0, 1\)"),
+        (lambda: Sgd(nesterov=True), "server.nesterov=true needs a momentum above 0: give server.momentum"),
         (lambda: Adam(eps=0), "server.eps=0 must be a positive number"),
         (lambda: Adam(beta2=1), r"server.beta2=1 must be in \[0, 1\)"),
     ],

@@ -11,21 +11,31 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context, Metrics
 from fedcomp.client import LocalData, LocalSolver
 from fedcomp.client.contract import LocalResult
+from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.core.cohort import Cohort
 
 
-def train_locally(client: LocalSolver, theta: Tensor, stats: Tensor, cohort: Cohort, ctx: Context) -> LocalResult:
+def train_locally(
+    client: LocalSolver, theta: Tensor, stats: Tensor, cohort: Cohort, ctx: Context, memory: tuple[Tensor, ...] = ()
+) -> LocalResult:
     """Every client of the cohort trains from its row of theta [M, D] with statistics [M, C].
 
+    Args:
+        memory: the solver's persistent state, one row a client (`MinibatchSolver.init_persistent`); (): fresh state.
+
     Returns:
-        the changes theta_i - theta [M, D] as `theta`, with statistics and losses.
+        the changes theta_i - theta [M, D] as `theta`, with statistics, losses and the solver's state afterwards.
     """
 
-    def train(data: LocalData, theta: Tensor, stats: Tensor) -> LocalResult:
-        result = client.run(data, theta, stats, ctx.progress)
-        return LocalResult(result.theta.sub_(theta), result.stats, result.loss)
+    def train(data: LocalData, theta: Tensor, stats: Tensor, *memory: Tensor) -> LocalResult:
+        if memory:
+            assert isinstance(client, MinibatchSolver)
+            result = client.run(data, theta, stats, ctx.progress, memory=memory)
+        else:
+            result = client.run(data, theta, stats, ctx.progress)
+        return LocalResult(result.theta.sub_(theta), result.stats, result.loss, result.memory)
 
-    local: LocalResult = ctx.clients.run(train, cohort, theta, stats)
+    local: LocalResult = ctx.clients.run(train, cohort, theta, stats, *memory)
     return local
 
 

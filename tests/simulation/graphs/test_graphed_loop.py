@@ -55,6 +55,7 @@ PLAIN = {
         Sgd(lr=0.1, momentum=0.9, weight_decay=0.01, clip_norm=0.5, batch_size=5, steps=7, schedule="cosine")
     ),
     "adam": _fedavg(Adam(lr=0.01, weight_decay=0.01, batch_size=4, schedule="linear")),
+    "adamw": _fedavg(Adam(lr=0.01, weight_decay=0.5, decoupled=True, batch_size=4)),
     "with replacement": _fedavg(Sgd(lr=0.1, batch_size=3, steps=5, replacement=True)),
     "proximal": _fedavg(Sgd(lr=0.1, proximal=0.3, momentum=0.5, batch_size=4)),
     "fedmrn, proximal": FedMRN(Sgd(lr=0.1, batch_size=4, proximal=0.3), ServerSgd(), Compressor(Dense())),
