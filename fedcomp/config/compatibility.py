@@ -191,5 +191,8 @@ def mean_squares(participation: Participation, importance: Tensor, index: int) -
 
 
 def file_name(node: DictConfig) -> str:
-    """Name of the module that a node's `_target_` lies in, which is also the name of its YAML."""
-    return str(node.get("_target_")).split(".")[-2:][0]
+    """What a node's choice is called: a function of ours in its `_target_`, such as lenet5, else the class's module."""
+    path = str(node.get("_target_")).split(".")
+    if path[0] == "fedcomp" and path[-1].islower() and path[-1] != "load":
+        return path[-1]
+    return path[-2:][0]

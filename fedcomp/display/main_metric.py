@@ -17,8 +17,8 @@ def main_metric(lines: Iterable[Metrics]) -> str | None:
 
 
 def axis_name(metric: str) -> str:
-    """A metric's name on the axis of a picture: "test accuracy (%)", "test loss", "test distance"."""
-    return metric.replace("/", " ") + (" (%)" if metric == "test/accuracy" else "")
+    """A metric's name on the axis of a picture: "test accuracy (%)", "test loss", "test mean IoU"."""
+    return metric.replace("/", " ").replace(" miou", " mean IoU") + (" (%)" if metric == "test/accuracy" else "")
 
 
 def metric_text(metric: str, value: float) -> str:

@@ -7,6 +7,7 @@ from fedcomp.display.progress import describe
 def test_accuracy_then_loss_then_the_first_of_the_test_metrics() -> None:
     assert main_metric([{"round": 0, "test/loss": 1.0, "test/accuracy": 0.5}]) == "test/accuracy"
     assert main_metric([{"test/accuracy": 0.9, "test/miou": 0.5}]) == "test/miou"
+    assert metric_text("test/miou", 0.5) == "test mean IoU 0.500"
     assert main_metric([{"test/other": 1.0, "test/loss": 1.0}]) == "test/loss"
     assert main_metric([{"train/objective": 3.0}, {"test/objective": 1.0, "test/other": 2.0}]) == "test/objective"
     assert main_metric([{"round": 1, "train/loss": 2.0}]) is None
