@@ -32,6 +32,26 @@ from fedcomp.network.traffic.rounds import Round
 from fedcomp.random.keys import Key
 
 Times = dict[str, float | int]
+NOBODY = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Delays:
+    """What an exchange adds to each client's clock, in seconds.
+
+    Attributes:
+        down, work, up: [N] delta_i, kappa_i G_i with o_i, and U_i / r_i^u + tau_i / 2 where nobody shares an uplink.
+        once: (seconds of the server's line, receivers) of what is sent once for several.
+        touched: [N] who receives or works. sends: [N] who sends up. shared: [N] bits up and own limits, for cells.
+    """
+
+    down: np.ndarray
+    work: np.ndarray
+    up: np.ndarray
+    once: list[tuple[float, np.ndarray]]
+    touched: np.ndarray
+    sends: np.ndarray
+    shared: tuple[np.ndarray, np.ndarray]
 
 
 @dataclass
@@ -66,25 +86,26 @@ class Clock:
         self.ready, self.critical = np.zeros(num), np.zeros(num, np.int64)
         self._header = None if self.network.header is None else Header.of(self.network.header)
         self._jitter = Key(("network", "jitter", self.network.seed, *self.key.path))
+        self._starts, self._half = bool(self.links.start.any()), self.links.rtt / 2
+        self._needs_cohort = self.network.trailing == "wait" or self.network.deadline is not None
+        self._last: tuple[Round, list[Delays]] | None = None
 
     def advance(self, one: Round) -> None:
         """Add a round."""
-        begin, cohort = self.server, np.array(one.clients, np.int64)
-        down, up = self._rates(self.rounds)
-        working = True
+        begin = self.server
+        cohort = np.array(one.clients, np.int64) if self._needs_cohort else NOBODY
         self.slowest = -1
         ended: tuple[np.ndarray, np.ndarray] | None = None
-        for exchange in self._exchanges(one):
+        for delays in self._delays(one):
             server = self.server
-            received, worked, sent, touched = self._times(exchange, down, up, working)
-            working = working and not exchange.work.any()
-            self.ready = np.where(touched, worked, self.ready)
-            ended = received, worked
-            if not exchange.up.any():
+            received, worked, sent = self._times(delays)
+            self.ready = np.where(delays.touched, worked, self.ready)
+            ended = None if delays.sends.any() else (received, worked)
+            if ended is not None:
                 continue
-            ended = None
-            counted = exchange.up > 0
+            counted = delays.sends
             if one.on_time is not None:
+                counted = counted.copy()
                 counted[cohort[~one.on_time]] = False
             if counted.any():
                 self._critical(int(np.where(counted, sent, -np.inf).argmax()), server, received, worked, sent)
@@ -108,12 +129,11 @@ class Clock:
     def seconds_of(self, one: Round) -> np.ndarray:
         """[M] seconds from the beginning of a round until each client's message up is there; changes nothing."""
         cohort = np.array(one.clients, np.int64)
-        down, up = self._rates(self.rounds)
         channel = self.channel
-        for exchange in self._exchanges(one):
-            *_, sent, _ = self._times(exchange, down, up, working=True)
+        for delays in self._delays(one):
+            *_, sent = self._times(delays)
             self.channel = channel
-            if exchange.up.any():
+            if delays.sends.any():
                 return np.asarray(sent[cohort] - self.server)
         return np.zeros(len(cohort))
 
@@ -130,8 +150,19 @@ class Clock:
             found["time/wait"] = self.wait
         return found | ({"time/slowest": self.slowest} if self.slowest >= 0 else {})
 
-    def _exchanges(self, one: Round) -> list[Exchange]:
-        return exchanges(one, len(self.ready), self.network.down == "multicast")
+    def _delays(self, one: Round) -> list[Delays]:
+        """What each exchange of the next round adds; that of the round before where it is the same."""
+        if self._last is not None and _alike(one, self._last[0]):
+            return self._last[1]
+        down, up = self._rates(self.rounds)
+        found: list[Delays] = []
+        working = self._starts
+        for exchange in exchanges(one, len(self.ready), self.network.down == "multicast"):
+            found.append(self._delays_of(exchange, down, up, working))
+            working = working and not exchange.work.any()
+        if not self.network.jitter:
+            self._last = one, found
+        return found
 
     def _rates(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Rates down and up in round `index`, with its jitter."""
@@ -140,25 +171,39 @@ class Clock:
         factor = np.exp(self.network.jitter * jitter_draws(self._jitter, index, len(self.ready)))
         return self.links.down * factor, self.links.up * factor
 
-    def _times(
-        self, exchange: Exchange, down: np.ndarray, up: np.ndarray, working: bool
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """d_i, w_i, u_i, and who received or worked; `working`: the round has had no work before this exchange."""
-        links, half = self.links, self.links.rtt / 2
-        received = np.maximum(self.server, self.ready)
+    def _delays_of(self, exchange: Exchange, down: np.ndarray, up: np.ndarray, working: bool) -> Delays:
+        """`working`: those who work pay for their start."""
+        work = self.links.work * exchange.work
+        if working:
+            work = work + np.where(exchange.work > 0, self.links.start, 0.0)
         touched = (exchange.down > 0) | (exchange.work > 0)
+        once = []
         for bits, who in exchange.once:
-            end = max(self.server, self.channel) + self.line(bits) / float(down[who].min())
-            self.channel = end
-            received[who] = np.maximum(received[who], end + half[who])
+            once.append((self.line(bits) / float(down[who].min()), who))
             touched[who] = True
-        received = np.where(exchange.down > 0, received + self.line(exchange.down) / down + half, received)
-        worked = received + links.work * exchange.work
-        if working and links.start.any():
-            worked = worked + np.where(exchange.work > 0, links.start, 0.0)
-        bits_up = self.line(exchange.up)
-        done = self._cells(worked, bits_up, up) if len(links.capacity) else worked + bits_up / up
-        return received, worked, np.where(exchange.up > 0, done + half, worked), touched
+        sends, bits_up = exchange.up > 0, self.line(exchange.up)
+        return Delays(
+            np.where(exchange.down > 0, self.line(exchange.down) / down + self._half, 0.0),
+            work,
+            np.where(sends, bits_up / up + self._half, 0.0),
+            once,
+            touched,
+            sends,
+            (bits_up, up),
+        )
+
+    def _times(self, delays: Delays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """d_i, w_i, u_i."""
+        received = np.maximum(self.server, self.ready)
+        for seconds, who in delays.once:
+            self.channel = max(self.server, self.channel) + seconds
+            received[who] = np.maximum(received[who], self.channel + self._half[who])
+        received = received + delays.down
+        worked = received + delays.work
+        if not len(self.links.capacity):
+            return received, worked, worked + delays.up
+        done = self._cells(worked, *delays.shared)
+        return received, worked, np.where(delays.sends, done + self._half, worked)
 
     def _cells(self, begin: np.ndarray, bits: np.ndarray, up: np.ndarray) -> np.ndarray:
         done = begin.copy()
@@ -193,6 +238,13 @@ class Clock:
     def line(self, bits: Any) -> Any:
         """Bits on the line, with headers."""
         return bits if self._header is None else self._header.line_bits(bits)
+
+
+def _alike(one: Round, other: Round) -> bool:
+    """Whether two rounds have the same legs with the same numbers, as most rounds that follow each other have."""
+    if one.varying or one.listed or one.on_time is not None or other.on_time is not None:
+        return False
+    return one.template == other.template and one.clients == other.clients
 
 
 def jitter_draws(key: Key, index: int, num_clients: int) -> np.ndarray:

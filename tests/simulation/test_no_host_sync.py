@@ -32,6 +32,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.model.tasks.centres import Centres
 from fedcomp.model.tasks.mean_vector import MeanVector
 from fedcomp.model.tasks.principal_direction import PrincipalDirection
+from fedcomp.network.traffic.recorder import TrafficRecorder
 from fedcomp.server.adam import Adam
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
@@ -67,13 +68,17 @@ UPLINKS = [Dense(), Sign(), TopK(0.2, "index"), TopK(0.2, "bitmap"), TopK(0.2, "
 
 
 @pytest.mark.parametrize("codec", UPLINKS, ids=str)
-@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
-def test_a_round_reads_nothing(codec, module) -> None:
+@pytest.mark.parametrize(
+    ("module", "recorded"), [(world.mlp, False), (world.with_batch_norm, False), (world.mlp, True)]
+)
+def test_a_round_reads_nothing(codec, module, recorded) -> None:
     uplink = Compressor(codec, ErrorFeedback())
     algorithm = FedAvg(Sgd(lr=0.1, momentum=0.9, clip_norm=1.0), Adam(), uplink, Compressor(Sign()))
     sim = world.simulation(algorithm, module, chunk_size=2)
     fixed = _everybody(sim)
     state, ledger = fixed.init(), Ledger()
+    if recorded:
+        TrafficRecorder(world.NUM_CLIENTS).attach(ledger)
     with Counter() as counter:
         for index in range(2):
             state, _ = fixed.round(index, state, ledger)
