@@ -45,7 +45,7 @@ def main() -> None:
             figure.style(axes, "seconds" if row else "", "test accuracy (%)" if not column else "")
             axes.set_title(f"{title}, {speed}", fontsize=8, color=figure.INK, loc="left")
     handles, labels = picture.axes[0].get_legend_handles_labels()
-    picture.legend(handles, labels, ncols=4, fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.08))
+    picture.legend(handles, labels, ncols=4, fontsize=8, frameon=False, loc="outside upper center")
     figure.save(picture, given.picture)
     print("| method | bits |" + "".join(f" {name} |" for _ in SPEEDS for name in NETWORKS))
     print("| --- | ---: |" + " ---: |" * (len(SPEEDS) * len(NETWORKS)))

@@ -16,6 +16,7 @@ from fedcomp.replay.networks import networks
 
 SMALL = (
     "rounds=5",
+    "pictures=false",
     "num_clients=4",
     "threads=1",
     "eval_every=2",
