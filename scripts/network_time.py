@@ -37,7 +37,8 @@ def main() -> None:
                 again, _ = replayed(run, named)
                 points = [(line["time/total"], 100 * line["test/accuracy"]) for line in again.lines if line["round"]]
                 colour = figure.COLOURS[number % len(figure.COLOURS)]
-                axes.plot(*zip(*points), color=colour, linewidth=1.5, label=_label(run))
+                dashes = "-" if number < len(figure.COLOURS) else (0, (3, 1))
+                axes.plot(*zip(*points), color=colour, linestyle=dashes, linewidth=1.5, label=_label(run))
                 table[_label(run)].append(_shown(again, "time/total"))
             axes.axhline(100 * TARGET, color="#999999", linewidth=0.8, linestyle=(0, (1, 2)))
             axes.set_xscale("log")
