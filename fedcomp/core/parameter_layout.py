@@ -23,11 +23,13 @@ class ParameterTensor:
         kind: "weight", with at least two axes; "bias"; "normalisation": scale or shift of BatchNorm, LayerNorm and
             similar layers; "embedding", a row a token; "other", such as the centres of a model that is not a network.
         fan_in: number of inputs of one output of its layer; 1 where this is undefined.
+        kernel: height of a convolution's kernel; 1 for other layers.
     """
 
     size: int
     kind: str = OTHER
     fan_in: int = 1
+    kernel: int = 1
 
 
 @dataclass(frozen=True)

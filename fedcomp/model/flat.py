@@ -108,7 +108,8 @@ def _tensors(module: nn.Module) -> tuple[ParameterTensor, ...]:
                 kind = NORMALISATION
             elif isinstance(part, nn.Embedding | nn.EmbeddingBag):
                 kind = EMBEDDING
-            found.setdefault(id(tensor), ParameterTensor(tensor.numel(), kind, fan_in))
+            kernel = tensor.shape[2] if kind == WEIGHT and tensor.dim() > 2 else 1
+            found.setdefault(id(tensor), ParameterTensor(tensor.numel(), kind, fan_in, kernel))
     return tuple(found[id(tensor)] for tensor in module.parameters())
 
 

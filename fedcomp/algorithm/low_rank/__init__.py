@@ -1,0 +1,1 @@
+"""Methods that train updates of low rank, or of few numbers: FedMUD."""

@@ -1,0 +1,262 @@
+"""FedMUD: clients train factors of the update since the last reset, and send them.
+
+S. Li et al., "FedMUD: model update decomposition", ICML 2025 (arXiv:2505.23176); official code
+`Leopold1423/fedmud-icml25`, where it is called "dmu". Three parts, which can be chosen independently:
+
+    MUD   the model is W_0 + fold(x) with factors x of few numbers; after every s rounds (`interval`)
+          W_0 <- W_0 + fold(mean x), and the factors begin anew
+    BKD   block-wise Kronecker products instead of thin matrices (`type: kron`, factors.py)
+    AAD   aggregation-aware: one side of each product is fixed and known, so that the mean of factors is the factors of
+          the mean (`pattern: fab+cfd`)
+
+A client takes SGD steps on x, and on the dense parameters beside it, from the last round's means; the server averages.
+Everybody has to follow W_0 through the resets, so the means go to all N clients (`downlink: factors`).
+
+From a reset, with rate eta and fixed numbers of variance v, the first step is -eta g times the gradient in the mean,
+with g = r v (fab) or 2 r v (fab+cfd) for matrices of rank r, v or 2 v for Kronecker blocks. `distribution: auto` makes
+g = 1; the official 5 (uniform) with eta = 0.01 has eta g = 0.167. `mud/effective_rate` logs it.
+
+Unlike the code: every fixed factor has draws of its own (there all layers share a seed before the first reset, and F =
+G for Kronecker blocks); clients count by their samples. As in the code, `search` lowers the ratio by 0.001 until all
+trained numbers, dense ones too, are at most ratio + 0.001 of the model's, or nothing is left to lower: a large last
+layer then leaves rank 1 everywhere.
+
+Shape legend: M clients of the cohort, A of them at work, D parameters, d of them decomposed into F trained and X fixed
+numbers, E dense ones, C running statistics. Trained rows are [M, F + E].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.low_rank.factors import PATTERNS, TYPES, VIEWS, Factors, Product
+from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
+from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor, is_normalisation
+from fedcomp.core.validate import check_choice, check_count, check_positive, is_number
+from fedcomp.random.keys import Key
+
+DISTRIBUTIONS = ("auto", "uniform", "normal")
+DOWNLINKS = ("factors", "model")
+LOWERED_BY = 0.001
+
+
+@dataclass(frozen=True)
+class FedMUDState:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [D] the model W_0 + fold(x). base: [d] W_0. factors: [F] x. fixed: [X] fixed factors.
+        stats: [C] running statistics.
+    """
+
+    theta: Tensor
+    base: Tensor
+    factors: Tensor
+    fixed: Tensor
+    stats: Tensor
+
+
+@dataclass(frozen=True)
+class FedMUD:
+    """Factors of the update up and down.
+
+    Attributes:
+        client: trains factors and dense parameters; its memories begin anew in every round.
+        type: mat or kron. pattern: ab, fab or fab+cfd. view: of a convolution for mat: memory (out k x in k, as in the
+            code) or out_fan_in (out x in k^2).
+        ratio: trained numbers of a tensor as a share of its entries, in (0, 1]. search: lower it as said above.
+        skip_first, skip_last: weight tensors from either end that stay dense (the paper: 1 and 1).
+        interval: s, rounds between resets.
+        distribution: of fixed factors (of ab: of the left ones): auto; uniform on (-magnitude, magnitude); normal with
+            this standard deviation.
+        downlink: factors, to all N clients; model, W_0 with the factors to those who take part.
+        weights: "samples" or "uniform".
+    """
+
+    client: LocalSolver
+    type: str = "kron"
+    pattern: str = "fab+cfd"
+    ratio: float = 0.03125
+    search: bool = True
+    skip_first: int = 1
+    skip_last: int = 1
+    interval: int = 1
+    distribution: str = "auto"
+    magnitude: float = 5.0
+    view: str = "memory"
+    downlink: str = "factors"
+    weights: str = "samples"
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.type", self.type, TYPES)
+        check_choice("algorithm.pattern", self.pattern, PATTERNS)
+        check_choice("algorithm.view", self.view, VIEWS)
+        check_choice("algorithm.distribution", self.distribution, DISTRIBUTIONS)
+        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
+        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_count("algorithm.interval", self.interval)
+        check_positive("algorithm.magnitude", self.magnitude, "the size of fixed factors")
+        if not is_number(self.ratio) or not 0 < self.ratio <= 1:
+            raise ValueError(f"algorithm.ratio={self.ratio} must be in (0, 1], the share of numbers that are trained")
+        for name in ("skip_first", "skip_last"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise ValueError(f"algorithm.{name}={value} must be a whole number, 0 or more")
+        if self.distribution == "auto" and self.pattern == "ab":
+            raise ValueError(
+                "algorithm.distribution=auto sets the first step's size, which algorithm.pattern=ab has not: its right "
+                "factor is 0. Take algorithm.distribution=uniform or normal with algorithm.magnitude"
+            )
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedMUDState:
+        """The first model and factors. Raises ValueError: no weights that could be decomposed."""
+        part = self.part(setup.tensors)
+        if not part.size:
+            raise ValueError(
+                f"algorithm=fedmud decomposes weight tensors, and algorithm.skip_first={self.skip_first} and "
+                f"skip_last={self.skip_last} leave none of this model's: lower them, or choose another model"
+            )
+        x, fixed = self._drawn(self.factors(setup.tensors), theta, setup.key.fold_in("factors"))
+        return FedMUDState(theta, part.take(theta), x, fixed, stats)
+
+    def round(self, state: FedMUDState, cohort: Cohort, ctx: Context) -> tuple[FedMUDState, Metrics]:
+        """One round.
+
+        Metrics: `mud/effective_rate` eta g; `mud/update` ||fold(x)|| / ||W_0||; `mud/floats` F; `mud/dense` E; for ab
+        `mud/aggregation_error` ||fold(mean x) - mean fold(x)|| / ||mean fold(x)||.
+        """
+        part, factors = self.part(ctx.clients.tensors), self.factors(ctx.clients.tensors)
+        base, x, fixed = state.base, state.factors, state.fixed
+        if ctx.round and ctx.round % self.interval == 0:  # a reset that falls on a round without clients is left out
+            base = part.take(state.theta)
+            x, fixed = self._drawn(factors, state.theta, ctx.key.fold_in("factors"))
+        dense, stats, num = part.rest.take(state.theta), state.stats, x.shape[0]
+        if self.downlink == "model":
+            sent = send("model", torch.cat((base, dense, x)), cohort, ctx)
+            base, dense, x = sent.split((part.size, len(dense), num))
+            stats = send_stats(stats, cohort, ctx)
+
+        local = self._train(torch.cat((x, dense)), base, fixed, stats, part, factors, cohort, ctx)
+        own = sum(tensor.size for tensor in ctx.clients.tensors if is_normalisation(tensor))
+        paper = 32 * (num + len(dense) - own)
+        mean = gather("factors", local.theta, cohort, ctx, paper_bits=paper)
+        stats = gather_stats(local.stats, cohort, ctx)
+        if self.downlink == "factors":
+            mean, stats = (
+                send("factors", mean, ctx.everyone, ctx, paper_bits=paper),
+                send_stats(stats, ctx.everyone, ctx),
+            )
+        x, dense = mean.split((num, len(dense)))
+        update = factors.fold(x[None], fixed)[0]
+        theta = part.put(part.rest.put(state.theta, dense), base + update)
+        rate = self.client.learning_rate(ctx.progress) * self._mean_gain(factors)
+        metrics = {
+            "train/loss": local.loss,
+            "mud/effective_rate": theta.new_full((), rate),
+            "mud/update": torch.linalg.vector_norm(update) / torch.linalg.vector_norm(base).clamp(min=1e-30),
+            "mud/floats": theta.new_full((), num),
+            "mud/dense": theta.new_full((), len(dense)),
+        }
+        if self.pattern == "ab":
+            wanted = (cohort.weight / cohort.weight.sum()) @ factors.fold(local.theta[:, :num], fixed)
+            error = torch.linalg.vector_norm(update - wanted)
+            metrics["mud/aggregation_error"] = error / torch.linalg.vector_norm(wanted).clamp(min=1e-30)
+        return FedMUDState(theta, base, x, fixed, stats), metrics
+
+    def evaluation_models(self, state: FedMUDState, key: Key) -> dict[str, Models]:
+        """W_0 + fold(x)."""
+        return {"test": Models(state.theta[None], state.stats[None])}
+
+    def part(self, tensors: tuple[ParameterTensor, ...]) -> ParameterSubset:
+        """The columns that are decomposed: all weight tensors but the skipped ones."""
+        weights = [place for place, tensor in enumerate(tensors) if tensor.kind == WEIGHT]
+        chosen = iter(weights[self.skip_first : max(self.skip_first, len(weights) - self.skip_last)])
+        left = [*chosen]
+        places = iter(range(len(tensors)))
+        return ParameterSubset.of(tensors, lambda tensor: next(places) in left)
+
+    def factors(self, tensors: tuple[ParameterTensor, ...]) -> Factors:
+        """The factors of these tensors, at the ratio that is left after the search."""
+        weights = [tensor for tensor in tensors if tensor.kind == WEIGHT]
+        chosen = weights[self.skip_first : max(self.skip_first, len(weights) - self.skip_last)]
+        total, coded = sum(tensor.size for tensor in tensors), sum(tensor.size for tensor in chosen)
+        times = 0
+        while True:
+            ratio = self.ratio - times * LOWERED_BY
+            made = tuple(Product.of(tensor, self.type, self.pattern, ratio, self.view) for tensor in chosen)
+            found = Factors(self.pattern, made)
+            small = sum(found.trained) + total - coded <= (self.ratio + LOWERED_BY) * total
+            if not self.search or small or ratio <= LOWERED_BY:
+                return found
+            times += 1
+
+    def gain(self, product: Product, variance: float) -> float:
+        """g of a tensor whose fixed numbers have this variance."""
+        return product.width * variance * (2 if self.pattern == "fab+cfd" else 1)
+
+    def variance(self, product: Product) -> float:
+        """Of a tensor's fixed numbers."""
+        if self.distribution == "auto":
+            return 1 / self.gain(product, 1.0)
+        return self.magnitude**2 / (3 if self.distribution == "uniform" else 1)
+
+    def _mean_gain(self, factors: Factors) -> float:
+        gains = [self.gain(one, self.variance(one)) for one in factors.products]
+        return sum(gains) / len(gains)
+
+    def _drawn(self, factors: Factors, like: Tensor, key: Key) -> tuple[Tensor, Tensor]:
+        """x [F] and fixed factors [X] after a reset, from `key`: every factor has draws of its own."""
+        row = torch.zeros(1, dtype=torch.int64, device=like.device)
+
+        def draw(place: int, size: int, product: Product) -> Tensor:
+            own, deviation = key.fold_in(place), math.sqrt(self.variance(product))
+            if self.distribution == "normal":
+                return own.normal(row, size)[0] * deviation
+            return (own.uniform(row, size)[0] * 2 - 1) * (deviation * math.sqrt(3))
+
+        if self.pattern == "ab":
+            pieces = []
+            for place, product in enumerate(factors.products):
+                pieces += [draw(place, math.prod(product.left), product), like.new_zeros(math.prod(product.right))]
+            return torch.cat(pieces), like.new_zeros(0)
+        each = len(factors.fixed) // len(factors.products)
+        fixed = [draw(place, size, factors.products[place // each]) for place, size in enumerate(factors.fixed)]
+        return like.new_zeros(sum(factors.trained)), torch.cat(fixed)
+
+    def _train(
+        self,
+        start: Tensor,
+        base: Tensor,
+        fixed: Tensor,
+        stats: Tensor,
+        part: ParameterSubset,
+        factors: Factors,
+        cohort: Cohort,
+        ctx: Context,
+    ) -> LocalResult:
+        """Factors and dense parameters [M, F + E] as `theta`, from start [F + E]."""
+        num = sum(factors.trained)
+
+        def train(data: LocalData, rows: Tensor, stats: Tensor) -> LocalResult:
+            def gradient(rows: Tensor, batch: Batch, reads: Reads) -> Gradient:
+                base, fixed = reads.shared
+                x, dense = rows.split((num, rows.shape[1] - num), 1)
+                whole = rows.new_zeros(len(rows), part.dim)
+                theta = part.put(part.rest.put(whole, dense), base + factors.fold(x, fixed))
+                plain = data.gradient(theta, batch, reads.step)
+                own = factors.pull_back(part.take(plain.grad), x, fixed)
+                return Gradient(torch.cat((own, part.rest.take(plain.grad)), 1), plain.loss, plain.stats)
+
+            hook = Hook(gradient, ("fedmud", factors, part), (), (base, fixed), ctx.key)
+            return self.client.run(data, rows, stats, ctx.progress, hook)
+
+        rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
+        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        return local
