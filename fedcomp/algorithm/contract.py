@@ -145,6 +145,8 @@ class AlgorithmOptions(Protocol):
         needs: the class that a part must be of, {"client": Svrg}.
         full_participation: whether every client must take part in every round; default False.
         remembers: False if the compressors' memories are reset in every round; default True.
+        predicts: whether it takes compressors with a predictor, and tells those that observe (`Compressor.observe`) the
+            mean as everybody knows it; default False.
         batch_size: samples of a client that it processes at once; default the local solver's.
         exact_losses: whether it takes differences of nearly equal losses, so that products of low precision are
             refused; default False.
@@ -157,6 +159,7 @@ class AlgorithmOptions(Protocol):
     needs: Mapping[str, type]
     full_participation: bool
     remembers: bool
+    predicts: bool
     batch_size: int
     exact_losses: bool
 

@@ -12,28 +12,36 @@ Three ways down:
     mean    as update, but what is sent is the mean update, and everybody takes the server's step with it, so that a
             downlink's memory is in the clients' units, whatever the server's learning rate
 
+Compressors may predict (`compressor/predictors.py`): compressor.predictor=aggregate is CAFe, ef21 is EF21, and
+downlink.predictor=ef21_p is EF21-P, whose clients train from w, the model that messages to all N clients say. CAFe's
+clients have to know the last mean: with sends=mean they do, with sends=update where the server's step is the mean, and
+with sends=model the mean goes down beside the model, 32 D bits to each participant.
+
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.downlinks.downlink import SENDS, CompressedDownlink
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
+from fedcomp.algorithm.downlinks.downlink import SENDS, CompressedDownlink, carries_model
+from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory, correlation, servers_memory
 from fedcomp.client import LocalSolver
 from fedcomp.client.minibatch import MinibatchSolver, check_persistent
 from fedcomp.compressor import Compressor, Memory
-from fedcomp.core.cohort import Cohort
+from fedcomp.core.cohort import Cohort, server
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
+from fedcomp.server.sgd import Sgd
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,8 @@ class FedAvg:
     sends: str = "auto"
     persist_optimizer: bool = False
 
+    predicts: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         if self.weights not in ("samples", "uniform"):
             raise ValueError(f"algorithm.weights={self.weights} must be samples or uniform")
@@ -82,9 +92,10 @@ class FedAvg:
             raise ValueError(f"algorithm.sends={self.sends} must be auto, model, update or mean")
         if self.persist_optimizer:
             check_persistent(self.client)
-        if self.sends == "model" and not self.downlink.codec.near_lossless:
+        if self.sends == "model" and not carries_model(self.downlink):
             name = type(self.downlink.codec).__name__
             raise ValueError(f"algorithm.sends=model needs a dense downlink, not {name}: use auto, update or mean")
+        check_predictors(self.uplink, self.downlink, self.down.sends, self.server)
 
     @property
     def down(self) -> CompressedDownlink:
@@ -116,6 +127,8 @@ class FedAvg:
         local = train_locally(self.client, *rows, cohort, ctx, own)
         kept = tuple(put_rows(slot, cohort, new) for slot, new in zip(state.local, local.memory, strict=True))
         metrics = training_metrics(local)
+        if self.uplink.predictor is not None:
+            metrics = {**metrics, **self._prediction(local.theta, state.uplink, cohort, ctx)}
         if self.uplink.uses_correlation:
             metrics = {**metrics, "vectors/correlation": correlation(self.uplink.coded(local.theta), cohort.weight)}
         mean, uplink = ctx.send_up("update", self.uplink, local.theta, state.uplink, cohort)
@@ -125,11 +138,48 @@ class FedAvg:
         step, optimizer = self.server.step(received, state.optimizer)
         sent = step if down.sends == "update" else mean
         step, downlink = down.step(step, downlink, ctx)
+        uplink = self.uplink.observe(uplink, step if down.sends == "update" else received)
         if not down.sends_model:
             stats = send_stats(stats, ctx.everyone, ctx)
         metrics = {**metrics, **clients_memory(uplink, cohort), **servers_memory(downlink, sent)}
         return FedAvgState(state.theta + step, stats, uplink, downlink, optimizer, kept), metrics
 
     def evaluation_models(self, state: FedAvgState, key: Key) -> dict[str, Models]:
-        """The server's model."""
-        return {"test": Models(state.theta[None], state.stats[None])}
+        """The server's model; with EF21-P also `clients`, the model that they have."""
+        models = {"test": Models(state.theta[None], state.stats[None])}
+        if self.downlink.predictor is not None and self.down.sends_model:
+            theirs = self.downlink.predicted(state.downlink, server(state.theta.device))
+            if theirs.shape == state.theta[None].shape:  # not where some columns are sent uncompressed
+                models["clients"] = Models(theirs, state.stats[None])
+        return models
+
+    def _prediction(self, x: Tensor, memory: Memory, cohort: Cohort, ctx: Context) -> Metrics:
+        """Sends the predicted mean down where clients do not know it.
+
+        Metrics: `predictor/ratio`, sum ||x_i - predicted||^2 / sum ||x_i||^2: above 1 the prediction does harm.
+        """
+        expected = self.uplink.predicted(memory, cohort)
+        if self.uplink.observes and self.down.sends_model and ctx.round > 0:
+            expected = send("prediction", expected[0], cohort, ctx)[None]
+        coded = self.uplink.coded(x)
+        size = coded.square().sum().clamp(min=torch.finfo(coded.dtype).tiny)
+        return {"predictor/ratio": (coded - expected).square().sum() / size}
+
+
+def check_predictors(uplink: Compressor, downlink: Compressor, sends: str, optimizer: ServerOptimizer) -> None:
+    """Raise ValueError if the predictors of the two directions do not fit what is sent."""
+    if getattr(uplink.predictor, "starts_at_model", False):
+        raise ValueError("compressor.predictor=ef21_p follows a model: it is the downlink's; take ef21 or aggregate")
+    if downlink.observes:
+        raise ValueError("downlink.predictor=aggregate makes no sense: the server sends to all; take ef21_p, or ef21")
+    if downlink.predictor is not None and carries_model(downlink) != (sends == "model"):
+        raise ValueError(
+            f"downlink.predictor does not fit algorithm.sends={sends}: ef21_p follows the model (sends=model or auto), "
+            "ef21 what is sent by update or mean"
+        )
+    steps_with_mean = isinstance(optimizer, Sgd) and optimizer.lr == 1 and not optimizer.momentum
+    if uplink.observes and sends == "update" and not steps_with_mean:
+        raise ValueError(
+            "compressor.predictor=aggregate needs that clients know the mean, but with algorithm.sends=update and this "
+            "server optimiser they are sent another step: take algorithm.sends=mean, or server.lr=1 without momentum"
+        )

@@ -1,4 +1,4 @@
-"""A compressor is a codec with a sender's memory and a receiver's estimator.
+"""A compressor is a codec with a sender's memory, a receiver's estimator, and what both ends predict.
 
 Shape legend: M senders in the cohort, N clients, D entries.
 """
@@ -23,6 +23,7 @@ from fedcomp.compressor.contract import (
 )
 from fedcomp.compressor.estimators.estimator import ESTIMATORS, WeightedSum
 from fedcomp.compressor.feedback import FEEDBACKS, ErrorFeedback, NoFeedback
+from fedcomp.compressor.predictors import PREDICTORS, Predictor, check_predictable
 from fedcomp.core.cohort import Cohort, Receivers
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.random.keys import Key
@@ -45,6 +46,17 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class PredictingMemory(Memory):
+    """Of a compressor with a predictor.
+
+    Attributes:
+        prediction: the predictor's memory, which both ends know.
+    """
+
+    prediction: Tensor
+
+
+@dataclass(frozen=True)
 class Compressor:
     """Codec, feedback and estimator as one: what an algorithm sends its vectors through.
 
@@ -52,21 +64,35 @@ class Compressor:
         codec: rows to messages and back.
         feedback: the sender's memory.
         estimator: the receiver's joint decoder.
+        predictor: what messages are differences to; None: nothing.
     """
 
     codec: Codec
     feedback: Feedback = field(default_factory=NoFeedback)
     estimator: Estimator = field(default_factory=WeightedSum)
+    predictor: Predictor | None = None
 
     def __post_init__(self) -> None:
         self.estimator.check(self.codec)
         self.feedback.check(self.codec)
+        if self.predictor is None:
+            return
+        if self.feedback != NoFeedback() or self.estimator != WeightedSum():
+            raise ValueError(
+                "compressor.predictor is a memory of its own: leave compressor.feedback=none and "
+                "compressor.estimator=weighted_sum"
+            )
+        check_predictable(self.predictor, self.codec)
 
     @classmethod
     def of(
-        cls, codec: Codec, feedback: Feedback | str = "none", estimator: Estimator | str = "weighted_sum"
+        cls,
+        codec: Codec,
+        feedback: Feedback | str = "none",
+        estimator: Estimator | str = "weighted_sum",
+        predictor: Predictor | str | None = None,
     ) -> Compressor:
-        """The three parts as one; feedback and estimator may be given by name (`FEEDBACKS`, `ESTIMATORS`).
+        """The parts as one; all but the codec may be given by name (`FEEDBACKS`, `ESTIMATORS`, `PREDICTORS`).
 
         Raises:
             ValueError: no such name, or parts that do not go together.
@@ -75,10 +101,12 @@ class Compressor:
             feedback = _named("feedback", feedback, FEEDBACKS)
         if isinstance(estimator, str):
             estimator = _named("estimator", estimator, ESTIMATORS)
+        if isinstance(predictor, str):
+            predictor = _named("predictor", predictor, PREDICTORS)
         if codec.near_lossless and codec.unbiased and not isinstance(feedback, NoFeedback):
             name = type(codec).__name__
             raise ValueError(f"compressor.feedback has nothing to add: {name} leaves nothing out; take feedback=none")
-        return cls(codec, feedback, estimator)
+        return cls(codec, feedback, estimator, predictor)
 
     @property
     def uses_correlation(self) -> bool:
@@ -96,6 +124,10 @@ class Compressor:
         """
         if not isinstance(self.feedback, NoFeedback):
             return self
+        if self.predictor is not None:
+            raise ValueError(
+                f"{group}.predictor and the algorithm's error memory are two memories: take predictor=none"
+            )
         try:
             return replace(self, feedback=ErrorFeedback())
         except ValueError as error:
@@ -112,7 +144,10 @@ class Compressor:
             self.codec.check_dim(like.shape[0])
         if isinstance(self.codec, ChecksErrorFeedback) and not isinstance(self.feedback, NoFeedback):
             self.codec.check_error_feedback(like.shape[0])
-        return Memory(self.feedback.init(num_senders, like), self.estimator.init(num_senders, like))
+        sender, receiver = self.feedback.init(num_senders, like), self.estimator.init(num_senders, like)
+        if self.predictor is None:
+            return Memory(sender, receiver)
+        return PredictingMemory(sender, receiver, self.predictor.init(num_senders, like))
 
     def check_weights(self, dim: int, squares: float) -> None:
         """Raise ValueError if errors of vectors of `dim` entries grow without bound; `squares` as in `Recursive`."""
@@ -123,6 +158,9 @@ class Compressor:
         self, x: Tensor, memory: Memory, cohort: Cohort, common: SharedKnowledge, private_key: Key
     ) -> tuple[Payload, Memory]:
         """Messages for x [M, D] from the cohort's senders; the memory rows of all others stay as they are."""
+        if self.predictor is not None:
+            assert isinstance(memory, PredictingMemory)
+            x = x - self.predictor.predict(memory.prediction, cohort)
         payload, rows = self.feedback.encode(self.codec, x, take_rows(memory.sender, cohort), common, private_key)
         if not isinstance(payload, Payload):
             name, got = type(self.codec).__name__, type(payload).__name__
@@ -133,8 +171,31 @@ class Compressor:
         self, payload: Payload, memory: Memory, cohort: Cohort, common: SharedKnowledge
     ) -> tuple[Tensor, Memory]:
         """The receiver's estimate [D] of `cohort.weight @ x`."""
+        if self.predictor is not None:
+            assert isinstance(memory, PredictingMemory)
+            decoded = self.codec.decode(payload, common)
+            estimate, prediction = self.predictor.mean(decoded, memory.prediction, cohort)
+            return estimate, replace(memory, prediction=prediction)
         estimate, receiver = self.estimator.estimate(self.codec, payload, memory.receiver, cohort, common)
         return estimate, replace(memory, receiver=receiver)
+
+    @property
+    def observes(self) -> bool:
+        """Whether it predicts by the last mean, of which the algorithm has to tell it."""
+        return self.predictor is not None and not self.predictor.follows_senders
+
+    def predicted(self, memory: Memory, cohort: Cohort) -> Tensor:
+        """[M, d] or [1, d] what is expected of the coded columns of the cohort's vectors."""
+        assert self.predictor is not None
+        assert isinstance(memory, PredictingMemory)
+        return self.predictor.predict(memory.prediction, cohort)
+
+    def observe(self, memory: Memory, mean: Tensor) -> Memory:
+        """The memory after the mean [D], as everybody knows it; itself where means are not predicted by."""
+        if not self.observes:
+            return memory
+        assert isinstance(memory, PredictingMemory)
+        return replace(memory, prediction=self.coded(mean[None])[0])
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] each sender's message, decoded by itself."""

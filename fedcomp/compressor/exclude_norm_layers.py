@@ -95,4 +95,5 @@ def exclude_norm_layers(compressor: Compressor, tensors: tuple[ParameterTensor, 
     part = ParameterSubset.of(tensors, lambda tensor: not is_normalisation(tensor))
     if compressor.codec.near_lossless or not part.size or not part.rest.size:
         return compressor
-    return ExcludeNormLayers(compressor.codec, compressor.feedback, compressor.estimator, part=part)
+    parts = compressor.codec, compressor.feedback, compressor.estimator, compressor.predictor
+    return ExcludeNormLayers(*parts, part=part)

@@ -110,6 +110,21 @@ def check_deadline(network: Network, algorithm: Any, config: DictConfig) -> None
         )
 
 
+def check_predictors(algorithm: Any, config: DictConfig) -> None:
+    """Check `algorithm.predicts`.
+
+    Raises:
+        ValueError: a compressor predicts, and the algorithm cannot tell it the mean.
+    """
+    for name, group in (("uplink", "compressor"), ("downlink", "downlink")):
+        part = getattr(algorithm, name, None)
+        if isinstance(part, Compressor) and part.predictor is not None and not getattr(algorithm, "predicts", False):
+            raise ValueError(
+                f"algorithm={file_name(config.algorithm)} has memories of its own, or sends what cannot be predicted: "
+                f"take {group}.predictor=none, or algorithm=fedavg"
+            )
+
+
 def check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:
     """Check `client.fixed_samples`: whether the local solver needs samples without random augmentation.
 

@@ -24,6 +24,7 @@ from fedcomp.config.compatibility import (
     check_needs,
     check_participation,
     check_precision,
+    check_predictors,
     check_samples,
     file_name,
 )
@@ -102,6 +103,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     check_spelling(algorithm, ALGORITHM)
     check_spelling(getattr(algorithm, "client", None), CLIENT)
     check_needs(algorithm, config)
+    check_predictors(algorithm, config)
     check_participation(algorithm, participation, config, len(parts))
     check_samples(algorithm, dataset, config)
     check_precision(algorithm, config)
@@ -224,9 +226,9 @@ def build(node: Any) -> Any:
 
 
 def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
-    """Build a `Compressor` of the codec's options and of the two beside them, `feedback` and `estimator`.
+    """Build a `Compressor` of the codec's options and of those beside them: `feedback`, `estimator`, `predictor`.
 
-    These two are names, or nodes with a `_target_`. All options lie side by side, because overrides such as
+    These are names, or nodes with a `_target_`. All options lie side by side, because overrides such as
     `compressor.fraction=0.2` and the hashes of finished runs say them so, and because `_target_` is the codec's, whose
     signature the checks of options read.
     """

@@ -97,7 +97,7 @@ PARTS = tuple(key.name for key in fields(RunConfig) if key.default is MISSING)
 """Keys that hold a part of the run with its options, chosen by name from the groups beside `conf/train.yaml`."""
 
 
-READ_BESIDE = dict.fromkeys(("compressor", "downlink"), ("feedback", "estimator"))
+READ_BESIDE = dict.fromkeys(("compressor", "downlink"), ("feedback", "estimator", "predictor"))
 """{part: options that `factory.build_compressor` reads in addition to the codec's}."""
 
 

@@ -24,6 +24,9 @@ SGD, STEP = Sgd(lr=0.1, batch_size=4), ServerSgd()
 DENSE = Compressor(Dense())
 TOPK = Compressor(TopK(0.2, "index"), ErrorFeedback())
 SIGN = Compressor(Sign(), ErrorFeedback())
+CAFE = Compressor.of(TopK(0.2, "index"), predictor="aggregate")
+EF21 = Compressor.of(TopK(0.2, "index"), predictor="ef21")
+EF21_P = Compressor.of(TopK(0.3, "index"), predictor="ef21_p")
 SVRG = Svrg(lr=0.05, batch_size=4, snapshots=2, inner_steps=3, snapshot_batch_size=8)
 SLOW = Sgd(lr=0.01, batch_size=4)
 """Projected on one direction, a step is about sqrt(D) times as long."""
@@ -49,6 +52,10 @@ CASES = [
     AlgorithmCase("fedavg-topk", FedAvg(SGD, STEP, TOPK, DENSE), topk),
     AlgorithmCase("fedavg-rice", FedAvg(SGD, STEP, Compressor(TopK(0.3, "rice")), DENSE), None),
     AlgorithmCase("fedavg-sign_both", FedAvg(SGD, STEP, SIGN, SIGN), _sign_both_ways, world.with_batch_norm),
+    AlgorithmCase("fedavg-cafe", FedAvg(SGD, STEP, CAFE, SIGN, sends="mean"), None, world.with_batch_norm),
+    AlgorithmCase("fedavg-cafe-model", FedAvg(SGD, STEP, CAFE, DENSE), None),
+    AlgorithmCase("fedavg-ef21", FedAvg(SGD, STEP, EF21, DENSE, "uniform"), topk),
+    AlgorithmCase("fedavg-ef21_p", FedAvg(SGD, STEP, DENSE, EF21_P), None, world.with_batch_norm),
     AlgorithmCase("fedavg-full", FedAvg(SGD, STEP, SIGN, DENSE), None, participation=world.FULL),
     AlgorithmCase(
         "fedavg-adam",

@@ -30,6 +30,7 @@ from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.estimators.estimator import WeightedSum
 from fedcomp.compressor.feedback import NoFeedback
+from fedcomp.compressor.predictors import EF21
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
@@ -104,15 +105,16 @@ class BiCompFLCFL:
         rows = state.theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
         local = train_locally(self.client, *rows, cohort, ctx)
         common, private_key = ctx.common("update", cohort), ctx.private_key("update")
-        update, base = local.theta - state.base if self.ef21 else local.theta, state.base
+        base = state.base
+        update = local.theta - EF21().predict(base, cohort) if self.ef21 else local.theta
         payload, uplink = self.uplink.encode(update, state.uplink, cohort, common, private_key)
         received, stats = ctx.link.up(payload), gather_stats(local.stats, cohort, ctx)
         everywhere = ctx.link.relay(received, self.relay == "xor")
         metrics = {**training_metrics(local), **clients_memory(uplink, cohort)}
         if self.ef21:
-            base = base + self.uplink.decode(everywhere, common)
-            mean = cohort.weight @ base
-            metrics["memory/norm"] = lengths(local.theta - base)
+            own, base = EF21().follow(self.uplink.decode(everywhere, common), base, cohort)
+            mean = cohort.weight @ own
+            metrics["memory/norm"] = lengths(local.theta - own)
         else:
             mean, uplink = self.uplink.estimate(everywhere, uplink, cohort, common)
         step, optimizer = self.server.step(mean, state.optimizer)

@@ -66,6 +66,11 @@ class Downlink(ABC, Generic[State, Mean]):
         return old + step, memory
 
 
+def carries_model(compressor: Compressor) -> bool:
+    """Whether a model itself can be sent: almost without loss, or by messages that follow it from the first one on."""
+    return compressor.codec.near_lossless or bool(getattr(compressor.predictor, "starts_at_model", False))
+
+
 @dataclass(frozen=True)
 class CompressedDownlink(Downlink[Memory, Tensor]):
     """Model, mean or step through a compressor, to whose memory the server's is one row.
@@ -79,8 +84,8 @@ class CompressedDownlink(Downlink[Memory, Tensor]):
 
     @classmethod
     def auto(cls, compressor: Compressor) -> CompressedDownlink:
-        """The model where the codec can carry it (`near_lossless`), else the step."""
-        return cls(compressor, "model" if compressor.codec.near_lossless else "update")
+        """The model where the compressor can carry it, else the step."""
+        return cls(compressor, "model" if carries_model(compressor) else "update")
 
     @property
     def sends_model(self) -> bool:
@@ -89,7 +94,9 @@ class CompressedDownlink(Downlink[Memory, Tensor]):
     def model(self, theta: Tensor, memory: Memory, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory]:
         if self.sends != "model":
             return theta, memory
-        return ctx.send_down("model", self.compressor, theta, memory, cohort)
+        # What is sent with a predictor is a difference to the last message, so that idle clients need it, too.
+        receivers = cohort if self.compressor.predictor is None else ctx.everyone
+        return ctx.send_down("model", self.compressor, theta, memory, receivers)
 
     def mean(self, mean: Tensor, memory: Memory, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory]:
         if self.sends != "mean":

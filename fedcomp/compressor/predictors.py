@@ -1,0 +1,131 @@
+"""What both ends of a link expect a message to say: messages are differences to it, and the receiver adds it again.
+
+Unlike a feedback, whose memory is the sender's, a predictor's memory is known to both ends, bit for bit, and so is
+computed from what was received. Three of them:
+
+    aggregate   CAFe: A. Ortega et al., "Compressed aggregate feedback", arXiv:2412.04538. One vector G for all senders,
+                the last mean as everybody knows it; m_i = C(x_i - G), mean = sum_i w_i m_i + (sum_i w_i) G. No state a
+                client. Exact where clients agree; where they do not, the codec's noise is remembered, and the floor is
+                up to 1 / delta times that without it. The rule is the abstract's; the constants were not read.
+    ef21        P. Richtarik, I. Sokolov, I. Fatkhullin, "EF21", NeurIPS 2021: one vector g_i for each sender, kept at
+                both ends; c_i = C(x_i - g_i), g_i <- g_i + c_i, and the mean is that of the g_i, idle senders' too.
+                Reaches the optimum on heterogeneous clients with a contractive codec.
+    ef21_p      K. Gruntkowska, A. Tyurin, P. Richtarik, "EF21-P and friends", ICML 2023, on the downlink: as ef21 with
+                the server as the only sender and the model as x, w <- w + C(x - w), which starts at the first model.
+
+A codec must contract: the differences of a lengthening one grow like errors that are fed back.
+
+Shape legend: M senders in the cohort, N senders, D entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.contract import Codec
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.pytree import put_rows, take_rows
+
+
+class Predictor(Protocol):
+    """The protocol of predictors.
+
+    Attributes:
+        follows_senders: one row a sender, which follows that sender's vectors; else one vector for all, which the
+            algorithm replaces by the mean as everybody knows it (`Compressor.observe`).
+    """
+
+    @property
+    def follows_senders(self) -> bool: ...
+
+    def init(self, num_senders: int, like: Tensor) -> Tensor:
+        """First memory, [N, D] or [D], for vectors like `like` [D]."""
+        ...
+
+    def predict(self, memory: Tensor, cohort: Cohort) -> Tensor:
+        """[M, D] or [1, D] what is expected of the cohort's messages."""
+        ...
+
+    def mean(self, decoded: Tensor, memory: Tensor, cohort: Cohort) -> tuple[Tensor, Tensor]:
+        """The mean [D] from decoded messages [M, D], and the memory afterwards."""
+        ...
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """The last mean, times `decay`.
+
+    Attributes:
+        decay: in [0, 1]: 1 is CAFe, 0 sends vectors as they are.
+    """
+
+    decay: float = 1.0
+
+    follows_senders = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.decay <= 1:
+            raise ValueError(f"compressor.predictor.decay={self.decay} must be in [0, 1]; 1 is the last mean itself")
+
+    def init(self, num_senders: int, like: Tensor) -> Tensor:
+        return torch.zeros_like(like)
+
+    def predict(self, memory: Tensor, cohort: Cohort) -> Tensor:
+        return (self.decay * memory)[None]
+
+    def mean(self, decoded: Tensor, memory: Tensor, cohort: Cohort) -> tuple[Tensor, Tensor]:
+        return cohort.weight @ decoded + cohort.weight.sum() * (self.decay * memory), memory
+
+
+@dataclass(frozen=True)
+class EF21:
+    """Each sender's vector as its messages so far say; `starts_at_model` is EF21-P's w, which is `like` at first."""
+
+    starts_at_model: bool = False
+
+    follows_senders = True
+
+    def init(self, num_senders: int, like: Tensor) -> Tensor:
+        if self.starts_at_model:
+            return like[None].repeat(num_senders, 1)
+        return like.new_zeros(num_senders, like.shape[0])
+
+    def predict(self, memory: Tensor, cohort: Cohort) -> Tensor:
+        return take_rows(memory, cohort)
+
+    def follow(self, decoded: Tensor, memory: Tensor, cohort: Cohort) -> tuple[Tensor, Tensor]:
+        """(the senders' rows g_i + c_i [M, D], the memory [N, D] afterwards)."""
+        rows = take_rows(memory, cohort) + decoded
+        return rows, put_rows(memory, cohort, rows)
+
+    def mean(self, decoded: Tensor, memory: Tensor, cohort: Cohort) -> tuple[Tensor, Tensor]:
+        """With idle senders the mean over all N, which count alike."""
+        if cohort.is_all_of(memory.shape[0]):
+            rows, memory = self.follow(decoded, memory, cohort)
+            return cohort.weight @ rows, memory
+        before = memory.mean(0)
+        change = decoded.sum(0) / memory.shape[0]
+        return before + change, self.follow(decoded, memory, cohort)[1]
+
+
+PREDICTORS: dict[str, Predictor | None] = {
+    "none": None,
+    "aggregate": Aggregate(),
+    "ef21": EF21(),
+    "ef21_p": EF21(starts_at_model=True),
+}
+"""The short names that `compressor.predictor=<name>` takes; any other part is given by its `_target_`."""
+
+
+def check_predictable(predictor: Predictor, codec: Codec) -> None:
+    """Raise ValueError unless the codec contracts."""
+    if not codec.contractive:
+        raise ValueError(
+            f"compressor.predictor={type(predictor).__name__} makes no sense for {type(codec).__name__} as configured: "
+            "its error can be larger than what it sends, and what is predicted would grow without bound; use a setting "
+            "of it that only shrinks (scale=none or min_mse), another compressor, or predictor=none"
+        )

@@ -1,0 +1,147 @@
+"""CAFe, EF21 and EF21-P in FedAvg: rounds to the optimum, where they stop, bits, what both ends know."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.client.sgd import Sgd
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.dense import Dense
+from fedcomp.compressor.feedback import ErrorFeedback
+from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.wire import WireLink
+from tests.algorithm.heterogeneous import D, Heterogeneous, Run, problem
+
+TOP4, DENSE, SERVER = TopK(k=4, positions="index"), Compressor(Dense()), ServerSgd()
+LR = 1.02
+"""1 / L_f of the problem of seed 0."""
+WORD = 32 + 6
+"""Bits of an entry of Top-4 of 40."""
+
+
+def _fedavg(
+    up: Compressor = DENSE, down: Compressor = DENSE, lr: float = LR, server: Any = SERVER, **options: Any
+) -> FedAvg:
+    return FedAvg(Sgd(lr=lr, steps=1), server, up, down, "uniform", **options)
+
+
+def _up(predictor: str, codec: Any = TOP4) -> Compressor:
+    return Compressor.of(codec, predictor=predictor)
+
+
+def _alike() -> Heterogeneous:
+    """The same clients with one minimum for all."""
+    clients = problem(0)
+    return Heterogeneous(clients.hessians, clients.centres.mean(0, keepdim=True).expand_as(clients.centres))
+
+
+def test_ef21_reaches_the_optimum_of_heterogeneous_clients() -> None:
+    rounds = Run(_fedavg(_up("ef21")), problem(0)).rounds_to(1e-8, 450)
+    assert rounds is not None  # a program in float64 takes 290
+    assert rounds > 150
+    sampled = Run(_fedavg(_up("ef21"), lr=0.3 * LR), problem(0), participants=3)
+    assert sampled.floor(400) < 1e-2 * Run(_fedavg(Compressor(TOP4), lr=0.3 * LR), problem(0), 3).floor(400)
+
+
+def test_error_feedback_and_plain_compression_stop_at_a_floor() -> None:
+    for up in (Compressor(TOP4), Compressor(TOP4, ErrorFeedback())):
+        assert Run(_fedavg(up), problem(0)).floor(450) > 1e-3
+
+
+def test_cafe_is_faster_where_clients_agree_and_not_exact_where_they_do_not() -> None:
+    cafe, plain = _fedavg(_up("aggregate")), _fedavg(Compressor(TOP4))
+    rounds = Run(cafe, _alike()).rounds_to(1e-8, 400)
+    assert rounds is not None  # 221
+    assert Run(plain, _alike()).rounds_to(1e-8, 500) is None  # 622
+    assert Run(cafe, problem(0)).floor(400) > 1e-2
+
+
+def test_ef21_p_reaches_the_optimum_with_a_compressed_downlink() -> None:
+    run = Run(_fedavg(down=_up("ef21_p")), problem(0))
+    rounds = run.rounds_to(1e-8, 450)
+    assert rounds is not None  # 302
+    assert run.bits()["downlink"] == 7 * 4 * WORD
+    assert run.bits()["uplink"] == 7 * 32 * D
+    models = run.algorithm.evaluation_models(run.once(run.init(), 0), None)  # type: ignore[arg-type]
+    assert set(models) == {"test", "clients"}
+
+
+def test_dense_messages_are_gradient_descent() -> None:
+    whole = TopK(k=D)
+    plain = [state.theta for state in Run(_fedavg(), problem(0)).states(20)]
+    for algorithm in (
+        _fedavg(_up("ef21", whole)),
+        _fedavg(_up("aggregate", whole)),
+        _fedavg(down=_up("ef21_p", whole)),
+    ):
+        for state, wanted in zip(Run(algorithm, problem(0)).states(20), plain):
+            torch.testing.assert_close(state.theta, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_first_round_of_cafe_is_plain_compression() -> None:
+    first = [
+        next(Run(algorithm, problem(0)).states(1)).theta
+        for algorithm in (_fedavg(_up("aggregate")), _fedavg(Compressor(TOP4)))
+    ]
+    assert torch.equal(*first)
+
+
+@pytest.mark.parametrize("sends", ["model", "update", "mean"])
+@pytest.mark.parametrize("link", [None, WireLink])
+def test_both_ends_of_cafe_know_the_same_mean(sends: str, link: Any) -> None:
+    """It is what went down, in its bits: with a model its mean goes beside, 32 D for each participant."""
+    lossy = Compressor(Sign()) if sends != "model" else DENSE
+    run = Run(_fedavg(_up("aggregate"), lossy, sends=sends), problem(0), 3, **({"link": link} if link else {}))
+    state = run.init()
+    for index in range(4):
+        before, state = state, run.once(state, index)
+        known = state.uplink.prediction
+        assert known.shape == (D,)
+        if sends != "model":
+            torch.testing.assert_close(before.theta + known, state.theta)
+            assert len(known.abs().unique()) <= 2 + 2  # signs and one scale for each of two tensors
+        extra = 32 * D * (3 if index and sends == "model" else 0)
+        down = 3 * 32 * D if sends == "model" else 7 * (D + 64)
+        assert run.bits()["downlink"] == down + extra
+        assert run.bits()["uplink"] == 3 * 4 * WORD
+    assert float(run.metrics["predictor/ratio"]) > 0
+
+
+def test_ratio_is_its_closed_form() -> None:
+    run = Run(_fedavg(_up("aggregate")), problem(0))
+    first = run.once(run.init(), 0)
+    run.once(first, 1)
+    changes = -LR * run.clients.gradients(first.theta)
+    wanted = (changes - first.uplink.prediction.double()).square().sum() / changes.square().sum()
+    assert float(run.metrics["predictor/ratio"]) == pytest.approx(float(wanted), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: _fedavg(_up("ef21_p")), "compressor.predictor=ef21_p follows a model: it is the downlink's"),
+        (lambda: _fedavg(down=_up("aggregate")), "downlink.predictor=aggregate makes no sense"),
+        (lambda: _fedavg(down=_up("ef21_p"), sends="mean"), "downlink.predictor does not fit algorithm.sends=mean"),
+        (lambda: _fedavg(down=_up("ef21"), sends="model"), "algorithm.sends=model needs a dense downlink"),
+        (
+            lambda: _fedavg(_up("aggregate"), Compressor(Sign()), server=ServerSgd(0.5)),
+            "predictor=aggregate needs that clients know the mean, but with algorithm.sends=update",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        make()
+    _fedavg(_up("aggregate"), Compressor(Sign()), server=replace(SERVER, lr=0.5), sends="mean")
+
+
+def test_other_algorithms_refuse_a_predictor(fedcomp, capsys) -> None:
+    assert fedcomp("algorithm=m3", "compressor.predictor=ef21", "rounds=1") != 0
+    assert "algorithm=m3 has memories of its own" in capsys.readouterr().err

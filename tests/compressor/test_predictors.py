@@ -1,0 +1,111 @@
+"""Predictors: what is known to both ends, which codecs can have one, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedcomp.compressor import Compressor
+from fedcomp.compressor.compressor import PredictingMemory
+from fedcomp.compressor.predictors import EF21, Aggregate
+from fedcomp.compressor.rotations.drive import Drive
+from fedcomp.compressor.sparsifiers.randk import RandK
+from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.pytree import flatten
+from fedcomp.random.keys import Key
+from fedcomp.wire import Ledger, Link, SharedKnowledge, WireLink
+
+DIM, NUM = 40, 5
+
+
+def _send(compressor: Compressor, x: torch.Tensor, memory, who: list[int], turn: int, link=Link):
+    cohort = Cohort.of(who, torch.full((len(who),), 1 / len(who)))
+    common = SharedKnowledge(Key(("predict", turn)), cohort.ids, (DIM,))
+    return compressor.send_up(x, memory, cohort, link(Ledger()), common, Key(("private", turn)))
+
+
+def _vectors(seed: int = 0) -> torch.Tensor:
+    return torch.randn(NUM, DIM, generator=torch.Generator().manual_seed(seed))
+
+
+def test_constant_vectors_are_known_after_all_entries_were_sent() -> None:
+    """Equal vectors in all rounds, Top-4 of 40: the error falls at least as (1 - k/d)^t, to 0 after d / k rounds."""
+    x = _vectors()[:1].expand(NUM, -1)
+    for predictor in ("aggregate", "ef21"):
+        compressor = Compressor.of(TopK(k=4), predictor=predictor)
+        memory = compressor.init(NUM, x[0])
+        for turn in range(10):
+            mean, memory = _send(compressor, x, memory, list(range(NUM)), turn)
+            memory = compressor.observe(memory, mean)
+            error = float((mean - x[0]).square().sum() / x[0].square().sum())
+            assert error <= 0.9 ** (turn + 1)
+        assert error < 1e-12
+
+
+@pytest.mark.parametrize("link", [Link, WireLink])
+def test_mean_is_that_of_the_rows_idle_ones_too(link) -> None:
+    compressor = Compressor.of(Drive("min_mse"), predictor="ef21")
+    memory, x = compressor.init(NUM, torch.zeros(DIM)), _vectors()
+    _, memory = _send(compressor, x, memory, list(range(NUM)), 0, link)
+    before = memory.prediction.clone()  # type: ignore[attr-defined]
+    mean, memory = _send(compressor, x[1:3] + 1, memory, [1, 3], 1, link)
+    assert isinstance(memory, PredictingMemory)
+    assert torch.equal(memory.prediction[[0, 2, 4]], before[[0, 2, 4]])
+    torch.testing.assert_close(mean, memory.prediction.mean(0), rtol=1e-5, atol=1e-6)
+    everybody, memory = _send(compressor, x, memory, list(range(NUM)), 2, link)
+    torch.testing.assert_close(everybody, memory.prediction.mean(0), rtol=1e-5, atol=1e-6)  # type: ignore[attr-defined]
+
+
+def test_the_last_mean_is_one_vector_and_counts_with_all_weights() -> None:
+    compressor = Compressor.of(TopK(k=DIM), predictor="aggregate")
+    memory, x = compressor.init(NUM, torch.zeros(DIM)), _vectors()
+    assert all(tensor.dim() == 1 or not tensor.numel() for tensor in flatten(memory).values())
+    memory = compressor.observe(memory, _vectors(1)[0])
+    cohort = Cohort.of([0, 2], torch.tensor([0.9, 0.6]))  # weights that do not sum to 1
+    common = SharedKnowledge(Key(), cohort.ids, (DIM,))
+    mean, after = compressor.send_up(x[:2], memory, cohort, Link(Ledger()), common, Key())
+    torch.testing.assert_close(mean, cohort.weight @ x[:2], rtol=1e-5, atol=1e-5)
+    assert torch.equal(after.prediction, memory.prediction)  # type: ignore[attr-defined]
+
+
+def test_a_decay_of_zero_sends_vectors_as_they_are() -> None:
+    x, plain = _vectors(), Compressor.of(TopK(k=4))
+    compressor = Compressor(TopK(k=4), predictor=Aggregate(0.0))
+    memory = compressor.observe(compressor.init(NUM, x[0]), x[1])
+    mine, theirs = (
+        _send(one, x, past, list(range(NUM)), 0)[0]
+        for one, past in ((compressor, memory), (plain, plain.init(NUM, x[0])))
+    )
+    assert torch.equal(mine, theirs)
+
+
+def test_first_memories() -> None:
+    like = torch.arange(3.0)
+    assert EF21(starts_at_model=True).init(2, like).tolist() == [[0, 1, 2], [0, 1, 2]]
+    assert not EF21().init(2, like).any()
+    assert Aggregate().init(2, like).shape == (3,)
+    assert not hasattr(Compressor.of(TopK()).init(2, like), "prediction")
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: Compressor.of(RandK(), predictor="ef21"), "predictor=EF21 makes no sense for RandK as configured"),
+        (lambda: Compressor.of(RandK(), predictor="aggregate"), "predictor=Aggregate makes no sense for RandK"),
+        (lambda: Compressor.of(TopK(), "error", predictor="ef21"), "predictor is a memory of its own"),
+        (
+            lambda: Compressor.of(TopK(), predictor="last"),
+            "compressor.predictor=last must be one of none, aggregate, ef21",
+        ),
+        (lambda: Aggregate(1.5), r"compressor.predictor.decay=1.5 must be in \[0, 1\]"),
+        (
+            lambda: Compressor.of(TopK(), predictor="ef21").with_error_feedback("compressor"),
+            "compressor.predictor and the algorithm's error memory are two memories",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        make()
+    Compressor.of(RandK(scale="none"), predictor="ef21")
