@@ -21,6 +21,7 @@ from fedcomp.compressor.rotations.drive import Drive
 from fedcomp.compressor.rotations.eden import Eden
 from fedcomp.compressor.rotations.quic_fl.codec import QuicFL
 from fedcomp.compressor.rotations.turboquant_prod import TurboQuantProd
+from fedcomp.compressor.sparsifiers.chunk_topk import ChunkTopK
 from fedcomp.compressor.sparsifiers.induced import Induced
 from fedcomp.compressor.sparsifiers.permk import PermK
 from fedcomp.compressor.sparsifiers.randk import RandK
@@ -45,6 +46,8 @@ CASES = [
     CodecCase("topk-bitmap", TopK(0.2, "bitmap"), lambda layers: 32 * _kept(layers) + sum(layers)),
     CodecCase("topk-rice", TopK(0.2, "rice"), None),
     CodecCase("topk-auto", TopK(0.2), None),
+    CodecCase("chunk_topk", ChunkTopK(0.2, 16), None),
+    CodecCase("chunk_topk-float", ChunkTopK(0.3, 7, "float", "index"), None),
     CodecCase("randk", RandK(0.2), lambda layers: 32 * _kept(layers) + 64),
     CodecCase("randk-derived", RandK(0.2, seed="derived"), lambda layers: 32 * _kept(layers)),
     CodecCase("randk-unscaled", RandK(0.2, scale="none", seed="derived"), lambda layers: 32 * _kept(layers)),
