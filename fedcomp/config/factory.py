@@ -134,7 +134,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         dataset=dataset.to(device),
         shards=ClientShards.of(parts, device),
         device=device,
-        loop_runner=loop_runner_on(device) if config.cuda_graphs else None,
+        loop_runner=loop_runner_on(device, config.cuda_graphs),
     )
     check_estimators(simulation)
     return _with_optimum(simulation), parts

@@ -136,7 +136,7 @@ class TrainFused(Protocol):
         """(theta [M, D] after all steps, [M] the sum over steps of the mean loss of the batch).
 
         Args:
-            theta: [M, D], left as it is. normalisation: offset and scale, [F] or [1]: inputs are offset + scale x.
+            theta: [M, D], left as it is. normalisation: offset and scale, [F], [C] or [1]: inputs are offset + scale x.
             numbers: [S, M, B] int64 samples of each step, of which the first counts [S, M] int32 are real; a client
                 without real samples in a step does not make it.
         """
@@ -145,10 +145,10 @@ class TrainFused(Protocol):
 
 @runtime_checkable
 class FusesSgd(Protocol):
-    """A model that can train its clients in one launch."""
+    """A model that can train its clients in one launch of a GPU, or in one call."""
 
     def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
-        """How, on raw samples x [n, F] and targets y of at most `batch_size` in a step; None where it cannot."""
+        """How, on raw samples x [n, F] or [n, H, W, C] and targets y, at most `batch_size` a step; None: it cannot."""
         ...
 
 

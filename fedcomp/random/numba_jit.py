@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from numba import config, njit
+from llvmlite import binding
+from numba import config, njit, types
+from numba.core import cgutils, event
+from numba.extending import intrinsic
+
+log = logging.getLogger("fedcomp")
 
 _CONFIG: Any = config
 _OPTIONS: Any = {"nogil": True, "error_model": "numpy"}
@@ -55,6 +61,50 @@ def sources_digest(package: Path) -> str:
     return digest.hexdigest()
 
 
+class _SaysItOnce(event.Listener):
+    """Tells the user why the process waits when numba compiles something for the first time."""
+
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        if not self.said:
+            self.said = True
+            log.info("compiling kernels for this processor, once; later runs load them", extra={"note": True})
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _SaysItOnce())
+
+
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` as a part of the compiled functions that call it, where its arguments stay in registers."""
     return njit(forceinline=True, **_OPTIONS)(function)
+
+
+def separate(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+    """`function`, for calls by compiled functions, which jump to its code instead of containing a copy.
+
+    LLVM optimises a copy anew in every caller, and in the callers of that, which takes many seconds for large loops.
+
+    Args:
+        function: as `compiled` gives it; it must raise no exception. arguments: their types in numba.
+    """
+    function.compile(arguments)  # type: ignore[attr-defined]
+    found = function.overloads[arguments]  # type: ignore[attr-defined]
+    name, result = f"{function.__module__}.{function.__name__}", found.signature.return_type
+    binding.add_symbol(name, found.library.get_pointer_to_function(found.fndesc.llvm_func_name))
+
+    @intrinsic
+    def call(_: Any, *given: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            parts = zip(cgutils.unpack_tuple(builder, args[0]), given, arguments, strict=True)
+            values = [context.cast(builder, value, old, new) for value, old, new in parts]
+            kind = context.call_conv.get_function_type(result, arguments)
+            target = cgutils.get_or_insert_function(builder.module, kind, name)
+            return context.call_conv.call_function(builder, target, result, arguments, values)[1]
+
+        return result(types.StarArgTuple(given)), generate
+
+    return call

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -102,7 +102,7 @@ class FolderSetup(RunSetup):
     @contextlib.contextmanager
     def building(self) -> Iterator[None]:
         write_atomically(self._path / CONFIG, OmegaConf.to_yaml(OmegaConf.create(self._plain)).encode())
-        with located(self._path / LOG), _log_file(self._path), status_during_setup(self._path):
+        with located(self._path / LOG), _log_file(self._path, self._progress.note), status_during_setup(self._path):
             yield
 
     def begin(self, inputs: RunInputs, simulation: Simulation) -> None:
@@ -127,7 +127,7 @@ class FolderSetup(RunSetup):
 
     @contextlib.contextmanager
     def running(self, simulation: Simulation, split: str | None, plan: ConvPlan | None) -> Iterator[None]:
-        with located(self._path / LOG), _log_file(self._path), self._begun:
+        with located(self._path / LOG), _log_file(self._path, self._progress.note), self._begun:
             for line in self._begun.notes:
                 self._note(line)
             log.info("run %s on %s, %d parameters", self._path, simulation.device, simulation.model.dim)
@@ -207,19 +207,34 @@ def _facts(simulation: Simulation, counts: torch.Tensor) -> dict[str, float | in
     }
 
 
-class _log_file:
-    """Sends the package's log to `run.log` while a run lasts."""
+class _Notes(logging.Handler):
+    """Shows what is logged with `extra={"note": True}`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__()
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "note", False):
+            self._show(record.getMessage())
+
+
+class _log_file:
+    """Sends the package's log to `run.log` while a run lasts, and its notes to the console too."""
+
+    def __init__(self, folder: Path, show: Callable[[str], None]) -> None:
         self._handler = logging.FileHandler(folder / LOG)
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        self._notes = _Notes(show)
 
     def __enter__(self) -> None:
         log.setLevel(logging.INFO)
         log.addHandler(self._handler)
+        log.addHandler(self._notes)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is not None:
             log.error("%s", error, exc_info=is_in_code(error))
         log.removeHandler(self._handler)
+        log.removeHandler(self._notes)
         self._handler.close()

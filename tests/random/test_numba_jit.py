@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,28 @@ def whole(x):
     return part(x)
 
 print(whole(1))
+"""
+APART = """
+import logging
+from numba import types
+from fedcomp.random.numba_jit import compiled, separate
+
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+
+@compiled
+def part(x, y):
+    return x.sum() + y
+
+part_apart = separate(part, types.float32[::1], types.float32)
+
+@compiled
+def whole(x):
+    return part_apart(x[1:], x.size) + part_apart(x, 2)
+"""
+CALLER = """
+import numpy as np
+import apart_numba
+print(apart_numba.whole(np.ones(3, np.float32)), len(apart_numba.whole.stats.cache_hits))
 """
 FOLDER = """
 import sys
@@ -38,6 +61,17 @@ def test_a_change_of_what_is_inlined_compiles_again(tmp_path: Path) -> None:
         )
         assert done.stdout.strip() == str(1 + added), done.stderr
     assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+def test_a_function_apart_is_called_and_compiling_is_said_once(tmp_path: Path) -> None:
+    """The second process loads both functions, of which one jumps to the other, and says nothing."""
+    (tmp_path / "apart_numba.py").write_text(APART)
+    run = [sys.executable, "-B", "-c", CALLER]
+    for hits in (0, 1):
+        environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+        done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment)
+        assert done.stdout.split() == ["10.0", str(hits)], done.stderr
+        assert done.stderr.count("compiling kernels") == 1 - hits
 
 
 def test_every_source_counts(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ class Perceptron(Flat):
         views = dense_views(self.denses, theta if self.products is None else theta.to(self.products))
         values = dense_forward(self.denses, views, x if x.dtype == views[0][0].dtype else x.to(views[0][0].dtype))
         loss, g_transposed = output_gradient(self.loss, self.denses[-1].relu, values.pop().to(theta.dtype), y, weight)
-        parts, _ = dense_backward(self.denses, views, values, g_transposed, self.products)
+        parts = dense_backward(self.denses, views, values, g_transposed, self.products)
         return Gradient(torch.cat(parts, 1), loss, stats)  # which makes parts of a lower type `full` ones
 
     def _compiles(self, theta: Tensor, x: Tensor) -> bool:
@@ -134,11 +134,10 @@ class Perceptron(Flat):
     def _compiled_gradient(
         self, layers: np.ndarray, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None
     ) -> Gradient:
-        from fedcomp.model.batched import mlp_numba as kernels
+        from fedcomp.model.batched.compiled import mlp_numba as kernels
 
         (num_clients, batch), last = x.shape[:2], self.denses[-1]
-        places = -(-batch // kernels.LANES) * kernels.LANES
-        held = np.empty((num_clients, sum(dense.num_out for dense in self.denses[:-1]), places), np.float32)
+        held = np.empty((num_clients, int(layers[:, 0].sum()) * kernels.num_places(batch)), np.float32)
         parameters, inputs = theta.contiguous().numpy(), x.contiguous().numpy()
         z = theta.new_empty(num_clients, last.num_out, batch)
         kernels.forward(parameters, inputs, layers, held, z.numpy())
@@ -211,9 +210,8 @@ def dense_backward(
     values: list[Tensor],
     g_MOB: Tensor,
     lower: torch.dtype | None = None,
-    for_x: bool = False,
-) -> tuple[list[Tensor], Tensor | None]:
-    """Gradients of the layers' tensors, each [M, size], in the order of the row; and of x, [M, F, B], if wanted.
+) -> list[Tensor]:
+    """Gradients of the layers' tensors, each [M, size], in the order of the row.
 
     Args:
         values: x and what each hidden layer gave. g_MOB: the gradient at the outputs, before a last ReLU.
@@ -234,7 +232,7 @@ def dense_backward(
                 g = torch.ops.aten.threshold_backward.default(g, values[place], 0)
             g_MOB = g.mT
     parts.reverse()
-    return parts, torch.bmm(views[0][0].mT, g_MOB) if for_x else None
+    return parts
 
 
 def output_gradient(loss: Loss, relu: bool, z_MOB: Tensor, y: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -269,6 +267,11 @@ def small_layers(denses: Sequence[DenseLayer]) -> np.ndarray | None:
     fits = all(LEAST_IN <= dense.num_in <= MOST and LEAST_OUT <= dense.num_out <= MOST for dense in denses)
     if not fits or not products_are_chains():
         return None
+    return dense_rows(denses)
+
+
+def dense_rows(denses: Sequence[DenseLayer]) -> np.ndarray:
+    """The layers as `dense_numba.py` takes them."""
     rows = [(one.num_in, one.num_out, one.weight, -1 if one.bias is None else one.bias, one.relu) for one in denses]
     return np.array(rows, np.int64)
 

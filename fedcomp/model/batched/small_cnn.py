@@ -9,6 +9,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -65,10 +66,10 @@ class Block:
         """Height and width of the output."""
         return (self.height + 2 * self.pad - self.kernel[0] + 1) // self.pool[0], self.columns // self.pool[1]
 
-    @property
-    def num_weights(self) -> int:
-        """Size of the convolution's weight."""
-        return self.out * self.channels * self.kernel[0] * self.kernel[1]
+    def row(self, margin: int) -> tuple[int, ...]:
+        """The sizes in the order of `conv_numba.Geometry`, `margin` rows and columns of zeros around the output."""
+        sizes = self.channels, self.height, self.width, self.pad, self.out, *self.kernel, *self.pool
+        return *sizes, self.maximum, self.relu, margin, self.weight, -1 if self.bias is None else self.bias
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,11 @@ class SmallCnn:
     def smallest_batch(self) -> int:
         """Places that a batch has at least."""
         return -(-LEAST_ROW // min(block.columns for block in self.blocks))
+
+    def rows(self) -> np.ndarray:
+        """The blocks as `cnn_numba.py` takes them."""
+        margins = [*(block.pad for block in self.blocks[1:]), 0]
+        return np.array([block.row(margin) for block, margin in zip(self.blocks, margins)], np.int64)
 
 
 def small_cnn(flat: Flat, chain: Sequence[Layer], loss: Loss, input_shape: tuple[int, ...]) -> SmallCnn | None:

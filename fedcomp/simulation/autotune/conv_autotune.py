@@ -19,7 +19,7 @@ import torch
 from fedcomp.model.tunable import FORMS, TunableModel, TunableOperation, Workload
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.simulation.autotune.timing_cache import Seconds, cached_timings, device_name, seconds_of
-from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, Work
+from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, Work, can_capture
 from fedcomp.simulation.simulation import Simulation
 
 log = logging.getLogger("fedcomp")
@@ -82,7 +82,7 @@ def plan_convolutions(
         plan = ConvPlan(tuple(content["forms"]), int(content["chunk_size"]))
     else:
         tried: Sequence[int] = CPU_CHUNKS if device.type == "cpu" and not fixed_chunk else (size,)
-        shape, graphs = simulation.dataset.input_shape, simulation.loop_runner is not None
+        shape, graphs = simulation.dataset.input_shape, simulation.loop_runner is not None and can_capture(device)
         sizes = [Workload(clients, batch_size, shape, device) for clients in tried if clients <= most_clients]
         plan = measure_plan(model, sizes, mode == "measure", graphs)
         if plan.chunk_size == size:

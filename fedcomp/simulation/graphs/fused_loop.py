@@ -1,4 +1,4 @@
-"""Local training loops in one launch, where model and solver can; every other loop goes to another runner.
+"""Local training loops in one launch or call, where model and solver can; other loops go to another runner.
 
 Shape legend: M clients of a chunk, S steps, B batch, D parameters, C running statistics.
 """
@@ -6,7 +6,7 @@ Shape legend: M clients of a chunk, S steps, B batch, D parameters, C running st
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -56,6 +56,19 @@ class FusedLoops:
         return LocalResult(after, stats.clone(), loss / data.num_steps(solver.batching).clamp(min=1))
 
 
-def loop_runner_on(device: torch.device) -> LoopRunner | None:
-    """Loops in one launch, or else as CUDA graphs; None where there are no graphs, so that loops run step by step."""
-    return FusedLoops(GraphedLoops(CudaGraphs(device))) if can_capture(device) else None
+@dataclass(frozen=True)
+class StepByStep:
+    """Implements `LoopRunner`: every loop runs step by step."""
+
+    def run(self, *loop: Any) -> None:
+        """None."""
+
+
+def loop_runner_on(device: torch.device, graphs: bool = True) -> LoopRunner | None:
+    """Runs loops as a whole where the model can, and others as CUDA graphs where there are any and `graphs`.
+
+    None: they run step by step.
+    """
+    if device.type == "cpu":
+        return FusedLoops(StepByStep())
+    return FusedLoops(GraphedLoops(CudaGraphs(device))) if graphs and can_capture(device) else None

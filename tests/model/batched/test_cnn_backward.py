@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcomp.model.batched import cnn_backward, conv_backward_numba, conv_numba
 from fedcomp.model.batched.cnn_backward import CompiledCnn
-from fedcomp.model.batched.conv_numba import SLACK, Geometry, num_codes, pooled
+from fedcomp.model.batched.compiled import cnn_numba, conv_backward_numba, conv_numba
+from fedcomp.model.batched.compiled.conv_numba import SLACK, Geometry, num_codes, pooled
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
 from fedcomp.model.networks.cnn import cnn4, lenet5
@@ -47,7 +47,8 @@ def _forward(size: Geometry, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[T
     """Packed input, output with margins and codes of x (B, C, H, W)."""
     (height, width), pad, margin = pooled(size), size.pad, size.margin
     packed = _buffer(size.channels, size.height + 2 * pad, size.width + 2 * pad, size.batch)
-    conv_numba.pack(x.permute(0, 2, 3, 1).contiguous().view(-1).numpy(), packed.numpy(), size)
+    samples = x.permute(0, 2, 3, 1).flatten(1).numpy()
+    conv_numba.pack(samples, np.arange(size.batch), packed.numpy(), size)
     out = _buffer(size.out, height + 2 * margin, width + 2 * margin, size.batch)
     codes = torch.full((size.out * height * width * num_codes(size),), 0xAAAA, dtype=torch.uint16)
     conv_numba.forward(packed.numpy(), weight.view(-1).numpy(), bias.numpy(), out.numpy(), codes.numpy(), size)
@@ -212,7 +213,8 @@ def test_other_types_and_forms_are_computed_by_stacked_layers(monkeypatch) -> No
     def refuse(*_: object) -> None:
         raise AssertionError("compiled")
 
-    monkeypatch.setattr(cnn_backward, "_ClientPass", refuse)
+    monkeypatch.setattr(cnn_numba, "gradient", refuse)
+    monkeypatch.setattr(cnn_numba, "outputs", refuse)
     model = build(lambda: lenet5((1, 28, 28), 10), KEY, (1, 28, 28), 10, "classification")
     theta, stats = (part[None] for part in model.init(KEY))
     x, y = (

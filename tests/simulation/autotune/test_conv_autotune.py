@@ -198,6 +198,7 @@ def test_measured_as_it_will_run(monkeypatch, tmp_path, graphs) -> None:
             recorded.append(what)
 
     monkeypatch.setattr(plan, "CudaGraphs", Graphs)
+    monkeypatch.setattr(plan, "can_capture", lambda _: graphs)
     loops = GraphedLoops(Eager()) if graphs else None
     plan_convolutions(replace(_simulation(), loop_runner=loops), "measure", 2, 3, False, tmp_path / FILE)
     layers = 2 * [f"measuring of {form} convolutions" for form in FORMS if form != "streamed"]

@@ -20,26 +20,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from llvmlite.binding import get_host_cpu_features
+from numba import types
 
-from fedcomp.model.batched.tile_numba import (
+from fedcomp.model.batched.compiled.tile_numba import (
     LANES,
+    WIDE,
     add_scaled,
-    added,
     broadcast,
-    chosen,
-    divided,
-    larger,
     loaded,
-    not_negative,
     store,
     store_first,
     zeros,
 )
-from fedcomp.random.numba_jit import compiled, inlined
+from fedcomp.model.batched.compiled.tile_values_numba import added, chosen, divided, larger, not_negative
+from fedcomp.random.numba_jit import compiled, inlined, separate
 
-WIDE = bool(get_host_cpu_features().get("avx512f"))
-"""Whether 24 vectors of 16 numbers stay in registers; four elsewhere."""
 COLUMNS, MOST, SOME = (4, 6, 4) if WIDE else (2, 2, 2)
 """Vectors of a row in one tile of outputs, and the channels in it: `MOST` where `SOME` do not divide what is left."""
 TILE = COLUMNS * LANES
@@ -74,6 +69,10 @@ class Geometry(NamedTuple):
     batch: int
 
 
+NUMBERS, CODES, GEOMETRY = types.float32[::1], types.uint16[::1], types.NamedUniTuple(types.int64, 13, Geometry)
+"""numba's types of the arguments."""
+
+
 @compiled
 def even(channels: int) -> int:
     """Channels as tiles cover them: an even number, at least 4."""
@@ -94,20 +93,69 @@ def num_codes(size: Geometry) -> int:
 
 
 @compiled
-def pack(x: np.ndarray, out: np.ndarray, size: Geometry) -> None:
-    """out (C, H + 2 pad, W + 2 pad, B) from x (samples, H, W, C), zeros around it and for samples that are missing."""
-    batch, pad = size.batch, size.pad
-    pixels = size.height * size.width * size.channels
+def pack(x: np.ndarray, real: np.ndarray, out: np.ndarray, size: Geometry) -> None:
+    """out (C, H + 2 pad, W + 2 pad, B) from the samples `real` of x (samples, H * W * C), with zeros around it
+    and after it. Places beyond those of the samples are zeros too.
+    """
+    batch, pad, channels = size.batch, size.pad, size.channels
     row, plane = (size.width + 2 * pad) * batch, (size.height + 2 * pad) * (size.width + 2 * pad) * batch
-    samples = x.size // pixels
-    out.fill(0)
-    for y in range(size.height):
-        for column in range(size.width):
-            for channel in range(size.channels):
-                place = channel * plane + (y + pad) * row + (column + pad) * batch
-                first = (y * size.width + column) * size.channels + channel
-                for b in range(samples):
-                    out[place + b] = x[first + b * pixels]
+    for place in range(channels * plane + SLACK):
+        out[place] = 0
+    for y in range(size.height):  # a row of all samples stays in the first cache
+        for b in range(real.size):
+            line = x[real[b], y * size.width * channels : (y + 1) * size.width * channels]
+            for channel in range(channels):
+                place = channel * plane + (y + pad) * row + pad * batch + b
+                for column in range(size.width):
+                    out[place + column * batch] = line[column * channels + channel]
+
+
+@compiled
+def pool(rows: np.ndarray, out: np.ndarray, codes: np.ndarray, y: int, size: Geometry) -> None:
+    """ReLU and pooling of one row of windows, from `rows` (O, pool_h, columns) to row y of out and codes.
+
+    As in torch: ReLU's gradient is 0 where z <= 0; the first of equal numbers is the largest, and a NaN is larger than
+    any number.
+    """
+    batch, window = size.batch, size.pool_h * size.pool_w
+    height, width = pooled(size)
+    columns, wide = width * size.pool_w * batch, width + 2 * size.margin
+    code = y * width * num_codes(size)
+    for c in range(size.out):
+        for x in range(width):
+            target = ((c * (height + 2 * size.margin) + y + size.margin) * wide + x + size.margin) * batch
+            for b in range(0, batch, LANES):
+                value = zeros(1, 1)
+                for line in range(size.pool_h):
+                    for column in range(size.pool_w):
+                        place = (c * size.pool_h + line) * columns + (x * size.pool_w + column) * batch + b
+                        z = loaded(zeros(1, 1), rows, place, LANES)
+                        position = line * size.pool_w + column
+                        bits = np.uint16(0xFFFF)
+                        if size.maximum:
+                            if position > 0:
+                                bits = larger(z, value)
+                                for earlier in range(code, code + position):
+                                    codes[earlier] &= ~bits
+                            value = chosen(bits, z, value)
+                        else:
+                            if size.relu:
+                                bits = not_negative(z)
+                            value = added(value, chosen(bits, z, zeros(1, 1)))
+                        codes[code + position] = bits
+                if size.maximum and size.relu:
+                    bits = not_negative(value)
+                    value = chosen(bits, value, zeros(1, 1))
+                    for position in range(code, code + window):
+                        codes[position] &= bits
+                elif window > 1 and not size.maximum:
+                    value = divided(value, np.float32(window))
+                store_first(value, out, target + b, batch - b)
+                code += window
+        code += (height - 1) * width * num_codes(size)
+
+
+_pool = separate(pool, NUMBERS, NUMBERS, CODES, types.int64, GEOMETRY)
 
 
 @compiled
@@ -131,9 +179,7 @@ def forward(
     taps = none, size.kernel_h, none, size.kernel_w
     columns = width * size.pool_w * batch
     rows = np.empty(channels * size.pool_h * columns + SLACK, np.float32)
-    if size.margin:
-        out.fill(0)
-    for place in range(out.size - SLACK, out.size):
+    for place in range(0 if size.margin else out.size - SLACK, out.size):
         out[place] = 0
     for y in range(height):
         for line in range(size.pool_h):
@@ -142,7 +188,7 @@ def forward(
                 j = min(start, columns - TILE)  # the last tile computes some numbers again
                 place, across = line * columns + j, size.pool_h * columns
                 convolve(factors, offsets, size.channels, taps, size.kernel_w, x, top + j, strides, rows, place, across)
-        pool(rows, out, codes, y, size)
+        _pool(rows, out, codes, y, size)
 
 
 @inlined
@@ -195,46 +241,4 @@ def _add_taps(tile, factors, num_out, c, channels, taps, kernel_w, x, place, str
     return tile
 
 
-@compiled
-def pool(rows: np.ndarray, out: np.ndarray, codes: np.ndarray, y: int, size: Geometry) -> None:
-    """ReLU and pooling of one row of windows, from `rows` (O, pool_h, columns) to row y of out and codes.
-
-    As in torch: ReLU's gradient is 0 where z <= 0; the first of equal numbers is the largest, and a NaN is larger than
-    any number.
-    """
-    batch, window = size.batch, size.pool_h * size.pool_w
-    height, width = pooled(size)
-    columns, wide = width * size.pool_w * batch, width + 2 * size.margin
-    code = y * width * num_codes(size)
-    for c in range(size.out):
-        for x in range(width):
-            target = ((c * (height + 2 * size.margin) + y + size.margin) * wide + x + size.margin) * batch
-            for b in range(0, batch, LANES):
-                value = zeros(1, 1)
-                for line in range(size.pool_h):
-                    for column in range(size.pool_w):
-                        place = (c * size.pool_h + line) * columns + (x * size.pool_w + column) * batch + b
-                        z = loaded(zeros(1, 1), rows, place, LANES)
-                        position = line * size.pool_w + column
-                        bits = np.uint16(0xFFFF)
-                        if size.maximum:
-                            if position > 0:
-                                bits = larger(z, value)
-                                for earlier in range(code, code + position):
-                                    codes[earlier] &= ~bits
-                            value = chosen(bits, z, value)
-                        else:
-                            if size.relu:
-                                bits = not_negative(z)
-                            value = added(value, chosen(bits, z, zeros(1, 1)))
-                        codes[code + position] = bits
-                if size.maximum and size.relu:
-                    bits = not_negative(value)
-                    value = chosen(bits, value, zeros(1, 1))
-                    for position in range(code, code + window):
-                        codes[position] &= bits
-                elif window > 1 and not size.maximum:
-                    value = divided(value, np.float32(window))
-                store_first(value, out, target + b, batch - b)
-                code += window
-        code += (height - 1) * width * num_codes(size)
+forward_block = separate(forward, *[NUMBERS] * 4, CODES, GEOMETRY)

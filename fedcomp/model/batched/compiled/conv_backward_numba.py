@@ -3,29 +3,29 @@
 A weight's gradient is 16 sums, over the numbers of a row whose place is the same modulo 16, joined pairwise; an input's
 is a sum over (output channel, ky, kx) in that order. Each product is added by one fused multiply-add.
 
-numba keeps compiled kernels as long as this file stays as it is: see `tile_numba.py`.
-
 Shape legend: C input channels, O output channels, H height, W width, B batch, T = C*KH*KW taps.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numba import types
 
-from fedcomp.model.batched.conv_numba import SLACK, TILE, WIDE, Geometry, convolve, even, num_codes, pooled
-from fedcomp.model.batched.tile_numba import (
-    LANES,
-    add_product,
-    chosen,
-    divided,
-    fixed,
-    loaded,
-    store,
-    store_first,
-    total,
-    zeros,
+from fedcomp.model.batched.compiled.conv_numba import (
+    CODES,
+    GEOMETRY,
+    NUMBERS,
+    SLACK,
+    TILE,
+    Geometry,
+    convolve,
+    even,
+    num_codes,
+    pooled,
 )
-from fedcomp.random.numba_jit import compiled, inlined
+from fedcomp.model.batched.compiled.tile_numba import LANES, WIDE, add_product, fixed, loaded, store, store_first, zeros
+from fedcomp.model.batched.compiled.tile_values_numba import chosen, divided, total
+from fedcomp.random.numba_jit import compiled, inlined, separate
 
 TAPS, FEW, MANY = (5, 3, 4) if WIDE else (2, 2, 2)
 """Taps in one tile of a weight gradient, and its channels: `FEW` where `MANY` do not divide what is left."""
@@ -68,6 +68,71 @@ def unpool(
         code += (height - 1) * width * num_codes(size)
 
 
+_STRIDES = types.UniTuple(types.int64, 3)
+_unpool = separate(unpool, NUMBERS, CODES, NUMBERS, types.int64, types.int64, _STRIDES, GEOMETRY)
+
+
+@compiled
+def input_gradient(
+    gz: np.ndarray, strides: tuple[int, int, int], weight: np.ndarray, for_x: np.ndarray, size: Geometry
+) -> None:
+    batch, pad, channels = size.batch, size.pad, even(size.channels)
+    height, width = pooled(size)
+    area = size.kernel_h * size.kernel_w
+    factors, offsets = np.zeros(size.out * area * channels, np.float32), np.zeros(channels, np.float32)
+    for c in range(size.out):
+        for channel in range(size.channels):
+            for tap in range(area):
+                factors[(c * area + tap) * channels + channel] = weight[(c * size.channels + channel) * area + tap]
+    columns, across = size.width * batch, np.int64(TILE)
+    tiles, back = np.empty(channels * TILE, np.float32), (strides[0], -strides[1], -batch)
+    for y in range(size.height):
+        ky0, ky1 = max(0, y + pad - height * size.pool_h + 1), min(size.kernel_h, y + pad + 1)
+        for start in range(0, columns, TILE):
+            j = min(start, columns - TILE)
+            kx0 = max(0, j // batch + pad - width * size.pool_w + 1)
+            kx1 = min(size.kernel_w, (j + TILE - 1) // batch + pad + 1)
+            # Column x + pad - kx of the outputs, before which there are kernel_w - 1 - pad columns of zeros.
+            place, taps = (y + pad) * strides[1] + (size.kernel_w - 1) * batch + j, (ky0, ky1, kx0, kx1)
+            convolve(factors, offsets, size.out, taps, size.kernel_w, gz, place, back, tiles, np.int64(0), across)
+            for c in range(size.channels):
+                target = (c * size.height + y) * columns + j
+                for lane in range(TILE):
+                    for_x[target + lane] = tiles[c * TILE + lane]
+
+
+_input_gradient = separate(input_gradient, NUMBERS, _STRIDES, NUMBERS, NUMBERS, GEOMETRY)
+
+
+@inlined
+def _correlate(
+    gz: np.ndarray, first: int, across: int, x: np.ndarray, places: np.ndarray, top: int, count: int, sums: np.ndarray
+) -> None:
+    """sums (even(O), taps, 16) plus the products of `count` numbers of a row, gz[first + c across :], with all taps."""
+    width = places.size * LANES
+    channels, c = sums.size // width, 0
+    while c < channels:
+        few = (channels - c) % MANY != 0
+        for tap in range(0, places.size, TAPS):
+            place, at = c * width + tap * LANES, first + c * across
+            starts = fixed(places[tap : tap + TAPS], TAPS)
+            if few:
+                three = loaded(zeros(FEW, TAPS), sums, place, width)
+                store(_add_row(three, gz, at, across, x, starts, top, count, LANES), sums, place, width)
+            else:
+                four = loaded(zeros(MANY, TAPS), sums, place, width)
+                store(_add_row(four, gz, at, across, x, starts, top, count, LANES), sums, place, width)
+        c += FEW if few else MANY
+
+
+@inlined
+def _add_row(tile, gz, at, across, x, starts, top, count, step):  # type: ignore[no-untyped-def]
+    for j in range(0, count, LANES):
+        tile = add_product(tile, gz, at + j, across, x, starts, top)
+        top += step
+    return tile
+
+
 @compiled
 def backward(
     g: np.ndarray,
@@ -102,7 +167,7 @@ def backward(
     strides, gz = (room * line, line, batch), np.zeros(channels * room * line, np.float32)
     for y in range(height):
         first = (y * size.pool_h % room) * line + before * batch
-        unpool(g, codes, gz, y, first, strides, size)
+        _unpool(g, codes, gz, y, first, strides, size)
         for ky in range(size.pool_h):
             for c in range(0, channels, 2):
                 pair = loaded(zeros(2, 1), lanes, c * LANES, LANES)
@@ -121,59 +186,4 @@ def backward(
         _input_gradient(gz, strides, weight, for_x, size)
 
 
-@compiled
-def _input_gradient(
-    gz: np.ndarray, strides: tuple[int, int, int], weight: np.ndarray, for_x: np.ndarray, size: Geometry
-) -> None:
-    batch, pad, channels = size.batch, size.pad, even(size.channels)
-    height, width = pooled(size)
-    area = size.kernel_h * size.kernel_w
-    factors, offsets = np.zeros(size.out * area * channels, np.float32), np.zeros(channels, np.float32)
-    for c in range(size.out):
-        for channel in range(size.channels):
-            for tap in range(area):
-                factors[(c * area + tap) * channels + channel] = weight[(c * size.channels + channel) * area + tap]
-    columns, across = size.width * batch, np.int64(TILE)
-    tiles, back = np.empty(channels * TILE, np.float32), (strides[0], -strides[1], -batch)
-    for y in range(size.height):
-        ky0, ky1 = max(0, y + pad - height * size.pool_h + 1), min(size.kernel_h, y + pad + 1)
-        for start in range(0, columns, TILE):
-            j = min(start, columns - TILE)
-            kx0 = max(0, j // batch + pad - width * size.pool_w + 1)
-            kx1 = min(size.kernel_w, (j + TILE - 1) // batch + pad + 1)
-            # Column x + pad - kx of the outputs, before which there are kernel_w - 1 - pad columns of zeros.
-            place, taps = (y + pad) * strides[1] + (size.kernel_w - 1) * batch + j, (ky0, ky1, kx0, kx1)
-            convolve(factors, offsets, size.out, taps, size.kernel_w, gz, place, back, tiles, np.int64(0), across)
-            for c in range(size.channels):
-                target = (c * size.height + y) * columns + j
-                for lane in range(TILE):
-                    for_x[target + lane] = tiles[c * TILE + lane]
-
-
-@inlined
-def _correlate(
-    gz: np.ndarray, first: int, across: int, x: np.ndarray, places: np.ndarray, top: int, count: int, sums: np.ndarray
-) -> None:
-    """sums (even(O), taps, 16) plus the products of `count` numbers of a row, gz[first + c across :], with all taps."""
-    width = places.size * LANES
-    channels, c = sums.size // width, 0
-    while c < channels:
-        few = (channels - c) % MANY != 0
-        for tap in range(0, places.size, TAPS):
-            place, at = c * width + tap * LANES, first + c * across
-            starts = fixed(places[tap : tap + TAPS], TAPS)
-            if few:
-                three = loaded(zeros(FEW, TAPS), sums, place, width)
-                store(_add_row(three, gz, at, across, x, starts, top, count, LANES), sums, place, width)
-            else:
-                four = loaded(zeros(MANY, TAPS), sums, place, width)
-                store(_add_row(four, gz, at, across, x, starts, top, count, LANES), sums, place, width)
-        c += FEW if few else MANY
-
-
-@inlined
-def _add_row(tile, gz, at, across, x, starts, top, count, step):  # type: ignore[no-untyped-def]
-    for j in range(0, count, LANES):
-        tile = add_product(tile, gz, at + j, across, x, starts, top)
-        top += step
-    return tile
+backward_block = separate(backward, NUMBERS, CODES, *[NUMBERS] * 5, GEOMETRY)

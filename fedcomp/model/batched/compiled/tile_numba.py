@@ -2,9 +2,6 @@
 
 LLVM keeps a local tile in registers where they suffice, and cuts its vectors to those of the processor. Products are
 added by one fused multiply-add each, so every processor computes the same bits.
-
-numba keeps compiled kernels as long as the kernel's own file stays as it is: after a change here remove them
-(`find . -name "conv_*numba*.nb?" -delete`).
 """
 
 from __future__ import annotations
@@ -13,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
+from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models
@@ -20,12 +18,14 @@ from numba.extending import intrinsic, register_model
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 LANES = 16
+WIDE = bool(get_host_cpu_features().get("avx512f"))
+"""Whether 24 vectors of 16 numbers stay in registers; four elsewhere."""
 
 fixed: Any = to_fixed_tuple
 """The numbers of a short array as a tuple, of a length that is known when it is compiled."""
 
 
-def _operation(function: Callable[..., Any]) -> Any:
+def operation(function: Callable[..., Any]) -> Any:
     """numba calls `function` with the types of the arguments, once for each kind of tile."""
     return intrinsic(prefer_literal=True)(function)
 
@@ -38,7 +38,7 @@ class Tile(types.Type):
         super().__init__(f"Tile({rows}, {columns})")
 
 
-_F32, _I32, _I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+_F32, I32, _I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _VECTOR = ir.VectorType(_F32, LANES)
 
 
@@ -48,11 +48,11 @@ class _TileModel(models.PrimitiveModel):
         super().__init__(manager, kind, ir.ArrayType(_VECTOR, kind.rows * kind.columns))
 
 
-def _address(context: Any, builder: Any, kind: Any, array: Any, place: Any) -> Any:
+def address(context: Any, builder: Any, kind: Any, array: Any, place: Any) -> Any:
     return builder.gep(context.make_array(kind)(context, builder, array).data, [place])
 
 
-def _at(builder: Any, pointer: Any, offset: int, stride: Any = None) -> Any:
+def offset_by(builder: Any, pointer: Any, offset: int, stride: Any = None) -> Any:
     """`offset` numbers on, or as many strides."""
     step = ir.Constant(_I64, offset)
     return builder.gep(pointer, [step if stride is None else builder.mul(stride, step)])
@@ -62,10 +62,10 @@ def _load(builder: Any, pointer: Any) -> Any:
     return builder.load(builder.bitcast(pointer, _VECTOR.as_pointer()), align=4)
 
 
-def _splat(builder: Any, number: Any) -> Any:
+def splat(builder: Any, number: Any) -> Any:
     nothing = ir.Constant(_VECTOR, ir.Undefined)
-    first = builder.insert_element(nothing, number, ir.Constant(_I32, 0))
-    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_I32, LANES), None))
+    first = builder.insert_element(nothing, number, ir.Constant(I32, 0))
+    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(I32, LANES), None))
 
 
 def _add_products(builder: Any, tile: Any, kind: Tile, left: Any, right: list[Any]) -> Any:
@@ -81,7 +81,17 @@ def _add_products(builder: Any, tile: Any, kind: Tile, left: Any, right: list[An
     return tile
 
 
-@_operation
+@operation
+def multiply_add(_: Any, left: Any, right: Any, addend: Any) -> Any:
+    """left * right + addend of three float32, rounded once."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fma(*args)
+
+    return types.float32(types.float32, types.float32, types.float32), generate
+
+
+@operation
 def zeros(_: Any, rows: Any, columns: Any) -> Any:
     kind = Tile(rows.literal_value, columns.literal_value)
 
@@ -91,14 +101,14 @@ def zeros(_: Any, rows: Any, columns: Any) -> Any:
     return kind(rows, columns), generate
 
 
-@_operation
+@operation
 def broadcast(_: Any, tile: Any, numbers: Any, place: Any) -> Any:
     """A tile whose row r is filled with numbers[place + r]."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value, first = args[0], _address(context, builder, signature.args[1], args[1], args[2])
+        value, first = args[0], address(context, builder, signature.args[1], args[1], args[2])
         for row in range(tile.rows):
-            vector = _splat(builder, builder.load(_at(builder, first, row)))
+            vector = splat(builder, builder.load(offset_by(builder, first, row)))
             for column in range(tile.columns):
                 value = builder.insert_value(value, vector, row * tile.columns + column)
         return value
@@ -106,172 +116,135 @@ def broadcast(_: Any, tile: Any, numbers: Any, place: Any) -> Any:
     return tile(tile, numbers, types.intp), generate
 
 
-@_operation
+@operation
 def loaded(_: Any, tile: Any, numbers: Any, place: Any, stride: Any) -> Any:
     """A tile whose vector (r, c) is `numbers[place + r stride + 16 c :][:16]`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value, first = args[0], _address(context, builder, signature.args[1], args[1], args[2])
+        value, first = args[0], address(context, builder, signature.args[1], args[1], args[2])
         for row in range(tile.rows):
-            start = _at(builder, first, row, args[3])
+            start = offset_by(builder, first, row, args[3])
             for column in range(tile.columns):
-                vector = _load(builder, _at(builder, start, LANES * column))
+                vector = _load(builder, offset_by(builder, start, LANES * column))
                 value = builder.insert_value(value, vector, row * tile.columns + column)
         return value
 
     return tile(tile, numbers, types.intp, types.intp), generate
 
 
-@_operation
+@operation
 def store(_: Any, tile: Any, numbers: Any, place: Any, stride: Any) -> Any:
     """The opposite of `loaded`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        first = _address(context, builder, signature.args[1], args[1], args[2])
+        first = address(context, builder, signature.args[1], args[1], args[2])
         for row in range(tile.rows):
-            start = _at(builder, first, row, args[3])
+            start = offset_by(builder, first, row, args[3])
             for column in range(tile.columns):
-                pointer = builder.bitcast(_at(builder, start, LANES * column), _VECTOR.as_pointer())
+                pointer = builder.bitcast(offset_by(builder, start, LANES * column), _VECTOR.as_pointer())
                 builder.store(builder.extract_value(args[0], row * tile.columns + column), pointer, align=4)
         return context.get_dummy_value()
 
     return types.none(tile, numbers, types.intp, types.intp), generate
 
 
-@_operation
+@operation
 def add_scaled(_: Any, tile: Any, scales: Any, at: Any, numbers: Any, place: Any) -> Any:
     """`tile[r, c] + scales[at + r] * numbers[place + 16 c :][:16]`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        scale = _address(context, builder, signature.args[1], args[1], args[2])
-        first = _address(context, builder, signature.args[3], args[3], args[4])
-        right = [_load(builder, _at(builder, first, LANES * column)) for column in range(tile.columns)]
+        scale = address(context, builder, signature.args[1], args[1], args[2])
+        first = address(context, builder, signature.args[3], args[3], args[4])
+        right = [_load(builder, offset_by(builder, first, LANES * column)) for column in range(tile.columns)]
         return _add_products(
-            builder, args[0], tile, lambda row: _splat(builder, builder.load(_at(builder, scale, row))), right
+            builder, args[0], tile, lambda row: splat(builder, builder.load(offset_by(builder, scale, row))), right
         )
 
     return tile(tile, scales, types.intp, numbers, types.intp), generate
 
 
-@_operation
+@operation
 def add_scaled_by_rows(_: Any, tile: Any, scales: Any, at: Any, stride: Any, numbers: Any, place: Any) -> Any:
     """`tile[r, c] + scales[at + r stride] * numbers[place + 16 c :][:16]`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        scale = _address(context, builder, signature.args[1], args[1], args[2])
-        first = _address(context, builder, signature.args[4], args[4], args[5])
-        right = [_load(builder, _at(builder, first, LANES * column)) for column in range(tile.columns)]
+        scale = address(context, builder, signature.args[1], args[1], args[2])
+        first = address(context, builder, signature.args[4], args[4], args[5])
+        right = [_load(builder, offset_by(builder, first, LANES * column)) for column in range(tile.columns)]
         return _add_products(
-            builder, args[0], tile, lambda row: _splat(builder, builder.load(_at(builder, scale, row, args[3]))), right
+            builder,
+            args[0],
+            tile,
+            lambda row: splat(builder, builder.load(offset_by(builder, scale, row, args[3]))),
+            right,
         )
 
     return tile(tile, scales, types.intp, types.intp, numbers, types.intp), generate
 
 
-@_operation
+@operation
 def add_product(_: Any, tile: Any, rows: Any, at: Any, stride: Any, numbers: Any, starts: Any, place: Any) -> Any:
     """`tile[r, c] + rows[at + r stride :][:16] * numbers[starts[c] + place :][:16]`, elementwise."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        first = _address(context, builder, signature.args[1], args[1], args[2])
-        numbers_at = _address(context, builder, signature.args[4], args[4], args[6])
+        first = address(context, builder, signature.args[1], args[1], args[2])
+        numbers_at = address(context, builder, signature.args[4], args[4], args[6])
         starts_at = [builder.extract_value(args[5], column) for column in range(tile.columns)]
         right = [_load(builder, builder.gep(numbers_at, [start])) for start in starts_at]
         return _add_products(
-            builder, args[0], tile, lambda row: _load(builder, _at(builder, first, row, args[3])), right
+            builder, args[0], tile, lambda row: _load(builder, offset_by(builder, first, row, args[3])), right
         )
 
     return tile(tile, rows, types.intp, types.intp, numbers, starts, types.intp), generate
 
 
-@_operation
-def not_negative(_: Any, tile: Any) -> Any:
-    """Bit i: whether number i of a vector, a tile of one, is above 0 or NaN."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value = builder.extract_value(args[0], 0)
-        return builder.bitcast(builder.fcmp_unordered("ugt", value, ir.Constant(value.type, None)), ir.IntType(LANES))
-
-    return types.uint16(tile), generate
-
-
-@_operation
-def larger(_: Any, left: Any, right: Any) -> Any:
-    """Bit i: whether number i of the left vector is larger than that of the right one, or NaN."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        new, old = (builder.extract_value(part, 0) for part in args)
-        found = builder.or_(builder.fcmp_ordered(">", new, old), builder.fcmp_unordered("uno", new, new))
-        return builder.bitcast(found, ir.IntType(LANES))
-
-    return types.uint16(left, right), generate
-
-
-@_operation
-def chosen(_: Any, bits: Any, left: Any, right: Any) -> Any:
-    """Numbers of the left vector where bits are set, else of the right one."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        mask = builder.bitcast(args[0], ir.VectorType(ir.IntType(1), LANES))
-        pair = (builder.extract_value(part, 0) for part in args[1:])
-        return builder.insert_value(args[1], builder.select(mask, *pair), 0)
-
-    return left(types.uint16, left, right), generate
-
-
-@_operation
-def added(_: Any, left: Any, right: Any) -> Any:
-    """The sum of two vectors."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pair = (builder.extract_value(part, 0) for part in args)
-        return builder.insert_value(args[0], builder.fadd(*pair), 0)
-
-    return left(left, right), generate
-
-
-@_operation
-def divided(_: Any, tile: Any, number: Any) -> Any:
-    """A vector divided by a number."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value = builder.fdiv(builder.extract_value(args[0], 0), _splat(builder, args[1]))
-        return builder.insert_value(args[0], value, 0)
-
-    return tile(tile, types.float32), generate
-
-
-@_operation
-def total(_: Any, tile: Any) -> Any:
-    """The sum of a vector's numbers, pairwise: those 8 places apart first, then 4, 2 and 1."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value = builder.extract_value(args[0], 0)
-        for step in (8, 4, 2, 1):
-            order = ir.Constant(ir.VectorType(_I32, LANES), [(lane + step) % LANES for lane in range(LANES)])
-            value = builder.fadd(value, builder.shuffle_vector(value, value, order))
-        return builder.extract_element(value, ir.Constant(_I32, 0))
-
-    return types.float32(tile), generate
-
-
-@_operation
+@operation
 def store_first(_: Any, tile: Any, numbers: Any, place: Any, count: Any) -> Any:
     """The first `count` numbers of a vector go to numbers[place :]."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lanes = ir.Constant(ir.VectorType(_I32, LANES), list(range(LANES)))
-        whole = ir.VectorType(_I32, LANES)
+        lanes = ir.Constant(ir.VectorType(I32, LANES), list(range(LANES)))
+        whole = ir.VectorType(I32, LANES)
         limit = builder.insert_element(
-            ir.Constant(whole, ir.Undefined), builder.trunc(args[3], _I32), ir.Constant(_I32, 0)
+            ir.Constant(whole, ir.Undefined), builder.trunc(args[3], I32), ir.Constant(I32, 0)
         )
         limit = builder.shuffle_vector(limit, ir.Constant(whole, ir.Undefined), ir.Constant(whole, None))
         mask = builder.icmp_signed("<", lanes, limit)
-        target = builder.bitcast(_address(context, builder, signature.args[1], args[1], args[2]), _VECTOR.as_pointer())
+        target = builder.bitcast(address(context, builder, signature.args[1], args[1], args[2]), _VECTOR.as_pointer())
         value = builder.extract_value(args[0], 0)
-        kind = ir.FunctionType(ir.VoidType(), [value.type, target.type, _I32, mask.type])
+        kind = ir.FunctionType(ir.VoidType(), [value.type, target.type, I32, mask.type])
         masked = cgutils.get_or_insert_function(builder.module, kind, f"llvm.masked.store.v{LANES}f32.p0")
-        builder.call(masked, [value, target, ir.Constant(_I32, 4), mask])
+        builder.call(masked, [value, target, ir.Constant(I32, 4), mask])
         return context.get_dummy_value()
 
     return types.none(tile, numbers, types.intp, types.intp), generate
+
+
+@operation
+def transpose(_: Any, numbers: Any, place: Any, stride: Any, last: Any, out: Any, at: Any, step: Any) -> Any:
+    """out[at + c step :][r] = numbers[place + min(r, last) stride :][c] for 16 rows r and 16 columns c."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        first = address(context, builder, signature.args[0], args[0], args[1])
+        target = address(context, builder, signature.args[4], args[4], args[5])
+        rows = []
+        for row in range(LANES):
+            number = ir.Constant(_I64, row)
+            number = builder.select(builder.icmp_signed("<", number, args[3]), number, args[3])
+            rows.append(_load(builder, builder.gep(first, [builder.mul(number, args[2])])))
+        for width in (8, 4, 2, 1):  # swaps that bit of the numbers of row and column
+            chosen = [lane if not lane & width else LANES + lane - width for lane in range(LANES)]
+            others = [lane + width if not lane & width else LANES + lane for lane in range(LANES)]
+            orders = [ir.Constant(ir.VectorType(I32, LANES), order) for order in (chosen, others)]
+            for row in range(LANES):
+                if not row & width:
+                    pair = rows[row], rows[row + width]
+                    rows[row], rows[row + width] = (builder.shuffle_vector(*pair, order) for order in orders)
+        for column, vector in enumerate(rows):
+            builder.store(
+                vector, builder.bitcast(offset_by(builder, target, column, args[6]), _VECTOR.as_pointer()), align=4
+            )
+        return context.get_dummy_value()
+
+    kinds = (numbers, *[types.intp] * 3, out, *[types.intp] * 2)
+    return types.none(*kinds), generate

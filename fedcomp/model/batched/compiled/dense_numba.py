@@ -1,0 +1,261 @@
+"""The dense layers of one client, forwards and backwards, compiled for a CPU.
+
+Forwards and for the gradient at the input of a layer, the batch is the innermost axis, filled up to whole vectors; for
+the gradient of a weight it is the input's features. Tiles of results stay in registers.
+
+Every number of a matrix product is one chain of fused multiply-adds over the summed axis, in its order, that starts at
+0; a bias is added afterwards. Sums over the batch have the order of torch's. So every processor computes the same bits,
+whatever its vectors hold and whatever tiles the numbers are in, and those of the tensor code in `mlp_backward.py`
+wherever torch's products are such chains.
+
+Arrays are flat float32. `layers` is int64, one row a layer: numbers of inputs I and outputs O, where weight [O, I] and
+bias [O] begin in the client's parameters (bias -1: none), and 1 where ReLU follows.
+
+Shape legend: D parameters, B batch, P places: B filled up to vectors, F features of the input, H outputs of all layers
+but the last.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from fedcomp.model.batched.compiled.sums_numba import SUM_BLOCK, SUM_COLUMNS, interleaved, total_of
+from fedcomp.model.batched.compiled.tile_numba import (
+    LANES,
+    WIDE,
+    add_scaled,
+    add_scaled_by_rows,
+    loaded,
+    store,
+    store_first,
+    transpose,
+    zeros,
+)
+from fedcomp.model.batched.compiled.tile_values_numba import added, added_to_rows, rectified
+from fedcomp.random.numba_jit import compiled, separate
+
+_NUMBERS, LAYERS, _NUM = types.float32[::1], types.int64[:, ::1], types.int64
+"""numba's types of the arguments."""
+BROAD, COLUMNS = (6, 4) if WIDE else (3, 2)
+"""Rows of a tile of outputs, and its vectors, where so many are left."""
+NARROW = 8
+"""Rows of a tile of one vector."""
+WEIGHT_ROWS, WEIGHT_COLUMNS = 4, 4
+"""Of a tile of a weight's gradient."""
+
+
+@compiled
+def _forward(theta: np.ndarray, layers: np.ndarray, held: np.ndarray, z: np.ndarray, places: int) -> None:
+    """Outputs z (O, P) and, for `backward_dense`, the values of the other layers.
+
+    Args:
+        theta: (D). held: (F + H, P), of which the first F rows are the inputs and the others are written.
+    """
+    at, last = 0, layers.shape[0] - 1
+    for index in range(last + 1):
+        num_in, num_out = layers[index, 0], layers[index, 1]
+        first, at = at, at + num_in * places
+        out = z if index == last else held[at : at + num_out * places]
+        _dense(theta, layers[index], held[first:at], out, places)
+
+
+@compiled
+def _backward(
+    theta: np.ndarray,
+    layers: np.ndarray,
+    held: np.ndarray,
+    x: np.ndarray,
+    g: np.ndarray,
+    spare: np.ndarray,
+    turned: np.ndarray,
+    grad: np.ndarray,
+    places: int,
+    batch: int,
+) -> None:
+    """The layers' part of grad (D), given the gradient g (O, P) at the outputs before a last ReLU.
+
+    Args:
+        theta, held: as in `forward_dense`. x: (B, F), or empty: then the gradient at the inputs (F, P) is written too,
+            to the front of g. g, spare: room for P numbers of every output and, without x, of every input. turned: as
+            much, and 16 numbers more.
+    """
+    at, last = held.size, layers.shape[0] - 1
+    for index in range(last, -1, -1):
+        layer, num_in = layers[index], layers[index, 0]
+        if layer[3] >= 0:
+            _bias(g, places, batch, layer, index == last, grad, turned)
+        at -= num_in * places
+        values = held[at : at + num_in * places]
+        if index == 0 and x.size:
+            _weight_gradient(g, x, layer, grad, places, batch)
+            return
+        turn(values, places, num_in, places, turned, num_in)
+        _weight_gradient(g, turned, layer, grad, places, batch)
+        _input_gradient(g, theta, layer, spare, places)
+        if index > 0 and layers[index - 1, 4]:
+            for place in range(num_in * places):
+                kept = spare[place]  # read in any case: without a branch, whose direction nobody could foretell
+                spare[place] = np.float32(0) if values[place] <= 0 else kept
+        g, spare = spare, g
+    if layers.shape[0] % 2:
+        for place in range(layers[0, 0] * places):
+            spare[place] = g[place]
+
+
+@compiled
+def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray, places: int) -> None:
+    """out (O, P) = activation(W a + b), a (I, P)."""
+    num_in, num_out, weight, bias = layer[0], layer[1], layer[2], layer[3]
+    p = np.int64(0)
+    while p < places:
+        wide = places - p >= COLUMNS * LANES and num_out >= BROAD
+        o = np.int64(0)
+        while o < num_out:  # the last rows may be computed again
+            if wide:
+                o = min(o, num_out - BROAD)
+                broad = zeros(BROAD, COLUMNS)
+                for i in range(num_in):
+                    broad = add_scaled_by_rows(broad, theta, weight + o * num_in + i, num_in, a, i * places + p)
+                if bias >= 0:
+                    broad = added_to_rows(broad, theta, bias + o)
+                if layer[4]:
+                    broad = rectified(broad)
+                store(broad, out, o * places + p, places)
+                o += BROAD
+            elif num_out >= NARROW:
+                o = min(o, num_out - NARROW)
+                narrow = zeros(NARROW, 1)
+                for i in range(num_in):
+                    narrow = add_scaled_by_rows(narrow, theta, weight + o * num_in + i, num_in, a, i * places + p)
+                if bias >= 0:
+                    narrow = added_to_rows(narrow, theta, bias + o)
+                if layer[4]:
+                    narrow = rectified(narrow)
+                store(narrow, out, o * places + p, places)
+                o += NARROW
+            else:
+                one = zeros(1, 1)
+                for i in range(num_in):
+                    one = add_scaled(one, theta, weight + o * num_in + i, a, i * places + p)
+                if bias >= 0:
+                    one = added_to_rows(one, theta, bias + o)
+                if layer[4]:
+                    one = rectified(one)
+                store(one, out, o * places + p, places)
+                o += 1
+        p += COLUMNS * LANES if wide else LANES
+
+
+@compiled
+def _input_gradient(g: np.ndarray, theta: np.ndarray, layer: np.ndarray, out: np.ndarray, places: int) -> None:
+    """out (I, P) = W^T g, g (O, P)."""
+    num_in, num_out, weight = layer[0], layer[1], layer[2]
+    p = np.int64(0)
+    while p < places:
+        wide = places - p >= COLUMNS * LANES and num_in >= BROAD
+        i = np.int64(0)
+        while i < num_in:  # the last rows may be computed again
+            if wide:
+                i = min(i, num_in - BROAD)
+                broad = zeros(BROAD, COLUMNS)
+                for o in range(num_out):
+                    broad = add_scaled(broad, theta, weight + o * num_in + i, g, o * places + p)
+                store(broad, out, i * places + p, places)
+                i += BROAD
+            elif num_in >= NARROW:
+                i = min(i, num_in - NARROW)
+                narrow = zeros(NARROW, 1)
+                for o in range(num_out):
+                    narrow = add_scaled(narrow, theta, weight + o * num_in + i, g, o * places + p)
+                store(narrow, out, i * places + p, places)
+                i += NARROW
+            else:
+                one = zeros(1, 1)
+                for o in range(num_out):
+                    one = add_scaled(one, theta, weight + o * num_in + i, g, o * places + p)
+                store(one, out, i * places + p, places)
+                i += 1
+        p += COLUMNS * LANES if wide else LANES
+
+
+@compiled
+def _weight_gradient(
+    g: np.ndarray, a: np.ndarray, layer: np.ndarray, grad: np.ndarray, places: int, batch: int
+) -> None:
+    """The weight's part of grad (D): (O, I) = g a, g (O, P), a (B, I) and, below 16 features, as many numbers more."""
+    num_in, num_out, weight = layer[0], layer[1], layer[2]
+    wide = num_out >= WEIGHT_ROWS and num_in >= LANES
+    o = np.int64(0)
+    while o < num_out:  # tiles at the ends compute some numbers again
+        o = min(o, num_out - WEIGHT_ROWS) if wide else o
+        i = np.int64(0)
+        while i < num_in:
+            to = weight + o * num_in + i
+            if not wide:
+                one = zeros(1, 1)
+                for b in range(batch):
+                    one = add_scaled(one, g, o * places + b, a, b * num_in + i)
+                store_first(one, grad, to, num_in - i)
+                i += LANES
+            elif num_in - i >= WEIGHT_COLUMNS * LANES:
+                broad = zeros(WEIGHT_ROWS, WEIGHT_COLUMNS)
+                for b in range(batch):
+                    broad = add_scaled_by_rows(broad, g, o * places + b, places, a, b * num_in + i)
+                store(broad, grad, to, num_in)
+                i += WEIGHT_COLUMNS * LANES
+            else:
+                i = min(i, num_in - LANES)
+                narrow = zeros(WEIGHT_ROWS, 1)
+                for b in range(batch):
+                    narrow = add_scaled_by_rows(narrow, g, o * places + b, places, a, b * num_in + i)
+                store(narrow, grad, weight + o * num_in + i, num_in)
+                i += LANES
+        o += WEIGHT_ROWS if wide else 1
+
+
+@compiled
+def turn(numbers: np.ndarray, stride: int, rows: int, columns: int, out: np.ndarray, step: int) -> None:
+    """out (columns, step) from numbers (rows, stride), as many rows and columns as are given.
+
+    Fewer than 16 rows are filled up to 16 with anything where `step` leaves room.
+    """
+    if columns < LANES or step < LANES:
+        for row in range(rows):
+            for column in range(columns):
+                out[column * step + row] = numbers[row * stride + column]
+        return
+    for start in range(0, rows, LANES):  # tiles at the ends are turned again in part
+        row = max(0, min(start, rows - LANES))
+        for first in range(0, columns, LANES):
+            column = min(first, columns - LANES)
+            transpose(numbers, row * stride + column, stride, rows - 1 - row, out, column * step + row, step)
+
+
+@compiled
+def _bias(
+    g: np.ndarray, places: int, batch: int, layer: np.ndarray, last: bool, grad: np.ndarray, turned: np.ndarray
+) -> None:
+    """The bias's part of grad (D): sums over the batch of g (O, P), in the order of torch's of at most 128 numbers.
+
+    last: of the outputs, whose batch is the last axis. That of another layer is not, and torch adds up 32 neighbouring
+    sums side by side.
+    """
+    num, bias = layer[1], layer[3]
+    together = 0 if last else num // SUM_COLUMNS * SUM_COLUMNS
+    if together:
+        turn(g, places, together, places, turned, together)
+    for o in range(0, together, LANES):
+        total = zeros(1, 1)
+        for start in range(0, batch, SUM_BLOCK):
+            block = zeros(1, 1)
+            for b in range(start, min(start + SUM_BLOCK, batch)):
+                block = added(block, loaded(zeros(1, 1), turned, b * together + o, LANES))
+            total = added(total, block)
+        store(total, grad, bias + o, LANES)
+    for o in range(together, num):
+        grad[bias + o] = total_of(g, o * places, batch) if last else interleaved(g, o * places, 1, batch)
+
+
+forward_dense = separate(_forward, _NUMBERS, LAYERS, _NUMBERS, _NUMBERS, _NUM)
+backward_dense = separate(_backward, _NUMBERS, LAYERS, *[_NUMBERS] * 6, _NUM, _NUM)

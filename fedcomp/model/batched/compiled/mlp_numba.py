@@ -1,0 +1,84 @@
+"""Small perceptrons of M clients, forwards and backwards, compiled for a CPU; one client after another.
+
+The layers are those of `dense_numba.py`, with the bits of the tensor code in `mlp_backward.py` wherever torch's
+products are chains of fused multiply-adds: those of MKL are, with AVX-512 and the sizes that
+`mlp_backward.small_layers` allows. The softmax between the two ways is torch's.
+
+Arrays are contiguous float32; `layers` as in `dense_numba.py`.
+
+Shape legend: M clients, D parameters, B batch, P places: B filled up to vectors, F features of the input, H outputs of
+all layers but the last.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcomp.model.batched.compiled.dense_numba import backward_dense, forward_dense, turn
+from fedcomp.model.batched.compiled.sums_numba import total_of
+from fedcomp.model.batched.compiled.tile_numba import LANES
+from fedcomp.random.numba_jit import compiled
+
+
+@compiled
+def num_places(batch: int) -> int:
+    """P."""
+    return -(-batch // LANES) * LANES
+
+
+@compiled
+def forward(theta: np.ndarray, x: np.ndarray, layers: np.ndarray, held: np.ndarray, z: np.ndarray) -> None:
+    """Outputs of all clients, z (M, O, B), and for `backward` the inputs and values of the layers, held (M, (F + H) P).
+
+    theta: (M, D). x: (M, B, F).
+    """
+    (num_clients, num_outputs, batch), places = z.shape, num_places(z.shape[2])
+    out = np.empty(num_outputs * places, np.float32)
+    for m in range(num_clients):
+        turn(x[m].reshape(-1), x.shape[2], batch, x.shape[2], held[m], places)
+        forward_dense(theta[m], layers, held[m], out, places)
+        for o in range(num_outputs):
+            for b in range(batch):
+                z[m, o, b] = out[o * places + b]
+
+
+@compiled
+def cross_entropy(log_p: np.ndarray, p: np.ndarray, y: np.ndarray, loss: np.ndarray) -> None:
+    """loss (M), each client's mean over its batch; its gradient at the outputs takes the place of p (M, O, B).
+
+    log_p: (M, O, B) log softmax of the outputs. p: its exponential. y: (M, B) int64 classes.
+    """
+    num_clients, num_outputs, batch = p.shape
+    share, picked = np.float32(1.0 / batch), np.empty(batch, np.float32)
+    for m in range(num_clients):
+        for b in range(batch):
+            picked[b] = log_p[m, y[m, b], b]
+            p[m, y[m, b], b] += np.float32(-1)
+        loss[m] = total_of(picked, 0, batch) * -share
+        for o in range(num_outputs):
+            for b in range(batch):
+                p[m, o, b] *= share
+
+
+@compiled
+def backward(
+    theta: np.ndarray, x: np.ndarray, layers: np.ndarray, held: np.ndarray, g: np.ndarray, grad: np.ndarray
+) -> None:
+    """grad (M, D) of all clients, given the gradient g (M, O, B) at the outputs before a last ReLU.
+
+    theta, x, held: as in `forward`.
+    """
+    (num_clients, num_outputs, batch), places = g.shape, num_places(g.shape[2])
+    widest = 0
+    for index in range(layers.shape[0]):
+        widest = max(widest, layers[index, 1] * places)
+    above, spare, turned = (
+        np.zeros(widest, np.float32),
+        np.empty(widest, np.float32),
+        np.empty(widest + LANES, np.float32),
+    )
+    for m in range(num_clients):
+        for o in range(num_outputs):
+            for b in range(batch):
+                above[o * places + b] = g[m, o, b]
+        backward_dense(theta[m], layers, held[m], x[m].reshape(-1), above, spare, turned, grad[m], places, batch)
