@@ -25,6 +25,8 @@ def check_decodable(name: str, uplink: Compressor) -> None:
     """
     if not isinstance(uplink.feedback, NoFeedback):
         raise ValueError(f"compressor.feedback must be none: {name} remembers at the clients what was sent")
+    if uplink.predictor is not None:
+        raise ValueError(f"compressor.predictor must be none: {name} sends differences to memories of its own")
     if not isinstance(uplink.estimator, WeightedSum):
         raise ValueError(
             f"compressor.estimator must be weighted_sum: a client of {name} decodes its own message, and cannot decode "

@@ -129,6 +129,10 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: FedDyn(TEN, Compressor(RandK(k=4))), "FedDyn needs a compressor that only shrinks, not RandK as config"),
     (lambda: FedDyn(replace(TEN, proximal=0.1), DENSE), "client.proximal=0.1 does not go with FedDyn"),
     (lambda: FedDyn(TEN, replace(TOP4, feedback=ErrorFeedback())), "compressor.feedback must be none: FedDyn"),
+    (
+        lambda: FedDyn(TEN, Compressor.of(TopK(k=4), predictor="ef21")),
+        "compressor.predictor must be none: FedDyn",
+    ),
 ]
 
 
