@@ -37,3 +37,11 @@ def status() -> None:
     from fedcomp.status.__main__ import main
 
     sys.exit(main())
+
+
+def export() -> None:
+    """`fedcomp-export`."""
+    exit_on_sigint("interrupted")
+    from fedcomp.api.export import main
+
+    sys.exit(main())

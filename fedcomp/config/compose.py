@@ -1,26 +1,56 @@
-"""A config of the defaults with some overrides, outside of a command line of `fedcomp` itself."""
+"""The config of a run from overrides, as on the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 
-from hydra import compose, initialize_config_dir
+import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp.config import schema
 from fedcomp.config.defaults import CONF
+from fedcomp.config.errors import error_message
+from fedcomp.config.quoting import quote
 
 
-def composed(overrides: Sequence[str], group: str) -> DictConfig:
-    """The config. Raises ValueError: an override is wrong; the message lists the choices of `group`."""
+def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None) -> DictConfig:
+    """The config that `fedcomp OVERRIDE ...` runs.
+
+    A Hydra application that calls this keeps its own state.
+
+    Args:
+        overrides: as on the command line, ["compressor=topk", "compressor.fraction=0.03", "rounds=50"].
+        config_dir: a folder of one's own configs and Python files, as with `--config-dir`.
+    Raises:
+        ValueError: an override names what does not exist, or has several values: compose each of them. One line.
+    """
+    words = tuple(map(quote, [overrides] if isinstance(overrides, str) else overrides))
+    own = [] if config_dir is None else [Path(config_dir)]
+    for folder in own:
+        if not folder.is_dir():
+            raise ValueError(f"there is no folder {folder}, which config_dir names")
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))  # configs in it may name Python files in it
     schema.register()
+    search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in own)}]"] if own else []
+    before = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return compose("train", overrides=list(overrides))
-    except HydraException as error:
-        first = str(error).split("\n")[0]
-        known = ", ".join(sorted(path.stem for path in (CONF / group).glob("*.yaml")))
-        raise ValueError(f"{' '.join(overrides)}: {first} ({group}s: {known})") from error
+        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+            loader = GlobalHydra.instance().config_loader()
+            config = loader.load_configuration("train", [*search, *words], RunMode.RUN)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ValueError(error_message(error, CONF, words, own)) from error
+    finally:
+        GlobalHydra.instance().hydra = before
+    from omegaconf import open_dict
+
+    with open_dict(config):
+        del config["hydra"]
+    return config

@@ -17,6 +17,7 @@ from typing import Literal, Protocol, TextIO, get_args
 from fedcomp.display import units
 from fedcomp.display.console import redirect_to_null
 from fedcomp.display.main_metric import main_metric, metric_text
+from fedcomp.display.notebook import NotebookBar, in_notebook
 from fedcomp.records.metrics_file import Metrics
 
 Verbosity = Literal["quiet", "normal", "verbose"]
@@ -27,7 +28,7 @@ LINE_SECONDS_EVALUATED = 1.0
 
 
 class Screen(Protocol):
-    """Where progress is drawn: `Bar` on terminals, `Lines` elsewhere."""
+    """Where progress is drawn: `Bar` on terminals, `NotebookBar` in notebooks, `Lines` elsewhere."""
 
     seconds: float
     """Minimum seconds between two draws."""
@@ -81,7 +82,7 @@ class Bar:
 
 
 class Lines:
-    """Plain lines for log files and notebooks. `stream`: where they are printed."""
+    """Plain lines for log files. `stream`: where they are printed."""
 
     seconds = LINE_SECONDS
     seconds_evaluated = LINE_SECONDS_EVALUATED
@@ -214,6 +215,8 @@ def describe(record: Metrics) -> str:
 
 
 def _screen(stream: TextIO) -> Screen:
-    """A bar if the stream is a terminal that can move its cursor, else lines."""
+    """A bar in a notebook, and where the stream is a terminal that can move its cursor; else lines."""
+    if stream is sys.stderr and in_notebook():
+        return NotebookBar()
     can_redraw = stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
     return Bar(stream) if can_redraw else Lines(stream)

@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from fedcomp.config.compose import composed
+from fedcomp.config.compose import compose
 from fedcomp.config.factory import build, check_keys
 from fedcomp.network.links.contract import Network
 
@@ -42,7 +42,7 @@ def networks(words: Sequence[str]) -> list[NamedNetwork]:
 
 
 def _one(words: tuple[str, ...]) -> NamedNetwork:
-    config = composed(words, "network")
+    config = compose(words)
     check_keys(config)
     network = build(config.network)
     if network is None:

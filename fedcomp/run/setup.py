@@ -31,6 +31,7 @@ from fedcomp.records.run_folder import CHECKPOINT, CONFIG, LOG, PARTITION, clear
 from fedcomp.records.status import State, Status, read_status, write_status
 from fedcomp.run.error_location import first_line, is_in_code, located
 from fedcomp.run.writer import FolderWriter, Writer
+from fedcomp.runtime.signals import can_handle_signals
 from fedcomp.simulation.autotune.conv_autotune import ConvPlan
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.tracking.contract import RunInfo
@@ -160,7 +161,8 @@ def status_during_setup(folder: Path) -> Iterator[None]:
         assert callable(handler)
         handler(number, frame)
 
-    if callable(handler):
+    heard = callable(handler) and can_handle_signals()
+    if heard:
         signal.signal(signal.SIGINT, hear)
     try:
         yield
@@ -169,7 +171,8 @@ def status_during_setup(folder: Path) -> Iterator[None]:
         write_status(folder, Status(state, done, first_line(failure)))
         raise
     finally:
-        signal.signal(signal.SIGINT, handler)
+        if heard:
+            signal.signal(signal.SIGINT, handler)
 
 
 def update_label(path: Path, plain: dict[str, Any]) -> None:

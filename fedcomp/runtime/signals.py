@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from dataclasses import dataclass
 from types import FrameType
 
@@ -41,8 +42,15 @@ def restore_sigint() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def can_handle_signals() -> bool:
+    """Whether this thread may: only the main one, and a run may be started in another, such as a notebook's."""
+    return threading.current_thread() is threading.main_thread()
+
+
 def handled_signals() -> tuple[signal.Signals, ...]:
-    """All `SIGNALS`, but not SIGHUP if it was ignored when the process started (`nohup`)."""
+    """All `SIGNALS`, but not SIGHUP if it was ignored when the process started (`nohup`). None in another thread."""
+    if not can_handle_signals():
+        return ()
     return tuple(one for one in SIGNALS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN)
 
 

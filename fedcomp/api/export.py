@@ -1,0 +1,64 @@
+"""`fedcomp-export`: a run's trained weights as a file that other programs read."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from fedcomp.api.runs import Run
+from fedcomp.records.atomic_write import atomic_path
+
+EXAMPLES = """\
+examples:
+  fedcomp-export outputs/fedcomp/0a1b2c3d4e/seed=0 model.pt             a state_dict, for torch.load and load_state_dict
+  fedcomp-export outputs/fedcomp/0a1b2c3d4e/seed=0 model.safetensors    the same (needs the package safetensors)
+
+exit status: 0 written, 2 a wrong argument (one line on standard error)"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, read, write."""
+    parser = argparse.ArgumentParser(
+        prog="fedcomp-export",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("run", type=Path, help="a run's folder")
+    parser.add_argument("file", type=Path, help="what to write: *.pt, or *.safetensors")
+    given = parser.parse_args(arguments)
+    try:
+        export(given.run, given.file)
+    except ValueError as error:
+        print(f"fedcomp-export: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def export(folder: Path, file: Path) -> None:
+    """Write the state_dict of a run's trained model.
+
+    Raises:
+        ValueError: the file's ending is unknown, a package is missing, it cannot be written, or the folder holds no run
+            with a model.
+    """
+    if file.suffix not in (".pt", ".safetensors"):
+        raise ValueError(f"{file} must end in .pt or .safetensors")
+    if not (folder / "config.yaml").is_file():
+        raise ValueError(f"{folder} is no run's folder: it has no config.yaml")
+    if not file.parent.is_dir():
+        raise ValueError(f"there is no folder {file.parent} to write {file.name} to")
+    weights = {name: tensor.contiguous() for name, tensor in Run(folder).model().state_dict().items()}
+    with atomic_path(file) as temporary:
+        if file.suffix == ".pt":
+            torch.save(weights, temporary)
+            return
+        try:
+            from safetensors.torch import save_file
+        except ImportError as error:
+            raise ValueError("*.safetensors needs the package safetensors: pip install safetensors") from error
+        save_file(weights, temporary)

@@ -1,0 +1,161 @@
+"""Runs from Python: start one, read those that are there, and take their trained models away."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+from fedcomp.config.placement import run_folder
+from fedcomp.config.schema import plain_config
+from fedcomp.records.metrics_file import Line
+from fedcomp.records.reader import RecordedRun, RunFiles, find_runs, read_run
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run in its folder.
+
+    Attributes:
+        folder: its folder, `outputs/<name>/<hash>/seed=<n>`.
+    """
+
+    folder: Path
+
+    @functools.cached_property
+    def _recorded(self) -> RecordedRun:
+        return read_run(RunFiles(self.folder))
+
+    @property
+    def state(self) -> str:
+        """`finished`, `running` (also: killed), `failed`, `interrupted` or `unreadable`."""
+        return self._recorded.state
+
+    @functools.cached_property
+    def config(self) -> DictConfig:
+        """The resolved config. Raises ValueError: it cannot be read."""
+        if self._recorded.error is not None and not self._recorded.config:
+            raise ValueError(self._recorded.error)
+        loaded = OmegaConf.load(RunFiles(self.folder).folder / "config.yaml")
+        assert isinstance(loaded, DictConfig)
+        return loaded
+
+    @property
+    def lines(self) -> list[Line]:
+        """The evaluations as they were recorded, one mapping each. Raises ValueError: they cannot be read."""
+        if self.state == "unreadable":
+            raise ValueError(self._recorded.error)
+        return self._recorded.lines
+
+    @property
+    def metrics(self) -> Any:
+        """The evaluations as a table with a column for each metric and `round`.
+
+        A pandas DataFrame if pandas is installed, else a polars DataFrame if that is, else a dict of NumPy arrays. What
+        an evaluation does not have is NaN.
+        """
+        return table(self.lines)
+
+    def model(self, round: int | str = "last") -> nn.Module:
+        """The trained module, on the CPU, in evaluation mode.
+
+        Args:
+            round: "last", or the number of rounds of the run's checkpoint: a run keeps its last one.
+        Raises:
+            ValueError: the run has no checkpoint, or not of this round, or its model is no network, or it evaluates
+                several models: take `models`.
+        """
+        found = self.models(round)
+        if len(found) > 1:
+            raise ValueError(f"{self.folder} evaluates {len(found)} models and records their mean: take models()")
+        return found[0]
+
+    def models(self, round: int | str = "last") -> list[nn.Module]:
+        """The modules whose mean the record's `test/` metrics are, as `model` gives them.
+
+        There are several where clients have models of their own, or masks are drawn.
+        """
+        from fedcomp.api.trained_model import trained_models
+
+        return trained_models(self.folder, self.config, round)
+
+
+def run(config: DictConfig | Iterable[str]) -> Run:
+    """Run what the config describes, resume it, or return it at once if it is finished.
+
+    Args:
+        config: of `compose`, or the overrides themselves.
+    Raises:
+        ValueError: something in the config cannot be; one line says what, what is allowed and what to do.
+    """
+    from fedcomp.config.compose import compose
+    from fedcomp.config.factory import pick_device
+    from fedcomp.run.train import train
+
+    if not isinstance(config, DictConfig):
+        config = compose(config)
+    threads = torch.get_num_threads()
+    try:
+        train(config)
+    finally:
+        torch.set_num_threads(threads)
+    return Run(run_folder(plain_config(config, pick_device(config.device))))
+
+
+def load_runs(path: str | Path | Iterable[str | Path]) -> list[Run]:
+    """Every run in or below the folders, in the order of their paths, whatever became of it.
+
+    Raises:
+        ValueError: there is no such folder, or there is no run in it.
+    """
+    paths = [path] if isinstance(path, str | Path) else list(path)
+    roots = [Path(one) for one in paths]
+    found = [Run(files.folder) for files in find_runs(roots).runs.values()]
+    if not found:
+        raise ValueError(f"no run found under {', '.join(map(str, roots))}")
+    return found
+
+
+def report(runs: Iterable[Run | str | Path], out: str | Path, target: str | None = None) -> Path:
+    """Write the tables and pictures of `fedcomp-report` to a folder.
+
+    Args:
+        runs: runs, or folders that hold some.
+        out: the folder to write.
+        target: as `--target`: `0.9`, `test/loss=0.3`.
+    Raises:
+        ValueError: no run is finished, or the target is unknown.
+    """
+    from fedcomp.report.build import Options
+    from fedcomp.report.build import report as build_report
+
+    folders = [one.folder if isinstance(one, Run) else Path(one) for one in runs]
+    if not folders:
+        raise ValueError("there is no run to report")
+    if build_report(Options(folders, Path(out), target)):
+        raise ValueError("no run is finished")
+    return Path(out)
+
+
+def table(lines: Iterable[Line]) -> Any:
+    """Evaluations as columns: see `Run.metrics`."""
+    rows = list(lines)
+    names = list(dict.fromkeys(name for line in rows for name in line))
+    columns = {name: np.array([line.get(name, math.nan) for line in rows]) for name in names}
+    try:
+        import pandas
+    except ImportError:
+        try:
+            import polars
+        except ImportError:
+            return columns
+        return polars.DataFrame(columns)
+    return pandas.DataFrame(columns)

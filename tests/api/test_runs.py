@@ -1,0 +1,157 @@
+"""Runs from Python: in a thread, their metrics, their models, their export."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+
+from fedcomp.api import Run, compose, load_runs, report, run
+from fedcomp.api.export import main as export
+from fedcomp.api.runs import table
+from fedcomp.dataset.images import digits
+
+SMALL = ["num_clients=4", "rounds=4", "eval_every=2", "pictures=false", "quiet=true", "device=cpu"]
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Run:
+    return run(compose([*SMALL, f"output_root={tmp_path}"]))
+
+
+def _accuracy(module: torch.nn.Module) -> float:
+    dataset = digits.load()
+    (inputs,) = dataset.inputs(dataset.test)
+    return float((module(inputs).argmax(1) == dataset.test.y).float().mean())
+
+
+def test_a_run_and_its_record(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert finished.state == "finished"
+    assert finished.config.rounds == 4
+    assert [line["round"] for line in finished.lines] == [0, 2, 4]
+    assert run([*SMALL, f"output_root={finished.config.output_root}"]) == finished  # finished: returned at once
+    (found,) = load_runs(finished.config.output_root)
+    assert found.folder.resolve() == finished.folder.resolve()
+    for name in ("pandas", "polars"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert finished.metrics["round"].tolist() == [0, 2, 4]
+    assert finished.metrics["bits/total"][-1] == finished.lines[-1]["bits/total"]
+
+
+@pytest.mark.parametrize("overrides", [["compressor=sign"], ["algorithm=fedmrn"]])
+def test_the_model_is_the_one_that_was_evaluated(tmp_path: Path, overrides: list[str]) -> None:
+    done = run([*SMALL, f"output_root={tmp_path}", *overrides])
+    assert _accuracy(done.model()) == pytest.approx(done.lines[-1]["test/accuracy"], abs=1e-6)
+    assert _accuracy(done.model(4)) == _accuracy(done.model("last"))
+    with pytest.raises(ValueError, match="no model of round 2: a run keeps its last one, of 4"):
+        done.model(2)
+
+
+def test_several_models(tmp_path: Path) -> None:
+    """FedPM evaluates three drawn masks."""
+    done = run([*SMALL, f"output_root={tmp_path}", "algorithm=fedpm"])
+    found = done.models()
+    assert len(found) == 3
+    mean = sum(map(_accuracy, found)) / 3
+    assert mean == pytest.approx(done.lines[-1]["test/accuracy"], abs=1e-6)
+    with pytest.raises(ValueError, match=r"evaluates 3 models and records their mean: take models\(\)"):
+        done.model()
+
+
+def test_running_statistics_are_in_the_model(tmp_path: Path) -> None:
+    class Normed(torch.nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(
+                torch.nn.Flatten(), torch.nn.Linear(64, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 10)
+            )
+
+    module = ModuleType("normed_")
+    module.Normed = Normed  # type: ignore[attr-defined]
+    sys.modules["normed_"] = module
+    try:
+        done = run([*SMALL, f"output_root={tmp_path}", "model=module", "model.path=normed_.Normed"])
+        trained = done.model()
+        assert float(trained[2].running_mean.abs().max()) > 0
+        assert _accuracy(trained) == pytest.approx(done.lines[-1]["test/accuracy"], abs=1e-6)
+    finally:
+        del sys.modules["normed_"]
+
+
+def test_in_a_thread(tmp_path: Path) -> None:
+    """Where Python allows no signal handlers."""
+    found: list[Run | Exception] = []
+
+    def work() -> None:
+        try:
+            found.append(run([*SMALL, f"output_root={tmp_path}"]))
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    (one,) = found
+    assert isinstance(one, Run), one
+    assert one.state == "finished"
+
+
+def test_threads_of_torch_are_as_before(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        run([*SMALL, f"output_root={tmp_path}"])
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_columns_have_gaps() -> None:
+    class Frame(dict):
+        pass
+
+    columns = table([{"round": 0, "a": 1.0}, {"round": 1, "b": 2.0}])
+    values = {name: np.asarray(columns[name]).tolist() for name in ("round", "a", "b")}
+    assert values["round"] == [0, 1]
+    assert values["a"][0] == 1.0
+    assert np.isnan(values["a"][1])
+
+
+def test_reports(finished: Run, tmp_path: Path) -> None:
+    out = report([finished], tmp_path / "report")
+    assert (out / "table.md").read_text().count("|")
+    with pytest.raises(ValueError, match="no run to report"):
+        report([], tmp_path)
+
+
+def test_export(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert export([str(finished.folder), str(tmp_path / "model.pt")]) == 0
+    weights = torch.load(tmp_path / "model.pt", weights_only=True)
+    wanted = finished.model().state_dict()
+    assert weights.keys() == wanted.keys()
+    assert all(torch.equal(weights[name], wanted[name]) for name in weights)
+    for run_folder, file, line in (
+        (finished.folder, "model.onnx", "must end in .pt or .safetensors"),
+        (tmp_path, "model.pt", "is no run's folder"),
+        (finished.folder, "nowhere/model.pt", "there is no folder"),
+    ):
+        assert export([str(run_folder), str(tmp_path / file)]) == 2
+        said = capsys.readouterr().err
+        assert line in said
+        assert said.count("\n") == 1
+
+
+def test_wrong_folders(finished: Run, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is no folder"):
+        load_runs(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="no run found"):
+        load_runs(tmp_path / "empty")
+    for path in finished.folder.glob("checkpoint*.pt"):
+        path.unlink()
+    with pytest.raises(ValueError, match="has no checkpoint"):
+        finished.model()
