@@ -88,7 +88,7 @@ def test_what_cannot_be_replayed(
     assert main([str(tmp_path / "plain"), "network=lte"]) == 1
     assert "has no traffic.npz, from which times follow" in capsys.readouterr().err
     wrong = {
-        ("network=6g",): "networks: 5g, 5g_uk, asymmetric_10",
+        ("network=6g",): "network=6g is unknown",
         ("network=lte", "network.rate=3"): "network.rate",
         ("network=none",): "network=none has no clock",
         ("network=lte", "network.up_bps=0"): "network.up_bps=0 must be above 0",
