@@ -45,13 +45,13 @@ from tests.simulation.fake_gpu import GPU, READ, Sorted, drawn, fake_gpu, moved
 from tests.simulation.user_module import Attending, Centred, Dropping, Residual, dropping_chain
 
 GROUPS = ("algorithm", "client", "compressor", "participation", "server")
-CASES = [f"{group}={choice}" for group, choice in CHOICES if group in GROUPS and choice not in ("m3", "decomfl")]
-"""All but M3, whose coin the host draws within the round, and DeComFL, whose host looks up who missed what: there its
+HOST = ("m3", "decomfl", "locodl", "tamuna", "marina", "marina_p")
+"""Methods whose host draws a coin or a number of steps within the round, or looks up who missed what: there the host's
 numbers are fake too."""
+CASES = [f"{group}={choice}" for group, choice in CHOICES if group in GROUPS and choice not in HOST]
 PLAIN = ("algorithm=fedavg", "algorithm=fedpm", "algorithm=bicompfl_cfl", "client=adam", "client=svrg")
 """Also with local loops that run step by step instead of being recorded: no method knows which it is."""
-LOOKS_UP = ("m3", "fedscalar-replay", "decomfl", "fedkseed-delta")
-OPTIONS = [case for case in ALGORITHMS if not case.name.startswith(LOOKS_UP)]
+OPTIONS = [case for case in ALGORITHMS if not case.name.startswith((*HOST, "fedscalar-replay", "fedkseed-delta"))]
 """Methods with their options; but those whose host draws a coin, or looks up who holds what."""
 READERS = (
     "fedsparsify",
@@ -157,10 +157,17 @@ def test_dropout(module: Callable[[], nn.Module]) -> None:
     assert not getattr(simulation.model, "vmap_refused", False)
 
 
-@pytest.mark.parametrize("case", CODECS, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in CODECS if not case.name.startswith("count_sketch")], ids=lambda case: case.name
+)
 def test_no_codec_sorts_where_indices_are_distinct(case) -> None:
-    """As a deterministic GPU does for a scatter: 20 million keys for ten clients of two million entries."""
-    for estimator in ESTIMATORS.values():
+    """As a deterministic GPU does for a scatter: 20 million keys for ten clients of two million entries.
+
+    Entries that share a cell of a sketch are summed in a fixed order, which needs the sort.
+    """
+    for name, estimator in ESTIMATORS.items():
+        if (case.name, name) == ("rand_proj-blocks", "proj_max"):  # refused in its first round: n k is near d
+            continue
         try:
             coded = Compressor(case.codec, FEEDBACKS["none"], estimator)
             algorithm = FedAvg(Sgd(lr=0.1, steps=1), ServerSgd(), coded, Compressor(Dense()))

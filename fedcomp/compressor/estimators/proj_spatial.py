@@ -34,6 +34,7 @@ from fedcomp.compressor.estimators.spatial import ALL_OPPOSED
 from fedcomp.compressor.projections.rand_proj import Group, Projected, RandProj
 from fedcomp.compressor.rotations.hadamard import butterflies
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.rows import scatter_distinct_
 from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge
@@ -241,8 +242,9 @@ def frame(signs: Tensor, rows: Tensor) -> Tensor:
 def _sum_back(signs: Tensor, rows: Tensor, values: Tensor) -> Tensor:
     """[b, c] sum_i G_i^T v_i from signs [b, n, c], rows [b, n, k] and v [b, n, k] float32."""
     padded = signs.shape[2]
-    spread = torch.zeros_like(signs).scatter_(2, rows, values)
-    mixed = butterflies(spread.reshape(-1, padded)).view_as(signs)
+    zeros = torch.zeros_like(signs).flatten(0, 1)
+    spread = scatter_distinct_(zeros, rows.flatten(0, 1), values.flatten(0, 1))
+    mixed = butterflies(spread).view_as(signs)
     return (mixed * signs).sum(1) / padded**0.5
 
 
