@@ -99,7 +99,7 @@ WRONG = [
     (["compressor=topk", "compressor.fractoin=0.1"], "no option 'compressor.fractoin'"),
     (
         ["compressor=topkk"],
-        "compressor=topkk is unknown; did you mean 'topk'? (there are: dense, drive, eden, induced, masked_noise",
+        "compressor=topkk is unknown; did you mean 'topk'? (there are: chunk_topk, count_sketch, dense, drive, eden",
     ),
     (["experiment=quickstat"], "experiment=quickstat is unknown; did you mean 'quickstart'?"),
     (["compresor=topk"], "there is no option 'compresor'; did you mean 'compressor'?"),
@@ -128,7 +128,10 @@ WRONG = [
     (["device=abacus"], "device=abacus must be auto, cpu, cuda or cuda:<number>"),
     (["output_root=/dev/null/runs"], "cannot write /dev/null/runs"),
     (["algorithm.sends=model", "compressor@downlink=sign"], "algorithm.sends=model needs a dense downlink, not Sign"),
-    (["compressor=topk", "compressor.foo=1"], "(there are: estimator, feedback, fraction, k, match_bits, positions)"),
+    (
+        ["compressor=topk", "compressor.foo=1"],
+        "(there are: estimator, feedback, fraction, k, match_bits, positions, predictor)",
+    ),
     (["model=centres"], "algorithm=fedavg needs a model of kind network, but model=centres is of kind centres"),
     (["algorithm=mean_estimation", "dataset=digits"], "set num_clients=1600, or take partition=iid"),
     (["downlink=sign"], "downlink=sign is no part of a run: a part is chosen with compressor@downlink=sign"),

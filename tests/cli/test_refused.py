@@ -53,7 +53,10 @@ def test_of_the_run_before_anything_is_written(fedcomp, capsys, tmp_path: Path, 
         (["+launcher.foo=1"], "there is no option 'launcher.foo'"),
         (["+sweeper.foo=1"], "there is no option 'sweeper.foo'"),
         (["+objective.foo=1"], "there is no option 'objective.foo'"),
-        (["+downlink.scale=none"], "there is no option 'downlink.scale' (there are: estimator, feedback, precision)"),
+        (
+            ["+downlink.scale=none"],
+            "there is no option 'downlink.scale' (there are: estimator, feedback, precision, predictor)",
+        ),
         (
             ["compressor=topk", "compressor.feedback={_target_:fedcomp.compressor.feedback.ErrorFeedback,decai:0.5}"],
             "there is no option 'compressor.feedback.decai'; did you mean 'decay'?",
