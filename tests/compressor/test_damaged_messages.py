@@ -73,3 +73,16 @@ def test_payloads_of_other_codecs_and_vectors_are_refused(case: CodecCase) -> No
     for other in foreign:
         with pytest.raises(WireError, match="it was made by another codec or for another vector"):
             case.codec.decode(other, known)
+
+
+def test_a_place_beyond_a_short_chunk_is_refused() -> None:
+    """The last chunk of 10 entries in chunks of 7 has 3: place 3 is none of them."""
+    (case,) = [one for one in CASES if one.name == "chunk_topk-float"]
+    assert _received(case, pack(_sent(case)[0], 0)) is not None
+    message = bytearray(pack(_sent(case)[0], 0))
+    last = 8 * len(message) - 1
+    while int(_sent(case)[0].bits) <= last:  # what fills the last byte
+        last -= 1
+    for place in range(last - 2, last + 1):  # the last place, 3 bits
+        message[place // 8] |= 1 << (7 - place % 8)
+    assert _received(case, bytes(message)) is None

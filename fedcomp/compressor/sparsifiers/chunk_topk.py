@@ -64,7 +64,7 @@ class ChunkTopK:
         places = self._places(x, common.layers)
         kept, starts = x.gather(1, places), self._starts(common.layers, x.device)
         if self._code(common.layers) == "index":
-            fields = {"index": Field(places - starts, Unsigned(self._width(common.layers)))}
+            fields = {"index": Field(places - starts, self._coding(common.layers))}
         else:
             fields = index_field("rice", places, common.dim)
         if self.values == "float":
@@ -112,6 +112,10 @@ class ChunkTopK:
         """[K] where the chunk of each entry sent begins."""
         return to_device(_chunk_starts(layers, self.chunk, self.fraction), device)
 
+    def _coding(self, layers: tuple[int, ...]) -> Unsigned:
+        """Of places within their chunks, of which a tensor's last one may be shorter."""
+        return Unsigned(self._width(layers), limits=_chunk_widths(layers, self.chunk, self.fraction))
+
     def _width(self, layers: tuple[int, ...]) -> int:
         return bits_for(min(self.chunk, max(layers)))
 
@@ -137,6 +141,13 @@ def _chunk_starts(layers: tuple[int, ...], chunk: int, fraction: float) -> np.nd
             starts.append(np.repeat(begin, num_kept(fraction, None, width)))
             first += num * width
     return np.concatenate(starts)
+
+
+@lru_cache(maxsize=16)
+def _chunk_widths(layers: tuple[int, ...], chunk: int, fraction: float) -> tuple[int, ...]:
+    """The width of the chunk of each entry sent."""
+    runs = [run for size in layers for run in _runs(size, chunk)]
+    return tuple(width for num, width in runs for _ in range(num * num_kept(fraction, None, width)))
 
 
 def two_magnitudes(values: Tensor, counts: list[int]) -> tuple[Tensor, Tensor]:

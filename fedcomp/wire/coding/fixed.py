@@ -20,10 +20,12 @@ class Unsigned:
     Attributes:
         width: bits per entry, at most 63.
         limit: entries are below it; None: below 2^width.
+        limits: the limit of each entry of a message, where they differ.
     """
 
     width: int
     limit: int | None = None
+    limits: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         assert 0 <= self.width <= 63, self.width
@@ -48,6 +50,8 @@ class Unsigned:
         values = integers_of(take_bits(bits, start, num * self.width), self.width, num, held)
         if self.limit is not None:
             check_below(values, self.limit)
+        if self.limits is not None and bool((values >= torch.tensor(self.limits)).any()):
+            raise WireError("an entry is at or above its limit")
         return to_row(values, dtype), end
 
 
