@@ -17,6 +17,10 @@ from fedcomp.model.networks.cnn import cnn4, lenet5
 from fedcomp.random.keys import Key
 from tests.model.plain_modules import batch, rows
 
+pytestmark = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX"), reason="the tensor code is used on this processor"
+)
+
 KEY = Key(("test", "cnn"))
 SIZES = {
     "LeNet's first": Geometry(1, 28, 28, 2, 6, 5, 5, 2, 2, 0, 1, 0, 64),

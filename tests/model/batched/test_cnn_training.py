@@ -21,6 +21,10 @@ from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
 from fedcomp.simulation.graphs.fused_loop import FusedLoops, StepByStep, loop_runner_on
 
+pytestmark = pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX"), reason="the tensor code is used on this processor"
+)
+
 ALIKE, RAGGED = (20, 20, 20), (23, 17, 9, 1)
 
 
