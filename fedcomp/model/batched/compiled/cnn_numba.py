@@ -248,10 +248,11 @@ def train(
     False, and nothing of use, if a class is no output.
 
     Args:
-        pixels, samples: (n, X) raw inputs, uint8 or float32; the other is empty. Networks see offset + scale * raw (X).
+        pixels: (n, X) raw inputs if uint8, else empty. Networks see offset + scale * raw (X).
+        samples: (n, X) raw inputs if float32, else empty.
         classes: (n) int64, for cross-entropy. targets: (n, O), for the squared error; empty for the other.
         numbers: (S, M, B) int64 samples of each step, of which the first `counts` (S, M) are real.
-        rate, decay: float32. loss: (M) the sum over steps of the mean loss, which is written.
+        loss: (M) the sum over steps of the mean loss, which is written.
     """
     (num_steps, num_clients, batch), num = numbers.shape, offset.size
     x, grad, real = np.empty((batch, num), np.float32), np.empty(theta.shape[1], np.float32), np.empty(batch, np.int64)

@@ -222,7 +222,7 @@ def store_first(_: Any, tile: Any, numbers: Any, place: Any, count: Any) -> Any:
 
 @operation
 def transpose(_: Any, numbers: Any, place: Any, stride: Any, last: Any, out: Any, at: Any, step: Any) -> Any:
-    """out[at + c step :][r] = numbers[place + min(r, last) stride :][c] for 16 rows r and 16 columns c."""
+    """`out[at + c step :][r] = numbers[place + min(r, last) stride :][c]` for 16 rows r and 16 columns c."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         first = address(context, builder, signature.args[0], args[0], args[1])
