@@ -1,3 +1,22 @@
 """fedcomp: communication-efficient federated learning, accuracy against true bits."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedcomp.api import Run, compose, load_runs, report, run
+
 __version__ = "0.1.0"
+__all__ = ["Run", "compose", "load_runs", "report", "run"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load `fedcomp.api` when a name of it is first used: a part of fedcomp can be imported without the rest."""
+    if name not in __all__:
+        raise AttributeError(f"module 'fedcomp' has no attribute {name!r}")
+    from fedcomp import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -26,9 +26,9 @@ from hydra import compose, initialize_config_dir
 from fedcomp.config import schema
 from fedcomp.config.defaults import CONF
 from fedcomp.config.factory import build_runner, build_simulation
-from fedcomp.run.train import train
 from fedcomp.runtime.process_settings import keep_freed_memory
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
+from fedcomp.training.train import train
 from fedcomp.wire import Ledger
 
 SVRG = ["algorithm=fedavg_svrg"]

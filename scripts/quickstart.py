@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_dir
 
 from fedcomp.cli.main import CONF
 from fedcomp.config import schema
-from fedcomp.report.__main__ import main as report
+from fedcomp.reporting.__main__ import main as report
 
 METHODS = {
     "FedAvg, 32 bits": "compressor=dense",
@@ -31,7 +31,7 @@ SEEDS = (0, 1, 2)
 
 def main() -> None:
     """Run the grid and print the report."""
-    from fedcomp.run.train import train
+    from fedcomp.training.train import train
 
     began = time.perf_counter()
     schema.register()

@@ -32,9 +32,9 @@ def _no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def fedcomp(fedcomp_with_pictures: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """`fedcomp("rounds=2", ...)`, as `fedcomp_with_pictures`, without pictures, which are slow."""
-    monkeypatch.setattr("fedcomp.run.writer.plot_curve", lambda *_: None)
-    monkeypatch.setattr("fedcomp.run.writer.plot_slowest", lambda *_: None)
-    monkeypatch.setattr("fedcomp.run.setup.plot_partition", lambda *_: None)
+    monkeypatch.setattr("fedcomp.training.writer.plot_curve", lambda *_: None)
+    monkeypatch.setattr("fedcomp.training.writer.plot_slowest", lambda *_: None)
+    monkeypatch.setattr("fedcomp.training.setup.plot_partition", lambda *_: None)
     return fedcomp_with_pictures
 
 

@@ -98,7 +98,7 @@ def run(config: DictConfig | Iterable[str]) -> Run:
     """
     from fedcomp.config.compose import compose
     from fedcomp.config.factory import pick_device
-    from fedcomp.run.train import train
+    from fedcomp.training.train import train
 
     if not isinstance(config, DictConfig):
         config = compose(config)
@@ -134,8 +134,8 @@ def report(runs: Iterable[Run | str | Path], out: str | Path, target: str | None
     Raises:
         ValueError: no run is finished, or the target is unknown.
     """
-    from fedcomp.report.build import Options
-    from fedcomp.report.build import report as build_report
+    from fedcomp.reporting.build import Options
+    from fedcomp.reporting.build import report as build_report
 
     folders = [one.folder if isinstance(one, Run) else Path(one) for one in runs]
     if not folders:

@@ -18,7 +18,7 @@ def fedcomp() -> None:
 def report() -> None:
     """`fedcomp-report`."""
     exit_on_sigint("interrupted")
-    from fedcomp.report.__main__ import main
+    from fedcomp.reporting.__main__ import main
 
     sys.exit(main())
 

@@ -43,8 +43,8 @@ from fedcomp.sweeper.contract import SweepFailed
 def _entry(config: DictConfig) -> float:
     """One run. Returns its objective, which a sweeper reads."""
     from fedcomp.config.factory import build
-    from fedcomp.run.train import train
     from fedcomp.runtime.signals import Interrupted
+    from fedcomp.training.train import train
 
     hydra_config = HydraConfig.get()
     grid = hydra_config.mode == RunMode.MULTIRUN

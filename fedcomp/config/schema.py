@@ -11,7 +11,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from fedcomp.config.options import check_run_keys
 from fedcomp.core.validate import check_one_line
-from fedcomp.report.pictures.figure_entry import parse as parse_figure
+from fedcomp.reporting.pictures.figure_entry import parse as parse_figure
 
 
 class Wire(Enum):

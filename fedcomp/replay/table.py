@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from fedcomp.records.reader import RecordedRun
-from fedcomp.report.group import group
-from fedcomp.report.tables import columns, formats, table
+from fedcomp.reporting.group import group
+from fedcomp.reporting.tables import columns, formats, table
 
 SHOWN = ("seconds_to_target", "rounds_to_target", "time_total", "bits_total", columns.SEEDS)
 

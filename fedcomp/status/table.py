@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from fedcomp.display import units
-from fedcomp.report.group import group_labels, result_options, setting_text, settings
+from fedcomp.reporting.group import group_labels, result_options, setting_text, settings
 from fedcomp.status.runs import GOING, RunState, RunStates, State
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedcomp.report.tables import published
+from fedcomp.reporting.tables import published
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.markdown import every, less, made_with, spread, verdict
 from scripts.reproduce.printed import beside, bits, mean

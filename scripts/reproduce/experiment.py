@@ -75,4 +75,4 @@ def run(overrides: Sequence[str], deadline: float) -> bool:
 def report(folder: Path, out: Path) -> None:
     """Tables and pictures of the runs in a folder; nothing where no run is finished."""
     arguments = [str(folder), "--out", str(out), "--every-picture"]
-    subprocess.run([sys.executable, "-m", "fedcomp.report", *arguments], check=False)
+    subprocess.run([sys.executable, "-m", "fedcomp.reporting", *arguments], check=False)

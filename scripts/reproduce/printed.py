@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedcomp.report.tables.published import Printed
+from fedcomp.reporting.tables.published import Printed
 from scripts.reproduce.markdown import Cell, average, spread, table
 from scripts.reproduce.records import Records, Run
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.reader import RecordedRun, read_runs
-from fedcomp.report.group import group
-from fedcomp.report.labels import flatten, part_name, show_value
+from fedcomp.reporting.group import group
+from fedcomp.reporting.labels import flatten, part_name, show_value
 from scripts.reproduce.experiment import Experiment
 
 ABOUT = ("run", "label", "seed", "state", "rounds", "of_rounds", "seconds", "processor", "versions", "commit")

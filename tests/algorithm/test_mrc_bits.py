@@ -25,7 +25,7 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.compressor.mrc.split import groups
-from fedcomp.report.tables.published import load
+from fedcomp.reporting.tables.published import load
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from tests.conformance import world

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import fedcomp
 from fedcomp.api import Run, compose, load_runs, report, run
 from fedcomp.api.export import main as export
 from fedcomp.api.runs import table
@@ -28,6 +29,20 @@ def _accuracy(module: torch.nn.Module) -> float:
     dataset = digits.load()
     (inputs,) = dataset.inputs(dataset.test)
     return float((module(inputs).argmax(1) == dataset.test.y).float().mean())
+
+
+@pytest.mark.parametrize("name", fedcomp.__all__)
+def test_the_package_offers_these_names_and_no_folder_takes_one(name: str) -> None:
+    offered = getattr(fedcomp, name)
+    assert callable(offered)
+    assert offered.__module__.startswith("fedcomp.")
+    assert name in dir(fedcomp)
+    assert not (Path(fedcomp.__file__).parent / name).exists()  # a folder `run` would be `fedcomp.run` once imported
+
+
+def test_the_package_names_what_it_lacks() -> None:
+    with pytest.raises(AttributeError, match="module 'fedcomp' has no attribute 'train'"):
+        fedcomp.train  # noqa: B018
 
 
 def test_a_run_and_its_record(finished: Run, monkeypatch: pytest.MonkeyPatch) -> None:

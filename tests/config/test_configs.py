@@ -29,7 +29,7 @@ EXPERIMENTS = sorted(
 WITHOUT_ROUND = ("dataset", "model", "launcher", "sweeper", "objective", "network")
 """Groups that do not fit the default's other parts, or play no part in a round."""
 ROUNDS_ELSEWHERE = [("partition", "natural")]
-"""Choices that need data of another kind: tests/run/test_natural.py."""
+"""Choices that need data of another kind: tests/training/test_natural.py."""
 CPU = torch.device("cpu")
 NEEDS = {"csv": ["dataset.path=x.csv", "dataset.target=y"], "image_folder": ["dataset.folder=x"]} | {
     "one_each": ["dataset=vectors"],

@@ -14,7 +14,7 @@ from fedcomp.config import schema
 from fedcomp.config.comments import experiments
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.reader import RecordedRun
-from fedcomp.report.tables.published import load, meets
+from fedcomp.reporting.tables.published import load, meets
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 FOLDER = CONF / "experiment" / "bicompfl"

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from fedcomp.config import schema
 from fedcomp.records.reader import RecordedRun
-from fedcomp.report.tables.published import load, meets
+from fedcomp.reporting.tables.published import load, meets
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 FOLDER = CONF / "experiment" / "fedmrn"

@@ -16,9 +16,9 @@ from fedcomp.provenance import check, code
 from fedcomp.records.provenance import Provenance, read_provenance
 from fedcomp.records.reader import read_runs
 from fedcomp.records.status import read_status
-from fedcomp.report.build import Options, report
-from fedcomp.report.group import group
-from fedcomp.report.notes import made_with
+from fedcomp.reporting.build import Options, report
+from fedcomp.reporting.group import group
+from fedcomp.reporting.notes import made_with
 from fedcomp.tracking.contract import Jsonl
 
 TINY = ("num_clients=3", "rounds=4", "checkpoint_every=1", "pictures=false", "client.batch_size=4", "threads=1")
@@ -283,7 +283,7 @@ def test_accepting_changes_is_no_setting_of_a_run() -> None:
 def test_processes_on_other_data_are_refused() -> None:
     from fedcomp.provenance.check import RunInputs
     from fedcomp.records.provenance import Fingerprint
-    from fedcomp.run.train import _check_same_inputs
+    from fedcomp.training.train import _check_same_inputs
 
     mine = RunInputs({"mine.csv": Fingerprint("aa", 1, 3)}, {})
     _check_same_inputs(mine, mine)

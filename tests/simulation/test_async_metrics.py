@@ -15,7 +15,7 @@ from fedcomp.simulation.async_metrics import SyncReader, pack, to_host, unpack
 from fedcomp.simulation.divergence import Diverged
 from fedcomp.simulation.round_result import RoundResult
 from tests.conformance import world
-from tests.run.sessions import BOTH, METHODS, Late, assert_same, left, session_in
+from tests.training.sessions import BOTH, METHODS, Late, assert_same, left, session_in
 
 
 @pytest.mark.parametrize("late", BOTH, ids=str)

@@ -12,17 +12,17 @@ import torch
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.sparsifiers.topk import TopK
-from fedcomp.run.session import Session
 from fedcomp.simulation import async_metrics as readings
 from fedcomp.simulation.async_metrics import SideStreamReader, SyncReader
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs
 from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.training.session import Session
 from tests.conformance import world
-from tests.run.sessions import METHODS, assert_same, fedavg, session_in
 from tests.simulation import clocked_streams
 from tests.simulation.clocked_streams import Race, Streams
 from tests.simulation.test_no_host_sync import MASKS, TASKS, Counter, _everybody
+from tests.training.sessions import METHODS, assert_same, fedavg, session_in
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.sparsifiers.permk import PermK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
-from fedcomp.report.tables.published import Printed, load
+from fedcomp.reporting.tables.published import Printed, load
 from fedcomp.wire import SharedKnowledge
 
 DIMS = {"LeNet5": 61_706, "4CNN": 1_933_258, "6CNN": 2_262_602}

@@ -25,7 +25,6 @@ from fedcomp.model.tunable import FORMS, Workload
 from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
 from fedcomp.records.run_folder import CONFIG
-from fedcomp.run import train
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.autotune import conv_autotune as plan
 from fedcomp.simulation.autotune import timing_cache as measured
@@ -35,6 +34,7 @@ from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import Eager
 from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.simulation import Simulation
+from fedcomp.training import train
 from fedcomp.wire import Ledger
 
 CPU = torch.device("cpu")

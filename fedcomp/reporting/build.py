@@ -1,0 +1,234 @@
+"""From run folders to everything a report consists of."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcomp.records.atomic_write import explained, write_atomically
+from fedcomp.records.reader import RecordedRun, read_runs
+from fedcomp.reporting import notes, page
+from fedcomp.reporting.group import RunGroup, group
+from fedcomp.reporting.labels import distinct
+from fedcomp.reporting.metrics import qualities
+from fedcomp.reporting.notes import made_with
+from fedcomp.reporting.pictures import curves, figures
+from fedcomp.reporting.pictures.draw import draw
+from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, shown_labels, split
+from fedcomp.reporting.tables import columns, formats, latex, published, table
+from fedcomp.reporting.tables.table import ResultTable
+from fedcomp.runtime.signals import restore_sigint
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+MAX_PANELS, FIRST_PANELS = 96, 48
+"""Of more than MAX_PANELS panels, the pictures within the first FIRST_PANELS are drawn for print, which show every
+setting once; the page shows all. A panel takes 0.1 s to draw."""
+FEW_PANELS = 24
+"""Up to so many panels one process is faster than several."""
+SHOWN_LINES = 20
+"""Lines of a list that the terminal shows; the files hold all."""
+
+Notes = list[tuple[str, list[str]]]
+"""(heading, lines)."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a report is made of.
+
+    Attributes:
+        paths: folders of runs, or that hold some.
+        out: where to write; None: report/ in the first path.
+        target: `0.9`, `test/loss=0.3`; None: no column for it.
+        against: a paper's name; None: no comparison.
+        every_picture: draw for print all pictures, however many panels they have.
+        columns: `test_accuracy,bits_total`: those of the tables; None: all, in LaTeX and HTML those that fit.
+    """
+
+    paths: Sequence[str | Path]
+    out: Path | None = None
+    target: str | None = None
+    against: str | None = None
+    every_picture: bool = False
+    columns: str | None = None
+
+
+def report(options: Options) -> int:
+    """Read, print, write.
+
+    Returns:
+        0, or 1 if no run is finished: then they are listed, and nothing is written.
+
+    Raises:
+        ValueError: in one line, what cannot be done: no run under the paths, nowhere to write, an unknown target.
+    """
+    printed = published.load(options.against) if options.against else []
+    runs = read_runs(options.paths)
+    groups = group(runs)
+    console = _console()
+    if not groups:
+        _show(console, [("No finished run to report", [notes.describe(*one) for one in notes.left_out(runs, [])])])
+        return 1
+    target = table.parse_target(options.target, groups) if options.target else None
+    whole = table.build(groups, target)
+    results = columns.named_columns(options.columns, whole) if options.columns is not None else whole
+    out = options.out or Path(options.paths[0]) / "report"
+    with explained(out):
+        out.mkdir(parents=True, exist_ok=True)
+    remarks = remarks_on(runs, groups)
+    pictures, sheets, more = _pictures(groups)
+    if more:
+        remarks.append(("Figures", more))
+    on_paper = sheets if options.every_picture else affordable(sheets)
+    if len(on_paper) < len(sheets):
+        drawn = f"{len(on_paper)} of {len(sheets)} pictures are drawn for print"
+        remarks.append(("Pictures", [f"{drawn}; report.html shows all, --every-picture draws all"]))
+
+    console.print(formats.to_rich(results, every_column=options.columns is not None))
+    if options.against:
+        pairs = published.compare(groups, printed)
+        unmatched = published.without_counterpart(groups, pairs)
+        titles, rows = published.cells(pairs)
+        alone = sum(pair.ours is None for pair in pairs)
+        missing = f"{alone} printed rows have no run of ours, {len(unmatched)} groups of ours are not printed"
+        caption = f"Against {options.against}: {missing}: against.md."
+        console.print(formats.rich_table(titles, rows, 4, caption))
+        write_atomically(out / "against.md", published.to_markdown(options.against, pairs, unmatched).encode())
+        write_atomically(out / "against.csv", published.to_csv(pairs).encode())
+        write_atomically(out / "against.tex", published.to_latex(options.against, pairs).encode())
+    _show(console, remarks)
+    write_atomically(out / "table.md", (formats.to_markdown(results) + _markdown(remarks)).encode())
+    write_atomically(out / "table.csv", formats.to_csv(whole).encode())
+    in_print = results if options.columns is not None else latex.fitting(whole)
+    write_atomically(out / "table.tex", latex.to_latex(in_print, columns.left_out(results, in_print)).encode())
+    name = " and ".join(dict.fromkeys(Path(path).resolve().name for path in options.paths))
+    write_atomically(
+        out / "report.html", page.to_html(name, results, pictures, remarks, options.columns is None).encode()
+    )
+    draw_all(on_paper, out)
+
+    files = [
+        "table.md",
+        "table.csv",
+        f"table.tex ({_in_print(results, in_print)})",
+        *(["against.md, .csv, .tex"] if options.against else []),
+    ]
+    files.append(f"report.html ({(out / 'report.html').stat().st_size / 1e6:.1f} MB)")
+    files.append(f"{len(on_paper)} pictures (.png, .pdf): {_some([sheet.name for sheet in on_paper])}")
+    console.print(f"Written: {out}/", markup=False, soft_wrap=True)
+    console.print("  " + ", ".join(files), markup=False, soft_wrap=True)
+    return 0
+
+
+def remarks_on(runs: Sequence[RecordedRun], groups: Sequence[RunGroup]) -> Notes:
+    """What stands beside the table: runs that are not in it, values that are no numbers, gaps."""
+    missing = [notes.describe(*one) for one in notes.left_out(runs, groups)]
+    judged = qualities(run for one in groups for run in one.runs)
+    found = [
+        (f"Not in the table: {len(missing)} of {len(runs)} runs", missing),
+        ("Values that are not finite", notes.not_finite(groups)),
+        ("Not the same everywhere", notes.gaps(groups, judged)),
+        ("Made with", made_with(groups)),
+    ]
+    return [(heading, lines) for heading, lines in found if lines]
+
+
+def affordable(pictures: Sequence[Picture]) -> list[Picture]:
+    """All of them, or of too many those that fit into FIRST_PANELS, one at least."""
+    if sum(len(picture.panels) for picture in pictures) <= MAX_PANELS:
+        return list(pictures)
+    spent = list(accumulate(len(picture.panels) for picture in pictures))
+    return [picture for picture, panels in zip(pictures, spent) if panels <= FIRST_PANELS] or list(pictures[:1])
+
+
+def draw_all(pictures: Sequence[Picture], out: Path) -> None:
+    """Each picture as PNG and PDF; many of them in several processes.
+
+    Raises:
+        ValueError: a file cannot be written, or a process was killed.
+    """
+    processes = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
+    jobs = [(picture, [out / f"{picture.name}.png", out / f"{picture.name}.pdf"]) for picture in pictures]
+    if processes == 1 or len(jobs) < 2 or sum(len(picture.panels) for picture in pictures) <= FEW_PANELS:
+        for job in jobs:
+            draw(*job)
+        return
+    restore_sigint()
+    context, ignored = get_context("spawn"), (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(min(processes, len(jobs)), context, signal.signal, ignored) as pool:
+        try:
+            list(pool.map(draw, *zip(*jobs)))
+        except BrokenProcessPool as error:
+            raise ValueError(
+                f"a process that drew pictures was killed (out of memory?); the tables and report.html are in {out}, "
+                "pictures may be missing: free memory, or give fewer folders at once, and run the same command again"
+            ) from error
+
+
+def _pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[Picture], list[str]]:
+    """Pictures for the page, the same cut up for print, and remarks on those that could not be made."""
+    judged = qualities(run for one in groups for run in one.runs)
+    requested, remarks = figures.pictures(groups)
+    drawn = curves.curves(groups, judged)
+    whole = [curves.overview(groups, judged[0]), curves.scatter(groups, judged[0])] if judged else []
+    overview, scatter = ([one] if one else [] for one in whole or (None, None))
+    first = overview or drawn[:1]  # what stands first is drawn even if not all can be
+    sheets = [
+        sheet for one in [*requested, *first, *scatter, *(drawn if overview else drawn[1:])] for sheet in split(one)
+    ]
+    if any(len(shown_labels(one.panels)) > MAX_LINES for one in [*requested, *overview, *scatter, *drawn]):
+        remarks.append(f"more than {MAX_LINES} methods cannot be told apart: such pictures are split into several")
+    names = distinct([sheet.name for sheet in sheets])
+    sheets = [replace(sheet, name=name.replace(" #", "-")) for sheet, name in zip(sheets, names)]
+    return [*requested, *drawn, *scatter], sheets, remarks
+
+
+def _show(console: Console, remarks: Notes) -> None:
+    """Headings and the first lines of each list."""
+    for heading, lines in remarks:
+        console.print(heading, markup=False)
+        for line in lines[:SHOWN_LINES]:
+            console.print(f"  {formats.one_line(line)}", markup=False, soft_wrap=True)
+        if len(lines) > SHOWN_LINES:
+            console.print(f"  and {len(lines) - SHOWN_LINES} more, all in table.md and report.html", markup=False)
+
+
+def _markdown(remarks: Notes) -> str:
+    """The lists under the Markdown table."""
+    return "".join(
+        f"\n{heading}\n\n" + "".join(f"- {formats.escape_markdown_line(line)}\n" for line in lines)
+        for heading, lines in remarks
+    )
+
+
+def _in_print(table: ResultTable, shown: ResultTable) -> str:
+    """How much of the table LaTeX has, and whether that is wider than a page."""
+    every, own, wide = len(columns.names(table)), len(columns.names(shown)), latex.table_width(shown)
+    text = f"{own} of {every} columns: --columns chooses" if own < every else f"{every} columns"
+    if wide > latex.PAPER:
+        text += f", about {wide:.0f} pt wide, where an article has {latex.PAPER:.0f}"
+    return text
+
+
+def _console() -> Console:
+    """As wide as the terminal; where there is none, as wide as a table may be, so that no line is broken."""
+    from rich.console import Console
+
+    tty = sys.stdout.isatty()
+    return Console(highlight=False, emoji=False, soft_wrap=not tty, width=None if tty else 400)
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few names, and that there are more."""
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")

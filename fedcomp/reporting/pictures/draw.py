@@ -1,0 +1,223 @@
+"""Pictures on paper: PNG and PDF with matplotlib."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fedcomp.display import figure, units
+from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series, shown_labels
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+WIDTH, HEIGHT = 2.95, 1.95
+"""Of a panel's axes, in inches, as everything below: a fixed layout, since matplotlib's search for one is slow."""
+LEFT, RIGHT, BOTTOM, TOP = 0.75, 0.3, 0.5, 0.1
+"""Around a panel: what is written on its axes, on the right half of the last tick's label."""
+UNLABELLED_LEFT = 0.4
+TITLE_WIDTH = 22
+"""Characters of a y axis's title that fit into a line."""
+PANEL_TITLE, TITLE = 0.2, 0.3
+LEGEND_LINE = 0.18
+
+
+def draw(picture: Picture, paths: list[Path]) -> None:
+    """Draw a picture and save it in each format wanted.
+
+    Args:
+        paths: of the same picture (.png, .pdf).
+
+    Raises:
+        ValueError: a file cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    columns = min(picture.columns, len(picture.panels))
+    rows = -(-len(picture.panels) // columns)
+    present = shown_labels(picture.panels)
+    labels = [label for label in picture.order if label in present]
+    labelled = [index for index, panel in enumerate(picture.panels) if _labelled(picture, index, columns)]
+    left = LEFT + (0.15 if any(len(panel.y.title) > TITLE_WIDTH for panel in picture.panels) else 0)
+    lefts = [
+        left if any(index in labelled for index in range(column, len(picture.panels), columns)) else UNLABELLED_LEFT
+        for column in range(columns)
+    ]
+    right = RIGHT + 0.065 * max(
+        (sum(len(label) + 2 for label, _ in panel.lines) for panel in picture.panels), default=0
+    )
+    above = TOP + (PANEL_TITLE if any(panel.title for panel in picture.panels) else 0)
+    width = sum(lefts) + columns * (WIDTH + right)
+    legend_columns = _legend_columns(labels, width)
+    legend = 0.1 + LEGEND_LINE * -(-len(labels) // legend_columns)
+    row_height = above + HEIGHT + BOTTOM
+    height = rows * row_height + legend + (TITLE if picture.title else 0)
+
+    page = Figure(figsize=(width, height), dpi=figure.DPI, facecolor="white")
+    handles: dict[str, Artist] = {}
+    for index, panel in enumerate(picture.panels):
+        row, column = divmod(index, columns)
+        x = sum(lefts[: column + 1]) + column * (WIDTH + right)
+        y = legend + (rows - 1 - row) * row_height + BOTTOM
+        axes = page.add_axes((x / width, y / height, WIDTH / width, HEIGHT / height))
+        _panel(axes, panel, picture.order, index in labelled)
+        for handle, label in zip(*axes.get_legend_handles_labels()):
+            handles.setdefault(label, handle)
+    names = [label for label in labels if label in handles]
+    if names:
+        page.legend(
+            [handles[label] for label in names],
+            [figure.drawable(name) for name in names],
+            loc="lower center",
+            ncols=legend_columns,
+            fontsize=8,
+            frameon=False,
+            labelcolor=figure.INK,
+            handlelength=2.6,
+            borderaxespad=0.2,
+        )
+    if picture.title:
+        title = figure.drawable(picture.title)
+        page.text(0.5, 1 - 0.18 / height, title, ha="center", va="center", fontsize=10, color=figure.INK)
+    for path in paths:
+        figure.save(page, path)
+
+
+def _labelled(picture: Picture, index: int, columns: int) -> bool:
+    """Whether a panel's y axis has its title: at the left, and where it is another than the neighbour's."""
+    return index % columns == 0 or picture.panels[index].y != picture.panels[index - 1].y
+
+
+def _panel(axes: Axes, panel: Panel, order: tuple[str, ...], labelled: bool) -> None:
+    """One pair of axes with all that is on it."""
+    y_title = figure.wrapped(panel.y.title, TITLE_WIDTH) if labelled else ""
+    figure.style(axes, figure.drawable(panel.x.title), y_title)
+    if panel.title:
+        axes.set_title(figure.drawable(panel.title), fontsize=8.5, color=figure.INK, loc="left")
+    floor = _floor(panel)
+    for series in panel.series:
+        _series(axes, _positive(series) if panel.y.log else series, order.index(series.label), floor)
+    _scale(axes, "x", panel.x)
+    _scale(axes, "y", panel.y)
+    for _, value in panel.lines:
+        axes.axhline(value, color="#888888", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1)
+    for label, value in _apart(panel.lines, axes):
+        axes.annotate(
+            figure.drawable(label),
+            (1, value),
+            xycoords=("axes fraction", "data"),
+            xytext=(2, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7.5,
+            color="#666666",
+            annotation_clip=False,
+        )
+    for _, x, y in panel.stars:
+        axes.plot(x, y, color="black", marker="*", markersize=8, linestyle="none", zorder=4)
+    if any(series.mark == "cloud" for series in panel.series):
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.locator_params(nbins=5)
+        marks = " ".join(["+ mean", *(f"★ {label}" for label, _, _ in panel.stars)])
+        axes.text(1, 0.02, figure.drawable(marks), transform=axes.transAxes, ha="right", fontsize=7.5, color="#666666")
+    for place in panel.marks:
+        axes.axvline(place, color="#888888", linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+
+
+def _series(axes: Axes, series: Series, index: int, floor: float) -> None:
+    """One method in its colour: a line with a band, points with bars, or a closed form without either."""
+    colour = figure.COLOURS[index % len(figure.COLOURS)]
+    turn = index // len(figure.COLOURS)
+    dashes = figure.DASHES[turn % len(figure.DASHES)]
+    marker = figure.MARKERS[index % len(figure.MARKERS)]
+    filled: dict[str, Any] = {} if turn % 2 == 0 else {"markerfacecolor": "white"}
+    if series.mark == "beside":
+        axes.plot(series.x, series.y, color=colour, linestyle=(0, (3, 2)), linewidth=1.1, alpha=0.8)
+        return
+    low, high = np.maximum(series.y - series.deviation, floor), series.y + series.deviation
+    if series.mark == "cloud":
+        _cloud(axes, series, colour, marker)
+        return
+    if series.mark == "line":
+        for one in series.each:
+            axes.plot(series.x, one, color=colour, linewidth=0.35, alpha=0.35, zorder=1.5)
+        if not series.each:
+            axes.fill_between(series.x, low, high, color=colour, alpha=0.16, linewidth=0)
+        thick = 2.0 if series.each else 1.5
+        axes.plot(series.x, series.y, color=colour, linestyle=dashes, linewidth=thick, label=series.label)
+        axes.plot(series.x[-1:], series.y[-1:], color=colour, marker=marker, markersize=4, **filled)
+        return
+    if np.isfinite(series.deviation).any():
+        below, above = np.maximum(series.y - low, 0), high - series.y
+        axes.errorbar(
+            series.x,
+            series.y,
+            (np.nan_to_num(below), np.nan_to_num(above)),
+            fmt="none",
+            ecolor=colour,
+            elinewidth=1,
+            capsize=2,
+        )
+    joined: dict[str, Any] = (
+        {"linestyle": "none"} if series.mark == "points" else {"linestyle": dashes, "linewidth": 1.4}
+    )
+    axes.plot(series.x, series.y, color=colour, marker=marker, markersize=5, label=series.label, **joined, **filled)
+
+
+def _cloud(axes: Axes, series: Series, colour: str, marker: str) -> None:
+    """A point a repetition, a cross for their mean, and the circle around it that holds half of them."""
+    from matplotlib.patches import Circle
+
+    centre = float(series.x.mean()), float(series.y.mean())
+    axes.add_patch(Circle(centre, series.radius, facecolor="none", edgecolor=colour, linewidth=1.3))
+    axes.plot(*centre, color=colour, marker="+", markersize=7, markeredgewidth=1.3)
+    axes.plot(series.x, series.y, color=colour, marker=marker, markersize=2.6, linestyle="none", label=series.label)
+
+
+def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis) -> None:
+    """Logarithmic or not, with readable ticks; after the data is drawn."""
+    if axis.log and axes.lines:
+        figure.log_axis(axes, which, units.bits if axis.unit == "bits" else None)
+    else:
+        axes.ticklabel_format(axis=which, scilimits=(-3, 6))
+        if axis.unit == "rounds":
+            figure.integer_axis(axes, which)
+
+
+def _apart(lines: Sequence[tuple[str, float]], axes: Axes) -> list[tuple[str, float]]:
+    """Labels and places of constants; labels that would overlap are joined: `d - 1, d + 1`."""
+    heights = [float(axes.transData.transform((0, value))[1]) for _, value in lines]
+    out: list[tuple[str, float]] = []
+    before = -math.inf
+    for height, (label, value) in sorted(zip(heights, lines)):
+        if height - before < 0.14 * figure.DPI:  # inches: a line of text
+            out[-1] = (f"{out[-1][0]}, {label}", out[-1][1])
+        else:
+            out.append((label, value))
+            before = height
+    return out
+
+
+def _positive(series: Series) -> Series:
+    """The series with gaps where a logarithmic axis has no place for it, such as variances before the first round."""
+    return replace(series, y=np.where(series.y > 0, series.y, np.nan))
+
+
+def _floor(panel: Panel) -> float:
+    """Where bands end below on a logarithmic axis, which has no place for zero: half the smallest mean."""
+    if not panel.y.log:
+        return -np.inf
+    positive = [one.y[one.y > 0].min() for one in panel.series if (one.y > 0).any()]
+    return 0.5 * min(positive) if positive else -np.inf
+
+
+def _legend_columns(labels: list[str], width: float) -> int:
+    """As many as fit at 8 points, four at most."""
+    longest = max(map(len, labels), default=1)
+    return max(1, min(4, len(labels), int(width / (0.065 * longest + 0.5))))

@@ -1,0 +1,210 @@
+"""The pictures that the entries of `figures:` describe (`figure_entry.py`), beside the ones every report has."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fedcomp.reporting.group import RunGroup, by_setting, regroup
+from fedcomp.reporting.labels import show_value
+from fedcomp.reporting.metrics import Metric, metric
+from fedcomp.reporting.pictures.curves import (
+    X_AXES,
+    each_run,
+    last_places,
+    optimum,
+    order,
+    series,
+    slug,
+    values,
+    y_axis,
+)
+from fedcomp.reporting.pictures.figure_entry import Figure, parse
+from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series, wide
+
+SPENT = {"gradients": Axis("gradients of samples, all clients", log=True)}
+"""What is spent beside bits."""
+
+
+def figure_entries(groups: Sequence[RunGroup]) -> list[tuple[Any, list[RunGroup]]]:
+    """Every different entry of `figures:` in the runs' configs, with the groups that ask for it."""
+    found: dict[str, tuple[Any, list[RunGroup]]] = {}
+    for one in groups:
+        entries = one.runs[0].config.get("figures")
+        for entry in entries if isinstance(entries, list) else []:
+            found.setdefault(json.dumps(entry, sort_keys=True, default=str), (entry, []))[1].append(one)
+    return list(found.values())
+
+
+def pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[str]]:
+    """The pictures that the groups' configs ask for, and a line on each one that cannot be drawn."""
+    drawn: list[Picture] = []
+    notes = []
+    for entry, own in figure_entries(groups):
+        try:
+            figure = parse(entry)
+            picture = build(figure, own)
+        except ValueError as error:
+            notes.append(str(error))
+            continue
+        if picture is None:
+            keys = ", ".join((figure.x, *figure.y))
+            notes.append(f"figure {figure.name!r} is empty: no finished run has {keys} together")
+        else:
+            drawn.append(picture)
+    return drawn, notes
+
+
+def build(figure: Figure, groups: Sequence[RunGroup]) -> Picture | None:
+    """The figure of these groups; None if none of them has its metrics. Those that have not are left out."""
+    panels = _circles(figure, groups) if figure.kind == "circle" else []
+    if figure.kind != "circle":
+        panels = _last(figure, groups) if figure.kind == "last" else _along(figure, groups)
+    if not panels:
+        return None
+    labels = tuple(dict.fromkeys(one.label for panel in panels for one in panel.series))
+    shared = order(groups, groups)
+    shared = shared if set(labels) <= set(shared) else labels
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
+    return Picture(slug(figure.name), figure.name, "", tuple(panels), columns, shared)
+
+
+def _along(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
+    """`curve`, `runs` and `variance`: for each setting and metric a panel."""
+    panels = []
+    for own in by_setting(groups).values():
+        for key in figure.y:
+            title = metric(key)
+            if figure.kind == "variance":
+                title = Metric(key, f"{title.title.removesuffix(' (%)')}, variance over seeds", 1, False)
+                lines = [_variance(one, title, figure.x) for one in own if len(one.runs) > 1]
+            elif figure.kind == "runs":
+                lines = [each_run(one, title, figure.x) for one in own]
+            else:
+                lines = [series(one, title, figure.x, average=figure.average) for one in own]
+            lines = [line for line in lines if len(line.x)]
+            if lines:
+                y = y_axis(title, lines, figure.log_y)
+                panels.append(Panel(own[0].place, _x_axis(figure, lines), y, tuple(lines), figure.lines, figure.marks))
+    return panels
+
+
+def _circles(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
+    """`circle`: for each setting a panel, with the optimum if the runs know it."""
+    x, y = (metric(key) for key in figure.y)
+    panels = []
+    for own in by_setting(groups).values():
+        clouds = tuple(cloud for one in own if (cloud := last_places(one, x.key, y.key)) is not None)
+        if clouds:
+            stars = optimum(own, x.key, y.key)
+            panels.append(Panel(own[0].place, Axis(x.title), Axis(y.title), clouds, stars=stars))
+    return panels
+
+
+def _variance(group: RunGroup, metric: Metric, x: str) -> Series:
+    """The sample variance over seeds at each x, without a band."""
+    values_RE, places_E = values(group, metric.key, x)
+    with np.errstate(invalid="ignore", over="ignore"):
+        variance_E = values_RE.var(axis=0, ddof=1)
+    return Series(group.label, places_E, variance_E, np.full(len(places_E), np.nan), len(group.runs))
+
+
+def _last(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
+    """Last values over x, one line a method and panel."""
+    away = {key for key in (figure.x, figure.panel, *figure.without) if key} | _behind(figure.x, groups)
+    places: dict[str, list[RunGroup]] = {}
+    for one in regroup(groups, away):
+        places.setdefault(_panel_title(figure.panel, one), []).append(one)
+    panels = []
+    for title, own in sorted(places.items(), key=lambda item: _sortable(item[0])):
+        for index, key in enumerate(figure.y):
+            lines = _lines_of(own, figure.x, metric(key), "both")
+            also = _lines_of(own, figure.x, metric(figure.beside[index]), "beside") if figure.beside[index:] else []
+            lines += also
+            if lines:
+                y = y_axis(metric(key), lines, figure.log_y)
+                if also:
+                    y = replace(y, title=f"{y.title} (dashed: {metric(figure.beside[index]).title})")
+                panels.append(Panel(title, _x_axis(figure, lines), y, tuple(lines), figure.lines, figure.marks))
+    return panels
+
+
+def _lines_of(own: Sequence[RunGroup], x: str, metric: Metric, mark: str) -> list[Series]:
+    """One series a label: mean and sample deviation over seeds of the last values, by increasing x."""
+    points: dict[str, list[tuple[float, float, float, int]]] = {}
+    for one in own:
+        y = [value for run in one.runs if (value := run.lines[-1].get(metric.key)) is not None]
+        place = [value for run in one.runs if (value := _number(x, run.lines[-1], one.flat)) is not None]
+        if y and place:
+            spread = float(np.std(y, ddof=1)) if len(y) > 1 else math.nan
+            mean = (float(np.mean(place)), metric.scale * float(np.mean(y)), metric.scale * spread, len(y))
+            points.setdefault(one.label, []).append(mean)
+    out = []
+    for label, own_points in points.items():
+        places, means, spreads, seeds = zip(*sorted(own_points))
+        out.append(Series(label, np.array(places), np.array(means), np.array(spreads), min(seeds), mark))
+    return out
+
+
+def _behind(x: str, groups: Sequence[RunGroup]) -> set[str]:
+    """The config keys that move x, where x is a metric: x differs between two groups that differ in this key alone.
+
+    Such a key (`dataset.correlation` behind `vectors/correlation`) makes the points of a line, not its name. What
+    picks a part (`_target_`) always names lines.
+    """
+    flats = [one.flat for one in groups]
+    keys = {key for flat in flats for key in flat if any(other.get(key) != flat[key] for other in flats)}
+    places = [_number(x, one.runs[0].lines[-1], {}) for one in groups]
+    found = set()
+    for key in keys:
+        if key.endswith("_target_"):
+            continue
+        rest: dict[str, set[float | None]] = {}
+        for flat, place in zip(flats, places):
+            others = json.dumps({name: flat[name] for name in flat if name != key}, sort_keys=True, default=str)
+            rest.setdefault(others, set()).add(place)
+        if any(len(seen) > 1 for seen in rest.values()):
+            found.add(key)
+    return found
+
+
+def _panel_title(key: str | None, one: RunGroup) -> str:
+    """The panel that a group belongs to: its setting, and `fraction = 0.1`."""
+    if key is None:
+        return one.place
+    value = one.flat.get(key)
+    if value is None:
+        values = [run.lines[-1][key] for run in one.runs if key in run.lines[-1]]
+        value = float(np.mean(values)) if values else None
+    own = f"{key.split('.')[-1].replace('_', ' ')} = {show_value(value)}" if value is not None else ""
+    return " · ".join(part for part in (one.place, own) if part)
+
+
+def _number(key: str, line: Mapping[str, float], flat: Mapping[str, Any]) -> float | None:
+    """A metric of the line, else a config key's number; None if it has neither."""
+    value = line.get(key, flat.get(key))
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _x_axis(figure: Figure, lines: Sequence[Series]) -> Axis:
+    """The axis of x: logarithmic as the entry says, always for bits, else where its values are far apart."""
+    known = {**dict(X_AXES), **SPENT}.get(figure.x)
+    if known is not None:
+        return known
+    title = figure.x.split(".")[-1].replace("/", " ").replace("_", " ")
+    log = figure.log_x if figure.log_x is not None else wide(value for line in lines for value in line.x)
+    return Axis(title, "bits" if figure.x.startswith("bits/") else "number", log)
+
+
+def _sortable(title: str) -> tuple[str, float]:
+    """Panels by the text of their titles, and by the number at their ends."""
+    text, _, number = title.rpartition("= ")
+    try:
+        return text, float(number)
+    except ValueError:
+        return title, 0.0

@@ -1,0 +1,247 @@
+"""Figures that papers printed, beside ours: `--against bicompfl`.
+
+Each CSV in `published/` holds a paper's tables with their source. Two of its columns are conditions on a run's config:
+they say which of our groups correspond to the printed row.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from fedcomp.display import units
+from fedcomp.records.reader import RecordedRun
+from fedcomp.reporting.group import RunGroup
+from fedcomp.reporting.labels import flatten, part_name, show_value
+from fedcomp.reporting.metrics import metric
+from fedcomp.reporting.tables import formats
+from fedcomp.reporting.tables.formats import markdown_table
+from fedcomp.reporting.tables.latex import tabular
+from fedcomp.reporting.tables.table import Mean, best, last, mean_over_seeds
+
+FOLDER = files("fedcomp.reporting.tables").joinpath("published")
+ACCURACY = metric("test/accuracy")
+RATES = ("bpp", "bpp_bc", "uplink", "downlink")
+"""Bits per parameter, client and round: both ways, both with a broadcast counted once, and each way.
+
+The downlink is that of one receiver (`bpp/downlink_per_receiver`), as papers print it: they do not
+charge participants with what idle clients receive.
+"""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One row of a paper's table.
+
+    Attributes:
+        table: its number.
+        dataset, model, partition, method: as the paper calls them.
+        where: condition on a run's config: the same data, model and clients.
+        match: condition on a run's config: the same method.
+        accuracy: best over the rounds, a fraction.
+        accuracy_std: as printed.
+        rates: those of RATES that the table has.
+    """
+
+    table: str
+    dataset: str
+    model: str
+    partition: str
+    method: str
+    where: str
+    match: str
+    accuracy: float
+    accuracy_std: float
+    rates: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A printed row and our counterpart.
+
+    Attributes:
+        printed: the row.
+        ours: one of the groups that meet its conditions; None if none does.
+        accuracy: of our group, mean over seeds of each seed's best.
+        rates: of our group, as the papers count.
+        true_rates: of our group, all that was sent.
+    """
+
+    printed: Printed
+    ours: RunGroup | None = None
+    accuracy: Mean | None = None
+    rates: dict[str, Mean] | None = None
+    true_rates: dict[str, Mean] | None = None
+
+
+def papers() -> list[str]:
+    """The names that `--against` knows."""
+    return sorted(
+        file.name.removesuffix(".csv") for file in files("fedcomp.reporting.tables").joinpath("published").iterdir()
+    )
+
+
+def load(paper: str) -> list[Printed]:
+    """A paper's rows in its order. Raises ValueError: no such paper."""
+    if paper not in papers():
+        raise ValueError(f"--against {paper}: no such figures, allowed are {', '.join(papers())}")
+    text = FOLDER.joinpath(f"{paper}.csv").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return [
+        Printed(
+            **{name: row[name] for name in ("table", "dataset", "model", "partition", "method", "where", "match")},
+            accuracy=float(row["accuracy"]),
+            accuracy_std=float(row["accuracy_std"]),
+            rates={rate: float(row[rate]) for rate in RATES if row[rate]},
+        )
+        for row in csv.DictReader(lines)
+    ]
+
+
+def meets(run: RecordedRun, condition: str) -> bool:
+    """Whether a run's config meets `a=1;b=x | c=2`: one of the alternatives, and all of its terms."""
+    flat = flatten(run.config)
+    return any(all(_holds(flat, term) for term in option.split(";")) for option in condition.split("|"))
+
+
+def compare(groups: Sequence[RunGroup], rows: Sequence[Printed]) -> list[Pair]:
+    """Each printed row with each of our groups that meets its conditions, or alone."""
+    pairs = []
+    for row in rows:
+        own = [one for one in groups if meets(one.runs[0], row.where) and meets(one.runs[0], row.match)]
+        pairs += [_pair(row, one) for one in own] or [Pair(row)]
+    return pairs
+
+
+def without_counterpart(groups: Sequence[RunGroup], pairs: Sequence[Pair]) -> list[str]:
+    """Our groups without a printed row, by setting and label."""
+    used = {id(pair.ours) for pair in pairs}
+    return [" · ".join(part for part in (one.place, one.label) if part) for one in groups if id(one) not in used]
+
+
+def cells(pairs: Sequence[Pair]) -> tuple[list[str], list[list[str]]]:
+    """Titles and text of the comparison: rows that have a counterpart."""
+    rated = any(pair.printed.rates for pair in pairs)
+    titles = ["table", "setting", "method", "ours", "seeds", "printed (%)", "ours, best (%)", "difference"]
+    titles += ["printed bpp", "ours, as counted there", "difference", "ours, true"] if rated else []
+    rows = []
+    for pair in pairs:
+        if pair.ours is None or pair.rates is None or pair.true_rates is None:
+            continue
+        row, mean = pair.printed, pair.accuracy
+        own = "–"
+        if mean is not None:
+            own = units.percent(mean.mean) + (
+                f" ± {units.percent(mean.deviation)}" if mean.deviation is not None else ""
+            )
+        texts = [row.table, f"{row.dataset} {row.model} {row.partition}", row.method, pair.ours.label]
+        texts += [str(len(pair.ours.runs)), f"{100 * row.accuracy:.1f}", own]
+        texts.append("–" if mean is None else f"{100 * (mean.mean - row.accuracy):+.2f}")
+        if rated:
+            printed, counted, true = row.rates.get("bpp"), pair.rates.get("bpp"), pair.true_rates.get("bpp")
+            texts.append("–" if printed is None else f"{printed:g}")
+            texts.append("–" if counted is None else units.significant(counted.mean))
+            texts.append("–" if printed is None or counted is None else f"{counted.mean - printed:+.3g}")
+            texts.append("–" if true is None else units.significant(true.mean))
+        rows.append(texts)
+    return titles, rows
+
+
+def to_markdown(paper: str, pairs: Sequence[Pair], unmatched: Sequence[str]) -> str:
+    """The comparison, then what has no counterpart on either side."""
+    titles, rows = cells(pairs)
+    text = markdown_table(titles, rows, 4) if rows else "No group of these runs stands for a printed row.\n"
+    alone = [pair.printed for pair in pairs if pair.ours is None]
+    lines = [f"# Against {paper}", "", text, f"Printed rows without a run of ours: {len(alone)}", ""]
+    lines += [
+        f"- Table {row.table}, {row.dataset} {row.model} {row.partition}: {formats.escape_markdown(row.method)}"
+        for row in alone
+    ]
+    lines += [
+        "",
+        f"Groups of ours that are not printed: {len(unmatched)}",
+        "",
+        *(f"- {formats.escape_markdown_line(name)}" for name in unmatched),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def to_latex(paper: str, pairs: Sequence[Pair]) -> str:
+    """The comparison as a booktabs table; rows without a counterpart are left to the other formats."""
+    titles, rows = cells(pairs)
+    breaks = {index for index in range(1, len(rows)) if rows[index][:2] != rows[index - 1][:2]}
+    return tabular(titles, rows, 4, breaks, f"Against {paper}")
+
+
+def to_csv(pairs: Sequence[Pair]) -> str:
+    """Raw numbers of every printed row: printed, ours as the papers count, ours true; empty where there is none."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    head = ["table", "dataset", "model", "partition", "method", "ours", "seeds"]
+    head += ["printed_accuracy", "printed_accuracy_std", "accuracy", "accuracy_std", "accuracy_difference"]
+    writer.writerow(head + [f"{prefix}{rate}" for rate in RATES for prefix in ("printed_", "", "true_")])
+    for pair in pairs:
+        row, mean = pair.printed, pair.accuracy
+        own: list[object] = [None] * 5
+        if pair.ours is not None and mean is not None:
+            own = [pair.ours.label, len(pair.ours.runs), mean.mean, mean.deviation, mean.mean - row.accuracy]
+        elif pair.ours is not None:
+            own[:2] = [pair.ours.label, len(pair.ours.runs)]
+        numbers: list[object] = [row.accuracy, row.accuracy_std, *own[2:]]
+        for rate in RATES:
+            counted, true = (pair.rates or {}).get(rate), (pair.true_rates or {}).get(rate)
+            numbers += [row.rates.get(rate), counted and counted.mean, true and true.mean]
+        names = [row.table, row.dataset, row.model, row.partition, row.method, *own[:2]]
+        cells = ["" if value is None else value for value in [*names, *numbers]]
+        writer.writerow([formats.escape_csv(value) if isinstance(value, str) else value for value in cells])
+    return out.getvalue()
+
+
+def _pair(row: Printed, ours: RunGroup) -> Pair:
+    """The numbers of our group that stand beside a printed row."""
+    values = [value for run in ours.runs if (value := best(ACCURACY)(run)) is not None]
+    accuracy = mean_over_seeds(values) if values else None
+    return Pair(row, ours, accuracy, _rates(ours, "paper/"), _rates(ours, ""))
+
+
+def _rates(group: RunGroup, prefix: str) -> dict[str, Mean]:
+    """RATES of a group, as the papers count (`paper/`, true where a paper counts no other) or true."""
+
+    def rate(run: RecordedRun, way: str) -> float:
+        key = f"bpp/{_recorded(run, way)}"
+        value = last(f"{prefix}{key}")(run)
+        value = last(key)(run) if value is None else value
+        return math.nan if value is None else value
+
+    ways = {"bpp": ("uplink", "downlink"), "bpp_bc": ("uplink", "broadcast")}
+    out = {}
+    for name in RATES:
+        values = [math.fsum(rate(run, way) for way in ways.get(name, (name,))) for run in group.runs]
+        if all(map(math.isfinite, values)):
+            out[name] = mean_over_seeds(values)
+    return out
+
+
+def _recorded(run: RecordedRun, way: str) -> str:
+    """The record's name of a direction. Old records lack the downlink per receiver: it is that of a participant if
+    everybody takes part, and unknown otherwise.
+    """
+    if way != "downlink":
+        return way
+    return "downlink" if meets(run, "participation=full") else "downlink_per_receiver"
+
+
+def _holds(flat: dict[str, object], term: str) -> bool:
+    """Whether `key=value` holds: a part's name, a number as a number, else as written (null: not set), in any case."""
+    key, _, wanted = (part.strip() for part in term.partition("="))
+    if f"{key}._target_" in flat:
+        return part_name(flat[f"{key}._target_"]) == wanted
+    value = flat.get(key)
+    try:
+        return float(str(value)) == float(wanted)
+    except ValueError:
+        return key in flat and show_value(value).lower() == wanted.lower()

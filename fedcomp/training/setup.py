@@ -1,0 +1,243 @@
+"""A run's folder before its first round: whose it is, whether it is finished, its config, log, pictures and provenance.
+
+As with `writer.py`, all processes of a run call the same methods, and only those of the main process do something.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from fedcomp.config.factory import build
+from fedcomp.config.placement import adopt_former, claim
+from fedcomp.dataset.contract import Dataset
+from fedcomp.display.figure import can_draw
+from fedcomp.display.partition_plot import plot_partition
+from fedcomp.display.progress import Progress, describe
+from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
+from fedcomp.provenance.check import FinishedRuns, RunInputs, SessionProvenance, session_provenance
+from fedcomp.records.atomic_write import write_atomically
+from fedcomp.records.metrics_file import Line
+from fedcomp.records.reader import RunFiles
+from fedcomp.records.run_folder import CHECKPOINT, CONFIG, LOG, PARTITION, clear, owned
+from fedcomp.records.status import State, Status, read_status, write_status
+from fedcomp.runtime.signals import can_handle_signals
+from fedcomp.simulation.autotune.conv_autotune import ConvPlan
+from fedcomp.simulation.simulation import Simulation
+from fedcomp.tracking.contract import RunInfo
+from fedcomp.training.error_location import first_line, is_in_code, located
+from fedcomp.training.writer import FolderWriter, Writer
+
+log = logging.getLogger("fedcomp")
+
+
+class RunSetup:
+    """Reads and writes nothing: the set-up of every process but the main one."""
+
+    def folder(self) -> contextlib.AbstractContextManager[list[Line] | None]:
+        """Context manager: holds the run's folder. Its value: the record of a run that is finished, else None."""
+        return contextlib.nullcontext()
+
+    def building(self) -> contextlib.AbstractContextManager[None]:
+        """Context manager around building the simulation: log file, status, and the place of an error in code."""
+        return contextlib.nullcontext()
+
+    def begin(self, inputs: RunInputs, simulation: Simulation) -> None:
+        """Compare with what the run began with. Raises ValueError: data or code are not that."""
+
+    def writer(self, simulation: Simulation, parts: list[torch.Tensor]) -> Writer:
+        """The session's writer. `parts`: each client's sample numbers."""
+        return Writer()
+
+    def running(
+        self, simulation: Simulation, split: str | None, plan: ConvPlan | None
+    ) -> contextlib.AbstractContextManager[None]:
+        """Context manager around the session. `split`: how work is split over processes; `plan`: of convolutions."""
+        return contextlib.nullcontext()
+
+
+class FolderSetup(RunSetup):
+    """Sets up a run in its folder.
+
+    Args:
+        config: of the run. plain: the same as plain dicts. path: of the folder.
+    """
+
+    def __init__(self, config: DictConfig, plain: dict[str, Any], path: Path) -> None:
+        self._config, self._plain, self._path = config, plain, path
+        self._progress = Progress("quiet" if config.quiet else "verbose" if config.verbose else "normal")
+
+    @contextlib.contextmanager
+    def folder(self) -> Iterator[list[Line] | None]:
+        path, progress = self._path, self._progress
+        former = adopt_former(path, self._plain)
+        with owned(path), progress:
+            claim(path, self._plain)
+            if former is not None:
+                progress.note(f"this run was in {former}: renamed to {path}")
+            if self._config.overwrite:
+                clear(path)
+            yield self._finished()
+            progress.note(f"record {'and pictures ' if self._config.pictures and can_draw() else ''}in {path}")
+
+    def _finished(self) -> list[Line] | None:
+        config = self._config
+        done = RunFiles(self._path).finished(config.rounds, config.eval_every, config.repeats)
+        if done is None:
+            return None
+        remark = FinishedRuns(lambda _: build(config.dataset)).check(self._path, self._plain)
+        update_label(self._path / CONFIG, self._plain)
+        if remark is not None:
+            self._progress.note(remark)
+        self._progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
+        return done
+
+    @contextlib.contextmanager
+    def building(self) -> Iterator[None]:
+        write_atomically(self._path / CONFIG, OmegaConf.to_yaml(OmegaConf.create(self._plain)).encode())
+        with located(self._path / LOG), _log_file(self._path, self._progress.note), status_during_setup(self._path):
+            yield
+
+    def begin(self, inputs: RunInputs, simulation: Simulation) -> None:
+        counts = {"threads": simulation.workers.num, "processes": simulation.group.size}
+        resumes = any(self._path.glob(f"{Path(CHECKPOINT).stem}*"))  # or the one before
+        self._begun: SessionProvenance = session_provenance(
+            self._path, self._plain, inputs, resumes, simulation.device, **counts
+        )
+
+    def writer(self, simulation: Simulation, parts: list[torch.Tensor]) -> FolderWriter:
+        config, path, dataset = self._config, self._path, simulation.dataset
+        self._counts = _label_counts(dataset, parts)
+        pictures = config.pictures and can_draw()
+        if config.pictures and not pictures:
+            self._progress.note("no pictures: matplotlib is not installed (pictures=false leaves them out)")
+        if pictures and not (path / PARTITION).exists():
+            _draw_partition(dataset, self._counts, config, path / PARTITION)
+        tracker = build(config.tracker)
+        facts = _facts(simulation, self._counts)
+        info = RunInfo(path, config.name, path.parent.name, config.seed, self._plain, facts, self._note)
+        return FolderWriter(info, tracker, self._progress, pictures, self._begun.start)
+
+    @contextlib.contextmanager
+    def running(self, simulation: Simulation, split: str | None, plan: ConvPlan | None) -> Iterator[None]:
+        with located(self._path / LOG), _log_file(self._path, self._progress.note), self._begun:
+            for line in self._begun.notes:
+                self._note(line)
+            log.info("run %s on %s, %d parameters", self._path, simulation.device, simulation.model.dim)
+            if self._counts.shape[1] > 1:
+                log.info(entropy_in_words(self._counts))
+            if simulation.dtype is torch.float64:
+                self._note("dtype=float64: clients compute in it; messages, and the state between rounds, are float32")
+            if split is not None:
+                self._note(split)
+            if plan is not None:
+                (self._note if self._config.verbose else log.info)(str(plan))
+            yield
+
+    def _note(self, text: str) -> None:
+        """Show a line and keep it in `run.log`, which has it even if the run is quiet."""
+        log.info(text)
+        self._progress.note(text)
+
+
+@contextlib.contextmanager
+def status_during_setup(folder: Path) -> Iterator[None]:
+    """Within the block `status.json` says that the run is starting; if setting it up fails, why."""
+    before = read_status(folder)
+    done = before.round if before is not None else 0
+    write_status(folder, Status("running", done))
+    handler = signal.getsignal(signal.SIGINT)
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        write_status(folder, Status("interrupted", done, "before the first round"))
+        assert callable(handler)
+        handler(number, frame)
+
+    heard = callable(handler) and can_handle_signals()
+    if heard:
+        signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    except BaseException as failure:
+        state: State = "interrupted" if isinstance(failure, KeyboardInterrupt) else "failed"
+        write_status(folder, Status(state, done, first_line(failure)))
+        raise
+    finally:
+        if heard:
+            signal.signal(signal.SIGINT, handler)
+
+
+def update_label(path: Path, plain: dict[str, Any]) -> None:
+    """Write the new `label` and `figures` into the config of a finished run, where reports read them."""
+    kept = OmegaConf.load(path)
+    assert isinstance(kept, DictConfig)
+    new = {key: plain[key] for key in ("label", "figures")}
+    if any(kept.get(key) != value for key, value in new.items()):
+        write_atomically(path, OmegaConf.to_yaml(OmegaConf.merge(kept, new)).encode())
+
+
+def _label_counts(dataset: Dataset, parts: list[torch.Tensor]) -> torch.Tensor:
+    """[N, C] int64: samples of each class a client; C = 1 where samples have no classes."""
+    if dataset.labels is None:
+        return label_counts(parts, torch.zeros(len(dataset.train), dtype=torch.int64), 1)
+    return label_counts(parts, dataset.labels, dataset.num_outputs)
+
+
+def _draw_partition(dataset: Dataset, counts: torch.Tensor, config: DictConfig, path: Path) -> None:
+    rule = config.partition._target_.split(".")[-2]
+    title = f"{dataset.name}, {rule}, {len(counts)} clients"
+    below = entropy_in_words(counts) if counts.shape[1] > 1 else ""
+    plot_partition(counts.numpy(), path, dataset.class_names, title, below)
+
+
+def _facts(simulation: Simulation, counts: torch.Tensor) -> dict[str, float | int]:
+    num_clients = len(simulation.shards.sizes)
+    entropy = {"label_entropy": label_entropy(counts).mean().item()} if counts.shape[1] > 1 else {}
+    return {
+        "num_params": simulation.model.dim,
+        "expected_participants": float(simulation.participation.inclusion(num_clients).sum()),
+        "num_train_samples": len(simulation.dataset.train),
+        "num_test_samples": len(simulation.dataset.test),
+        **entropy,
+    }
+
+
+class _Notes(logging.Handler):
+    """Shows what is logged with `extra={"note": True}`."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__()
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "note", False):
+            self._show(record.getMessage())
+
+
+class _log_file:
+    """Sends the package's log to `run.log` while a run lasts, and its notes to the console too."""
+
+    def __init__(self, folder: Path, show: Callable[[str], None]) -> None:
+        self._handler = logging.FileHandler(folder / LOG)
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        self._notes = _Notes(show)
+
+    def __enter__(self) -> None:
+        log.setLevel(logging.INFO)
+        log.addHandler(self._handler)
+        log.addHandler(self._notes)
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None:
+            log.error("%s", error, exc_info=is_in_code(error))
+        log.removeHandler(self._handler)
+        log.removeHandler(self._notes)
+        self._handler.close()

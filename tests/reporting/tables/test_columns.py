@@ -1,0 +1,164 @@
+"""Which columns are shown: those asked for, else those that fit into a paper or a window."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fedcomp.records.reader import read_runs
+from fedcomp.reporting import page
+from fedcomp.reporting.__main__ import main
+from fedcomp.reporting.group import group
+from fedcomp.reporting.tables import columns, formats, latex, table
+from tests.records.synthetic_runs import MakeRun
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.fixture
+def wide(make_run: MakeRun, tmp_path: Path) -> table.ResultTable:
+    """Every kind of column, as a long grid with a target has them."""
+    accuracies = [0.1 + 0.05 * step for step in range(13)]
+    paper = {"paper/bpp/uplink": 0.956, "paper/bits/total": 32_956.0, "expected/accuracy": 0.5}
+    for seed in (0, 1):
+        make_run("sign", seed, [value + 0.01 * seed for value in accuracies])
+        config = {"label": "the largest 3 % of entries, with error feedback"}
+        make_run("topk", seed, accuracies, config=config, extra={"bpp/uplink": 1.158, **paper})
+    groups = group(read_runs([tmp_path]))
+    return table.build(groups, table.parse_target("0.6", groups))
+
+
+def test_the_columns_asked_for_in_their_order(wide: table.ResultTable) -> None:
+    own = columns.named_columns("bits_total, test/accuracy,seeds", wide)
+    assert formats.titles(own) == ["method", "total bits", "test accuracy (%)", "seeds"]
+    whole = [dict(zip(formats.titles(wide), row)) for row in formats.cells(wide)]
+    assert [dict(zip(formats.titles(own), row)) for row in formats.cells(own)] == [
+        {title: row[title] for title in formats.titles(own)} for row in whole
+    ]
+    assert formats.titles(columns.named_columns("seconds", wide)) == ["method", "time"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("speed", "--columns speed: no such column in this table, allowed are test_accuracy, best_test_accuracy"),
+        (",", "no such column"),
+        ("seeds,seeds", "a column is named twice"),
+    ],
+)
+def test_a_wrong_column_is_one_clear_line(wide: table.ResultTable, text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as error:
+        columns.named_columns(text, wide)
+    assert "\n" not in str(error.value)
+
+
+def test_latex_shows_what_fits_and_says_what_it_leaves_out(wide: table.ResultTable) -> None:
+    assert latex.table_width(wide) > latex.PAPER
+    shown = latex.fitting(wide)
+    assert latex.table_width(shown) <= latex.PAPER
+    first = ["test_accuracy", "rounds_to_target", "bits_to_target"]
+    assert [name for name in columns.names(wide) if name in first] == [
+        name for name in columns.names(shown) if name in first
+    ]
+    gone = columns.left_out(wide, shown)
+    assert "seconds" in gone
+    text = latex.to_latex(shown, gone)
+    assert f"Left out to fit 345 pt: {', '.join(gone)}; --columns chooses." in text
+    assert "Left out" not in latex.to_latex(wide)
+
+
+def test_the_most_important_columns_stay_however_narrow_it_is(wide: table.ResultTable) -> None:
+    shown = columns.fitting(wide, lambda title, cells, names: 100.0, 0.0)
+    assert columns.names(shown) == ["test_accuracy", "rounds_to_target", "bits_to_target"]
+    every = columns.fitting(wide, lambda title, cells, names: 1.0, 100.0)
+    assert columns.names(every) == columns.names(wide)
+
+
+def test_widths_are_those_that_pdflatex_measured() -> None:
+    """\\the\\wd of an \\sbox in a 10 pt article; each within 3 %."""
+    measured = {
+        "num_candidates=256": 91.7,
+        "test accuracy (%)": 77.0,
+        "91.12 ± 1.79": 55.0,
+        "1.16 (0.956)": 51.7,
+        "47.9 Mbit": 42.5,
+        "not reached": 50.9,
+        "DoubleSqueeze": 65.1,
+        "BiCompFL-GR-Adaptive": 110.3,
+        "mean of last 10 (%)": 86.4,
+    }
+    for text, wanted in measured.items():
+        assert latex.text_width(text) == pytest.approx(wanted, rel=0.03), text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
+def test_pdflatex_sets_the_table_within_the_text(wide: table.ResultTable, tmp_path: Path) -> None:
+    for name, shown in (("whole", wide), ("fitting", latex.fitting(wide))):
+        text = latex.to_latex(shown)
+        box = rf"\newsavebox{{\own}}\sbox{{\own}}{{{text}}}\typeout{{WIDTH \the\wd\own}}\usebox{{\own}}"
+        document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{box}\end{{document}}"
+        (tmp_path / f"{name}.tex").write_text(document.replace("}{% ", "}{%\n% "))
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{name}.tex"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+        (width,) = map(float, re.findall(r"WIDTH ([\d.]+)pt", done.stdout))
+        assert width == pytest.approx(latex.table_width(shown), rel=0.03)
+        assert (width <= latex.PAPER) == (name == "fitting")
+
+
+def test_the_command_takes_columns(make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run("sign", 0, [0.1, 0.8])
+    out = tmp_path / "out"
+    assert main([str(tmp_path), "--out", str(out), "--columns", "bpp_uplink,test_accuracy"]) == 0
+    assert "--columns chooses" not in capsys.readouterr().out
+    assert (out / "table.md").read_text().startswith("| method | uplink | test accuracy (%) |\n")
+    assert r"method & uplink & " in (out / "table.tex").read_text()
+    assert "seconds" in next(csv.reader((out / "table.csv").read_text().splitlines()))  # CSV has all
+    assert "data-rank" not in (out / "report.html").read_text().split("<script>")[0]
+    assert main([str(tmp_path), "--columns", "speed"]) == 2
+    assert capsys.readouterr().err.startswith("error: --columns speed: no such column")
+
+
+def test_the_page_ranks_its_columns_and_has_a_place_for_the_hint(wide: table.ResultTable) -> None:
+    text = page.to_html("demo", wide, [], [])
+    head = re.findall(r'<th tabindex="0"(?: data-rank="(\d+)")?>([^<]*)</th>', text)
+    assert [title for _, title in head] == formats.titles(wide)
+    ranks = {title: rank for rank, title in head}
+    assert ranks["method"] == ranks["test accuracy (%)"] == ""  # never hidden
+    assert sorted(int(rank) for rank in ranks.values() if rank) == list(range(3, len(columns.names(wide))))
+    assert ranks["time"] == str(len(columns.names(wide)) - 1)
+    assert '<p class="hint" hidden></p><div class="wide"><table' in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+@pytest.mark.parametrize(("width", "hides"), [(3000, False), (1400, True), (700, True)])
+def test_a_browser_hides_what_does_not_fit_and_says_so(
+    wide: table.ResultTable, tmp_path: Path, width: int, hides: bool
+) -> None:
+    html = page.to_html("demo", wide, [], []).replace("max-width: 1280px", "max-width: 2900px")
+    probe = "const b=document.querySelector('.wide');document.title=`${b.scrollWidth<=b.clientWidth+1}`;"
+    (tmp_path / "report.html").write_text(html.replace("</body>", f"<script>{probe}</script></body>"))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    command = [
+        str(CHROMIUM),
+        *flags,
+        profile,
+        "--dump-dom",
+        f"--window-size={width},900",
+        (tmp_path / "report.html").as_uri(),
+    ]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    assert "<title>true</title>" in shown  # nothing is out of sight without a hint
+    (hint,) = re.findall(r'<p class="hint"[^>]*>.*?</p>', shown)
+    assert ("Hidden, since the window is too narrow:" in hint) is hides
+    assert ("Show all columns" in hint) is hides
+    assert (" time" in hint) is hides
+    assert "<th tabindex" in shown

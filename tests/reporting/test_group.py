@@ -1,0 +1,161 @@
+"""Grouping over seeds, and names made of what differs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcomp.records.reader import read_runs
+from fedcomp.reporting.group import group, regroup
+from fedcomp.reporting.labels import flatten, labels
+from fedcomp.reporting.notes import left_out
+from tests.records.synthetic_runs import MakeRun
+
+TOPK = "fedcomp.compressor.sparsifiers.topk.TopK"
+SIGN = "fedcomp.compressor.quantisers.sign.Sign"
+
+
+def test_runs_that_differ_by_seed_are_one_group(make_run: MakeRun, tmp_path: Path) -> None:
+    for seed in (10, 2, 0):
+        make_run(
+            "sign",
+            seed,
+            [0.1, 0.5],
+            config={"device": f"cuda:{seed}", "dataset": {"root": f"/{seed}"}, "tracker": {"x": seed}},
+        )
+    make_run("topk", 0, [0.1, 0.6])
+    groups = group(read_runs([tmp_path]))
+    assert [(one.label, [run.seed for run in one.runs]) for one in groups] == [("sign", [0, 2, 10]), ("topk", [0])]
+
+
+def test_who_is_left_out_and_why(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("sign", 0, [0.1, 0.5])
+    make_run("topk", 0, [0.1], state="failed", error="boom")
+    make_run("randk", 0, [])
+    make_run(
+        "twin",
+        0,
+        [0.1, 0.5],
+        config={"compressor": {"_target_": "fedcomp.compressor.quantisers.sign.Codec"}, "name": "x"},
+    )
+    runs = read_runs([tmp_path])
+    groups = group(runs)
+    assert [one.label for one in groups] == ["sign"]
+    reasons = {run.folder.parent.name: reason for run, reason in left_out(runs, groups)}
+    assert reasons == {
+        "topk": "failed",
+        "randk": "no evaluation",
+        "twin": f"repeats seed 0 of {groups[0].runs[0].folder}",
+    }
+
+
+def test_an_explicit_label_wins_and_a_repeated_one_says_what_differs(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("a", 0, [0.1, 0.5], config={"label": "ours"})
+    make_run("b", 0, [0.1, 0.5], config={"label": "ours"})
+    make_run("c", 0, [0.1, 0.5], config={"label": None})
+    assert [one.label for one in group(read_runs([tmp_path]))] == ["c", "ours a", "ours b"]
+
+
+@pytest.mark.parametrize(
+    ("configs", "names"),
+    [
+        (
+            [{"compressor": {"_target_": TOPK, "fraction": 0.03}}, {"compressor": {"_target_": SIGN}}],
+            ["topk fraction=0.03", "sign"],
+        ),
+        (
+            [{"compressor": {"_target_": TOPK, "fraction": f}, "lr": 0.1} for f in (0.03, 0.1)],
+            ["fraction=0.03", "fraction=0.1"],
+        ),
+        (
+            [
+                {"compressor": {"_target_": SIGN}, "downlink": {"_target_": SIGN}},
+                {"compressor": {"_target_": TOPK, "fraction": 0.03}, "downlink": {"_target_": SIGN}},
+                {"compressor": {"_target_": SIGN}, "downlink": {"_target_": TOPK, "fraction": 0.03}},
+            ],
+            ["sign ↑↓", "topk ↑ fraction=0.03 sign ↓", "sign ↑ topk ↓ fraction=0.03"],
+        ),
+        (
+            [
+                {"compressor": {"_target_": SIGN}, "downlink": {"_target_": SIGN}},
+                {"compressor": {"_target_": TOPK, "fraction": 0.03}, "downlink": {"_target_": SIGN}},
+            ],
+            ["sign", "topk fraction=0.03"],
+        ),
+        ([{"a": {"lr": 1}, "b": {"lr": 2}}, {"a": {"lr": 3}, "b": {"lr": 4}}], ["a.lr=1 b.lr=2", "a.lr=3 b.lr=4"]),
+        ([{"algorithm": {"_target_": "fedcomp.algorithm.fedpm.FedPM", "rate": 1}, "lr": 1}], ["fedpm"]),
+        (
+            [
+                {"compressor": {"_target_": SIGN, "scale": "fixed", "feedback": f}, "downlink": {"feedback": g}}
+                for f, g in (("none", "none"), ("error", "none"), ("error", "error"))
+            ],
+            ["feedback=none ↑↓", "feedback=error ↑ feedback=none ↓", "feedback=error ↑↓"],
+        ),
+        ([{"compressor": {"_target_": "fedcomp.compressor.mrc.codec.Codec"}}], ["codec"]),
+        ([{"compressor": {"_target_": "mine.Codec"}}, {"compressor": {"_target_": "Codec"}}], ["mine", "Codec"]),
+        ([{"lr": 1}], ["run"]),
+    ],
+)
+def test_labels(configs: list[dict[str, Any]], names: list[str]) -> None:
+    assert labels([flatten(config) for config in configs]) == names
+
+
+def _on(dataset: str, **rest: Any) -> dict[str, Any]:
+    return {"dataset": {"_target_": f"fedcomp.dataset.{dataset}.load"}, "client": rest}
+
+
+def test_what_methods_are_compared_on_is_no_part_of_their_names(make_run: MakeRun, tmp_path: Path) -> None:
+    for dataset, lr in (("digits", 0.1), ("mnist", 0.2)):
+        for method in ("sign", "topk"):
+            make_run(method, 0, [0.1, 0.5], config=_on(dataset, lr=lr), folder=f"{dataset}-{method}")
+    groups = group(read_runs([tmp_path]))
+    assert [(one.place, one.label) for one in groups] == [
+        ("digits", "sign"),
+        ("digits", "topk"),
+        ("mnist", "sign"),
+        ("mnist", "topk"),
+    ]  # the learning rate goes with the dataset, so it tells no two methods apart
+
+
+def test_one_method_on_many_settings_is_one_picture_named_by_the_settings(make_run: MakeRun, tmp_path: Path) -> None:
+    for alpha in (0.1, 1.0, 10.0):
+        partition = {"_target_": "fedcomp.partition.dirichlet.Dirichlet", "alpha": alpha}
+        make_run("sign", 0, [0.1, 0.5], config={"partition": partition}, folder=f"{alpha}")
+    assert [(one.setting, one.label) for one in group(read_runs([tmp_path]))] == [
+        ((), "alpha=0.1"),
+        ((), "alpha=1"),
+        ((), "alpha=10"),
+    ]
+
+
+def test_an_option_added_later_with_no_effect_splits_no_group(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("sign", 0, [0.1, 0.5], folder="before")
+    make_run("sign", 1, [0.1, 0.5], config={"tf32": None, "figures": [{"name": "x", "y": "mse"}]}, folder="after")
+    (one,) = group(read_runs([tmp_path]))
+    assert [run.seed for run in one.runs] == [0, 1]
+
+
+def test_where_when_and_how_visibly_a_run_happens_splits_no_group(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("sign", 0, [0.1, 0.5], config={"wire": "counted", "chunk_size": 5}, folder="one")
+    make_run("sign", 1, [0.1, 0.5], config={"wire": "packed", "chunk_size": None}, folder="other")
+    (one,) = group(read_runs([tmp_path]))
+    assert [run.seed for run in one.runs] == [0, 1]
+
+
+def test_numbers_in_names_are_sorted_as_numbers(make_run: MakeRun, tmp_path: Path) -> None:
+    for clients in (100, 5, 20):
+        for levels in (16, 2, 128):
+            config = {"num_clients": clients, "compressor": {"_target_": TOPK, "levels": levels}}
+            make_run("topk", 0, [0.1, 0.5], config=config, folder=f"{clients}-{levels}")
+    names = [(one.place, one.label) for one in group(read_runs([tmp_path]))]
+    assert names == [(f"{clients} clients", f"levels={n}") for clients in (5, 20, 100) for n in (2, 16, 128)]
+
+
+def test_regrouped_names_leave_keys_out(make_run: MakeRun, tmp_path: Path) -> None:
+    for fraction in (0.1, 0.2):
+        for method in ("randk", "topk"):
+            config = {"compressor": {"_target_": f"fedcomp.compressor.{method}.Codec", "fraction": fraction}}
+            make_run(method, 0, [0.1, 0.5], config=config, folder=f"{method}{fraction}")
+    groups = group(read_runs([tmp_path]))
+    assert [one.label for one in groups] == [f"{m} fraction={f}" for m in ("randk", "topk") for f in (0.1, 0.2)]
+    assert [one.label for one in regroup(groups, {"compressor.fraction"})] == ["randk", "randk", "topk", "topk"]

@@ -1,0 +1,22 @@
+"""Lines of the log that are shown on the console too."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from fedcomp.training.setup import _log_file
+
+
+def test_notes_of_the_log_are_shown_while_a_run_lasts(tmp_path: Path) -> None:
+    shown: list[str] = []
+    log = logging.getLogger("fedcomp")
+    with _log_file(tmp_path, shown.append):
+        log.info("for the file")
+        log.info("for %s", "both", extra={"note": True})
+    log.info("for nobody", extra={"note": True})
+    assert shown == ["for both"]
+    assert [line.split(" INFO ")[1] for line in (tmp_path / "run.log").read_text().splitlines()] == [
+        "for the file",
+        "for both",
+    ]
