@@ -22,27 +22,20 @@ Shape legend: M clients of the cohort, D parameters, d of them masked, C running
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
-from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
-from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts
-from fedcomp.algorithm.fedpm import DOWNLINKS, FedPMState
-from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, first_probabilities
-from fedcomp.algorithm.masks.training import TESTS, MaskTraining, masked_models, masked_part
-from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
-from fedcomp.client import LocalSolver
+from fedcomp.algorithm.contract import Context, Metrics, Setup
+from fedcomp.algorithm.masks.probabilities import MaskProbabilities, MaskState, mean_entropy
+from fedcomp.algorithm.masks.training import masked_part
 from fedcomp.client.solver import learning_rate_factor
 from fedcomp.compressor.fuse_filter import FuseFilter
 from fedcomp.compressor.sparsifiers.sparse_indices import compact
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.rows import count_along_rows
-from fedcomp.core.validate import check_choice, check_count, check_fraction
-from fedcomp.random.keys import Key
+from fedcomp.core.validate import check_choice, check_fraction
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Arithmetic, Rice, Shortest, Unsigned
 
@@ -55,22 +48,20 @@ KEPT = 1e-6
 
 
 @dataclass(frozen=True)
-class DeltaMask:
+class DeltaMask(MaskProbabilities):
     """Flips of a reference mask up, probabilities down.
 
     Attributes:
-        client: trains the scores.
+        client to test_samples: see `MaskProbabilities`.
         kappa: share of a client's flips that it sends, in (0, 1]. kappa_final, schedule: constant; cosine, from
             kappa in the first round to kappa_final in the last.
         draw: of a client's mask: coupled to the reference, or independent. reference: client or shared.
         coding: filter, places or arithmetic. fingerprint, arity: of the filter, see `FuseFilter`.
-        frozen, gain: see masks/frozen_weights.py. theta0, ste, clamp, normalisation, prior, smoothing, downlink, test,
-            test_samples, weights: as in FedPM.
         reset_every: rounds between resets of the posterior; 0: never; None: as many as it takes all clients to come,
             ceil(N / M).
+        weights: "uniform".
     """
 
-    client: LocalSolver
     kappa: float = 0.8
     kappa_final: float = 0.8
     schedule: str = "cosine"
@@ -79,31 +70,18 @@ class DeltaMask:
     coding: str = "filter"
     fingerprint: int = 8
     arity: int = 4
-    frozen: str = "signed_constant"
-    gain: str | float = "kaiming"
-    theta0: str | float = "normal"
-    ste: str = "identity"
-    clamp: float = 0.01
-    normalisation: str = "frozen"
-    prior: float = 1.0
     reset_every: int | None = None
-    smoothing: str = "affine"
-    downlink: str = "theta"
-    test: str = "sample"
-    test_samples: int = 3
     weights: str = "uniform"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_fraction("algorithm.kappa", self.kappa)
         check_fraction("algorithm.kappa_final", self.kappa_final)
         check_choice("algorithm.schedule", self.schedule, SCHEDULES)
         check_choice("algorithm.draw", self.draw, DRAWS)
         check_choice("algorithm.reference", self.reference, REFERENCES)
         check_choice("algorithm.coding", self.coding, CODINGS)
-        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
-        check_choice("algorithm.test", self.test, TESTS)
         check_choice("algorithm.weights", self.weights, ("uniform",))
-        check_count("algorithm.test_samples", self.test_samples)
         if self.reset_every is not None and (not isinstance(self.reset_every, int) or self.reset_every < 0):
             raise ValueError(f"algorithm.reset_every={self.reset_every} must be a number of rounds, 0 (never) or null")
         if self.draw == "coupled" and self.reference == "shared":
@@ -111,44 +89,21 @@ class DeltaMask:
                 "algorithm.draw=coupled with algorithm.reference=shared makes all clients' masks alike, so that theta "
                 "becomes the drawn mask: take algorithm.reference=client, or algorithm.draw=independent"
             )
-        _ = self.training, self.frozen_weights, self.posterior, self.filter  # they check their own options
-
-    @property
-    def training(self) -> MaskTraining:
-        """Local training."""
-        return MaskTraining(self.client, self.ste, self.clamp, self.normalisation)
-
-    @property
-    def frozen_weights(self) -> FrozenWeights:
-        """The frozen weights' distribution."""
-        return FrozenWeights(self.frozen, self.gain)
-
-    @property
-    def posterior(self) -> BetaPosterior:
-        """What makes theta of the masks."""
-        return BetaPosterior(self.prior, self.smoothing, self.clamp)
+        _ = self.filter  # it checks its own options
 
     @property
     def filter(self) -> FuseFilter:
         """The filter."""
         return FuseFilter(self.fingerprint, self.arity)
 
-    @property
-    def down(self) -> Downlink[MaskCounts, Tensor]:
-        """How theta gets to the clients."""
-        return CountsDownlink(self.posterior) if self.downlink == "counts" else DenseModel()
-
-    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedPMState:
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> MaskState:
         """Frozen weights and first probabilities, both from the run's seed. Raises ValueError: nothing to mask."""
         part = masked_part(setup.tensors, "deltamask")
         if part.size >= 1 << 32:
             raise ValueError(f"algorithm=deltamask counts flips in 32 bits, too few for {part.size} masked weights")
-        weights = self.frozen_weights.draw(theta, setup.tensors, setup.key.fold_in("weights"))
-        drawn = first_probabilities(self.theta0, theta, setup.key.fold_in("theta"))
-        first = part.put(torch.ones_like(theta), part.take(drawn))
-        return FedPMState(weights, first, stats, torch.zeros_like(theta), theta.new_zeros(1))
+        return self.first_state(theta, stats, part, setup)
 
-    def round(self, state: FedPMState, cohort: Cohort, ctx: Context) -> tuple[FedPMState, Metrics]:
+    def round(self, state: MaskState, cohort: Cohort, ctx: Context) -> tuple[MaskState, Metrics]:
         """One round.
 
         Metrics, one value a client: `delta/flips` and `delta/sent`, flips and those sent as shares of d; `delta/false`
@@ -156,36 +111,24 @@ class DeltaMask:
         with a filter `delta/tries`. `mask/entropy`: theta's mean entropy in bits.
         """
         part = masked_part(ctx.clients.tensors, "deltamask")
-        counts = MaskCounts(part.take(state.ones), state.total)
-        received, _ = self.down.model(part.take(state.theta), counts, cohort, ctx)
-        weights = state.weights
-        if self.normalisation == "trained":
-            weights = part.rest.put(weights, send("normalisation", part.rest.take(weights), cohort, ctx))
-        stats = send_stats(state.stats, cohort, ctx)
-
-        start = part.put(state.theta, received)
-        local = self.training.run(weights, start[None], stats, part, cohort, ctx)
-        theta = part.take(local.theta)
+        received = self.send_down(state, part, cohort, ctx)
+        local = self.training.run(received.weights, received.theta[None], received.stats, part, cohort, ctx)
+        before, theta = part.take(received.theta), part.take(local.theta)
         shared = cohort.ids if self.reference == "client" else torch.zeros_like(cohort.ids)
         draws = ctx.key.fold_in("reference").uniform(shared, part.size)
-        reference = draws < received
+        reference = draws < before
         own = draws if self.draw == "coupled" else ctx.private_key("mask").uniform(cohort.ids, part.size)
         flips = (own < theta) != reference
-        divergence = kl(theta, received)
+        divergence = kl(theta, before)
         sent = largest(flips, divergence, self.share(ctx))
         found, more = self._send_up(sent, cohort, ctx)
         masks = reference ^ found
-        if self.normalisation == "trained":
-            rest = gather("normalisation", part.rest.take(local.theta), cohort, ctx, paper_bits=0)
-            weights = part.rest.put(weights, rest)
-        stats = gather_stats(local.stats, cohort, ctx)
+        gathered = self.gather_rest(received, local, part, cohort, ctx)
 
         every = -(-ctx.clients.num_clients // cohort.size) if self.reset_every is None else self.reset_every
         keeps = bool(every == 0 or ctx.round % every)  # else the posterior is reset
         sums = torch.mv(masks.t().to(torch.float32), torch.ones_like(cohort.weight))
-        ones = counts.ones + sums if keeps else sums
-        total = state.total + cohort.size if keeps else torch.full_like(state.total, cohort.size)
-        mode = self.posterior.mode(MaskCounts(ones, total))
+        after = self.count_masks(gathered, sums, part, cohort.size, keeps)
         metrics = {
             "train/loss": local.loss,
             "delta/flips": flips.to(torch.float32).mean(1),
@@ -193,15 +136,10 @@ class DeltaMask:
             "delta/false": (found & ~sent).sum(1) / found.sum(1).clamp(min=1),
             "delta/kl_sent": (divergence * sent).sum(1) / sent.sum(1).clamp(min=1),
             "delta/kl_dropped": (divergence * (flips & ~sent)).sum(1) / (flips & ~sent).sum(1).clamp(min=1),
-            "mask/entropy": (torch.special.entr(mode) + torch.special.entr(1 - mode)).mean() / math.log(2),
+            "mask/entropy": mean_entropy(part.take(after.theta)),
             **more,
         }
-        after = FedPMState(weights, part.put(start, mode), stats, part.put(state.ones, ones), total)
         return after, metrics
-
-    def evaluation_models(self, state: FedPMState, key: Key) -> dict[str, Models]:
-        """Drawn masks, and w * theta and w * [theta > 1/2] beside them."""
-        return masked_models(state.weights, state.theta, state.stats, key, self.test, self.test_samples)
 
     def share(self, ctx: Context) -> float:
         """kappa of this round."""

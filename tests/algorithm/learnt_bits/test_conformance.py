@@ -57,13 +57,23 @@ CASES = [
     AlgorithmCase("deltamask", DeltaMask(SCORES), None),
     AlgorithmCase(
         "deltamask-places",
-        DeltaMask(SCORES, 0.9, 0.5, coding="places", normalisation="trained", downlink="counts", prior=1.5),
+        DeltaMask(
+            SCORES, kappa=0.9, kappa_final=0.5, coding="places", normalisation="trained", downlink="counts", prior=1.5
+        ),
         None,
         world.with_batch_norm,
     ),
     AlgorithmCase(
         "deltamask-independent",
-        DeltaMask(SCORES, 1.0, 1.0, draw="independent", reference="shared", coding="arithmetic", reset_every=2),
+        DeltaMask(
+            SCORES,
+            kappa=1.0,
+            kappa_final=1.0,
+            draw="independent",
+            reference="shared",
+            coding="arithmetic",
+            reset_every=2,
+        ),
         None,
     ),
 ]

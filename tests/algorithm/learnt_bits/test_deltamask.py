@@ -29,7 +29,7 @@ class Still(Adam):
 
 def test_all_flips_without_error_are_fedpm(monkeypatch: pytest.MonkeyPatch) -> None:
     """kappa = 1, exact places, all clients, a reset in each round: FedPM fed with the same uniforms, bit for bit."""
-    delta = DeltaMask(SCORES, 1.0, 1.0, coding="places", reset_every=1)
+    delta = DeltaMask(SCORES, kappa=1.0, kappa_final=1.0, coding="places", reset_every=1)
     private = Context.private_key
     for coding in ("places", "arithmetic"):
         ours = world.run(world.simulation(replace(delta, coding=coding), participation=world.FULL))
@@ -130,7 +130,7 @@ def test_one_client_with_false_flips_keeps_scores_finite() -> None:
 
 
 def test_kappa_falls_by_a_cosine() -> None:
-    algorithm = DeltaMask(SCORES, 0.8, 0.2)
+    algorithm = DeltaMask(SCORES, kappa=0.8, kappa_final=0.2)
     found = [algorithm.share(Context(index, 11, Key(), None, None)) for index in (0, 5, 10)]
     assert found == pytest.approx([0.8, 0.5, 0.2])
     assert replace(algorithm, schedule="constant").share(Context(7, 11, Key(), None, None)) == 0.8

@@ -1,0 +1,154 @@
+"""What FedPM and methods that grew out of it share: a server's probabilities of a mask, and their Beta posterior.
+
+B. Isik, F. Pase, D. Gunduz, T. Weissman, M. Zorzi, "Sparse random networks for communication-efficient federated
+learning", ICLR 2023 (arXiv:2209.15328). Clients train scores over frozen weights from the server's theta
+(masks/training.py) and send masks; counts of the masks that came since the last reset are the posterior's.
+
+Shape legend: M clients of the cohort, D parameters, d of them masked, C running statistics.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Models, Setup
+from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
+from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts
+from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, first_probabilities
+from fedcomp.algorithm.masks.training import TESTS, MaskTraining, masked_models
+from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
+from fedcomp.client import LocalResult, LocalSolver
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import ParameterSubset
+from fedcomp.core.validate import check_choice, check_count
+from fedcomp.random.keys import Key
+
+DOWNLINKS = ("theta", "counts")
+
+
+@dataclass(frozen=True)
+class MaskState:
+    """What lives from round to round.
+
+    Attributes:
+        weights: [D] frozen weights; the values of normalisation layers among them.
+        theta: [D] probabilities of the mask; 1 for what is not masked. stats: [C] running statistics.
+        ones: [D] masks received since the last reset that have a one. total: [1] masks since then.
+        optimizer: each client's persistent optimiser state, [N, D] and [N, 1] (client/minibatch.py); () for none.
+    """
+
+    weights: Tensor
+    theta: Tensor
+    stats: Tensor
+    ones: Tensor
+    total: Tensor
+    optimizer: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class MaskProbabilities:
+    """Probabilities down; how masks come up is the method's own.
+
+    Attributes:
+        client: trains the scores.
+        frozen, gain: see masks/frozen_weights.py.
+        theta0: first probabilities, "normal" for sigma(N(0, 1)), or a number.
+        ste, clamp, normalisation: see masks/training.py.
+        prior: lambda_0 of the Beta posterior, at least 1.
+        smoothing: affine, clamp + (1 - 2 clamp) mode, or clip to [clamp, 1 - clamp].
+        downlink: theta, floats; counts, the posterior's counts (log2(K + 1) bits an entry after a reset in each round),
+            and nothing in the first round.
+        test: what is logged as "test": sample, the mean over `test_samples` drawn masks, expected or threshold.
+    """
+
+    client: LocalSolver
+    frozen: str = "signed_constant"
+    gain: str | float = "kaiming"
+    theta0: str | float = "normal"
+    ste: str = "identity"
+    clamp: float = 0.01
+    normalisation: str = "frozen"
+    prior: float = 1.0
+    smoothing: str = "affine"
+    downlink: str = "theta"
+    test: str = "sample"
+    test_samples: int = 3
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
+        check_choice("algorithm.test", self.test, TESTS)
+        check_count("algorithm.test_samples", self.test_samples)
+        _ = self.training, self.frozen_weights, self.posterior  # they check their own options
+
+    @property
+    def training(self) -> MaskTraining:
+        """Local training."""
+        return MaskTraining(self.client, self.ste, self.clamp, self.normalisation)
+
+    @property
+    def frozen_weights(self) -> FrozenWeights:
+        """The frozen weights' distribution."""
+        return FrozenWeights(self.frozen, self.gain)
+
+    @property
+    def posterior(self) -> BetaPosterior:
+        """What makes theta of the masks that came up."""
+        return BetaPosterior(self.prior, self.smoothing, self.clamp)
+
+    @property
+    def down(self) -> Downlink[MaskCounts, Tensor]:
+        """How theta gets to the clients."""
+        return CountsDownlink(self.posterior) if self.downlink == "counts" else DenseModel()
+
+    def first_state(self, theta: Tensor, stats: Tensor, part: ParameterSubset, setup: Setup) -> MaskState:
+        """Frozen weights and first probabilities, both from the run's seed."""
+        weights = self.frozen_weights.draw(theta, setup.tensors, setup.key.fold_in("weights"))
+        drawn = first_probabilities(self.theta0, theta, setup.key.fold_in("theta"))
+        first = part.put(torch.ones_like(theta), part.take(drawn))
+        return MaskState(weights, first, stats, torch.zeros_like(theta), theta.new_zeros(1))
+
+    def send_down(self, state: MaskState, part: ParameterSubset, cohort: Cohort, ctx: Context) -> MaskState:
+        """The state as clients receive it: theta by the downlink, normalisation if it is trained, statistics."""
+        counts = MaskCounts(part.take(state.ones), state.total)
+        received, _ = self.down.model(part.take(state.theta), counts, cohort, ctx)
+        weights = state.weights
+        if self.normalisation == "trained":
+            weights = part.rest.put(weights, send("normalisation", part.rest.take(weights), cohort, ctx))
+        return replace(
+            state, weights=weights, theta=part.put(state.theta, received), stats=send_stats(state.stats, cohort, ctx)
+        )
+
+    def gather_rest(
+        self, state: MaskState, local: LocalResult, part: ParameterSubset, cohort: Cohort, ctx: Context
+    ) -> MaskState:
+        """The state with what comes up beside the masks: normalisation if it is trained, statistics."""
+        weights = state.weights
+        if self.normalisation == "trained":
+            rest = gather("normalisation", part.rest.take(local.theta), cohort, ctx, paper_bits=0)
+            weights = part.rest.put(weights, rest)
+        return replace(state, weights=weights, stats=gather_stats(local.stats, cohort, ctx))
+
+    def count_masks(self, state: MaskState, sums: Tensor, part: ParameterSubset, num: int, keeps: bool) -> MaskState:
+        """The state with theta of the masks' posterior.
+
+        Args:
+            sums: [d] how many of the round's masks have a one. num: how many masks there are.
+            keeps: count the masks since the last reset too; false is a reset.
+        """
+        ones = part.take(state.ones) + sums if keeps else sums
+        total = state.total + num if keeps else torch.full_like(state.total, num)
+        theta = part.put(state.theta, self.posterior.mode(MaskCounts(ones, total)))
+        return replace(state, theta=theta, ones=part.put(state.ones, ones), total=total)
+
+    def evaluation_models(self, state: MaskState, key: Key) -> dict[str, Models]:
+        """Drawn masks, and w * theta and w * [theta > 1/2] beside them."""
+        return masked_models(state.weights, state.theta, state.stats, key, self.test, self.test_samples)
+
+
+def mean_entropy(theta: Tensor) -> Tensor:
+    """Mean entropy in bits of masks of probabilities theta."""
+    return (torch.special.entr(theta) + torch.special.entr(1 - theta)).mean() / math.log(2)
