@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec, Sampling
-from fedcomp.compressor.estimators.spatial import ALL_OPPOSED
+from fedcomp.compressor.estimators.correlation import ALL_OPPOSED, AssumedCorrelation
 from fedcomp.compressor.projections.rand_proj import Group, Projected, RandProj
 from fedcomp.compressor.rotations.hadamard import butterflies
 from fedcomp.core.cohort import Cohort
@@ -39,7 +39,6 @@ from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge
 
-TRANSFORMS = ("one", "avg", "max", "opt", "online")
 NORMALISERS = ("round", "mean")
 UNSTABLE = (0.8, 1.25)
 """n k / d between these: the smallest eigenvalues of S are so small that max multiplies errors a hundredfold."""
@@ -48,37 +47,23 @@ MOST_SPECTRA = 400
 
 
 @dataclass(frozen=True)
-class ProjSpatial:
+class ProjSpatial(AssumedCorrelation):
     """Decodes random projections jointly.
 
     Attributes:
-        transform: one, avg, max, opt or online: which R2 / R1 is assumed.
-        ratio: R2 / R1 in [-1, n - 1] for opt. In a round with fewer than ratio + 1 senders it counts as n - 1.
-        decay: share of the old averages of R1 and R2 that is kept each round, in [0, 1), for online.
+        transform, ratio, decay: see `AssumedCorrelation`.
         normaliser: round, this round's own beta; mean, the paper's, by simulation.
         allow_unstable: whether max may decode n k close to d numbers.
     """
 
-    uses_correlation: ClassVar[bool] = True
+    transforms: ClassVar[tuple[str, ...]] = ("one", "avg", "max", "opt", "online")
 
-    transform: str = "avg"
-    ratio: float | None = None
-    decay: float = 0.9
     normaliser: str = "round"
     allow_unstable: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("compressor.estimator.transform", self.transform, TRANSFORMS)
+        super().__post_init__()
         check_choice("compressor.estimator.normaliser", self.normaliser, NORMALISERS)
-        if (self.ratio is None) != (self.transform != "opt"):
-            raise ValueError(
-                f"compressor.estimator.ratio={self.ratio} goes with transform=opt, and only with it: the R2/R1 in "
-                f"[-1, n - 1] that is known; the transform is {self.transform}"
-            )
-        if self.ratio is not None and self.ratio < -1:
-            raise ValueError(f"compressor.estimator.ratio={self.ratio} must be in [-1, n - 1]: it is R2/R1")
-        if not 0 <= self.decay < 1:
-            raise ValueError(f"compressor.estimator.decay={self.decay} must be in [0, 1)")
         if self.transform == "online" and self.normaliser == "mean":
             raise ValueError(
                 "compressor.estimator.normaliser=mean makes no sense with transform=online: R2/R1 is another one in "
@@ -99,18 +84,6 @@ class ProjSpatial:
             f"projections; use {instead}"
         )
 
-    def init(self, num_senders: int, like: Tensor) -> Tensor:
-        """online: [1, 3] decayed sums of R1, of R2 and of the weights 1 - decay; else empty.
-
-        Raises ValueError: opt's ratio is more than all senders together can have.
-        """
-        if self.ratio is not None and self.ratio > num_senders - 1:
-            raise ValueError(
-                f"compressor.estimator.ratio={self.ratio} must be in [-1, {num_senders - 1}], R2/R1 of at most "
-                f"n = {num_senders} senders: lower it, or take transform=max, which is n - 1"
-            )
-        return like.new_zeros(1, 3) if self.transform == "online" else like.new_zeros(1, 0)
-
     def estimate(
         self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: SharedKnowledge
     ) -> tuple[Tensor, Tensor]:
@@ -126,8 +99,7 @@ class ProjSpatial:
                 seen = seen + _correlation(part, weighted)
             blocks.append(self._decode(part, weighted, slope)[:, : part.group.size].flatten())
         if self.transform == "online":
-            new = torch.cat((seen, torch.ones_like(seen[:1]))).to(memory.dtype)
-            memory = self.decay * memory + (1 - self.decay) * new[None]
+            memory = self.learnt(memory, seen[0], seen[1])
         return torch.cat(blocks), memory
 
     def expected_error(self, codec: Codec, x: Tensor) -> Tensor | None:
@@ -155,7 +127,7 @@ class ProjSpatial:
         return total / num**2
 
     def _check_stable(self, parts: list[Projected], num: int) -> None:
-        if self.allow_unstable or not (self.transform == "max" or self._ratio(num) > 0.99 * (num - 1)) or num == 1:
+        if self.allow_unstable or not (self.transform == "max" or self.assumed(num) > 0.99 * (num - 1)) or num == 1:
             return
         for part in parts:
             share = num * part.group.kept / part.group.padded
@@ -166,19 +138,15 @@ class ProjSpatial:
                     "transform=avg, another fraction, or .allow_unstable=true"
                 )
 
-    def _ratio(self, num: int) -> float:
-        """The R2 / R1 that is assumed of `num` senders; online: before anything is known."""
-        return {"one": 0.0, "max": num - 1.0, "opt": min(self.ratio or 0.0, num - 1.0)}.get(self.transform, num / 2)
-
     def _all_opposed(self, num: int) -> bool:
         """Whether all vectors are known to sum to zero: the estimate is then 0, which is exact."""
-        return num > 1 and 1 + self._ratio(num) <= ALL_OPPOSED
+        return num > 1 and 1 + self.assumed(num) <= ALL_OPPOSED
 
     def _slope(self, num: int, memory: Tensor) -> Tensor:
         """0-d float64 g = (R2 / R1) / (n - 1); at most 1, avg of two senders too."""
         if num == 1:
             return torch.zeros((), dtype=torch.float64, device=memory.device)
-        fixed = torch.full((), min(self._ratio(num) / (num - 1), 1.0), dtype=torch.float64, device=memory.device)
+        fixed = torch.full((), min(self.assumed(num) / (num - 1), 1.0), dtype=torch.float64, device=memory.device)
         if self.transform != "online":
             return fixed
         r1, r2, seen = memory[0].double()
@@ -191,7 +159,7 @@ class ProjSpatial:
         num, group = len(values), part.group
         if self._all_opposed(num):
             return values.new_zeros(group.num, group.padded)
-        singular = self.transform == "max" or (self.transform == "opt" and self._ratio(num) >= num - 1)
+        singular = self.transform == "max" or (self.transform == "opt" and self.assumed(num) >= num - 1)
         singular = (singular or (self.transform == "avg" and num == 2)) and num > 1
         fixed = _constants(num, group.kept, group.padded, float(slope))[0] if self.normaliser == "mean" else None
         by_rows = num * group.kept <= group.padded

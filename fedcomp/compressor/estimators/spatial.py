@@ -33,14 +33,10 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec, Sampling
+from fedcomp.compressor.estimators.correlation import ALL_OPPOSED, AssumedCorrelation
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import check_choice
 from fedcomp.wire import Payload, SharedKnowledge
-
-TRANSFORMS = ("max", "avg", "opt", "online")
-ALL_OPPOSED = 1e-12
-"""At R2/R1 = -1 all vectors sum to zero and T(n) = 0: below this T(n) the estimate is 0, which is exact."""
 
 
 def check_sampling(name: str, codec: Codec) -> None:
@@ -64,49 +60,18 @@ def check_sampling(name: str, codec: Codec) -> None:
 
 
 @dataclass(frozen=True)
-class Spatial:
+class Spatial(AssumedCorrelation):
     """Decodes a sampling codec's messages jointly.
 
     Attributes:
-        transform: max, avg, opt or online: which R2 / R1 is assumed.
-        ratio: R2 / R1 in [-1, n - 1] for opt. In a round with fewer than ratio + 1 senders it counts as n - 1, the most
-            that there can be.
-        decay: share of the old averages of R1 and R2 that is kept each round, in [0, 1), for online.
+        transform, ratio, decay: see `AssumedCorrelation`.
     """
 
-    uses_correlation: ClassVar[bool] = True
-
-    transform: str = "avg"
-    ratio: float | None = None
-    decay: float = 0.9
-
-    def __post_init__(self) -> None:
-        check_choice("compressor.estimator.transform", self.transform, TRANSFORMS)
-        if (self.ratio is None) != (self.transform != "opt"):
-            raise ValueError(
-                f"compressor.estimator.ratio={self.ratio} goes with transform=opt, and only with it: the R2/R1 in "
-                f"[-1, n - 1] that is known; the transform is {self.transform}"
-            )
-        if self.ratio is not None and self.ratio < -1:
-            raise ValueError(f"compressor.estimator.ratio={self.ratio} must be in [-1, n - 1]: it is R2/R1")
-        if not 0 <= self.decay < 1:
-            raise ValueError(f"compressor.estimator.decay={self.decay} must be in [0, 1)")
+    transforms: ClassVar[tuple[str, ...]] = ("max", "avg", "opt", "online")
 
     def check(self, codec: Codec) -> None:
         """Only unbiased codecs that send entries as they are, each with the same probability, independently."""
         check_sampling("Rand-k-Spatial", codec)
-
-    def init(self, num_senders: int, like: Tensor) -> Tensor:
-        """online: [1, 3] decayed sums of R1, of R2 and of the weights 1 - decay; else empty.
-
-        Raises ValueError: opt's ratio is more than all senders together can have.
-        """
-        if self.ratio is not None and self.ratio > num_senders - 1:
-            raise ValueError(
-                f"compressor.estimator.ratio={self.ratio} must be in [-1, {num_senders - 1}], R2/R1 of at most "
-                f"n = {num_senders} senders: lower it, or take transform=max, which is n - 1"
-            )
-        return like.new_zeros(1, 3) if self.transform == "online" else like.new_zeros(1, 0)
 
     def estimate(
         self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: SharedKnowledge
@@ -120,7 +85,8 @@ class Spatial:
         total, senders = rows[:, :, :dim].sum(1)
         table = self._table(num, p, memory)
         if self.transform == "online":
-            memory = self._learn(memory, rows[0, :, :dim], total, p)
+            own = rows[0, :, :dim].square().sum()
+            memory = self.learnt(memory, own / p, (total.square().sum() - own) / p**2)
         return total * table.index_select(0, senders.to(torch.int64)), memory
 
     def expected_error(self, codec: Codec, x: Tensor) -> Tensor | None:
@@ -135,7 +101,7 @@ class Spatial:
         num, p = x.shape[0], codec.probability(x.shape[1])
         r1 = x.double().square().sum()
         r2 = x.double().sum(0).square().sum() - r1
-        transform = _transform(num, self._ratio(num))
+        transform = _transform(num, self.assumed(num))
         if transform[-1] <= ALL_OPPOSED:
             return (r1 + r2) / num**2
         beta = 1 / (p * float(_binomial(num - 1, p) @ (1 / transform)))
@@ -143,13 +109,11 @@ class Spatial:
         c2 = 1 - beta**2 * p**2 * float(_binomial(num - 2, p) @ transform[1:] ** -2) if num > 1 else 0.0
         return ((1 / p - 1 + c1) * r1 - c2 * r2) / num**2
 
-    def _ratio(self, num: int) -> float:
-        """The R2 / R1 that is assumed of `num` senders; online: before anything is known."""
-        return {"max": num - 1.0, "opt": min(self.ratio or 0.0, num - 1.0)}.get(self.transform, num / 2)
-
     def _table(self, num: int, p: float, memory: Tensor) -> Tensor:
         """[n + 1] float32 factor beta / (n T(m)) of a sum that m clients sent; 0 for m = 0."""
-        fixed = torch.from_numpy(_factors(num, p, self._ratio(num))).to(memory.device, torch.float32, non_blocking=True)
+        fixed = torch.from_numpy(_factors(num, p, self.assumed(num))).to(
+            memory.device, torch.float32, non_blocking=True
+        )
         if self.transform != "online" or num == 1:
             return fixed
         r1, r2, seen = memory[0].double()
@@ -161,11 +125,6 @@ class Spatial:
         learnt = inverse / (p * (weights @ inverse) * num)
         learnt = torch.cat((learnt.new_zeros(1), learnt)).to(torch.float32)
         return torch.where(seen > 0, learnt, fixed)
-
-    def _learn(self, memory: Tensor, rows: Tensor, total: Tensor, p: float) -> Tensor:
-        own = rows.square().sum()
-        seen = torch.stack((own / p, (total.square().sum() - own) / p**2, torch.ones_like(own)))
-        return self.decay * memory + (1 - self.decay) * seen[None]
 
 
 def _transform(num: int, ratio: float) -> np.ndarray:

@@ -1,0 +1,71 @@
+"""How alike clients' vectors are taken to be: R2 / R1, from which joint estimators choose their transform T.
+
+Rand-k-Spatial and Rand-Proj-Spatial (`spatial.py`, `proj_spatial.py`) are unbiased for every T and best for the one of
+R2 / R1 in [-1, n - 1]: R1 = sum ||x_i||^2 and R2 = ||sum x_i||^2 - R1 of n senders' vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedcomp.core.validate import check_choice
+
+ALL_OPPOSED = 1e-12
+"""At R2/R1 = -1 all vectors sum to zero and T(n) = 0: below this T(n) the estimate is 0, which is exact."""
+
+
+@dataclass(frozen=True)
+class AssumedCorrelation:
+    """Which R2 / R1 is assumed.
+
+    Attributes:
+        transform: one (R2/R1 = 0), avg (n / 2), max (n - 1), opt (known) or online (estimated from earlier rounds).
+        ratio: R2 / R1 in [-1, n - 1] for opt. In a round with fewer than ratio + 1 senders it counts as n - 1, the most
+            that there can be.
+        decay: share of the old averages of R1 and R2 that is kept each round, in [0, 1), for online.
+    """
+
+    uses_correlation: ClassVar[bool] = True
+    transforms: ClassVar[tuple[str, ...]]
+
+    transform: str = "avg"
+    ratio: float | None = None
+    decay: float = 0.9
+
+    def __post_init__(self) -> None:
+        check_choice("compressor.estimator.transform", self.transform, self.transforms)
+        if (self.ratio is None) != (self.transform != "opt"):
+            raise ValueError(
+                f"compressor.estimator.ratio={self.ratio} goes with transform=opt, and only with it: the R2/R1 in "
+                f"[-1, n - 1] that is known; the transform is {self.transform}"
+            )
+        if self.ratio is not None and self.ratio < -1:
+            raise ValueError(f"compressor.estimator.ratio={self.ratio} must be in [-1, n - 1]: it is R2/R1")
+        if not 0 <= self.decay < 1:
+            raise ValueError(f"compressor.estimator.decay={self.decay} must be in [0, 1)")
+
+    def init(self, num_senders: int, like: Tensor) -> Tensor:
+        """online: [1, 3] decayed sums of R1, of R2 and of the weights 1 - decay; else empty.
+
+        Raises ValueError: opt's ratio is more than all senders together can have.
+        """
+        if self.ratio is not None and self.ratio > num_senders - 1:
+            raise ValueError(
+                f"compressor.estimator.ratio={self.ratio} must be in [-1, {num_senders - 1}], R2/R1 of at most "
+                f"n = {num_senders} senders: lower it, or take transform=max, which is n - 1"
+            )
+        return like.new_zeros(1, 3) if self.transform == "online" else like.new_zeros(1, 0)
+
+    def assumed(self, num: int) -> float:
+        """The R2 / R1 that is assumed of `num` senders; online: before anything is known."""
+        fixed = {"one": 0.0, "max": num - 1.0, "opt": min(self.ratio or 0.0, num - 1.0)}
+        return fixed.get(self.transform, num / 2)
+
+    def learnt(self, memory: Tensor, r1: Tensor, r2: Tensor) -> Tensor:
+        """The memory [1, 3] with a round's unbiased estimates of R1 and R2, both 0-d."""
+        new = torch.stack((r1, r2, torch.ones_like(r1))).to(memory.dtype)
+        return self.decay * memory + (1 - self.decay) * new[None]
