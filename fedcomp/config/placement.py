@@ -22,9 +22,8 @@ from yaml import YAMLError
 
 from fedcomp.config.identity import config_hash, identity
 from fedcomp.records.atomic_write import write_atomically
-from fedcomp.records.run_folder import CONFIG, held
+from fedcomp.records.run_folder import CONFIG, IDENTITY, held
 
-IDENTITY = "identity.json"
 FORMER_HASH = re.compile("[0-9a-f]{8}")
 
 

@@ -42,6 +42,8 @@ VERSION = "defaults_version"
 CONFIG, CHECKPOINT, LOG, CURVE, PARTITION = "config.yaml", "checkpoint.pt", "run.log", "curve.png", "partition.png"
 SLOWEST = "slowest.png"
 LOCK = ".lock"
+IDENTITY = "identity.json"
+"""Beside the folders of the seeds: what of the config is hashed."""
 
 
 @contextlib.contextmanager

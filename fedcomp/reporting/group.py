@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from fedcomp.records.reader import RecordedRun
-from fedcomp.records.run_folder import VERSION, WITHOUT_EFFECT
+from fedcomp.records.run_folder import IDENTITY, VERSION, WITHOUT_EFFECT
 from fedcomp.reporting.labels import Flat, distinct, flatten, labels, part_name, short_keys, show_value
 
 NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "figures"}
@@ -52,14 +53,18 @@ def group(runs: Iterable[RecordedRun]) -> list[RunGroup]:
     """The finished runs by config, in the order of their settings, then labels.
 
     A run-level config key `label` names its group; others are named by `labels`. Unfinished runs are left out,
-    a mean over runs of different lengths would mean nothing: list them with `left_out`.
+    a mean over runs of different lengths would mean nothing: list them with `left_out`. Seeds in the folder of one
+    config hash are one group, also where later versions of fedcomp have options that its first runs did not record.
     """
     by_config: dict[str, dict[object, RecordedRun]] = {}
     flats: dict[str, Flat] = {}
+    of_folder: dict[Path, str] = {}
     for run in runs:
         if run.finished:
             flat = method(run)
             key = json.dumps(flat, sort_keys=True, default=str)
+            if (run.folder.parent / IDENTITY).is_file():
+                key = of_folder.setdefault(run.folder.parent, key)
             flats[key] = flat
             seeds = by_config.setdefault(key, {})
             seeds.setdefault(run.seed if run.seed is not None else run.folder, run)

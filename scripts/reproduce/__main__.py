@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import shutil
 import sys
 import time
 from pathlib import Path
 from types import ModuleType
 
+from scripts.reproduce.curves import draw_curves
 from scripts.reproduce.experiment import Experiment, report, run
 from scripts.reproduce.records import Folder
 
@@ -56,25 +58,37 @@ def run_experiments(paper: ModuleType, scale: str, outputs: Path, place: Path, d
 
 
 def keep_pictures(experiment: Experiment, folder: Path, place: Path) -> None:
-    """Draw the experiment's pictures and copy them beside the page."""
-    if not experiment.pictures or not folder.is_dir():
+    """Draw the experiment's pictures of its finished runs and copy them beside the page."""
+    if not folder.is_dir():
         return
-    drawn = folder / "report"
-    report(folder, drawn)
-    for name, file in experiment.pictures.items():
-        if (drawn / f"{name}.png").exists():
-            shutil.copyfile(drawn / f"{name}.png", place / file)
+    if experiment.pictures:
+        drawn = folder / "report"
+        report(folder, drawn)
+        for name, file in experiment.pictures.items():
+            if (drawn / f"{name}.png").exists():
+                shutil.copyfile(drawn / f"{name}.png", place / file)
+    if experiment.draw is not None:
+        experiment.draw(folder, place)
 
 
 def write_page(paper: ModuleType, name: str, scale: str, place: Path) -> None:
-    """Write `<paper>.md` from the records."""
+    """Write `<paper>.md` and its curves from the records."""
     place.mkdir(parents=True, exist_ok=True)
     path = place / f"{name}.md"
-    text = paper.page(Folder(place / "records"))
+    records = Folder(place / "records")
+    for experiment in paper.EXPERIMENTS:
+        for quality, file in experiment.curves.items():
+            draw_curves(records[experiment], quality, place / file)
+    text = page_text(paper, records)
     if scale == "small":
         text = f"Fewer rounds and repetitions than the paper's: `SCALE=small`.\n\n{text}"
     path.write_text(text, encoding="utf-8")
     print(f"The page: {os.path.relpath(path)}")
+
+
+def page_text(paper: ModuleType, folder: Folder) -> str:
+    """The page, with one empty line where parts without runs leave several."""
+    return re.sub(r"\n{3,}", "\n\n", paper.page(folder).strip()) + "\n"
 
 
 def _hours(text: str) -> float:

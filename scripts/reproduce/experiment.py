@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +24,9 @@ class Experiment:
         small: further overrides at SCALE=small.
         metrics: of each evaluation, what the records keep beside `round`.
         options: dotted config keys that tell runs of one label apart.
-        pictures: {picture of `fedcomp-report`: its file in docs/}.
+        pictures: {picture of `fedcomp-report`, of finished runs: its file beside the page}.
+        curves: {metric: the file of its picture against bits and rounds}, drawn from the records.
+        draw: draws what a report does not have, from the folder of the runs into that of the page.
     """
 
     name: str
@@ -33,6 +35,8 @@ class Experiment:
     metrics: Sequence[str]
     options: Sequence[str] = ()
     pictures: Mapping[str, str] = field(default_factory=dict)
+    curves: Mapping[str, str] = field(default_factory=dict)
+    draw: Callable[[Path, Path], None] | None = None
 
     @property
     def shown(self) -> str:
@@ -41,8 +45,12 @@ class Experiment:
 
     def overrides(self, scale: str) -> list[list[str]]:
         """Of each command, its overrides at `scale`, which is small or paper."""
-        more = [] if scale == "paper" else [f"name={self.folder(scale)}", *self.small.split()]
-        return [[*command.split(), *more] for command in self.commands]
+        if scale == "paper":
+            return [command.split() for command in self.commands]
+        more = [f"name={self.folder(scale)}", *self.small.split()]
+        changed = {one.split("=")[0] for one in more}
+        kept = [[one for one in command.split() if one.split("=")[0] not in changed] for command in self.commands]
+        return [list(one) for one in dict.fromkeys((*command, *more) for command in kept)]
 
     def folder(self, scale: str) -> str:
         """The folder of its runs in outputs/."""

@@ -48,6 +48,28 @@ def average(records: Records, value: Callable[[Run], float | None]) -> float | N
     return fmean(found) if found else None
 
 
+def claims(rows: Sequence[tuple[str, str, Experiment | str]]) -> str:
+    """The table of a paper's claims: what it says, what became of it, and by which of the commands and tests below."""
+    sources = [f"fedcomp {one.commands[0]}" if isinstance(one, Experiment) else one for _, _, one in rows]
+    numbers = {source: number for number, source in enumerate(dict.fromkeys(sources), start=1)}
+    lines = ["| claim of the paper | here | shown by |", "| --- | --- | ---: |"]
+    lines += [
+        f"| {claim} | {found} | {numbers[source]} |" for (claim, found, _), source in zip(rows, sources, strict=True)
+    ]
+    return "\n".join([*lines, "", *(f"{number}. `{source}`" for source, number in numbers.items())])
+
+
+def rounds(runs: Records) -> str:
+    """A cell: the rounds that all these runs have done, and of how many if there are more to come."""
+    done, planned = min(run.rounds for run in runs), max(int(run.about["of_rounds"]) for run in runs)
+    return str(done) if done >= planned else f"{done} of {planned}"
+
+
+def picture(caption: str, file: str, records: Records) -> str:
+    """A picture of `fedcomp-report`; nothing where nothing was run."""
+    return f"![{caption}]({file})" if records else ""
+
+
 def verdict(holds: bool | None) -> str:
     """What became of a claim; None: what it needs has not been run."""
     return "" if holds is None else "**holds**" if holds else "**does not hold**"

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedcomp.reporting.tables.published import Printed
-from scripts.reproduce.markdown import Cell, average, spread, table
+from scripts.reproduce.markdown import Cell, average, last, rounds, spread, table
 from scripts.reproduce.records import Records, Run
 
 Rows = Mapping[str, Printed]
 """{label: the printed row}: labels are the paper's names of methods."""
+ACCURACY = "test/accuracy"
+UPLINK: tuple[str, Cell] = ("uplink, bits per parameter", last("bpp/uplink", "{:.3f}".format))
+"""A column with the true uplink bits per parameter, client and round."""
 
 
 def beside(rows: Rows, records: Records, more: Sequence[tuple[str, Cell]] = ()) -> str:
@@ -26,8 +29,8 @@ def beside(rows: Rows, records: Records, more: Sequence[tuple[str, Cell]] = ()) 
         return of
 
     columns: list[tuple[str, Cell]] = [
-        ("best accuracy (%)", lambda runs: spread(runs.collect(best), "{:.2f}".format, 100)),
-        ("printed", printed("accuracy")),
+        ("best accuracy (%)", lambda runs: spread(runs.collect(lambda run: run.best(ACCURACY)), "{:.2f}".format, 100)),
+        *([("printed", printed("accuracy"))] if rows else []),
         *more,
     ]
     if any(row.rates for row in rows.values()):
@@ -39,17 +42,8 @@ def beside(rows: Rows, records: Records, more: Sequence[tuple[str, Cell]] = ()) 
             ),
             ("printed", printed("bits")),
         ]
-    columns += [("rounds", lambda runs: str(min(run.rounds for run in runs))), ("seeds", lambda runs: str(len(runs)))]
+    columns += [("rounds", rounds), ("seeds", lambda runs: str(len(runs)))]
     return table("", [(label, records.where(label=label)) for label in labels], columns)
-
-
-def _rate(count: str) -> Cell:
-    return lambda runs: spread(runs.collect(lambda run: rate(run, count)), "{:.3g}".format)
-
-
-def best(run: Run) -> float | None:
-    """The best test accuracy over the rounds, which papers print."""
-    return run.best("test/accuracy")
 
 
 def rate(run: Run, count: str) -> float | None:
@@ -61,9 +55,19 @@ def rate(run: Run, count: str) -> float | None:
     return None if None in found else sum(value for value in found if value is not None)
 
 
-def mean(records: Records, label: str) -> float | None:
-    """The mean over seeds of a method's best accuracy."""
-    return average(records.where(label=label), best)
+def accuracies(records: Records, *labels: str) -> tuple[list[float | None], str]:
+    """Best accuracies of methods over the rounds that all their runs have done, as means over seeds.
+
+    Returns:
+        a value for each label, None where one of them was not run, and a note if there are rounds to come.
+    """
+    chosen = [records.where(label=label) for label in labels]
+    if not all(chosen):
+        return [None] * len(labels), ""
+    runs = [run for one in chosen for run in one]
+    limit, planned = min(run.rounds for run in runs), max(int(run.about["of_rounds"]) for run in runs)
+    note = f" in the first {limit} of {planned} rounds" if limit < planned else ""
+    return [average(one, lambda run: run.best(ACCURACY, limit)) for one in chosen], note
 
 
 def bits(records: Records, label: str) -> float | None:

@@ -43,9 +43,9 @@ class Run:
         """The metric at the last evaluation."""
         return self.lines[-1].get(metric) if self.lines else None
 
-    def best(self, metric: str) -> float | None:
-        """The largest value of the metric."""
-        return max((line[metric] for line in self.lines if metric in line), default=None)
+    def best(self, metric: str, limit: float = math.inf) -> float | None:
+        """The largest value of the metric over the first `limit` rounds."""
+        return max((line[metric] for line in self.lines if metric in line and line["round"] <= limit), default=None)
 
     @property
     def rounds(self) -> int:
@@ -136,14 +136,14 @@ class Folder:
 
 
 def _read_outputs(experiment: Experiment, outputs: Path) -> list[Run]:
-    """The runs below a folder that have lines."""
+    """The runs below a folder that have evaluated a round."""
     if not outputs.is_dir():
         return []
     try:
         found = read_runs([outputs])
     except ValueError:  # nothing has begun
         return []
-    begun = [one for one in found if one.lines and one.config]
+    begun = [one for one in found if one.config and one.lines and one.lines[-1]["round"] > 0]
     labels = {
         member.folder: one.label
         for one in group([replace(run, state="finished") for run in begun])

@@ -135,6 +135,15 @@ def test_an_option_added_later_with_no_effect_splits_no_group(make_run: MakeRun,
     assert [run.seed for run in one.runs] == [0, 1]
 
 
+def test_an_option_added_later_splits_no_seeds_of_one_hash(make_run: MakeRun, tmp_path: Path) -> None:
+    make_run("sign", 0, [0.1, 0.5], folder="0a")
+    folder = make_run("sign", 1, [0.1, 0.5], config={"network": {"_target_": "none"}}, folder="0a")
+    assert len(group(read_runs([tmp_path]))) == 2
+    (folder.parent / "identity.json").write_text("{}")
+    (one,) = group(read_runs([tmp_path]))
+    assert [run.seed for run in one.runs] == [0, 1]
+
+
 def test_where_when_and_how_visibly_a_run_happens_splits_no_group(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.5], config={"wire": "counted", "chunk_size": 5}, folder="one")
     make_run("sign", 1, [0.1, 0.5], config={"wire": "packed", "chunk_size": None}, folder="other")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from scripts.reproduce import __main__ as program
-from scripts.reproduce import markdown
+from scripts.reproduce import markdown, printed
+from scripts.reproduce.curves import draw_curves
 from scripts.reproduce.experiment import Experiment, run
 from scripts.reproduce.records import Folder, Records, Run
 
@@ -22,9 +23,6 @@ TINY = Experiment(
     ["test/accuracy", "bits/uplink"],
     ["compressor"],
 )
-
-
-LONG = ["dataset=digits", "num_clients=4", "pictures=false", "name=t", "rounds=100000"]
 
 
 @pytest.mark.parametrize("name", program.PAPERS)
@@ -41,9 +39,8 @@ def test_a_page_without_runs_has_no_figures(name: str, tmp_path: Path) -> None:
 def test_committed_pages_are_built_from_the_committed_records(name: str) -> None:
     paper = importlib.import_module(f"scripts.reproduce.{name}")
     page = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
-    if f"`make reproduce PAPER={name} SCALE=paper`" not in page:
-        pytest.skip("the page is from before `make reproduce`")
-    assert paper.page(Folder(RESULTS / "records")) == page
+    assert f"`make reproduce PAPER={name} SCALE=paper`" in page
+    assert program.page_text(paper, Folder(RESULTS / "records")) == page
 
 
 @pytest.mark.parametrize("name", program.PAPERS)
@@ -85,6 +82,35 @@ def test_runs_become_records_and_further_ones_replace_them(fedcomp, tmp_path: Pa
     folder._write(TINY, [shorter, first.runs[1]])
     folder.update(TINY, outputs / "tiny")
     assert folder[TINY].runs[0].rounds == 9  # a run that went further is kept
+
+
+def test_curves_are_drawn_from_records_of_unfinished_runs_too(tmp_path: Path) -> None:
+    lines = [{"round": float(index), "test/accuracy": 0.1 * index, "bits/uplink": 8.0 * index} for index in range(4)]
+    about = {"run": "a/seed=0", "label": "a", "seed": "0", "state": "unfinished"}
+    draw_curves(Records([Run(about, lines)]), "test/accuracy", tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    draw_curves(Records(), "test/accuracy", tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
+
+
+def test_small_scale_replaces_options_and_runs_no_command_twice() -> None:
+    commands = [f"experiment=quickstart seed={seed} rounds=9" for seed in (0, 1)]
+    experiment = Experiment("tiny", commands, "seed=0 rounds=2", ["test/accuracy"])
+    assert experiment.overrides("small") == [["experiment=quickstart", "name=tiny_small", "seed=0", "rounds=2"]]
+    assert experiment.overrides("paper") == [command.split() for command in commands]
+
+
+def test_methods_are_compared_over_the_rounds_that_all_have_done() -> None:
+    def of(label: str, accuracies: list[float]) -> Run:
+        lines = [{"round": float(index), "test/accuracy": value} for index, value in enumerate(accuracies)]
+        about = {"label": label, "seed": "0", "rounds": str(len(accuracies) - 1), "of_rounds": "9"}
+        return Run(about, lines)
+
+    records = Records([of("a", [0.1, 0.2, 0.9]), of("b", [0.1, 0.3])])
+    assert printed.accuracies(records, "a", "b") == ([0.2, 0.3], " in the first 1 of 9 rounds")
+    assert printed.accuracies(records, "a") == ([0.9], " in the first 2 of 9 rounds")
+    assert printed.accuracies(records, "a", "c") == ([None, None], "")
+    assert markdown.rounds(records) == "1 of 9"
 
 
 def test_a_spent_budget_runs_nothing(tmp_path: Path) -> None:
