@@ -16,6 +16,7 @@ examples:
   fedcomp-report outputs/grid --target 0.9               rounds and bits until 90 % test accuracy
   fedcomp-report outputs/grid --target train/loss=0.3    the same for any recorded quality, losses from above
   fedcomp-report outputs/mnist --against bicompfl        ours beside the paper's tables, with the difference
+  fedcomp-report outputs/grid --front                    what nothing else beats in both accuracy and bits
   fedcomp-report outputs/grid --columns test_accuracy,bpp_uplink,seeds   these columns alone
 
 writes into DIR:
@@ -25,6 +26,7 @@ writes into DIR:
   scatter.png, .pdf                  best accuracy against bits per parameter
   <name>.png, .pdf                   what the experiment's config asks for under `figures:`
   against.md, .csv, .tex             with --against
+  front.png, .pdf, .md, .csv, .tex   with --front, and of searches with objective=pareto
 
 Runs that are unfinished, failed, doubled or not finite are listed with the reason.
 A label=... in a run's config names its method; others are named by the settings that differ.
@@ -53,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--target", metavar="[METRIC=]VALUE", help="how good a run must get; accuracies as fractions, 0.9"
     )
     parser.add_argument("--against", metavar="PAPER", help="figures a paper printed: bicompfl, fedmrn")
+    parser.add_argument("--front", action="store_true", help="the front of accuracy and bits, and its hypervolume")
     parser.add_argument("--every-picture", action="store_true", help="draw all PNG and PDF, however many")
     parser.add_argument(
         "--columns",
@@ -64,7 +67,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     from fedcomp.reporting.build import Options, report  # takes a second
 
     try:
-        return report(Options(given.paths, given.out, given.target, given.against, given.every_picture, given.columns))
+        return report(
+            Options(
+                paths=given.paths,
+                out=given.out,
+                target=given.target,
+                against=given.against,
+                every_picture=given.every_picture,
+                columns=given.columns,
+                front=given.front,
+            )
+        )
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fedcomp.records.atomic_write import explained, write_atomically
 from fedcomp.records.reader import RecordedRun, read_runs
-from fedcomp.reporting import notes, page
+from fedcomp.reporting import front, notes, page
 from fedcomp.reporting.group import RunGroup, group
 from fedcomp.reporting.labels import distinct
 from fedcomp.reporting.metrics import qualities
@@ -54,6 +54,7 @@ class Options:
         against: a paper's name; None: no comparison.
         every_picture: draw for print all pictures, however many panels they have.
         columns: `test_accuracy,bits_total`: those of the tables; None: all, in LaTeX and HTML those that fit.
+        front: show the front of accuracy and bits, also of runs that were not made with `objective=pareto`.
     """
 
     paths: Sequence[str | Path]
@@ -62,6 +63,7 @@ class Options:
     against: str | None = None
     every_picture: bool = False
     columns: str | None = None
+    front: bool = False
 
 
 def report(options: Options) -> int:
@@ -90,10 +92,17 @@ def report(options: Options) -> int:
     pictures, sheets, more = _pictures(groups)
     if more:
         remarks.append(("Figures", more))
+    fronts = front.fronts(groups, options.front)
+    if fronts:
+        drawn = front.picture(fronts)
+        pictures, sheets = [drawn, *pictures], [*split(drawn), *sheets]
+        remarks.append(("Front of accuracy and bits", front.lines(fronts)))
+    elif options.front:
+        remarks.append(("Front of accuracy and bits", ["no method has a test/accuracy and has sent bits"]))
     on_paper = sheets if options.every_picture else affordable(sheets)
     if len(on_paper) < len(sheets):
-        drawn = f"{len(on_paper)} of {len(sheets)} pictures are drawn for print"
-        remarks.append(("Pictures", [f"{drawn}; report.html shows all, --every-picture draws all"]))
+        number = f"{len(on_paper)} of {len(sheets)} pictures are drawn for print"
+        remarks.append(("Pictures", [f"{number}; report.html shows all, --every-picture draws all"]))
 
     console.print(formats.to_rich(results, every_column=options.columns is not None))
     if options.against:
@@ -107,6 +116,11 @@ def report(options: Options) -> int:
         write_atomically(out / "against.md", published.to_markdown(options.against, pairs, unmatched).encode())
         write_atomically(out / "against.csv", published.to_csv(pairs).encode())
         write_atomically(out / "against.tex", published.to_latex(options.against, pairs).encode())
+    if fronts:
+        console.print(front.to_rich(fronts))
+        write_atomically(out / "front.md", front.to_markdown(fronts).encode())
+        write_atomically(out / "front.csv", front.to_csv(fronts).encode())
+        write_atomically(out / "front.tex", front.to_latex(fronts).encode())
     _show(console, remarks)
     write_atomically(out / "table.md", (formats.to_markdown(results) + _markdown(remarks)).encode())
     write_atomically(out / "table.csv", formats.to_csv(whole).encode())
@@ -123,6 +137,7 @@ def report(options: Options) -> int:
         "table.csv",
         f"table.tex ({_in_print(results, in_print)})",
         *(["against.md, .csv, .tex"] if options.against else []),
+        *(["front.md, .csv, .tex"] if fronts else []),
     ]
     files.append(f"report.html ({(out / 'report.html').stat().st_size / 1e6:.1f} MB)")
     files.append(f"{len(on_paper)} pictures (.png, .pdf): {_some([sheet.name for sheet in on_paper])}")

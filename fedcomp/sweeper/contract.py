@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fedcomp.objective.objectives import Objective
+from fedcomp.objective.pareto import Pareto
 
 
 class SweepFailed(Exception):
@@ -47,9 +48,9 @@ Point = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Result:
-    """The objective's value at a point (NaN: none), or the line that says why there is none."""
+    """The objective's value at a point (NaN: none; of several ends one each), or why there is none, in one line."""
 
-    value: float
+    value: float | tuple[float, ...]
     error: str | None = None
 
 
@@ -68,7 +69,7 @@ class Report:
 class Sweeper(Protocol):
     """Decides which points are run. A point that fails stops no other."""
 
-    def sweep(self, space: Space, evaluate: Evaluate, objective: Objective, fixed: str = "") -> Report:
+    def sweep(self, space: Space, evaluate: Evaluate, objective: Objective | Pareto, fixed: str = "") -> Report:
         """Run to the end; `fixed` names the settings that all points share.
 
         Raises ValueError: a space that this sweeper cannot cover; what to do.
@@ -80,7 +81,7 @@ class Sweeper(Protocol):
 class Grid:
     """Every combination of every value, all handed to the launcher at once; the last key varies fastest."""
 
-    def sweep(self, space: Space, evaluate: Evaluate, objective: Objective, fixed: str = "") -> Report:
+    def sweep(self, space: Space, evaluate: Evaluate, objective: Objective | Pareto, fixed: str = "") -> Report:
         """Run them all. Raises ValueError: an interval has no end of values."""
         lists = []
         for key, domain in space.items():

@@ -14,10 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from fedcomp.objective.objectives import Objective
-from fedcomp.records.run_folder import owned
+from fedcomp.objective.pareto import Ends, Pareto
 from fedcomp.sweeper.contract import Choices, Evaluate, Interval, Report, Result, Space
+from fedcomp.sweeper.seats import Seat, seat
 
-SAMPLERS = ("tpe", "random")
+SAMPLERS = ("tpe", "random", "nsga2")
+SEAT = "seat"
+"""The attribute of a trial that says which command runs it."""
+SEED_STEP = 1_000_003
+"""Between the samplers' seeds of commands that share a study."""
 NO_NUMBER = "the record holds no such number"
 MAX_WITHOUT_VALUE = 2
 """After so many finished trials without a number for the objective no more are run."""
@@ -33,9 +38,11 @@ class Optuna:
     Attributes:
         folder: where the study's file lies, unless `storage` (a URL: sqlite:///study.db) says otherwise.
         study: its name; another one starts anew.
-        n_trials: how many there are in all, failed ones included. n_jobs: how many run at once.
-        sampler: tpe, or random. startup: random trials before tpe learns from them.
+        n_trials: how many there are in all, failed ones included. n_jobs: how many this command runs at once.
+        sampler: tpe, random, or nsga2 (meant for two ends). Each searches for one end, or for the front of two.
+        startup: random trials before tpe learns from them; of nsga2 the trials of a generation.
         seed: of the sampler.
+        shared: whether several commands may work on the study at once, each with a launcher of its own.
     """
 
     folder: str
@@ -46,9 +53,10 @@ class Optuna:
     sampler: str = "tpe"
     startup: int = 10
     seed: int = 0
+    shared: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("n_trials", "n_jobs"):
+        for name in ("n_trials", "n_jobs", "startup"):
             if getattr(self, name) < 1:
                 raise ValueError(f"sweeper.{name}={getattr(self, name)} must be 1 or more")
         if self.seed < 0:
@@ -56,11 +64,12 @@ class Optuna:
         if self.sampler not in SAMPLERS:
             raise ValueError(f"sweeper.sampler={self.sampler} must be one of {', '.join(SAMPLERS)}")
 
-    def sweep(self, space: Space, evaluate: Evaluate, objective: Objective, fixed: str = "") -> Report:
+    def sweep(self, space: Space, evaluate: Evaluate, objective: Objective | Pareto, fixed: str = "") -> Report:
         """Search to the end, or until the objective is seen to find nothing; failed only if no trial has a value.
 
         Raises:
-            ValueError: no optuna; nothing to search; the study's file holds another search.
+            ValueError: no optuna; nothing to search; the study's file holds another search, or another command works
+                on it.
         """
         optuna = _optuna()
         domains = {key: _distribution(optuna, domain) for key, domain in space.items()}
@@ -68,27 +77,40 @@ class Optuna:
             raise ValueError("sweeper=optuna has nothing to search: give interval(low,high) or a list of values")
         if "seed" in domains:
             raise ValueError("sweeper=optuna would choose the luckiest seed: give one seed")
-        with owned(Path(self.folder)) if self.storage is None else nullcontext():
+        alone = self.storage is not None and not self.shared
+        with nullcontext() if alone else seat(Path(self.folder), self.study, self.shared) as own:
             search = {"settings": fixed, "space": str(dict(space)), "objective": str(objective)}
             study = self._open(optuna, objective, search)
-            study.sampler = self._sampler(optuna, len(study.trials))
-            self._enqueue_unfinished(optuna, study)
-            while (left := self.n_trials - _ended(study)) > 0 and not _without_values(study):
-                trials = [self._ask(study, domains) for _ in range(min(left, self.n_jobs))]
-                points = [{key: str(trial.params[key]) for key in domains} for trial in trials]
-                _tell(optuna, study, trials, evaluate(points))
+            study.sampler = self._sampler(optuna, len(study.trials), own.number if own else 0)
+            while trials := self._next(optuna, study, domains, own):
+                points = [tuple((key, str(trial.params[key])) for key in domains) for trial in trials]
+                different = list(dict.fromkeys(points))  # nsga2 repeats points, and two runs cannot share a folder
+                results = dict(zip(different, evaluate([dict(point) for point in different])))
+                _tell(optuna, study, trials, [results[point] for point in points])
         return self._report(study, objective)
 
-    def _open(self, optuna: Any, objective: Objective, search: dict[str, str]) -> Any:
+    def _next(self, optuna: Any, study: Any, domains: dict[str, Any], own: Seat | None) -> list[Any]:
+        """The trials of the next batch; [] if no more are wanted."""
+        with own.asking() if own else nullcontext():
+            running = self._enqueue_unfinished(optuna, study, own) if own else 0
+            left = self.n_trials - _ended(study) - running
+            if _without_values(study):
+                return []
+            trials = [self._ask(study, domains) for _ in range(min(max(left, 0), self.n_jobs))]
+            for trial in trials:
+                if own:
+                    trial.set_user_attr(SEAT, own.number)
+            return trials
+
+    def _open(self, optuna: Any, objective: Objective | Pareto, search: dict[str, str]) -> Any:
         """The study's file; its attributes say what it searches."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         storage: Any = self.storage
         if storage is None:
             journal = optuna.storages.journal
             storage = optuna.storages.JournalStorage(journal.JournalFileBackend(str(Path(self.folder) / "study.log")))
-        study = optuna.create_study(
-            storage=storage, study_name=self.study, direction=objective.direction, load_if_exists=True
-        )
+        ends = objective.directions if isinstance(objective, Pareto) else (objective.direction,)
+        study = optuna.create_study(storage=storage, study_name=self.study, directions=ends, load_if_exists=True)
         known = study.user_attrs
         for name, value in search.items():
             if known.get(name, value) != value:
@@ -100,21 +122,29 @@ class Optuna:
                 study.set_user_attr(name, value)
         return study
 
-    def _sampler(self, optuna: Any, trials: int) -> Any:
-        """The sampler; its seed depends on the number of trials, else a resumed study would repeat its first points."""
+    def _sampler(self, optuna: Any, trials: int, place: int) -> Any:
+        """The sampler. Its seed depends on the number of trials, else a resumed study would repeat its first points;
+        and on the command's place among those that share the study, else these would all try the same.
+        """
+        seed, samplers = self.seed + trials + SEED_STEP * place, optuna.samplers
         if self.sampler == "random":
-            return optuna.samplers.RandomSampler(seed=self.seed + trials)
-        return optuna.samplers.TPESampler(
-            seed=self.seed + trials, n_startup_trials=self.startup, constant_liar=self.n_jobs > 1
+            return samplers.RandomSampler(seed=seed)
+        if self.sampler == "nsga2":
+            return samplers.NSGAIISampler(seed=seed, population_size=max(2, self.startup))
+        return samplers.TPESampler(
+            seed=seed, n_startup_trials=self.startup, constant_liar=self.n_jobs > 1 or self.shared
         )
 
-    def _enqueue_unfinished(self, optuna: Any, study: Any) -> None:
-        """Put the points of trials that an earlier session left unfinished first in the queue."""
-        if self.storage is not None:  # a shared database: another process may be running them
-            return
-        for trial in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):
-            study.enqueue_trial(trial.params)
-            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+    def _enqueue_unfinished(self, optuna: Any, study: Any, own: Seat) -> int:
+        """Put the points of trials whose command is gone first in the queue; returns how many others still run."""
+        running = 0
+        for trial in study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING]):
+            if own.taken(trial.user_attrs.get(SEAT, own.number)):
+                running += 1
+            else:
+                study.enqueue_trial(trial.params)
+                study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+        return running
 
     def _ask(self, study: Any, domains: dict[str, Any]) -> Any:
         try:
@@ -122,7 +152,7 @@ class Optuna:
         except ValueError as error:
             raise ValueError(f"study {self.study}: {error}; give sweeper.study=<another name>") from error
 
-    def _report(self, study: Any, objective: Objective) -> Report:
+    def _report(self, study: Any, objective: Objective | Pareto) -> Report:
         trials = study.get_trials(deepcopy=False)
         scored = [trial for trial in trials if trial.values is not None]
         if not scored:
@@ -133,6 +163,9 @@ class Optuna:
                     "test/accuracy); take a dataset with classes, or objective=<your own> from --config-dir DIR"
                 )
             return Report(True, message)
+        if isinstance(objective, Pareto):
+            found = objective.describe([Ends(*trial.values) for trial in scored])
+            return Report(False, f"{found}; `fedcomp-report {Path(self.folder).parent}` draws and lists it")
         best = study.best_trial
         settings = " ".join(f"{key}={value}" for key, value in best.params.items())
         return Report(False, f"best of {len(scored)} trials: {objective.show(best.value)} with {settings}")
@@ -159,8 +192,9 @@ def _without_values(study: Any) -> bool:
 
 def _tell(optuna: Any, study: Any, trials: Sequence[Any], results: Sequence[Result]) -> None:
     for trial, result in zip(trials, results):
-        if result.error is None and not math.isnan(result.value):
-            study.tell(trial, result.value)
+        values = result.value if isinstance(result.value, tuple) else (result.value,)
+        if result.error is None and not any(map(math.isnan, values)):
+            study.tell(trial, values)
         else:
             trial.set_user_attr("error", result.error or NO_NUMBER)
             study.tell(trial, state=optuna.trial.TrialState.FAIL)

@@ -20,6 +20,7 @@ from fedcomp.display import units
 from fedcomp.display.console import say
 from fedcomp.distributed.context import torchrun_env
 from fedcomp.objective.objectives import Objective
+from fedcomp.objective.pareto import Pareto
 from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.sweeper.contract import Choices, Interval, Point, Result, SweepFailed
 from fedcomp.sweeper.contract import Sweeper as PointSweeper
@@ -33,7 +34,7 @@ class GridSweeper(Sweeper):
         params: swept keys of an experiment, `seed: 0,1,2`; the command line overrides them.
     """
 
-    def __init__(self, settings: PointSweeper, objective: Objective, params: Mapping[str, Any] | None) -> None:
+    def __init__(self, settings: PointSweeper, objective: Objective | Pareto, params: Mapping[str, Any] | None) -> None:
         self.settings, self.objective, self.params = settings, objective, params or {}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
@@ -107,4 +108,4 @@ def _result(done: JobReturn) -> Result:
     if done.status is not JobStatus.COMPLETED:
         return Result(math.nan, str(done._return_value))  # `return_value` would raise it
     value = done.return_value
-    return Result(math.nan if value is None else float(value))
+    return Result(math.nan if value is None else tuple(map(float, value)) if isinstance(value, tuple) else float(value))
