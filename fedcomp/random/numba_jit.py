@@ -83,7 +83,7 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return njit(forceinline=True, **_OPTIONS)(function)
 
 
-def separate(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any]:
+def separate(function: Any, *arguments: Any) -> Callable[..., Any]:
     """`function`, for calls by compiled functions, which jump to its code instead of containing a copy.
 
     LLVM optimises a copy anew in every caller, and in the callers of that, which takes many seconds for large loops.
@@ -91,8 +91,8 @@ def separate(function: Callable[..., Any], *arguments: Any) -> Callable[..., Any
     Args:
         function: as `compiled` gives it; it must raise no exception. arguments: their types in numba.
     """
-    function.compile(arguments)  # type: ignore[attr-defined]
-    found = function.overloads[arguments]  # type: ignore[attr-defined]
+    function.compile(arguments)
+    found = function.overloads[arguments]
     name, result = f"{function.__module__}.{function.__name__}", found.signature.return_type
     binding.add_symbol(name, found.library.get_pointer_to_function(found.fndesc.llvm_func_name))
 

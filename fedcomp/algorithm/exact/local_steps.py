@@ -40,8 +40,10 @@ def check_client(name: str, client: LocalSolver) -> None:
         given = f"client.clip_norm={client.clip_norm}"
     elif client.proximal:
         given = f"client.proximal={client.proximal}"
-    elif client.steps not in (None, 1) or getattr(client, "epochs", 1) not in (None, 1):
-        given = f"client.steps={client.steps}" if client.steps else f"client.epochs={client.epochs}"  # type: ignore[union-attr]
+    elif client.steps not in (None, 1):
+        given = f"client.steps={client.steps}"
+    elif isinstance(client, Sgd) and client.epochs not in (None, 1):
+        given = f"client.epochs={client.epochs}"
     else:
         return
     raise ValueError(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context
+from fedcomp.algorithm.contract import Context, Setup
 from fedcomp.core.cohort import Cohort
 from fedcomp.model.contract import Gradient
 from fedcomp.random.keys import Key
@@ -102,3 +102,8 @@ def context(clients: Any, index: int, link: Any = None, num_rounds: int = 100) -
 def cohort_of(*clients: int) -> Cohort:
     """These clients, with equal weights."""
     return Cohort.of(list(clients), torch.full((len(clients),), 1 / len(clients)))
+
+
+def first_state(algorithm: Any, clients: Quadratics) -> Any:
+    """The algorithm's state at the origin."""
+    return algorithm.init(torch.zeros(len(clients.hessian)), torch.zeros(0), Setup(clients.num_clients, (), None))

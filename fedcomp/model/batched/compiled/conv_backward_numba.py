@@ -8,6 +8,8 @@ Shape legend: C input channels, O output channels, H height, W width, B batch, T
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import types
 
@@ -126,7 +128,9 @@ def _correlate(
 
 
 @inlined
-def _add_row(tile, gz, at, across, x, starts, top, count, step):  # type: ignore[no-untyped-def]
+def _add_row(
+    tile: Any, gz: np.ndarray, at: int, across: int, x: np.ndarray, starts: Any, top: int, count: int, step: int
+) -> Any:
     for j in range(0, count, LANES):
         tile = add_product(tile, gz, at + j, across, x, starts, top)
         top += step

@@ -17,7 +17,7 @@ Shape legend: C input channels, O output channels, H height, W width, B batch, T
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -224,7 +224,18 @@ def convolve(
 
 
 @inlined
-def _add_taps(tile, factors, num_out, c, channels, taps, kernel_w, x, place, strides):  # type: ignore[no-untyped-def]
+def _add_taps(
+    tile: Any,
+    factors: np.ndarray,
+    num_out: int,
+    c: int,
+    channels: int,
+    taps: tuple[int, int, int, int],
+    kernel_w: int,
+    x: np.ndarray,
+    place: int,
+    strides: tuple[int, int, int],
+) -> Any:
     ky0, ky1, kx0, kx1 = taps
     plane, row, step = strides
     width, area = kernel_w * num_out, factors.size // channels
