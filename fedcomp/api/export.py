@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from fedcomp.api.runs import Run
+from fedcomp.api.trained_model import trained_models
 from fedcomp.records.atomic_write import atomic_path
 
 EXAMPLES = """\
@@ -48,11 +48,12 @@ def export(folder: Path, file: Path) -> None:
     """
     if file.suffix not in (".pt", ".safetensors"):
         raise ValueError(f"{file} must end in .pt or .safetensors")
-    if not (folder / "config.yaml").is_file():
-        raise ValueError(f"{folder} is no run's folder: it has no config.yaml")
     if not file.parent.is_dir():
         raise ValueError(f"there is no folder {file.parent} to write {file.name} to")
-    weights = {name: tensor.contiguous() for name, tensor in Run(folder).model().state_dict().items()}
+    models = trained_models(folder, lambda line: print(f"fedcomp-export: {line}", file=sys.stderr))
+    if len(models) > 1:
+        raise ValueError(f"{folder} evaluates {len(models)} models and records their mean: take Run({folder}).models()")
+    weights = {name: tensor.contiguous() for name, tensor in models[0].state_dict().items()}
     with atomic_path(file) as temporary:
         if file.suffix == ".pt":
             torch.save(weights, temporary)

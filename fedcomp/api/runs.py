@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,9 +70,11 @@ class Run:
 
         Args:
             round: "last", or the number of rounds of the run's checkpoint: a run keeps its last one.
+        A checkpoint of another version of fedcomp is read as far as the model needs it; a warning says what it lacks.
+
         Raises:
             ValueError: the run has no checkpoint, or not of this round, or its model is no network, or it evaluates
-                several models: take `models`.
+                several models: take `models`, or its checkpoint lacks something that the model follows from.
         """
         found = self.models(round)
         if len(found) > 1:
@@ -85,7 +88,7 @@ class Run:
         """
         from fedcomp.api.trained_model import trained_models
 
-        return trained_models(self.folder, self.config, round)
+        return trained_models(self.folder, lambda line: warnings.warn(line, stacklevel=3), round)
 
 
 def run(config: DictConfig | Iterable[str]) -> Run:

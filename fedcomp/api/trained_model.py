@@ -1,51 +1,123 @@
-"""The networks that a run has trained, as modules of torch."""
+"""The networks that a run has trained, as modules of torch, whichever version of fedcomp trained them."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from torch import nn
 
+from fedcomp.algorithm.contract import Models
 from fedcomp.config.factory import build_simulation
-from fedcomp.config.identity import config_hash
-from fedcomp.config.schema import RunConfig, plain_config
-from fedcomp.model.contract import TaskModel
+from fedcomp.config.former import as_composed_now
+from fedcomp.core.pytree import flatten, restore
+from fedcomp.model.contract import Model, TaskModel
 from fedcomp.model.flat import Flat
-from fedcomp.records.checkpoint import resume
-from fedcomp.records.run_folder import CHECKPOINT
+from fedcomp.records.checkpoint import CheckpointContent, read_last
+from fedcomp.records.reader import RunFiles
+from fedcomp.records.run_folder import CHECKPOINT, CONFIG
+from fedcomp.simulation.simulation import Simulation
+
+Note = Callable[[str], None]
 
 
-def trained_models(folder: Path, config: DictConfig, round: int | str = "last") -> list[nn.Module]:
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run with its state.
+
+    Attributes:
+        simulation: its parts, on the CPU. network: its model. round: rounds completed.
+        models: what its `test` metrics are of, means over the models.
+    """
+
+    simulation: Simulation
+    network: Model
+    round: int
+    models: Models
+
+
+def trained_run(folder: Path, note: Note, changes: Mapping[str, Any] | None = None) -> TrainedRun:
+    """A run's parts and the models that it evaluates, from its config and its last checkpoint. Changes no file.
+
+    Args:
+        folder: of the run. note: receives a line about each thing that another version of fedcomp did not write or that
+            this one does not know.
+        changes: {key with dots: value} to set in its config, such as where its data lie.
+    Raises:
+        ValueError: there is no config or checkpoint, the model is no network, the run has repeats, or the checkpoint
+            lacks something that the models follow from.
+    """
+    if RunFiles(folder).config() is None:
+        raise ValueError(f"{folder} is no run's folder: it has no {CONFIG}")
+    plain = OmegaConf.to_container(OmegaConf.load(folder / CONFIG))  # with the modules of classes
+    assert isinstance(plain, dict)
+    config = as_composed_now({str(key): value for key, value in plain.items()}, note)
+    config.device = "cpu"
+    for key, value in (changes or {}).items():
+        OmegaConf.update(config, key, value, force_add=True)
+    if config.repeats > 1:
+        raise ValueError(f"{folder} is a study of repeats={config.repeats}: it has a model for each repetition")
+    simulation, _ = build_simulation(config, torch.device("cpu"))
+    network = simulation.model
+    if isinstance(network, TaskModel):
+        raise ValueError(f"{folder}: model={config.model._target_.split('.')[-2]} is no network")
+    content = read_last(folder / CHECKPOINT)
+    if content is None:
+        raise ValueError(f"{folder} has no checkpoint: it has not begun, or {CHECKPOINT} was deleted")
+    return TrainedRun(simulation, network, content.round, _models(simulation, content, folder, note))
+
+
+def trained_models(folder: Path, note: Note, round: int | str = "last") -> list[nn.Module]:
     """The modules with the weights that `test` metrics are of, which are means over them.
 
     Args:
-        folder: of the run. config: its config. round: "last", or the number of rounds of its checkpoint.
+        folder: of the run.
+        note: as in `trained_run`.
+        round: "last", or the number of rounds of its checkpoint.
     Raises:
-        ValueError: there is no checkpoint, or it is of another round, or the model is no network, or the run has
-            repeats.
+        ValueError: as `trained_run`, or the checkpoint is of another round.
     """
-    typed = OmegaConf.merge(OmegaConf.structured(RunConfig), config, {"device": "cpu"})  # with the types of its keys
-    assert isinstance(typed, DictConfig)
-    device = torch.device("cpu")
-    simulation, _ = build_simulation(typed, device)
-    if isinstance(simulation.model, TaskModel):
-        raise ValueError(f"{folder}: model={config.model._target_.split('.')[-2]} is no network")
-    if config.repeats > 1:
-        raise ValueError(f"{folder} is a study of repeats={config.repeats}: it has a model for each repetition")
-    hash_ = config_hash(plain_config(typed, device))
-    notes: list[str] = []
-    checkpoint = resume(folder / CHECKPOINT, simulation.init(), hash_, notes.append)
-    if checkpoint is None:
-        raise ValueError(f"{folder} has no checkpoint: it has not begun, or {CHECKPOINT} was deleted")
-    if round not in ("last", checkpoint.round):
-        raise ValueError(f"{folder} has no model of round {round}: a run keeps its last one, of {checkpoint.round}")
-    key = simulation.key.fold_in("deployed", checkpoint.round)
-    models = simulation.algorithm.evaluation_models(checkpoint.state, key)["test"]
-    module, rows = simulation.model.module, range(len(models.theta))
+    run = trained_run(folder, note)
+    if round not in ("last", run.round):
+        raise ValueError(f"{folder} has no model of round {round}: a run keeps its last one, of {run.round}")
+    module, models = run.network.module, run.models
+    rows = range(len(models.theta))
     return [with_weights(module, models.theta[row : row + 1], models.stats[row : row + 1]) for row in rows]
+
+
+def _models(simulation: Simulation, content: CheckpointContent, folder: Path, note: Note) -> Models:
+    """The models to evaluate, with what the checkpoint lacks as at the start if they do not depend on it."""
+    start = flatten(simulation.init())
+    lacking = [name for name, tensor in start.items() if name not in content.tensors and tensor.numel()]
+    unknown = sorted(content.tensors.keys() - start.keys())
+    what = f"{folder / CHECKPOINT}, of another version of fedcomp,"
+    if unknown:
+        note(f"{what} has {', '.join(unknown)}, which this version does not know: left out")
+    key = simulation.key.fold_in("deployed", content.round)
+
+    def models(filling: Callable[[torch.Tensor], torch.Tensor]) -> Models:
+        filled = {name: content.tensors.get(name, filling(tensor)) for name, tensor in start.items()}
+        try:
+            state = restore(simulation.init(), filled)
+        except ValueError as error:
+            raise ValueError(f"checkpoint {folder / CHECKPOINT} does not fit: {error}") from error
+        return simulation.algorithm.evaluation_models(state, key)["test"]
+
+    found = models(lambda tensor: tensor)
+    if lacking:
+        other = models(lambda tensor: ~tensor if tensor.dtype == torch.bool else tensor + 1)
+        if not (torch.equal(found.theta, other.theta) and torch.equal(found.stats, other.stats)):
+            raise ValueError(
+                f"{what} lacks {', '.join(lacking)}, which the model follows from: read it with the fedcomp that wrote "
+                "it (provenance.json says which)"
+            )
+        note(f"{what} lacks {', '.join(lacking)}: the model does not depend on it")
+    return found
 
 
 def with_weights(module: nn.Module, theta: torch.Tensor, stats: torch.Tensor) -> nn.Module:

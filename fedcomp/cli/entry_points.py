@@ -45,3 +45,11 @@ def export() -> None:
     from fedcomp.api.export import main
 
     sys.exit(main())
+
+
+def evaluate() -> None:
+    """`fedcomp-evaluate`."""
+    exit_on_sigint("interrupted")
+    from fedcomp.api.evaluate import main
+
+    sys.exit(main())

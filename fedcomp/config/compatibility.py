@@ -14,7 +14,7 @@ from fedcomp.client.contract import solver_options
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.contract import Recursive
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.contract import AnyModel
+from fedcomp.model.contract import AnyModel, TaskModel
 from fedcomp.network.links.contract import Network
 from fedcomp.participation.contract import Participation
 from fedcomp.participation.uniform import Uniform
@@ -56,6 +56,18 @@ def check_learns(algorithm: Any, model: AnyModel, config: DictConfig) -> None:
         raise ValueError(
             f"algorithm={name} needs a model of kind {learns}, but model={chosen} is of kind {kind}: take {remedy}"
         )
+
+
+def check_evaluation(simulation: Simulation, config: DictConfig) -> None:
+    """Check that clients can be judged one by one, where they are to be.
+
+    Raises:
+        ValueError: the model is no network, or the data do not say whose the test samples are.
+    """
+    if simulation.per_client is not None and isinstance(simulation.model, TaskModel):
+        chosen = file_name(config.model)
+        raise ValueError(f"evaluation=per_client is for networks, not for model={chosen}: take evaluation=pooled")
+    _ = simulation.client_samples
 
 
 def check_participation(algorithm: Any, participation: Any, config: DictConfig, num_clients: int) -> None:

@@ -20,6 +20,7 @@ from fedcomp.config import schema
 from fedcomp.config.compatibility import (
     check_deadline,
     check_estimators,
+    check_evaluation,
     check_learns,
     check_needs,
     check_participation,
@@ -127,7 +128,9 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         link=WireLink if config.wire is schema.Wire.packed else Link,
         workers=Workers(1 if device.type == "cuda" else config.threads or num_cores()),
         dtype=getattr(torch, config.dtype.name),
+        per_client=build(config.evaluation),
     )
+    check_evaluation(simulation, config)
     check_memory(simulation, expected, batch_size, device, config.repeats)
     simulation = replace(
         simulation,

@@ -62,7 +62,7 @@ def identity(config: Mapping[str, Any]) -> Plain:
 
 def _part(group: str, node: Mapping[str, Any], config: Mapping[str, Any]) -> Plain:
     """{choice: {option: value}} with the options that differ from the YAML of the choice."""
-    choice = _choice(group, _short_name(str(node["_target_"])))
+    choice = _choice(group, short_name(str(node["_target_"])))
     if choice is None:
         return {"_target_": node["_target_"], "options": _nested(group, _options(node))}
     name, file = choice
@@ -83,7 +83,7 @@ def _nested(group: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         if "_target_" not in value:
             return {str(key): _nested(group, one) for key, one in value.items()}
-        short = _short_name(str(value["_target_"]))
+        short = short_name(str(value["_target_"]))
         defaults = _nested_defaults(group).get(short, {}) if short else {}
         differing = {key: one for key, one in _options(value).items() if key not in defaults or one != defaults[key]}
         return {short or str(value["_target_"]): _nested(group, differing)}
@@ -92,7 +92,7 @@ def _nested(group: str, value: Any) -> Any:
     return value
 
 
-def _short_name(target: str) -> str | None:
+def short_name(target: str) -> str | None:
     """`TopK` for a class of fedcomp in any module, `mnist.load` for a function; None if it is not fedcomp's."""
     names = target.split(".")
     if names[0] != "fedcomp":
@@ -100,9 +100,20 @@ def _short_name(target: str) -> str | None:
     return names[-1] if names[-1][:1].isupper() else ".".join(names[-2:])
 
 
+def choice_of(group: str, target: str) -> Plain | None:
+    """The content of the YAML in a group whose class `target` names, in whichever module; None: there is none."""
+    found = _choice(group, short_name(target))
+    return None if found is None else found[1]
+
+
+def choices_of(group: str) -> list[Plain]:
+    """The contents of a group's YAMLs, with references as they are written."""
+    return [content for _, content in _files(group)]
+
+
 def _choice(group: str, short: str | None) -> tuple[str, Plain] | None:
     """(name, content) of the YAML of a class; of several, the one that is named after the class's module."""
-    files = [(name, file) for name, file in _files(group) if short and _short_name(str(file.get("_target_"))) == short]
+    files = [(name, file) for name, file in _files(group) if short and short_name(str(file.get("_target_"))) == short]
     return min(files, key=lambda one: (one[0] != str(one[1]["_target_"]).split(".")[-2], one[0]), default=None)
 
 
@@ -138,7 +149,7 @@ def _nested_defaults(group: str) -> dict[str, Plain]:
 
     def walk(node: Any) -> Iterator[tuple[str, Plain]]:
         if isinstance(node, dict):
-            short = _short_name(str(node["_target_"])) if "_target_" in node else None
+            short = short_name(str(node["_target_"])) if "_target_" in node else None
             if short:
                 yield short, _options(node)
             for one in node.values():

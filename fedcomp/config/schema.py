@@ -91,6 +91,7 @@ class RunConfig:
     sweeper: Any = MISSING
     objective: Any = MISSING
     network: Any = MISSING
+    evaluation: Any = MISSING
 
 
 PARTS = tuple(key.name for key in fields(RunConfig) if key.default is MISSING)

@@ -57,6 +57,8 @@ def check(dataset: Dataset) -> None:
         _check_more_than_one(f"{where}: train", dataset)
     if dataset.train.owner is not None:
         _check_owners(f"{where}: train", dataset.train.owner, len(dataset.train))
+    if dataset.test.owner is not None:
+        _check_owners(f"{where}: test", dataset.test.owner, len(dataset.test))
 
 
 def check_finite(where: str, values: Tensor) -> None:

@@ -83,10 +83,11 @@ def load(
             f"{train_fraction}, or take a longer text"
         )
     every = 1 if max_test is None else math.ceil(num_test / max_test)
+    tested = np.repeat(np.arange(len(test)), [len(windows) for windows in test])
     return Dataset(
         name="shakespeare",
         train=_samples(np.concatenate(train), targets, torch.from_numpy(np.concatenate(owners))),
-        test=_samples(np.concatenate(test)[::every], targets),
+        test=_samples(np.concatenate(test)[::every], targets, torch.from_numpy(tested[::every])),
         task="next_token",
         num_outputs=len(ALPHABET),
         vocab_size=len(ALPHABET),

@@ -114,6 +114,56 @@ def load(path: Path, like: Any, config_hash: str) -> Checkpoint:
         Damaged: it differs from what was written.
         ValueError: it cannot be opened, or is of another configuration or shape.
     """
+    content = read(path)
+    former = content.version == 1 and len(content.config_hash) == FORMER_DIGITS
+    if not (content.config_hash == config_hash or former):
+        found = f"config {content.config_hash}, format {content.version}"
+        raise ValueError(f"checkpoint {path} is of {found}, not {config_hash}; {REMEDY}")
+    try:
+        return Checkpoint(content.round, restore(like, content.tensors), content.ledger, content.seconds)
+    except ValueError as error:
+        raise ValueError(f"checkpoint {path} does not fit: {error}; {REMEDY}") from error
+
+
+@dataclass(frozen=True)
+class CheckpointContent:
+    """What a checkpoint's file holds.
+
+    Attributes:
+        version: its format. config_hash: of the run that wrote it. tensors: the state, as `flatten` names it.
+        round, ledger, seconds: as in `Checkpoint`.
+    """
+
+    version: int
+    config_hash: str
+    round: int
+    tensors: dict[str, Tensor]
+    ledger: Mapping[str, int]
+    seconds: float
+
+
+def read_last(path: Path) -> CheckpointContent | None:
+    """The content of a run's last checkpoint, or of the one before if that is damaged or gone; None: there is none.
+
+    Changes no file. Raises as `read`.
+    """
+    before = _before(path)
+    try:
+        if path.exists():
+            return read(path)
+    except Damaged:
+        if not before.exists():
+            raise
+    return read(before) if before.exists() else None
+
+
+def read(path: Path) -> CheckpointContent:
+    """The content of the checkpoint at `path`, on the CPU.
+
+    Raises:
+        Damaged: it differs from what was written.
+        ValueError: it cannot be opened, or its format is unknown.
+    """
     try:
         summed = _check(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
@@ -129,13 +179,9 @@ def load(path: Path, like: Any, config_hash: str) -> Checkpoint:
         raise Damaged(f"checkpoint {path} is damaged ({why}); {REMEDY}") from error
     if version == FORMAT and not summed:
         raise Damaged(f"checkpoint {path} is damaged (its checksum is gone); {REMEDY}")
-    former = version == 1 and len(found) == FORMER_DIGITS
-    if version not in (1, FORMAT) or not (found == config_hash or former):
-        raise ValueError(f"checkpoint {path} is of config {found}, format {version}, not {config_hash}; {REMEDY}")
-    try:
-        return Checkpoint(done, restore(like, tensors), ledger, seconds)
-    except ValueError as error:
-        raise ValueError(f"checkpoint {path} does not fit: {error}; {REMEDY}") from error
+    if version not in (1, FORMAT):
+        raise ValueError(f"checkpoint {path} has format {version}, which this version of fedcomp cannot read; {REMEDY}")
+    return CheckpointContent(version, found, done, tensors, ledger, seconds)
 
 
 class _ChecksumWriter:

@@ -65,6 +65,8 @@ def metric(key: str) -> Metric:
     words += " f − f*" if key.endswith("/excess") else ""
     if key.split("/")[-1] == "accuracy" and not key.startswith("variance/"):
         return Metric(key, f"{words} (%)", 100, True)
+    if key.startswith("per_client/accuracy_"):
+        return Metric(key, f"{words} (%)", 100, not key.endswith("_std"))
     overlap = (key.endswith("/miou") or IOU in key) and not key.startswith("variance/")
     return Metric(key, words.replace("miou", "mean IoU").replace(" iou ", " IoU "), 1, overlap)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Models
 from fedcomp.dataset.contract import Dataset
+from fedcomp.evaluation.per_client import ClientSamples, fairness
 from fedcomp.model.contract import AnyModel, Model, RowModel, TaskModel
 from fedcomp.model.loss import evaluation_metrics, evaluation_sums, loss_of, metrics_of_sums, num_correct, num_sums
 from fedcomp.runtime.workers import ProcessGroup, Workers
@@ -28,12 +29,13 @@ def metrics_of(
     workers: Workers | None = None,
     dtype: torch.dtype = torch.float32,
     group: ProcessGroup | None = None,
+    clients: ClientSamples | None = None,
 ) -> dict[str, Tensor]:
     """Metrics `<name>/...` of every deployed name, means over its K models, as unsynchronised device scalars.
 
     Networks: `loss` and what `metrics_of_sums` adds to it on the test set, computed in `dtype`; mean IoU is that of all
     models' pixels together. `TaskModel` models: their own metrics. Threads (`workers`) and processes (`group`) share
-    the batches of the test set.
+    the batches of the test set. With `clients` also the figures by client of the `test` models (`fairness`).
     """
     workers, group = workers or Workers(), group or ProcessGroup()
     record: dict[str, Tensor] = {}
@@ -42,10 +44,29 @@ def metrics_of(
             record |= _own_metrics(name, models, model, dataset)
             continue
         thetas = models.theta if dtype == torch.float32 else models.theta.to(dtype)
-        sums = [_sums(theta, stats, model, dataset, workers, group) for theta, stats in zip(thetas, models.stats)]
-        found = metrics_of_sums(dataset.task, torch.stack(sums).mean(0), len(dataset.test), dataset.classes_of_pixels)
+        by = clients if name == "test" else None
+        each = [_sums(theta, stats, model, dataset, workers, group, by) for theta, stats in zip(thetas, models.stats)]
+        sums, of_groups = torch.stack(each).mean(0).split((num_sums(dataset.task, dataset.num_outputs), _groups(by)))
+        found = metrics_of_sums(dataset.task, sums, len(dataset.test), dataset.classes_of_pixels)
         record |= {f"{name}/{metric}": value for metric, value in found.items()}
+        if by is not None:
+            record |= fairness(dataset.task, by.values(of_groups))
     return record
+
+
+def client_values(
+    models: Models,
+    model: Model,
+    dataset: Dataset,
+    clients: ClientSamples,
+    workers: Workers | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """[N'] float64 accuracy (regression: loss) of each client that is judged, means over the K models."""
+    shared = workers or Workers(), ProcessGroup()
+    rows = zip(models.theta.to(dtype), models.stats)
+    each = [_group_sums(theta, stats, model, dataset, *shared, clients) for theta, stats in rows]
+    return clients.values(torch.stack(each).mean(0))
 
 
 def metrics_of_rows(
@@ -78,24 +99,72 @@ def _own_metrics(name: str, models: Models, model: TaskModel, dataset: Dataset) 
 
 
 def _sums(
-    theta: Tensor, stats: Tensor, model: Model, dataset: Dataset, workers: Workers, group: ProcessGroup
+    theta: Tensor,
+    stats: Tensor,
+    model: Model,
+    dataset: Dataset,
+    workers: Workers,
+    group: ProcessGroup,
+    clients: ClientSamples | None,
 ) -> Tensor:
-    """[S] float64: `evaluation_sums` of one model over the test set."""
-    test, batch = dataset.test, _batch_size(theta.device)
+    """[S + G] float64: `evaluation_sums` of one model over the test set, then those of the clients' groups."""
+    task, test = dataset.task, dataset.test
+    shared = clients if clients is not None and clients.of_test else None  # the same samples: one forward pass
+
+    def part(first: int, size: int) -> Tensor:
+        x, y = test.x[first : first + size], test.y[first : first + size]
+        outputs = model.outputs(theta, stats, dataset.normalise(x))
+        sums = evaluation_sums(task, outputs, y)
+        return sums if shared is None else torch.cat((sums, shared.sums(task, outputs, y, first)))
+
+    num = num_sums(task, dataset.num_outputs) + _groups(shared)
+    sums = _sum_of_batches(part, len(test), num, theta, dataset, workers, group)
+    if clients is None or shared is not None:
+        return sums
+    return torch.cat((sums, _group_sums(theta, stats, model, dataset, workers, group, clients)))
+
+
+def _group_sums(
+    theta: Tensor,
+    stats: Tensor,
+    model: Model,
+    dataset: Dataset,
+    workers: Workers,
+    group: ProcessGroup,
+    clients: ClientSamples,
+) -> Tensor:
+    """[G] float64 sums of one model's `scores` over the clients' groups."""
+
+    def part(first: int, size: int) -> Tensor:
+        x, y = clients.batch(first, size)
+        return clients.sums(dataset.task, model.outputs(theta, stats, dataset.normalise(x)), y, first)
+
+    return _sum_of_batches(part, len(clients), clients.num_groups, theta, dataset, workers, group)
+
+
+def _groups(clients: ClientSamples | None) -> int:
+    return 0 if clients is None else clients.num_groups
+
+
+def _sum_of_batches(
+    part: Callable[[int, int], Tensor],
+    num_samples: int,
+    num: int,
+    theta: Tensor,
+    dataset: Dataset,
+    workers: Workers,
+    group: ProcessGroup,
+) -> Tensor:
+    """[num] float64 sum of `part(first sample, batch size)` over all batches of n samples."""
+    batch = _batch_size(theta.device)
     if dataset.task == "segmentation":
         batch = min(batch, max(1, PIXELS // math.prod(dataset.target_shape)))
-
-    def part(number: np.ndarray) -> Tensor:
-        first = int(number[0]) * batch
-        x, y = test.x[first : first + batch], test.y[first : first + batch]
-        return evaluation_sums(dataset.task, model.outputs(theta, stats, dataset.normalise(x)), y)
-
-    batches = np.arange(-(-len(test) // batch))[:, None]
+    batches = np.arange(-(-num_samples // batch))[:, None]
     if len(batches) < group.size:  # too few to share: every process computes all
         group = ProcessGroup()
     shares = group.split(list(batches), lambda _: 1)
     mine = shares[group.rank]
-    sums = theta.new_zeros(len(batches), num_sums(dataset.task, dataset.num_outputs), dtype=torch.float64)
-    for number, own in zip(mine, workers.map(part, mine)):
+    sums = theta.new_zeros(len(batches), num, dtype=torch.float64)
+    for number, own in zip(mine, workers.map(lambda one: part(int(one[0]) * batch, batch), mine)):
         sums[int(number[0])] = own
     return group.gather(sums, shares).sum(0)

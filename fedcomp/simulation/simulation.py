@@ -16,6 +16,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, unflatten
 from fedcomp.core.row_update import apply_row_updates
 from fedcomp.dataset.contract import Dataset
+from fedcomp.evaluation.per_client import ClientSamples, PerClient
 from fedcomp.model.contract import AnyModel, tensors_of
 from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
@@ -47,6 +48,7 @@ class Simulation:
         device: where everything happens. workers: threads that share chunks.
         group: the processes that share chunks and test batches.
         loop_runner: replays local loops as CUDA graphs; None: they run step by step.
+        per_client: how clients are judged one by one at each evaluation; None: they are not.
     """
 
     algorithm: Algorithm
@@ -64,6 +66,7 @@ class Simulation:
     optimum: LeastSquares | None = None
     group: ProcessGroup = field(default_factory=ProcessGroup)
     loop_runner: LoopRunner | None = None
+    per_client: PerClient | None = None
 
     def init(self) -> Any:
         """The algorithm's first state, from the model's first parameters."""
@@ -156,7 +159,8 @@ class Simulation:
     def test_metrics(self, index: int, state: Any) -> dict[str, Tensor]:
         """Metrics of the deployed models on the test set after `index` rounds, as unsynchronised device scalars."""
         evaluation_models = self.algorithm.evaluation_models(state, self.key.fold_in("deployed", index))
-        found = metrics_of(evaluation_models, self.model, self.dataset, self.workers, self.dtype, self.group)
+        shared = self.workers, self.dtype, self.group
+        found = metrics_of(evaluation_models, self.model, self.dataset, *shared, self.client_samples)
         return found | self._excess(evaluation_models)
 
     def _excess(self, evaluation_models: Mapping[str, Models]) -> dict[str, Tensor]:
@@ -164,6 +168,13 @@ class Simulation:
         if self.optimum is None:
             return {}
         return {f"{name}/excess": self.optimum.excess(one.theta).mean() for name, one in evaluation_models.items()}
+
+    @functools.cached_property
+    def client_samples(self) -> ClientSamples | None:
+        """The samples that clients are judged by; None: they are not. Raises ValueError: the data do not say whose."""
+        if self.per_client is None:
+            return None
+        return self.per_client.samples(self.dataset, self.shards.order, self.shards.sizes)
 
     @functools.cached_property
     def batching(self) -> Batching | None:

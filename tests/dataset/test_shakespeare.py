@@ -84,7 +84,7 @@ def test_roles_are_owners_whose_blocks_are_joined(tmp_path):
     (tmp_path / "tinyshakespeare.txt").write_text("\n\n".join(blocks))
     dataset = load(str(tmp_path))
     assert dataset.train.owner.unique().tolist() == [0, 1]
-    assert dataset.test.owner is None
+    assert dataset.test.owner.unique().tolist() == [1]  # Ann's text is too short to be tested
     bob = " ".join([speech(1500), speech(200, 2), speech(9, 3)])
     own = dataset.train.x[dataset.train.owner == 1]
     assert len(own) == int(0.9 * (len(bob) - 80))

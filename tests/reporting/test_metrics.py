@@ -24,6 +24,12 @@ def test_intersections_over_unions_are_the_better_the_larger() -> None:
     assert (metric("test/miou").title, metric("test/iou/disc").title) == ("test mean IoU", "test IoU disc")
 
 
+def test_figures_by_client_are_shown_in_percent() -> None:
+    worst, spread = metric("per_client/accuracy_worst_decile"), metric("per_client/accuracy_std")
+    assert (worst.title, worst.show(0.4567)) == ("per client accuracy worst decile (%)", "45.67")
+    assert (worst.higher_is_better, spread.higher_is_better) == (True, False)
+
+
 def test_segmentation_is_judged_by_the_mean_iou_first_and_not_by_single_classes() -> None:
     line = {"round": 1, "test/accuracy": 0.8, "test/iou/disc": 0.3, "test/loss": 0.5, "test/miou": 0.4}
     run = RecordedRun(Path("x"), {}, 0, "finished", lines=[line])

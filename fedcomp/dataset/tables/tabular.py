@@ -69,11 +69,14 @@ def tabular_dataset(
     else:
         labels = torch.from_numpy(target.astype(np.int64))
     inputs = torch.from_numpy((features - offset) / scale).to(torch.float32)
-    held_in = Samples(inputs[train], labels[train], None if owners is None else torch.from_numpy(owners[train]))
+    held_in, held_out = (
+        Samples(inputs[rows], labels[rows], None if owners is None else torch.from_numpy(owners[rows]))
+        for rows in (train, test)
+    )
     return Dataset(
         name=name,
         train=held_in,
-        test=Samples(inputs[test], labels[test]) if len(test) else held_in,
+        test=held_out if len(test) else held_in,
         task=task,
         num_outputs=len(class_names) if task == "classification" else 1,
         class_names=tuple(class_names),

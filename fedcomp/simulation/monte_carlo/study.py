@@ -160,14 +160,21 @@ class MonteCarloStudy:
         found: dict[str, Tensor] = {}
         for name, models in evaluation_models.items():
             num_repetitions, num_models = models.theta.shape[:2]
-            if isinstance(first.model, RowModel) and models.stats.shape[2] == 0:
+            if first.per_client is None and isinstance(first.model, RowModel) and models.stats.shape[2] == 0:
                 flat = Models(models.theta.flatten(0, 1), models.stats.flatten(0, 1))
                 rows = metrics_of_rows(flat, first.model, first.dataset, first.dtype)
                 own = {key: value.view(num_repetitions, num_models).mean(1) for key, value in rows.items()}
                 found |= {f"{name}/{key}": value for key, value in own.items()}
             else:
                 lines = [
-                    metrics_of({name: _taken(models, number)}, one.model, one.dataset, one.workers, one.dtype)
+                    metrics_of(
+                        {name: _taken(models, number)},
+                        one.model,
+                        one.dataset,
+                        one.workers,
+                        one.dtype,
+                        clients=one.client_samples,
+                    )
                     for number, one in enumerate(self.repetitions)
                 ]
                 found |= {key: torch.stack([line[key] for line in lines]).double() for key in lines[0]}

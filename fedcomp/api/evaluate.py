@@ -1,0 +1,253 @@
+"""`fedcomp-evaluate RUN`: a run's trained model on another test set, by client and by class."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from fedcomp.api.trained_model import Note, TrainedRun, trained_run
+from fedcomp.config.compose import compose
+from fedcomp.config.factory import build, check_keys
+from fedcomp.dataset.check import check as check_dataset
+from fedcomp.dataset.contract import Dataset
+from fedcomp.display.client_plot import plot_clients
+from fedcomp.display.figure import can_draw
+from fedcomp.evaluation.per_client import ClientSamples, PerClient, fairness, quantity, scores
+from fedcomp.records.atomic_write import explained, write_atomically
+from fedcomp.records.run_folder import WITHOUT_EFFECT
+from fedcomp.simulation.evaluation import BATCH, client_values, metrics_of
+
+EXAMPLES = """\
+examples:
+  fedcomp-evaluate outputs/fedcomp/0a1b2c3d4e/seed=0                        its own test set, by client and by class
+  fedcomp-evaluate outputs/fedcomp/0a1b2c3d4e/seed=0 --clients train        every client's own training samples
+  fedcomp-evaluate outputs/fedcomp/0a1b2c3d4e/seed=0 dataset=fashion_mnist  another test set of the same form
+  fedcomp-evaluate outputs/fedcomp/0a1b2c3d4e/seed=0 dataset.root=/data     where the data of the run lie by now
+
+A client's test samples are those of its owner where the data say so (as in partition=natural), else the test set with
+the classes in the proportions of the client's training samples. Inputs are normalised as in training.
+DIR (default: RUN/evaluation/NAME) gets metrics.csv, clients.csv, classes.csv and clients.png.
+exit status: 0 done, 2 a wrong argument (one line on standard error)"""
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What a trained model is worth on some test samples.
+
+    Attributes:
+        name: of the test set. task: of its dataset.
+        metrics: `test/...` and, if clients were judged, `per_client/...`.
+        clients: [N'] numbers of the clients that were judged. values: [N'] accuracy (regression: loss) of each.
+        classes: (name, test samples, accuracy) of each class that occurs; only where a sample has one class.
+    """
+
+    name: str
+    task: str
+    metrics: dict[str, float]
+    clients: np.ndarray
+    values: np.ndarray
+    classes: list[tuple[str, int, float]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Parse, evaluate, print, write."""
+    parser = argparse.ArgumentParser(
+        prog="fedcomp-evaluate",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("run", type=Path, help="a run's folder")
+    parser.add_argument("words", nargs="*", metavar="dataset=NAME | dataset.OPTION=VALUE")
+    parser.add_argument("--clients", choices=("test", "train"), help="whose samples judge a client; default: test")
+    parser.add_argument("--config-dir", type=Path, metavar="DIR", help="more configs and Python files, your own")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for tables and the picture")
+    given = parser.parse_intermixed_args(arguments)
+    sys.path.append(str(Path.cwd()))  # such as mine.py of model.path=mine.Net
+
+    def note(line: str) -> None:
+        print(f"fedcomp-evaluate: {line}", file=sys.stderr)
+
+    try:
+        worth = evaluate(given.run, given.words, given.clients, given.config_dir, note)
+        out = given.out or given.run / "evaluation" / (worth.name + ("-train" if given.clients == "train" else ""))
+        write(worth, out)
+    except ValueError as error:
+        note(str(error))
+        return 2
+    print("\n".join(_text(worth)))
+    print(f"tables {'and picture ' if len(worth.values) and can_draw() else ''}in {out}")
+    return 0
+
+
+def evaluate(
+    folder: Path,
+    words: Sequence[str] = (),
+    clients: Literal["test", "train"] | None = None,
+    config_dir: Path | None = None,
+    note: Note = print,
+) -> Worth:
+    """What the trained model of a run is worth.
+
+    Args:
+        folder: of the run. words: overrides of `dataset`, which make another test set; those that only say where data
+            lie (`dataset.root`) are for the run's own data too.
+        clients: as `evaluation.data`; None: test samples if the data tell whose they are, else no figures by client.
+        config_dir: of one's own configs. note: receives remarks of one line.
+    Raises:
+        ValueError: the run has no model, or the test set has another form than the run's.
+    """
+    wrong = [word for word in words if not word.startswith(("dataset=", "dataset.")) or "=" not in word]
+    if wrong:
+        raise ValueError(f"{wrong[0]} is no override of the data: give dataset=NAME or dataset.OPTION=VALUE")
+    others = [word for word in words if word.partition("=")[0] not in WITHOUT_EFFECT]
+    if clients == "train" and others:
+        raise ValueError(f"--clients train judges by the run's own training samples: leave {' '.join(others)} out")
+    if config_dir is not None:
+        compose([], config_dir)  # which finds its Python files from now on
+    named = any(word.startswith("dataset=") for word in words)
+    places = {} if named else dict(_parsed(word) for word in words if word not in others)
+    run = trained_run(folder, note, places)
+    own = run.simulation.dataset
+    test = own
+    if others:
+        test = _other_test(own, _other_dataset(folder, words, named, config_dir))
+    metrics = metrics_of({"test": run.models}, run.network, test, run.simulation.workers)
+    judged = _judged(run, test, clients, note)
+    values = torch.zeros(0, dtype=torch.float64)
+    if judged is not None:
+        values = client_values(run.models, run.network, test, judged, run.simulation.workers)
+        metrics |= fairness(test.task, values)
+    found = {name: float(value) for name, value in metrics.items()}
+    numbers = np.zeros(0, np.int64) if judged is None else judged.clients
+    return Worth(test.name, test.task, found, numbers, values.numpy(), _by_class(run, test))
+
+
+def _parsed(word: str) -> tuple[str, Any]:
+    key, _, text = word.partition("=")
+    return key, OmegaConf.select(OmegaConf.from_dotlist([f"value={text}"]), "value")
+
+
+def _other_dataset(folder: Path, words: Sequence[str], named: bool, config_dir: Path | None) -> Dataset:
+    """The dataset that the overrides choose, or the run's own with other options."""
+    if named:
+        config = compose(words, config_dir)
+    else:
+        config = compose([], config_dir)
+        recorded = OmegaConf.load(folder / "config.yaml")
+        assert isinstance(recorded, DictConfig)
+        config.dataset = recorded.dataset
+        for key, value in map(_parsed, words):
+            OmegaConf.update(config, key, value, force_add=True)
+    check_keys(config)
+    dataset: Dataset = build(config.dataset)
+    check_dataset(dataset)
+    return dataset
+
+
+def _other_test(own: Dataset, other: Dataset) -> Dataset:
+    """The run's dataset with another's test samples. Raises ValueError: they have another form."""
+    for what, mine, its in (
+        ("task", own.task, other.task),
+        ("sample's shape", own.input_shape, other.input_shape),
+        ("number of outputs", own.num_outputs, other.num_outputs),
+        ("target's shape", own.target_shape, other.target_shape),
+        ("type of inputs", own.test.x.dtype, other.test.x.dtype),
+        ("vocabulary", own.vocab_size, other.vocab_size),
+    ):
+        if mine != its:
+            raise ValueError(f"dataset={other.name} does not fit the run's model: its {what} is {its}, not {mine}")
+    return replace(own, name=other.name, test=replace(other.test, owner=None), class_names=other.class_names)
+
+
+def _judged(run: TrainedRun, test: Dataset, clients: str | None, note: Note) -> ClientSamples | None:
+    shards = run.simulation.shards
+    try:
+        return PerClient("train" if clients == "train" else "test").samples(test, shards.order, shards.sizes)
+    except ValueError as error:
+        if clients is not None:
+            raise
+        note(f"no figures by client: {str(error).replace('evaluation.data=', '--clients ')}")
+        return None
+
+
+def _by_class(run: TrainedRun, test: Dataset) -> list[tuple[str, int, float]]:
+    """(name, samples, accuracy) of each class of the test set, a mean over the run's models."""
+    if test.task != "classification" or test.test.y.dim() > 1:
+        return []
+    y, model = test.test.y, run.network
+    right = torch.zeros(len(y), dtype=torch.float64)
+    with torch.no_grad():
+        for theta, stats in zip(run.models.theta, run.models.stats):
+            outputs = (model.outputs(theta, stats, x) for x in test.inputs(test.test, BATCH))
+            found = torch.cat([scores(test.task, one, part) for one, part in zip(outputs, y.split(BATCH))])
+            right += found / len(run.models.theta)
+    names = test.class_names or tuple(map(str, range(test.num_outputs)))
+    rows = ((name, right[y == label]) for label, name in enumerate(names))
+    return [(name, len(own), float(own.mean())) for name, own in rows if len(own)]
+
+
+def _text(worth: Worth) -> list[str]:
+    """The report on the terminal."""
+    percent = quantity(worth.task) == "accuracy"
+
+    def show(value: float) -> str:
+        return f"{100 * value:.2f} %" if percent else f"{value:.4g}"
+
+    test = {name.removeprefix("test/"): value for name, value in worth.metrics.items() if name.startswith("test/")}
+    lines = [
+        f"test set {worth.name}: "
+        + ", ".join(f"{name} {show(value) if name == 'accuracy' else f'{value:.4g}'}" for name, value in test.items())
+    ]
+    if len(worth.values):
+        figures = {name.rpartition("/")[2].partition("_")[2]: value for name, value in worth.metrics.items()}
+        unit = "percentage points" if percent else ""
+        scale = 100 if percent else 1
+        std = scale * figures["std"]
+        lines += [
+            f"by client ({len(worth.values)} clients), {quantity(worth.task)}: mean {show(figures['mean'])}, "
+            f"worst tenth {show(figures['worst_decile'])}, best tenth {show(figures['best_decile'])}",
+            f"  standard deviation {std:.4g} {unit}, variance {std**2:.4g}",
+        ]
+    if worth.classes:
+        width = max(len(name) for name, _, _ in worth.classes)
+        lines += ["by class:", *(f"  {name:{width}} {num:7,} {show(value):>9}" for name, num, value in worth.classes)]
+    return lines
+
+
+def write(worth: Worth, out: Path) -> None:
+    """Write the tables and the picture to a folder. Raises ValueError: it cannot be written."""
+    name, percent = quantity(worth.task), quantity(worth.task) == "accuracy"
+    tables: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
+        "metrics.csv": ("metric,value", list(worth.metrics.items()))
+    }
+    if len(worth.values):
+        tables["clients.csv"] = f"client,{name}", list(zip(worth.clients.tolist(), worth.values.tolist()))
+    if worth.classes:
+        tables["classes.csv"] = "class,samples,accuracy", list(worth.classes)
+    with explained(out):
+        out.mkdir(parents=True, exist_ok=True)
+    for file, (head, rows) in tables.items():
+        text = "\n".join([head, *(",".join(map(_cell, row)) for row in rows)]) + "\n"
+        write_atomically(out / file, text.encode())
+    if len(worth.values) and can_draw():
+        scale = 100 if percent else 1
+        figures = (("mean", "mean"), ("worst tenth", "worst_decile"), ("best tenth", "best_decile"))
+        marks = {words: scale * worth.metrics[f"per_client/{name}_{key}"] for words, key in figures}
+        classes = [(label, scale * value) for label, _, value in worth.classes]
+        title = f"{worth.name}, {len(worth.values)} clients"
+        axis = "accuracy (%)" if percent else "loss"
+        plot_clients(scale * worth.values, out / "clients.png", axis, marks, classes, title)
+
+
+def _cell(value: Any) -> str:
+    text = str(value)
+    return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(mark in text for mark in ',"\n') else text

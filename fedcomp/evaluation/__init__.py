@@ -1,0 +1,1 @@
+"""What an evaluation measures beside the test set as a whole."""

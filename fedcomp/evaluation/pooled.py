@@ -1,0 +1,7 @@
+"""The test set as a whole, and nothing beside it."""
+
+from __future__ import annotations
+
+
+def pooled() -> None:
+    """No figures by client."""

@@ -1,0 +1,107 @@
+"""A trained model on its own and on another test set, by client and by class; and every wrong argument."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcomp.api import Run, run
+from fedcomp.api.evaluate import evaluate, main
+
+SMALL = ["num_clients=8", "partition=dirichlet", "rounds=3", "pictures=false", "quiet=true", "device=cpu"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    root = tmp_path_factory.mktemp("run")
+    return run([*SMALL, f"output_root={root}", "evaluation=per_client"])
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_its_own_test_set_is_the_record(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.read_bytes() for path in finished.folder.iterdir() if path.is_file()}
+    assert main([str(finished.folder), "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "by client (8 clients), accuracy: mean " in said.out
+    found = {row["metric"]: float(row["value"]) for row in _rows(tmp_path / "out" / "metrics.csv")}
+    last = finished.lines[-1]
+    assert found == pytest.approx({name: last[name] for name in found}, abs=1e-6)
+    assert {"test/accuracy", "per_client/accuracy_worst_decile"} <= found.keys()
+    clients = [float(row["accuracy"]) for row in _rows(tmp_path / "out" / "clients.csv")]
+    assert np.mean(clients) == pytest.approx(last["per_client/accuracy_mean"], abs=1e-6)
+    classes = _rows(tmp_path / "out" / "classes.csv")
+    right = sum(int(row["samples"]) * float(row["accuracy"]) for row in classes)
+    assert right / sum(int(row["samples"]) for row in classes) == pytest.approx(last["test/accuracy"], abs=1e-6)
+    assert (tmp_path / "out" / "clients.png").read_bytes()[1:4] == b"PNG"
+    assert {path: path.read_bytes() for path in finished.folder.iterdir() if path.is_file()} == before
+
+
+def test_another_test_set_is_normalised_as_in_training(finished: Run) -> None:
+    """`dataset.pixels` says how the same pixels become inputs: what counts is how the run's network has seen them."""
+    own, other = (evaluate(finished.folder, words) for words in ([], ["dataset.pixels=raw"]))
+    again = evaluate(finished.folder, ["dataset=digits"])
+    assert again.metrics == own.metrics
+    assert other.metrics == own.metrics
+    split = evaluate(finished.folder, ["dataset.split_seed=3"])
+    assert split.metrics["test/accuracy"] != own.metrics["test/accuracy"]
+    assert len(split.values) == 8
+
+
+def test_on_the_clients_own_samples(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(finished.folder), "--clients", "train"]) == 0
+    assert (finished.folder / "evaluation" / "digits-train" / "clients.csv").is_file()
+    assert evaluate(finished.folder, clients="train").metrics["per_client/accuracy_mean"] != pytest.approx(
+        finished.lines[-1]["per_client/accuracy_mean"]
+    )
+
+
+def test_a_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ["dataset=diabetes", "model=linear", "num_clients=4", "rounds=1", "quiet=true", "pictures=false"]
+    done = run([*data, f"output_root={tmp_path}", "device=cpu"])
+    assert main([str(done.folder)]) == 0
+    said = capsys.readouterr()
+    assert "no figures by client: evaluation=per_client cannot tell" in said.err
+    assert said.err.count("\n") == 1
+    assert main([str(done.folder), "--clients", "train"]) == 0
+    assert "by client (4 clients), loss: mean " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["rounds=3"], "rounds=3 is no override of the data: give dataset=NAME or dataset.OPTION=VALUE"),
+        (["dataset=diabetes"], "dataset=diabetes does not fit the run's model: its task is regression, not classifica"),
+        (["dataset=nothing"], "nothing"),
+        (["dataset.colour=1"], "colour"),
+        (["dataset.split_seed=1", "--clients", "train"], "leave dataset.split_seed=1 out"),
+        (["--out", "/proc/nowhere"], "cannot write /proc/nowhere"),
+    ],
+)
+def test_wrong_words(finished: Run, capsys: pytest.CaptureFixture[str], words: list[str], line: str) -> None:
+    assert main([str(finished.folder), *words]) == 2
+    said = capsys.readouterr().err
+    assert line in said
+    assert said.count("\n") == 1
+
+
+def test_wrong_runs(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = run([*SMALL, f"output_root={tmp_path}", "repeats=2", "rounds=1"])
+    task = run(["dataset=vectors", "model=mean_vector", "algorithm=mean_estimation", "rounds=1", "quiet=true",
+                "pictures=false", "partition=one_each", "num_clients=4", f"output_root={tmp_path}"])  # fmt: skip
+    for folder, line in (
+        (tmp_path, "is no run's folder: it has no config.yaml"),
+        (study.folder, "is a study of repeats=2: it has a model for each repetition"),
+        (task.folder, "model=mean_vector is no network"),
+    ):
+        assert main([str(folder)]) == 2
+        said = capsys.readouterr().err
+        assert line in said
+        assert said.count("\n") == 1
