@@ -21,7 +21,7 @@ class Experiment:
     Attributes:
         name: of the runs' folder in outputs/, and of the records.
         commands: overrides of `fedcomp`, each a command, in the order in which they are run.
-        small: further overrides at SCALE=small.
+        small: further overrides at SCALE=small; None: left out there.
         metrics: of each evaluation, what the records keep beside `round`.
         options: dotted config keys that tell runs of one label apart.
         pictures: {picture of `fedcomp-report`, of finished runs: its file beside the page}.
@@ -31,7 +31,7 @@ class Experiment:
 
     name: str
     commands: Sequence[str]
-    small: str
+    small: str | None
     metrics: Sequence[str]
     options: Sequence[str] = ()
     pictures: Mapping[str, str] = field(default_factory=dict)
@@ -47,6 +47,8 @@ class Experiment:
         """Of each command, its overrides at `scale`, which is small or paper."""
         if scale == "paper":
             return [command.split() for command in self.commands]
+        if self.small is None:
+            return []
         more = [f"name={self.folder(scale)}", *self.small.split()]
         changed = {one.split("=")[0] for one in more}
         kept = [[one for one in command.split() if one.split("=")[0] not in changed] for command in self.commands]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def test_every_command_is_of_an_experiment(name: str) -> None:
                 assert config.name == experiment.folder(scale)
         for option in experiment.options:
             assert option.split(".")[0] in config
-    assert len(names) == 2 * len(paper.EXPERIMENTS)
+    assert len(names) == len(paper.EXPERIMENTS) + sum(one.small is not None for one in paper.EXPERIMENTS)
 
 
 def test_runs_become_records_and_further_ones_replace_them(fedcomp, tmp_path: Path) -> None:
@@ -98,6 +99,7 @@ def test_small_scale_replaces_options_and_runs_no_command_twice() -> None:
     experiment = Experiment("tiny", commands, "seed=0 rounds=2", ["test/accuracy"])
     assert experiment.overrides("small") == [["experiment=quickstart", "name=tiny_small", "seed=0", "rounds=2"]]
     assert experiment.overrides("paper") == [command.split() for command in commands]
+    assert replace(experiment, small=None).overrides("small") == []
 
 
 def test_methods_are_compared_over_the_rounds_that_all_have_done() -> None:
