@@ -26,16 +26,16 @@ from scripts.reproduce.records import Folder, Records
 METRICS = ("test/accuracy", "train/loss", "estimate/variance", "bits/uplink", "bits/downlink", "bits/total")
 DIGITS = Experiment(
     "fedscalar-digits",
-    ["experiment=fedscalar/digits rounds=10000 eval_every=100"],
-    "rounds=1500",
+    [f"experiment=fedscalar/digits rounds=10000 eval_every=100 seed={seeds}" for seeds in ("0", "1,2,3,4")],
+    "rounds=1500 seed=0,1,2",
     METRICS,
     (),
     {"accuracy": "fedscalar_digits.png"},
 )
 TUNED = Experiment(
     "fedscalar-digits-tuned",
-    ["experiment=fedscalar/digits_tuned"],
-    "rounds=1000 seed=0 client.lr=0.01,0.03,0.1",
+    [f"experiment=fedscalar/digits_tuned seed={seeds}" for seeds in ("0", "1,2")],
+    "rounds=1000 seed=0 client.lr=0.01,0.1",
     METRICS,
     ["client.lr"],
     {"accuracy": "fedscalar_digits_tuned.png"},

@@ -34,7 +34,7 @@ MSE = Experiment(
 POWER = Experiment(
     "rand_k_power_iteration",
     [f"experiment=rand_k/power_iteration dataset=fashion_mnist seed={seed}" for seed in (0, 1, 2)],
-    "rounds=10 compressor.fraction=0.1",
+    "rounds=10 compressor.fraction=0.1 seed=0",
     ["test/distance", "vectors/correlation", "bits/uplink", "bpp/uplink", "paper/bpp/uplink"],
     TASK,
     {"distance": "rand_k_power_iteration.png"},
@@ -42,7 +42,7 @@ POWER = Experiment(
 KMEANS = Experiment(
     "rand_k_kmeans",
     [f"experiment=rand_k/kmeans dataset=fashion_mnist seed={seed}" for seed in (0, 1, 2)],
-    "rounds=10 compressor.fraction=0.1",
+    "rounds=10 compressor.fraction=0.1 seed=0",
     ["test/objective", "bits/uplink", "bpp/uplink", "paper/bpp/uplink"],
     TASK,
     {"objective": "rand_k_kmeans.png"},
@@ -50,7 +50,7 @@ KMEANS = Experiment(
 LOGISTIC = Experiment(
     "rand_k_logistic",
     [f"experiment=rand_k/logistic seed={seed}" for seed in (0, 1, 2)],
-    "rounds=20 compressor.fraction=0.01",
+    "rounds=20 compressor.fraction=0.01 seed=0",
     ["test/accuracy", "train/loss", "bits/uplink", "bpp/uplink", "paper/bpp/uplink"],
     TASK,
     {"accuracy": "rand_k_logistic.png"},
