@@ -82,9 +82,17 @@ def test_the_first_ctrl_c_cannot_be_swallowed() -> None:
     assert _run("exit_on_sigint('bye'); restore_sigint()\n" + SWALLOWED) == (0, "")
 
 
-@pytest.mark.parametrize("script", ["fedcomp", "report", "status"])
-def test_ctrl_c_ends_every_script_while_it_imports(script: str) -> None:
-    module = "fedcomp.cli.main" if script == "fedcomp" else f"fedcomp.{script}.__main__"
+SCRIPTS = {
+    "fedcomp": "fedcomp.cli.main",
+    "report": "fedcomp.reporting.__main__",
+    "replay": "fedcomp.replay.__main__",
+    "status": "fedcomp.status.__main__",
+    "export": "fedcomp.api.export",
+}
+
+
+@pytest.mark.parametrize(("script", "module"), SCRIPTS.items())
+def test_ctrl_c_ends_every_script_while_it_imports(script: str, module: str) -> None:
     source = (
         "class Finder:\n"
         "    def find_spec(self, name, path, target=None):\n"
