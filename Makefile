@@ -7,7 +7,7 @@ FLOOR_PYTHON ?= python3.12
 FLOOR := .venv-floor
 CONFORMANCE := tests/conformance tests/algorithm tests/compressor
 
-.PHONY: help setup run test slow check docs docs-serve processors floor bench rivals reproduce gpu-report clean
+.PHONY: help setup run test thorough slow check docs docs-serve processors floor bench rivals reproduce gpu-report clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -25,6 +25,9 @@ run: $(READY)  ## compare methods on the 8x8 digits: a table and a picture, in a
 
 test: $(READY)  ## fast tests, on all cores up to 8; in one process: .venv/bin/pytest -n 0
 	$(RUN) -m pytest
+
+thorough: $(READY)  ## tests that take minutes together: methods on a stand-in for a GPU, servers that do not answer, processes
+	$(RUN) -m pytest -m thorough
 
 slow: $(READY)  ## tests that take minutes or real data (see DATA in docs/testing.md)
 	$(RUN) -m pytest -m slow -n 0

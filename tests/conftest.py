@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 
 from tests.hidden_gpu import hide_gpu
@@ -47,10 +49,13 @@ def fedcomp_with_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
         GlobalHydra.instance().clear()
         outputs = [] if any("output_root" in argument for argument in arguments) else [f"output_root={tmp_path}"]
         monkeypatch.setattr(sys, "argv", ["fedcomp", *arguments, *outputs])
-        try:
-            main()
-        except SystemExit as end:
-            return int(end.code or 0)
+        with monkeypatch.context() as patch:
+            if not any(re.match("experiment|launcher|sweeper|hydra|--", argument) for argument in arguments):
+                patch.setattr(Hydra, "get_mode", lambda *_, **__: None)  # it composes everything to read hydra.mode
+            try:
+                main()
+            except SystemExit as end:
+                return int(end.code or 0)
         return 0
 
     return call

@@ -45,6 +45,7 @@ def test_cut_and_padded_messages_are_refused(case: CodecCase, cut: int, more: by
     assert not message or _received(case, message[:-cut]) is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", MINE)
 @given(places=st.sets(st.integers(0, 2**16), min_size=1, max_size=6), seed=st.integers(0, 3))
 @settings(max_examples=40, deadline=None)

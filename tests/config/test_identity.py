@@ -79,18 +79,6 @@ def test_what_is_written_in_two_ways_is_one_run() -> None:
     )
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_every_choice_has_an_identity_of_its_own(group) -> None:
-    found: dict[str, str] = {}
-    for path in sorted((CONF / group).glob("*.yaml")):
-        if group in ("launcher", "sweeper", "objective", "tracker"):  # they change no number
-            assert config_hash(_plain(f"{group}={path.stem}")) == config_hash(_plain())
-            continue
-        key = config_hash(_plain(f"{group}={path.stem}"))
-        assert key not in found, f"{path.stem} and {found[key]}"
-        found[key] = path.stem
-
-
 def test_a_class_may_move() -> None:
     here, there = _plain("compressor=randk_temporal"), _plain("compressor=randk_temporal")
     there["compressor"]["_target_"] = "fedcomp.elsewhere.deep.RandK"

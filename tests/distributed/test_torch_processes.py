@@ -43,6 +43,7 @@ def together(request, tmp_path_factory):
     return size, folder
 
 
+@pytest.mark.thorough
 def test_every_process_has_what_one_process_has(together) -> None:
     size, folder = together
     alone = ranked.measured(size)

@@ -48,7 +48,7 @@ def _runs(words: list[str]) -> bool:
 
 def _needs_data(words: list[str]) -> bool:
     """Whether it reads real data, or takes long even if shortened."""
-    long = ("mnist", "cifar", "insurance", "shakespeare", "bisenetv2", "bicompfl", "rand_k/", "network/")
+    long = ("mnist", "cifar", "insurance", "shakespeare", "bisenetv2", "bicompfl", "rand_k/", "network/", "shapes")
     return any(name in word for word in words for name in long) and "experiment=rand_k/mse" not in words
 
 

@@ -42,6 +42,7 @@ def test_every_method_composes(method: str) -> None:
     assert plain["compressor"]["fraction"] == 0.2
 
 
+@pytest.mark.thorough
 def test_one_command_is_the_whole_grid(fedcomp, tmp_path: Path) -> None:
     """Whatever the command line gives, too, is no longer swept."""
     given = (f"{METHOD}=randk", "compressor=topk", "compressor.fraction=0.1", "compressor.positions=index", "rounds=3")

@@ -53,6 +53,7 @@ def test_a_value_that_no_run_can_have_refuses_the_grid(fedcomp, tmp_path: Path, 
     assert not list(tmp_path.rglob("status.json"))
 
 
+@pytest.mark.thorough
 def test_joblib_runs_each_in_a_process_of_its_own(fedcomp, tmp_path: Path, capsys) -> None:
     assert fedcomp(*QUICK, "launcher=joblib", "launcher.n_jobs=2", "compressor=topk", "compressor.fraction=0.1,7") == 1
     assert _states(tmp_path) == ["failed", "finished"]

@@ -114,6 +114,7 @@ def test_gradient_of_a_stock_network_is_its_own():
     torch.testing.assert_close(got.grad[0], grad, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "draws"), [("mobilenet_v3_small", True), ("resnet18", False)])
 def test_dropout_of_a_stock_network(name, draws):
     model = made(partial(classifier, name=name), (3, 32, 32))

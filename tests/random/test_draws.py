@@ -147,6 +147,7 @@ def test_normal_at_the_ends_of_its_range() -> None:
     torch.testing.assert_close(box_muller(words), torch.tensor(expected), rtol=1e-7, atol=1e-13)
 
 
+@pytest.mark.thorough
 def test_draws_without_a_place_for_compiled_code(tmp_path) -> None:
     """NUMBA_CACHE_DIR cannot be made, and, as in an installation that nobody may write, there is no other place."""
     (tmp_path / "file").write_text("in the way")

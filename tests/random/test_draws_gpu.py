@@ -21,6 +21,7 @@ no_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is no
 
 
 @no_triton
+@pytest.mark.thorough
 def test_triton_draws_the_same_bits() -> None:
     """Under Triton's interpreter, which must be chosen before triton is imported: a process of its own."""
     done = subprocess.run(

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from fedcomp.random.numba_jit import sources_digest
 
 PARTS = "from fedcomp.random.numba_jit import inlined\n@inlined\ndef part(x):\n    return x + {}\n"
@@ -51,6 +53,7 @@ import whole_numba
 """
 
 
+@pytest.mark.thorough
 def test_a_change_of_what_is_inlined_compiles_again(tmp_path: Path) -> None:
     """numba itself would go on with the old part: it compares the file of the caller alone."""
     (tmp_path / "whole_numba.py").write_text(WHOLE)

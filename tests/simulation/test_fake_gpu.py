@@ -69,7 +69,10 @@ SMALL = ["num_clients=60", "chunk_size=40"]
 
 @pytest.mark.parametrize(
     ("choice", "recorded"),
-    [(choice, True) for choice in CASES] + [(choice, False) for choice in CASES if choice in PLAIN],
+    [
+        *((choice, recorded) for choice in PLAIN for recorded in (True, False)),
+        *(pytest.param(choice, True, marks=pytest.mark.thorough) for choice in CASES if choice not in PLAIN),
+    ],
 )
 def test_rounds(choice: str, recorded: bool) -> None:
     assembled, _ = build_simulation(_compose(choice, *NEEDS.get(choice.split("=")[1], []), *SMALL), CPU)
@@ -82,6 +85,7 @@ def test_rounds(choice: str, recorded: bool) -> None:
             _rounds(moved(simulation, recorded))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", OPTIONS, ids=lambda case: case.name)
 def test_rounds_with_options(case) -> None:
     simulation = drawn(case.simulation(chunk_size=2), ROUNDS)
@@ -111,6 +115,7 @@ def test_compressors_with_every_feedback_and_estimator_both_ways(case) -> None:
     assert tried
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("form", FORMS)
 def test_convolutions(form: str, precision: str) -> None:
@@ -157,6 +162,7 @@ def test_dropout(module: Callable[[], nn.Module]) -> None:
     assert not getattr(simulation.model, "vmap_refused", False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "case", [case for case in CODECS if not case.name.startswith("count_sketch")], ids=lambda case: case.name
 )

@@ -24,6 +24,7 @@ def _lines(root: Path):
     return read_lines(path)
 
 
+@pytest.mark.thorough
 def test_an_offline_run_holds_everything(fedcomp_with_pictures, tmp_path: Path, capsys) -> None:
     options = ("rounds=40", "compressor=topk", "model=linear", "label=ours", "tracker.tags=[first]", "seed=3")
     names = ("tracker.project=bits", "tracker.job_type=sweep", "tracker.notes=hello")
@@ -93,6 +94,7 @@ def test_pieces_of_a_resumed_run_join(fedcomp, tmp_path: Path) -> None:
     assert second.summary["max_accuracy"] == max(line["test/accuracy"] for line in _lines(tmp_path))
 
 
+@pytest.mark.thorough
 def test_the_piece_of_a_killed_session_is_replaced(fedcomp, tmp_path: Path) -> None:
     """Its file ends in half a record, where `wandb sync` stops. The new piece holds its rounds; closed ones stay."""
     options = (*QUICK, "rounds=12", "checkpoint_every=2")

@@ -67,6 +67,7 @@ def test_a_run_arrives_and_goes_on_after_a_failure(fedcomp_with_pictures, server
     assert {name.split("/")[-1].split("_")[0] for name in pictures} == {"partition", "curve"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("trouble", ["silent", "refused", "broken"])
 def test_a_server_that_does_not_answer_leaves_the_run_offline(fedcomp, server, tmp_path, capsys, trouble) -> None:
     server.silent, server.fail_with = trouble == "silent", {"refused": 401, "broken": 500}.get(trouble)

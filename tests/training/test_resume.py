@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import torch
 
 from fedcomp.records.metrics_file import read_lines
@@ -34,6 +35,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.thorough
 def test_a_run_that_is_stopped_in_every_way_ends_as_an_unbroken_one(fedcomp, tmp_path: Path) -> None:
     """SIGKILL, then Ctrl-C, then SIGTERM, each in a later piece of the same run, and then to the end."""
     root = tmp_path / "stopped"

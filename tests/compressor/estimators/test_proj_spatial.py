@@ -72,7 +72,10 @@ def test_unbiased_with_padding_and_two_blocks() -> None:
     _unbiased(_estimates(RandProj(k=8, block=16), ProjSpatial("avg"), x, 300), x.mean(0))
 
 
-@pytest.mark.parametrize("kind", ["equal", "orthogonal", "mixed", "unequal"])
+THOROUGH = [pytest.param(kind, marks=pytest.mark.thorough) for kind in ("equal", "orthogonal")]
+
+
+@pytest.mark.parametrize("kind", ["mixed", "unequal", *THOROUGH])
 @pytest.mark.parametrize(
     ("transform", "ratio"), [("one", None), ("avg", None), ("opt", 1.65), ("opt", -0.5), ("max", None)]
 )

@@ -82,6 +82,7 @@ print(json.dumps(codec.counts(received, known).tolist()))
 """
 
 
+@pytest.mark.thorough
 def test_a_fresh_process_decodes_from_bytes_prior_and_seed_alone() -> None:
     counts = torch.randint(0, 11, (1, 300), generator=torch.Generator().manual_seed(1))
     known = SharedKnowledge(KEY, torch.tensor([4, 9]), (300,), from_counts(counts, 10, 8, 0.01))

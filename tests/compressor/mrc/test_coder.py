@@ -44,6 +44,7 @@ def test_numba_chooses_as_the_reference(bits, num) -> None:
                 assert torch.equal(slow, fast)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.skipif(NO_INTERPRETER, reason="Triton's interpreter before 3.8 does not loop with numpy 2.5")
 def test_triton_chooses_as_the_reference() -> None:

@@ -23,6 +23,7 @@ PLAIN = Sgd(lr=0.1, batch_size=10)
 
 
 @no_triton
+@pytest.mark.thorough
 @pytest.mark.skipif(NO_INTERPRETER, reason="Triton's interpreter before 3.8 does not loop with numpy 2.5")
 def test_one_launch_ends_where_the_plain_loop_does() -> None:
     """Under Triton's interpreter, which must be chosen before triton is imported: a process of its own."""
