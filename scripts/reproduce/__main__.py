@@ -81,9 +81,16 @@ def write_page(paper: ModuleType, name: str, scale: str, place: Path) -> None:
             draw_curves(records[experiment], quality, place / file)
     text = page_text(paper, records)
     if scale == "small":
-        text = f"Fewer rounds and repetitions than the paper's: `SCALE=small`.\n\n{text}"
+        text = small_note(paper) + text
     path.write_text(text, encoding="utf-8")
     print(f"The page: {os.path.relpath(path)}")
+
+
+def small_note(paper: ModuleType) -> str:
+    """What stands before a page whose runs are smaller than those it names: their commands."""
+    lines = ["Fewer rounds and repetitions than the paper's (`SCALE=small`). The runs of this page:", ""]
+    lines += [f"- `fedcomp {' '.join(overrides)}`" for one in paper.EXPERIMENTS for overrides in one.overrides("small")]
+    return "\n".join(lines) + "\n\n"
 
 
 def page_text(paper: ModuleType, folder: Folder) -> str:

@@ -152,6 +152,7 @@ def test_a_paper_at_small_scale(tmp_path: Path, arguments: list[str], monkeypatc
     assert program.main([*arguments, "--outputs", str(tmp_path)]) == 0
     page = (tmp_path / "reproduce" / "fedavg_svrg.md").read_text()
     assert "8 runs of 1 seed" in page.split("## Diabetes")[1]
+    assert "name=fedavg_svrg_diabetes_small rounds=20" in page.split("# FedAvg-SVRG")[0]
 
 
 def test_cells() -> None:
