@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from scripts.reproduce.curves import draw_curves
-from scripts.reproduce.experiment import Experiment, report, run
+from scripts.reproduce.experiment import Ended, Experiment, report, run
 from scripts.reproduce.records import Folder
 
 PAPERS = ("fedscalar", "rand_k", "bicompfl", "fedmrn", "fedavg_svrg")
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse, run, write. Returns: 0; 3 if the budget was spent before the end."""
+    """Parse, run, write. Returns: 0; 1 if runs failed; 3 if the budget was spent, or a signal came, before the end."""
     parser = argparse.ArgumentParser(prog="make reproduce", description=__doc__)
     parser.add_argument("paper", choices=[*PAPERS, "all"])
     parser.add_argument(
@@ -32,29 +32,34 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="where runs lie")
     options = parser.parse_args(arguments)
     deadline = time.monotonic() + 3600 * options.budget
-    stopped = False
+    ended = Ended.FINISHED
     for name in PAPERS if options.paper == "all" else [options.paper]:
         paper = importlib.import_module(f"scripts.reproduce.{name}")
         place = ROOT / "docs" / "results" if options.scale == "paper" else options.outputs / "reproduce"
         if not options.page_only:
-            stopped |= run_experiments(paper, options.scale, options.outputs, place, deadline)
+            ended = max(ended, run_experiments(paper, options.scale, options.outputs, place, deadline))
         write_page(paper, name, options.scale, place)
-    if stopped:
-        print("The budget is spent; the same command goes on where it stopped.")
-    return 3 if stopped else 0
+        if ended is Ended.STOPPED:
+            print("Stopped before the end; the same command goes on from there.")
+            break
+    if ended is Ended.FAILED:
+        print(f"Some runs failed; `fedcomp-status {options.outputs}` shows them.")
+    return {Ended.FINISHED: 0, Ended.FAILED: 1, Ended.STOPPED: 3}[ended]
 
 
-def run_experiments(paper: ModuleType, scale: str, outputs: Path, place: Path, deadline: float) -> bool:
-    """Run what is not finished, keep records and pictures. Returns: whether the deadline came first."""
+def run_experiments(paper: ModuleType, scale: str, outputs: Path, place: Path, deadline: float) -> Ended:
+    """Run what is not finished, keep records and pictures. Returns: the worst that became of a grid."""
     records = Folder(place / "records")
-    stopped = False
+    worst = Ended.FINISHED
     for experiment in paper.EXPERIMENTS:
         folder = outputs / experiment.folder(scale)
         for overrides in experiment.overrides(scale):
-            stopped |= run([*overrides, f"output_root={outputs}"], deadline)
+            worst = max(worst, run([*overrides, f"output_root={outputs}"], deadline))
             records.update(experiment, folder)
+            if worst is Ended.STOPPED:
+                return worst
         keep_pictures(experiment, folder, place)
-    return stopped
+    return worst
 
 
 def keep_pictures(experiment: Experiment, folder: Path, place: Path) -> None:

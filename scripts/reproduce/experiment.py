@@ -8,10 +8,19 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 
 STOP_SECONDS = 600
 """How long a run may take from the signal to its end: it finishes its round and writes its state."""
+
+
+class Ended(IntEnum):
+    """What became of a grid: all its runs are finished, some failed, or it was stopped before its end."""
+
+    FINISHED = 0
+    FAILED = 1
+    STOPPED = 2
 
 
 @dataclass(frozen=True)
@@ -59,27 +68,29 @@ class Experiment:
         return self.name if scale == "paper" else f"{self.name}_small"
 
 
-def run(overrides: Sequence[str], deadline: float) -> bool:
+def run(overrides: Sequence[str], deadline: float) -> Ended:
     """Run one grid until it ends or the deadline, a time of `time.monotonic`, has come.
 
     Returns:
-        whether it was stopped by the deadline. Runs that are stopped resume when the same command is given again.
+        STOPPED also where a signal ended it. Runs that are stopped resume when the same command is given again.
     """
     left = deadline - time.monotonic()
     if left <= 0:
-        return True
+        return Ended.STOPPED
     print(f"fedcomp {' '.join(overrides)}", flush=True)
     process = subprocess.Popen([sys.executable, "-m", "fedcomp", *overrides])
     try:
-        process.wait(left)
+        status = process.wait(left)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
         process.wait(STOP_SECONDS)
-        return True
+        return Ended.STOPPED
     except KeyboardInterrupt:
         process.wait(STOP_SECONDS)  # Ctrl-C reaches the whole group
         raise
-    return False
+    if status < 0 or status > 128:
+        return Ended.STOPPED
+    return Ended.FAILED if status else Ended.FINISHED
 
 
 def report(folder: Path, out: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from scripts.reproduce import __main__ as program
 from scripts.reproduce import markdown, printed
 from scripts.reproduce.curves import draw_curves
-from scripts.reproduce.experiment import Experiment, run
+from scripts.reproduce.experiment import Ended, Experiment, run
 from scripts.reproduce.records import Folder, Records, Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,8 +124,33 @@ def test_a_spent_budget_runs_nothing(tmp_path: Path) -> None:
         f"output_root={tmp_path}",
         "rounds=100000",
     ]
-    assert run(overrides, time.monotonic() - 1)
+    assert run(overrides, time.monotonic() - 1) is Ended.STOPPED
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [(0, Ended.FINISHED), (1, Ended.FAILED), (130, Ended.STOPPED), (143, Ended.STOPPED), (-9, Ended.STOPPED)],
+)
+def test_a_signal_stops_and_a_failure_does_not(
+    status: int, ended: Ended, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Process:
+        def __init__(self, command: list[str]) -> None:
+            started.append(command)
+
+        def wait(self, timeout: float) -> int:
+            return status
+
+    started: list[list[str]] = []
+    monkeypatch.setattr("scripts.reproduce.experiment.subprocess.Popen", Process)
+    assert run(["x=1"], time.monotonic() + 60) is ended
+    from scripts.reproduce import fedavg_svrg
+
+    monkeypatch.setattr(fedavg_svrg, "EXPERIMENTS", (replace(TINY, pictures={}), replace(TINY, name="second")))
+    found = program.run_experiments(fedavg_svrg, "small", tmp_path, tmp_path / "place", time.monotonic() + 60)
+    assert found is ended
+    assert len(started) == (2 if ended is Ended.STOPPED else 3)
 
 
 @pytest.mark.slow
@@ -138,7 +163,7 @@ def test_a_run_is_stopped_by_the_budget_with_its_state(tmp_path: Path) -> None:
         f"output_root={tmp_path}",
         "rounds=100000",
     ]
-    assert run(overrides, time.monotonic() + 20)
+    assert run(overrides, time.monotonic() + 20) is Ended.STOPPED
     (checkpoint,) = tmp_path.glob("t/*/seed=0/checkpoint.pt")
     assert checkpoint.stat().st_size > 0
 
