@@ -15,7 +15,9 @@ from fedcomp.client.contract import Batching
 from fedcomp.core.to_device import to_device
 from fedcomp.random.keys import Key
 
-OUT_OF_RANGE = 1 << 40
+OUT_OF_RANGE = 1 << 32
+"""Above all words, which have 32 bits."""
+MOST_PLACES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,12 @@ def _shuffled(ids: Tensor, sizes: np.ndarray, key: Key) -> Tensor:
     if (sizes != longest).any():
         held = to_device(sizes, ids.device)
         words = words.masked_fill(torch.arange(longest, device=ids.device) >= held[:, None], OUT_OF_RANGE)
-    return words.argsort(dim=1, stable=True)
+    if ids.device.type != "cpu" or longest > MOST_PLACES:
+        return words.argsort(dim=1, stable=True)
+    # Words that carry their places are sorted by NumPy, up to ten times as fast as torch finds the same order.
+    carrying = ((words << 30) | torch.arange(longest)).numpy()
+    carrying.sort(axis=1)
+    return torch.from_numpy(carrying) & (MOST_PLACES - 1)
 
 
 def _with_replacement(ids: Tensor, sizes: np.ndarray, steps: np.ndarray, batch: int, key: Key) -> BatchSchedule:

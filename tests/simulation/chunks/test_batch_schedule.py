@@ -8,7 +8,7 @@ import torch
 
 from fedcomp.client import Batching
 from fedcomp.random.keys import Key
-from fedcomp.simulation.chunks.batch_schedule import batch_schedule, num_steps
+from fedcomp.simulation.chunks.batch_schedule import _shuffled, batch_schedule, num_steps
 
 SIZES = np.array([20, 12, 9, 8, 7, 5, 1])
 IDS = torch.tensor([4, 1, 3, 6, 0, 5, 2])
@@ -93,3 +93,19 @@ def test_order_is_uniform() -> None:
     ]
     share = np.bincount(first, minlength=4) / 4000
     assert np.abs(share - 0.25).max() < 5 * (0.25 * 0.75 / 4000) ** 0.5
+
+
+@pytest.mark.parametrize("sizes", [[7, 7, 7], [5, 9, 1]], ids=["equal", "unequal"])
+def test_equal_words_keep_the_order_of_places(sizes: list[int]) -> None:
+    """As a stable argsort, which is what a GPU runs."""
+
+    class Tied(Key):
+        def bits(self, ids_M: torch.Tensor, num: int, start: int = 0) -> torch.Tensor:
+            return super().bits(ids_M, num, start) % 3 + (1 << 32) - 3
+
+    held = np.array(sizes)
+    found = _shuffled(torch.arange(3), held, Tied())
+    words = Tied().bits(torch.arange(3), max(sizes))
+    for row, size in enumerate(sizes):
+        assert torch.equal(found[row, :size], words[row, :size].argsort(stable=True))
+        assert found[row, size:].tolist() == list(range(size, max(sizes)))
