@@ -4,7 +4,7 @@ A `Key` is a path such as ("run", seed, round, "mask"). Drawing changes no state
 draws, the chunk size, the number of devices or a resume. Shape legend: M rows (clients), n draws a row.
 
 The tensor code in this file defines every draw. `philox_numba.py` (CPU) and `philox_triton.py` (GPU) compute the same
-bits faster; the CPU form is used from the process's `COMPILE_AFTER_WORDS`-th word on.
+bits faster; the CPU form is used once it is worth its import.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -200,12 +201,15 @@ def _words_torch(key: tuple[int, int] | Tensor, ids_M: Tensor, num: int, start: 
 
 
 def _compiled(name: str, ids_M: Tensor, num: int) -> Callable[..., None] | None:
-    """numba's form of the draw `name` on a CPU, after `COMPILE_AFTER_WORDS` words; None: use the tensor code."""
+    """numba's form of the draw `name` on a CPU; None: use the tensor code.
+
+    It is used after `COMPILE_AFTER_WORDS` words, and at once in a process that has other compiled code.
+    """
     global _words_so_far
     if ids_M.device.type != "cpu":
         return None
     _words_so_far += ids_M.shape[0] * num
-    if _words_so_far < COMPILE_AFTER_WORDS:
+    if _words_so_far < COMPILE_AFTER_WORDS and "fedcomp.random.numba_jit" not in sys.modules:
         return None
     from fedcomp.random import philox_numba
 

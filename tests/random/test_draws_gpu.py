@@ -79,7 +79,7 @@ def test_triton_is_asked_for_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> N
     with monkeypatch.context() as patch:
         patch.setattr(keys, "_triton_works", lambda device: False)
         assert not keys.has_triton(torch.device("cuda"))
-    monkeypatch.setattr(keys, "COMPILE_AFTER_WORDS", 1 << 62)
+    monkeypatch.setattr(keys, "_compiled", lambda *_: None)
     monkeypatch.setattr(keys, "has_triton", lambda device: True)
     monkeypatch.setattr(keys, "_by_triton", draw)
     for name in ("uniform", "rademacher"):
