@@ -20,21 +20,28 @@ from fedcomp.config.defaults import CONF
 SWEPT = re.compile(r"([\w@/]+=[\w/]+),[\w/,]*")
 """A group with several choices: `compressor=topk,sign`."""
 
-INSTALL = r"""_fedcomp()
-{
-    local line=${COMP_LINE:0:COMP_POINT} word=${COMP_WORDS[COMP_CWORD]} last full
-    last=${line##*[[:space:]]}
-    [[ $word == [=:@] ]] && word=
-    [[ $last == *"$word" ]] || word=$last
-    COMPREPLY=()
-    while IFS= read -r full; do
-        [[ $full ]] && COMPREPLY+=("${full#"${last%"$word"}"}")
-    done < <(COMP_LINE=$line "${COMP_WORDS[0]/#\~/$HOME}" -sc query=bash 2>/dev/null | tr ' ' '\n')
-}
-complete -o default -o nospace -F _fedcomp fedcomp"""
-"""For bash. Completions are whole words, but readline replaces only the part after the last of COMP_WORDBREAKS."""
 
-UNINSTALL = "complete -r fedcomp; unset -f _fedcomp"
+@dataclass(frozen=True)
+class Script:
+    """A console script beside `fedcomp`, whose other arguments are files and folders.
+
+    Attributes:
+        flags: that it takes. groups: of which it takes choices, `network=lte`.
+    """
+
+    flags: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+
+
+SCRIPTS = {
+    "fedcomp-clean": Script(("--only", "--dry-run", "--yes")),
+    "fedcomp-diff": Script(()),
+    "fedcomp-evaluate": Script(("--clients", "--config-dir", "--out"), ("dataset",)),
+    "fedcomp-export": Script(()),
+    "fedcomp-replay": Script(("--target", "--out", "--partial"), ("network",)),
+    "fedcomp-report": Script(("--out", "--target", "--against", "--front", "--every-picture", "--columns")),
+    "fedcomp-status": Script(("--watch",)),
+}
 
 
 @dataclass(frozen=True)
@@ -43,12 +50,13 @@ class Line:
 
     Attributes:
         before: the arguments before the last one. flag: the flag whose value the last one is; "" if it is not a value.
-        word: the last argument; "" where a new one begins.
+        word: the last argument; "" where a new one begins. program: `fedcomp`, or a script's name.
     """
 
     before: Arguments
     flag: str
     word: str
+    program: str = "fedcomp"
 
     @property
     def folders(self) -> list[Path]:
@@ -70,6 +78,9 @@ def parse_line(line: str) -> Line:
     word = "" if not line or line[-1].isspace() else words.pop()
     if words and Path(words[0]).name.startswith("python"):
         words = words[2 if words[1:2] == ["-m"] else 1 :]
+    program = Path(words[0]).name if words else ""
+    if program in SCRIPTS:
+        return Line(Arguments((), ()), "", word, program)
     words = words[1:]
     flag = flag_with_value(words[-1]) if words else ""
     try:
@@ -82,7 +93,12 @@ def parse_line(line: str) -> Line:
 def completions(line: Line) -> list[str] | None:
     """Completions of the last argument; None: Hydra completes it; []: the shell completes files and folders."""
     word, folders = line.word, [CONF, *line.folders]
-    if line.flag:
+    if line.program in SCRIPTS:
+        script, (group, equals, _) = SCRIPTS[line.program], word.partition("=")
+        candidates = [f"{group}={choice}" for choice in _choices(group, [CONF])] if group in script.groups else []
+        if not equals:
+            candidates = [*script.flags, "--help"] if word.startswith("-") else [f"{one}=" for one in script.groups]
+    elif line.flag:
         candidates = list(VALUES[line.flag])
     elif word.startswith("-"):
         candidates = [] if "=" in word else [*SWITCHES, *VALUES]

@@ -53,3 +53,19 @@ def evaluate() -> None:
     from fedcomp.api.evaluate import main
 
     sys.exit(main())
+
+
+def clean() -> None:
+    """`fedcomp-clean`."""
+    exit_on_sigint("interrupted")
+    from fedcomp.status.clean import main
+
+    sys.exit(main())
+
+
+def diff() -> None:
+    """`fedcomp-diff`."""
+    exit_on_sigint("interrupted")
+    from fedcomp.status.diff import main
+
+    sys.exit(main())

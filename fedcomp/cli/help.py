@@ -37,7 +37,7 @@ Examples:
   fedcomp experiment=quickstart                      overrides by name; `experiment=` lists them
   fedcomp --config-dir DIR compressor=mine           your own: DIR/compressor/mine.yaml, DIR/mine.py
   fedcomp compressor=topk --cfg job                  show the composed config, run nothing
-  eval "$(fedcomp -sc install=bash)"                 tab completion
+  eval "$(fedcomp -sc install=bash)"                 tab completion; also install=zsh, install=fish
 """
 FLAGS = """\
 Flags:
@@ -52,8 +52,9 @@ Flags:
 RUNS = """\
 A run lives in outputs/<name>/<config hash>/seed=<n>/; the same command resumes it, or returns at
 once if it is finished. `fedcomp-status outputs/<name>` shows how far runs are,
-`fedcomp-report outputs/<name>` compares them, and
-`fedcomp-replay outputs/<name> network=lte` says how long they take on a network.
+`fedcomp-report outputs/<name>` compares them, `fedcomp-evaluate <run>` tests a trained model,
+`fedcomp-replay outputs/<name> network=lte` says how long they take on a network,
+`fedcomp-diff <run> <run>` what differs, and `fedcomp-clean outputs` removes failed runs.
 """
 DOTS = "Options of a part follow its name and a dot: client.lr=0.1; of the downlink, downlink.<option>."
 

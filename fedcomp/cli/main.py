@@ -24,8 +24,9 @@ from yaml import YAMLError
 
 from fedcomp import __version__
 from fedcomp.cli.arguments import Arguments, parse
-from fedcomp.cli.completion import INSTALL, UNINSTALL, completions, parse_line
+from fedcomp.cli.completion import completions, parse_line
 from fedcomp.cli.help import help_text
+from fedcomp.cli.shells import INSTALL, UNINSTALL
 from fedcomp.config import schema
 from fedcomp.config.comments import list_experiments
 from fedcomp.config.defaults import CONF
@@ -167,15 +168,17 @@ def main() -> None:
 def _complete(words: Sequence[str]) -> bool:
     """Print the script that installs completion, or the completions of a line; False if Hydra must do it."""
     if not sys.argv[0].endswith(".py"):  # Hydra installs it for `python scripts/train.py`
-        for word, script in (("install=bash", INSTALL), ("uninstall=bash", UNINSTALL)):
-            if word in words:
-                print(script)
-                return True
+        for act, scripts in (("install", INSTALL), ("uninstall", UNINSTALL)):
+            for shell, script in scripts.items():
+                if f"{act}={shell}" in words:
+                    print(script)
+                    return True
     if not any(word.startswith("query=") for word in words):
         return False
     line = parse_line(os.environ.get("COMP_LINE", ""))
     candidates = completions(line)
-    if candidates is None:
+    if candidates is None:  # which gives the same answer to every shell
+        sys.argv = ["query=bash" if word.startswith("query=") else word for word in sys.argv]
         os.environ["COMP_LINE"] = line.for_hydra
         sys.argv[1:1] = [f"--config-dir={folder}" for folder in line.folders]
         return False

@@ -27,6 +27,11 @@ def bits(count: float) -> str:
     return f"{int(count) if whole else significant(count)} {BIT_UNITS[power]}"
 
 
+def size(num_bytes: int) -> str:
+    """A number of bytes in decimal units: 812 B, 61.7 kB, 1.24 GB."""
+    return bits(num_bytes).replace("bit", "B")
+
+
 def bits_per_parameter(value: float) -> str:
     """Bits per parameter, client and round: 0.0312, 1.00, 32.0."""
     return significant(value)
