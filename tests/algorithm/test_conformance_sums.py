@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedcomp.algorithm.fetchsgd import FetchSGD
-from fedcomp.algorithm.powersgd import PowerSGD
+from fedcomp.algorithm.low_rank.powersgd import PowerSGD
 from fedcomp.client.sgd import Sgd
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.conformance import world

@@ -1,1 +1,1 @@
-"""Methods that train updates of low rank, or of few numbers: FedMUD."""
+"""Methods that send factors of low-rank matrices: PowerSGD; FedMUD, which trains them."""

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Setup
 from fedcomp.algorithm.fedavg import FedAvg
-from fedcomp.algorithm.powersgd import PowerSGD
-from fedcomp.algorithm.updates.low_rank import LowRank
+from fedcomp.algorithm.low_rank.matrices import LowRank
+from fedcomp.algorithm.low_rank.powersgd import PowerSGD
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort

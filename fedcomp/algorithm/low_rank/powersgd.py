@@ -33,9 +33,9 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.low_rank.matrices import LowRank
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
-from fedcomp.algorithm.updates.low_rank import LowRank
 from fedcomp.algorithm.updates.metrics import lengths
 from fedcomp.client import LocalSolver
 from fedcomp.core.cohort import Cohort
