@@ -144,6 +144,8 @@ class AlgorithmOptions(Protocol):
         learns: the `kind` of `TaskModel` that it learns; methods that train networks leave it out.
         needs: the class that a part must be of, {"client": Svrg}.
         full_participation: whether every client must take part in every round; default False.
+        several_uplinks: whether clients send, get an answer and send again within a round, so that no network may have
+            a deadline; default False.
         remembers: False if the compressors' memories are reset in every round; default True.
         predicts: whether it takes compressors with a predictor, and tells those that observe (`Compressor.observe`) the
             mean as everybody knows it; default False.
@@ -158,6 +160,7 @@ class AlgorithmOptions(Protocol):
     learns: str
     needs: Mapping[str, type]
     full_participation: bool
+    several_uplinks: bool
     remembers: bool
     predicts: bool
     batch_size: int

@@ -7,19 +7,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
 from fedcomp.client.contract import solver_options
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.contract import Recursive
+from fedcomp.core.cohort import server
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, TaskModel
+from fedcomp.network.deadline import VARYING_LENGTH
 from fedcomp.network.links.contract import Network
 from fedcomp.participation.contract import Participation
 from fedcomp.participation.uniform import Uniform
 from fedcomp.random.keys import Key
 from fedcomp.simulation.simulation import Simulation
+from fedcomp.wire import SharedKnowledge
 
 NETWORK = "network"
 """The kind of models without an attribute `kind`: networks, which have gradients and outputs."""
@@ -97,29 +101,55 @@ def _cohort_size(participation: Any, num_clients: int, rounds: int) -> int | Non
     return num_clients if certain else None
 
 
-def check_deadline(network: Network, algorithm: Any, config: DictConfig) -> None:
-    """Check that somebody may be late.
+def check_deadline(network: Network, simulation: Simulation, config: DictConfig) -> None:
+    """Check that clients may be late, and that weights which are to be unbiased can be.
 
     Raises:
-        ValueError: the network has a deadline, and the algorithm needs every client, or the run has repetitions.
+        ValueError: the network has a deadline, and the algorithm needs every client, as many in every round, or
+            several messages of a client in a round; or `inverse` weights, and lateness depends on data or on others.
     """
     if network.deadline is None:
         return
+    algorithm: Any = simulation.algorithm
+    name, given = file_name(config.algorithm), f"network.deadline={network.deadline}"
     if getattr(algorithm, "full_participation", False):
         raise ValueError(
-            f"network.deadline={network.deadline} leaves late clients out, but algorithm={file_name(config.algorithm)} "
-            "needs every client in every round: leave the deadline out"
+            f"{given} leaves late clients out, but algorithm={name} needs every client in every round: leave the "
+            "deadline out"
         )
-    if config.repeats > 1:
+    if getattr(algorithm, "several_uplinks", False):
         raise ValueError(
-            f"network.deadline={network.deadline} is for single runs, not for repeats={config.repeats}: give seeds, "
-            "seed=0,1,2"
+            f"{given} is for methods whose rounds have one phase up, but the clients of algorithm={name} send again "
+            "after the server's answer: leave the deadline out"
         )
-    if network.deadline_weights == "inverse" and network.down == "multicast":
+    if hasattr(algorithm, "check_cohort"):
+        try:
+            algorithm.check_cohort(None)
+        except ValueError as error:
+            raise ValueError(
+                f"{given} leaves late clients out, but algorithm={name} needs as many clients in every round: leave "
+                "the deadline out"
+            ) from error
+    if network.deadline_weights != "inverse":
+        return
+    if network.down == "multicast":
         raise ValueError(
             "network.deadline_weights=inverse is not for network.down=multicast, where a client's time depends on the "
             "others' rates: take network.down=unicast, or other weights"
         )
+    for part in ("uplink", "downlink"):
+        if _length_varies(getattr(algorithm, part, None), simulation):
+            raise ValueError(VARYING_LENGTH)
+
+
+def _length_varies(compressor: Any, simulation: Simulation) -> bool:
+    """Whether the number of bits of a message through this part depends on the data."""
+    if not isinstance(compressor, Compressor):
+        return False
+    x = torch.full((1, simulation.model.dim), 0.5)  # which may also be a probability
+    common = SharedKnowledge(Key(("length",)), torch.zeros(1, dtype=torch.int64), simulation.model.layers, x)
+    payload, _ = compressor.encode(x, compressor.init(1, x[0]), server(), common, common.key.fold_in("private"))
+    return isinstance(payload.total_bits, Tensor)
 
 
 def check_predictors(algorithm: Any, config: DictConfig) -> None:

@@ -41,7 +41,7 @@ from fedcomp.model.chunking import chunk_size
 from fedcomp.model.contract import TaskModel, tensors_of
 from fedcomp.network.clock import Clock
 from fedcomp.network.deadline import Deadline
-from fedcomp.network.traffic.recorder import TrafficRecorder
+from fedcomp.network.traffic.recorder import RecordedRepetition, TrafficRecorder
 from fedcomp.partition.contract import check_parts
 from fedcomp.random.keys import Key
 from fedcomp.records.run_folder import VERSION
@@ -166,19 +166,20 @@ def build_recorder(simulation: Simulation, config: DictConfig) -> TrafficRecorde
     network = build(config.network)
     if network is None and not config.record_traffic:
         return None
-    num_clients, repeats = len(simulation.shards.sizes), config.repeats
-    clocks = []
-    if network is not None:
-        links = network.links(num_clients)
-        check_deadline(network, simulation.algorithm, config)
-        clocks = [Clock(network, links, repetition_key(simulation.key, number)) for number in range(repeats)]
-    deadline = None
-    if network is not None and network.deadline is not None:
-        participation = simulation.participation
-        drawn = file_name(config.participation) == "bernoulli"
-        inclusion = participation.inclusion(num_clients).numpy() if drawn else np.ones(num_clients)
-        deadline = Deadline(clocks[0], inclusion)
-    return TrafficRecorder(num_clients, repeats if repeats > 1 else None, clocks, deadline)
+    num_clients, repeated = len(simulation.shards.sizes), config.repeats > 1
+    if network is None:
+        return TrafficRecorder(num_clients, [RecordedRepetition() for _ in range(config.repeats)], repeated)
+    links = network.links(num_clients)
+    check_deadline(network, simulation, config)
+    drawn = file_name(config.participation) == "bernoulli"
+    inclusion = simulation.participation.inclusion(num_clients).numpy() if drawn else np.ones(num_clients)
+    repetitions = []
+    for number in range(config.repeats):
+        clock = Clock(network, links, repetition_key(simulation.key, number))
+        where = f"repetition {number}: " if repeated else ""
+        deadline = None if network.deadline is None else Deadline(clock, inclusion, where)
+        repetitions.append(RecordedRepetition(clock, deadline))
+    return TrafficRecorder(num_clients, repetitions, repeated)
 
 
 def _with_optimum(simulation: Simulation) -> Simulation:

@@ -42,15 +42,16 @@ class Delays:
     Attributes:
         down, work, up: [N] delta_i, kappa_i G_i with o_i, and U_i / r_i^u + tau_i / 2 where nobody shares an uplink.
         once: (seconds of the server's line, receivers) of what is sent once for several.
-        touched: [N] who receives or works. sends: [N] who sends up. shared: [N] bits up and own limits, for cells.
+        touched: [N] who receives or works; None: all. senders: who sends up, ascending.
+        shared: [N] bits up and own limits, for cells.
     """
 
     down: np.ndarray
     work: np.ndarray
     up: np.ndarray
     once: list[tuple[float, np.ndarray]]
-    touched: np.ndarray
-    sends: np.ndarray
+    touched: np.ndarray | None
+    senders: np.ndarray
     shared: tuple[np.ndarray, np.ndarray]
 
 
@@ -94,37 +95,26 @@ class Clock:
         """Add a round."""
         begin = self.server
         cohort = np.array(one.clients, np.int64) if self._needs_cohort else NOBODY
+        late = NOBODY if one.on_time is None else cohort[~one.on_time]
         self.slowest = -1
         ended: tuple[np.ndarray, np.ndarray] | None = None
         for delays in self._delays(one):
-            server = self.server
             received, worked, sent = self._times(delays)
-            self.ready = np.where(delays.touched, worked, self.ready)
-            ended = None if delays.sends.any() else (received, worked)
+            self.ready = worked if delays.touched is None else np.where(delays.touched, worked, self.ready)
+            ended = None if len(delays.senders) else (received, worked)
             if ended is not None:
                 continue
-            counted = delays.sends
-            if one.on_time is not None:
-                counted = counted.copy()
-                counted[cohort[~one.on_time]] = False
-            if counted.any():
-                self._critical(int(np.where(counted, sent, -np.inf).argmax()), server, received, worked, sent)
-            if one.on_time is not None and not one.on_time.all():
-                assert self.network.deadline is not None
-                end = begin + self.network.deadline
-                self.wait += end - self.server
-                self.server = end
-                self.ready[cohort[~one.on_time]] = end
+            counted = np.setdiff1d(delays.senders, late) if len(late) else delays.senders
+            if len(counted) == len(sent):
+                self._critical(int(sent.argmax()), received, worked, sent)
+            elif len(counted):
+                self._critical(int(counted[sent[counted].argmax()]), received, worked, sent)
+            if len(late):
+                self._cut_off(begin, late)
         if self.network.trailing == "wait" and len(cohort):
             self._wait_for(cohort, ended)
         self.last = self.server - begin
         self.rounds += 1
-
-    def late(self, one: Round) -> np.ndarray:
-        """[M] bool: who of a round's cohort would be late for the deadline; changes nothing."""
-        deadline = self.network.deadline
-        assert deadline is not None
-        return self.seconds_of(one) > deadline
 
     def seconds_of(self, one: Round) -> np.ndarray:
         """[M] seconds from the beginning of a round until each client's message up is there; changes nothing."""
@@ -133,7 +123,7 @@ class Clock:
         for delays in self._delays(one):
             *_, sent = self._times(delays)
             self.channel = channel
-            if delays.sends.any():
+            if len(delays.senders):
                 return np.asarray(sent[cohort] - self.server)
         return np.zeros(len(cohort))
 
@@ -181,14 +171,15 @@ class Clock:
         for bits, who in exchange.once:
             once.append((self.line(bits) / float(down[who].min()), who))
             touched[who] = True
-        sends, bits_up = exchange.up > 0, self.line(exchange.up)
+        bits_up = self.line(exchange.up)
+        sends = exchange.up > 0
         return Delays(
             np.where(exchange.down > 0, self.line(exchange.down) / down + self._half, 0.0),
             work,
             np.where(sends, bits_up / up + self._half, 0.0),
             once,
-            touched,
-            sends,
+            None if touched.all() else touched,
+            np.flatnonzero(sends),
             (bits_up, up),
         )
 
@@ -203,7 +194,7 @@ class Clock:
         if not len(self.links.capacity):
             return received, worked, worked + delays.up
         done = self._cells(worked, *delays.shared)
-        return received, worked, np.where(delays.sends, done + self._half, worked)
+        return received, worked, np.where(delays.shared[0] > 0, done + self._half, worked)
 
     def _cells(self, begin: np.ndarray, bits: np.ndarray, up: np.ndarray) -> np.ndarray:
         done = begin.copy()
@@ -213,14 +204,22 @@ class Clock:
                 done[who] = shared_uplink(begin[who], bits[who], up[who], capacity)
         return done
 
-    def _critical(self, client: int, server: float, received: np.ndarray, worked: np.ndarray, sent: np.ndarray) -> None:
+    def _critical(self, client: int, received: np.ndarray, worked: np.ndarray, sent: np.ndarray) -> None:
         """The barrier: the server goes on when `client` is there."""
-        self.server = float(sent[client])
-        self.downlink += float(received[client]) - server
-        self.compute += float(worked[client] - received[client])
-        self.uplink += self.server - float(worked[client])
-        self.slowest = client
+        here, done, there = received.item(client), worked.item(client), sent.item(client)
+        self.downlink += here - self.server
+        self.compute += done - here
+        self.uplink += there - done
+        self.server, self.slowest = there, client
         self.critical[client] += 1
+
+    def _cut_off(self, begin: float, late: np.ndarray) -> None:
+        """The deadline: the server goes on without the clients `late`, and they without their round."""
+        assert self.network.deadline is not None
+        end = begin + self.network.deadline
+        self.wait += end - self.server
+        self.server = end
+        self.ready[late] = end
 
     def _wait_for(self, cohort: np.ndarray, ended: tuple[np.ndarray, np.ndarray] | None) -> None:
         """`trailing=wait`: the round ends when the cohort holds all."""

@@ -21,6 +21,7 @@ Shape legend: M clients of the cohort, N clients in all.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,8 +31,13 @@ from torch import Tensor
 from fedcomp.core.cohort import Cohort
 from fedcomp.network.clock import Clock, Times
 from fedcomp.network.exchanges import exchanges
-from fedcomp.network.traffic.rounds import Round, round_of
-from fedcomp.wire.legs import WORK, Leg, Legs
+from fedcomp.network.traffic.rounds import TO_LISTED, Round, round_of
+from fedcomp.wire.legs import WORK, Legs
+
+VARYING_LENGTH = (
+    "network.deadline_weights=inverse needs messages whose length the layout decides, but this codec's depends on the "
+    "data: take deadline_weights=renormalise or lost, or another codec"
+)
 
 
 @dataclass
@@ -40,105 +46,122 @@ class Deadline:
 
     Attributes:
         clock: of the run, at the beginning of the round. inclusion: [N] p_i, of Bernoulli participation; else ones.
-        notes: what the user is to be told, one line each.
+        where: what its notes begin with, such as "repetition 2: ".
         num_late, num_asked: client-rounds so far. max_inverse: largest 1 / (p_i pi_i) of clients on time.
     """
 
     clock: Clock
     inclusion: np.ndarray
-    notes: list[str] = field(default_factory=list)
+    where: str = ""
     num_late: int = 0
     num_asked: int = 0
     max_inverse: float = 0.0
+    _notes: list[str] = field(default_factory=list)
     _missed: bool = False
 
-    @property
-    def _weights(self) -> str:
-        return self.clock.network.deadline_weights
+    def __post_init__(self) -> None:
+        if self._inverse:  # each client waits for half of its round trip at least
+            least = on_time_probability(self.clock.links.rtt / 2, np.zeros_like(self.inclusion), self.seconds, 0)
+            self._check_chances(range(len(least)), least)
 
-    def judge(self, legs: Legs) -> np.ndarray:
-        """[M] bool: who of the cohort is late; bits that are on a device are read.
+    @property
+    def seconds(self) -> float:
+        """T."""
+        assert self.clock.network.deadline is not None
+        return self.clock.network.deadline
+
+    def decide(self, cohort: Cohort, legs: Legs) -> Cohort:
+        """The cohort without those who are late, with its new weights; the cohort itself if nothing changes.
+
+        Sets `legs.late`. Bits that are on a device are read.
 
         Raises:
             ValueError: the method has several phases up, or `inverse` cannot be unbiased.
         """
-        varying = any(isinstance(leg.amount, Tensor) for leg in legs.made if leg.kind != WORK)
-        legs.made = [replace(leg, amount=_on_host(leg)) for leg in legs.made]
+        varying = any(leg.kind != WORK and isinstance(leg.amount, Tensor) for leg in legs.made)
+        legs.resolve(amount.reshape(-1).cpu().numpy() for amount in legs.on_device)
         one = round_of(legs, len(self.inclusion))
-        found = exchanges(one, len(self.inclusion), self.clock.network.down == "multicast")
-        ups = sum(bool(exchange.up.any()) for exchange in found)
-        if ups > 1:
-            raise ValueError(
-                f"network.deadline={self._seconds} is for methods whose rounds have one phase up, but this one has "
-                f"{ups}: leave the deadline out, or take another method"
-            )
-        late = self.clock.late(one)
-        if self._weights == "inverse" and one.template:
+        self._check_phases(one)
+        seconds = self.clock.seconds_of(one)
+        legs.late = seconds > self.seconds
+        if self._inverse and one.template:
             self._check_inverse(one, varying)
-        self.num_late += int(late.sum())
-        self.num_asked += len(late)
-        if len(late) and late.all() and not self._missed:
+        self._count(legs.late)
+        if len(legs.late) and legs.late.all() and not self._missed:
             self._missed = True
-            seconds = self.clock.seconds_of(one)
-            self.notes.append(
-                f"warning: nobody met network.deadline={self._seconds} in round {self.clock.rounds + 1}: the fastest "
-                f"client, {one.clients[int(seconds.argmin())]}, takes {seconds.min():.3g} s; rounds go on as if empty"
+            self._notes.append(
+                f"warning: {self.where}nobody met network.deadline={self.seconds} in round {self.clock.rounds + 1}: "
+                f"the fastest client, {one.clients[int(seconds.argmin())]}, takes {seconds.min():.3g} s; rounds go on "
+                "as if empty"
             )
-        return late
+        return self._on_time(cohort, one, legs.late) if self._inverse or legs.late.any() else cohort
 
     def remember(self, one: Round) -> None:
         """A round of before a resume, as far as what is logged is concerned; the clock is told afterwards."""
         assert one.on_time is not None
-        self.num_late += int((~one.on_time).sum())
-        self.num_asked += len(one.on_time)
+        self._count(~one.on_time)
         self._missed = self._missed or bool(len(one.on_time) and not one.on_time.any())
-        if self._weights == "inverse" and one.template:
+        if self._inverse and one.template:
             self._count_inverse(one)
 
-    def on_time(self, cohort: Cohort, legs: Legs, late: np.ndarray) -> Cohort:
-        """The cohort without the late, with its new weights."""
-        places = torch.from_numpy(np.flatnonzero(~late)).to(cohort.ids.device)
-        weight = cohort.weight.index_select(0, places)
-        if self._weights == "renormalise":
-            weight = weight * (cohort.weight.sum() / weight.sum())
-        elif self._weights == "inverse":
-            chance = self._chances(round_of(legs, len(self.inclusion)))[~late]
-            weight = weight * torch.from_numpy(1 / chance).to(weight)
-        clients = tuple(client for client, gone in zip(cohort.clients, late.tolist()) if not gone)
-        return replace(cohort, ids=cohort.ids.index_select(0, places), weight=weight, clients=clients)
-
-    def changes(self, late: np.ndarray) -> bool:
-        """Whether the round is another than that of the whole cohort."""
-        return bool(late.any()) or self._weights == "inverse"
+    def take_notes(self) -> list[str]:
+        """What the user is to be told, one line each, since the last call."""
+        notes, self._notes = self._notes, []
+        return notes
 
     def metrics(self) -> Times:
         """`deadline/...` of a metrics line."""
         found: Times = {"deadline/late": self.num_late / max(self.num_asked, 1)}
-        if self._weights == "inverse":
+        if self._inverse:
             found["deadline/max_inverse"] = self.max_inverse
         if not self.clock.rounds:
-            found["deadline/unbiased"] = int(self._weights == "inverse")
+            found["deadline/unbiased"] = int(self._inverse)
         return found
 
     @property
-    def _seconds(self) -> float:
-        assert self.clock.network.deadline is not None
-        return self.clock.network.deadline
+    def _inverse(self) -> bool:
+        return self.clock.network.deadline_weights == "inverse"
+
+    def _on_time(self, cohort: Cohort, one: Round, late: np.ndarray) -> Cohort:
+        places = torch.from_numpy(np.flatnonzero(~late)).to(cohort.ids.device)
+        weight = cohort.weight.index_select(0, places)
+        if self.clock.network.deadline_weights == "renormalise":
+            weight = weight * (cohort.weight.sum() / weight.sum())
+        elif self._inverse:
+            weight = weight * torch.from_numpy(1 / self._chances(one)[~late]).to(weight)
+        clients = tuple(client for client, gone in zip(cohort.clients, late.tolist()) if not gone)
+        return replace(cohort, ids=cohort.ids.index_select(0, places), weight=weight, clients=clients)
+
+    def _check_phases(self, one: Round) -> None:
+        """Of a method of the user's own; `config/compatibility.py` refuses fedcomp's before the first round."""
+        found = exchanges(one, len(self.inclusion), self.clock.network.down == "multicast")
+        num = sum(bool(exchange.up.any()) for exchange in found)
+        if num > 1:
+            raise ValueError(
+                f"network.deadline={self.seconds} is for methods whose rounds have one phase up, but this one has "
+                f"{num}: leave the deadline out, or take another method"
+            )
 
     def _check_inverse(self, one: Round, varying: bool) -> None:
         if varying:
-            raise ValueError(
-                "network.deadline_weights=inverse needs messages whose length the layout decides, but this codec's "
-                "depends on the data: take deadline_weights=renormalise or lost, or another codec"
-            )
-        fixed = self._chances(one, late_legs=False)
-        never = [client for client, chance in zip(one.clients, fixed) if not chance]
+            raise ValueError(VARYING_LENGTH)
+        self._check_chances(one.clients, self._chances(one, late_legs=False))
+        common = tuple(leg for leg in one.template if leg.kind != WORK and leg.who != TO_LISTED)
+        everyone = Round(common, tuple(range(len(self.inclusion))))  # as if all had been asked, for no work
+        self._check_chances(everyone.clients, self._chances(everyone, late_legs=False))
+        self._count_inverse(one)
+
+    def _check_chances(self, clients: Sequence[int], chances: np.ndarray) -> None:
+        never = [client for client, chance in zip(clients, chances) if not chance]
         if never:
             raise ValueError(
                 f"network.deadline_weights=inverse needs every client to have a chance, but client {never[0]} never "
-                f"meets network.deadline={self._seconds}: give a longer one, network.jitter, or other weights"
+                f"meets network.deadline={self.seconds}: give a longer one, network.jitter, or other weights"
             )
-        self._count_inverse(one)
+
+    def _count(self, late: np.ndarray) -> None:
+        self.num_late += int(late.sum())
+        self.num_asked += len(late)
 
     def _count_inverse(self, one: Round) -> None:
         ids = np.array(one.clients, np.int64)
@@ -157,7 +180,7 @@ class Deadline:
         if late_legs:
             fixed = fixed + np.maximum(clock.ready[ids] - clock.server, 0.0)
         varying = clock.line(down) / links.down[ids] + clock.line(up) / links.up[ids]
-        return on_time_probability(fixed, varying, self._seconds, clock.network.jitter)
+        return on_time_probability(fixed, varying, self.seconds, clock.network.jitter)
 
 
 def on_time_probability(fixed: np.ndarray, varying: np.ndarray, deadline: float, deviation: float) -> np.ndarray:
@@ -169,7 +192,3 @@ def on_time_probability(fixed: np.ndarray, varying: np.ndarray, deadline: float,
         z = np.log(np.where(left > 0, left, np.nan) / varying) / deviation
     phi = np.array([0.5 * math.erfc(-one / math.sqrt(2)) if not math.isnan(one) else 0.0 for one in z])
     return np.where(left > 0, phi, 0.0)
-
-
-def _on_host(leg: Leg) -> int | np.ndarray:
-    return leg.amount.reshape(-1).cpu().numpy() if isinstance(leg.amount, Tensor) else leg.amount

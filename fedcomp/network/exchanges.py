@@ -15,18 +15,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedcomp.network.traffic.rounds import (
-    DOWN_PHASE,
     NUMBER,
+    PHASES,
     ROW,
     TO_ALL,
     TO_COHORT,
     TO_LISTED,
     UP_PHASE,
-    WORK_PHASE,
     Round,
-    phase_of,
 )
-from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, XOR_RELAY
+from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, WORK, XOR_RELAY
 
 Ids = np.ndarray
 
@@ -58,7 +56,7 @@ def exchanges(one: Round, num_clients: int, multicast: bool) -> list[Exchange]:
     cohort = np.array(one.clients, np.int64)
     reached = cohort if one.on_time is None else cohort[one.on_time]
     for kind, who, ids, amounts in rows(one, cohort):
-        phase = phase_of(kind)
+        phase = PHASES[kind]
         if not found or (phase != UP_PHASE and found[-1].phases[-1] == UP_PHASE) or phase < found[-1].phases[-1]:
             zero = np.zeros(num_clients, np.int64)
             found.append(Exchange(zero, zero.copy(), zero.copy()))
@@ -67,13 +65,13 @@ def exchanges(one: Round, num_clients: int, multicast: bool) -> list[Exchange]:
             exchange.phases.append(phase)
         receivers = ids
         if who == TO_COHORT and len(found) > 1 and one.on_time is not None:  # who was late is gone
-            receivers, amounts = reached, amounts[one.on_time] if kind not in (BROADCAST,) else amounts
-        if phase == UP_PHASE:
-            np.add.at(exchange.up, receivers, amounts)
-        elif phase == WORK_PHASE:
-            np.add.at(exchange.work, receivers, amounts)
-        elif kind == UNICAST:
-            np.add.at(exchange.down, receivers, amounts)
+            receivers, amounts = reached, amounts if kind == BROADCAST else amounts[one.on_time]
+        if kind in (UP, WORK, UNICAST):
+            to = exchange.up if kind == UP else exchange.work if kind == WORK else exchange.down
+            if who == TO_LISTED:  # who may be there twice
+                np.add.at(to, receivers, amounts)
+            else:
+                to[receivers] += amounts
         elif kind == BROADCAST:
             everybody = np.arange(num_clients) if who == TO_ALL else receivers
             _send(exchange, int(amounts[0]), everybody, multicast)
@@ -110,6 +108,3 @@ def _relay(exchange: Exchange, kind: int, amounts: np.ndarray, ids: Ids, multica
     assert kind in (RELAY, XOR_RELAY)
     if len(ids) > 1:
         _send(exchange, total - int(amounts[0]) if kind == XOR_RELAY else total, ids, multicast=True)
-
-
-__all__ = ["DOWN_PHASE", "UP_PHASE", "WORK_PHASE", "Exchange", "exchanges", "rows"]

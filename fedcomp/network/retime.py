@@ -10,11 +10,10 @@ from fedcomp.network.traffic.file import Traffic
 from fedcomp.random.keys import Key
 
 
-def mean_times(clocks: Sequence[Clock]) -> Times:
-    """`time/...`: of a study means over repetitions, without the number of the slowest client."""
-    lines = [clock.metrics() for clock in clocks]
-    if len(lines) < 2:
-        return lines[0] if lines else {}
+def mean_of(lines: Sequence[Times]) -> Times:
+    """The line of one repetition; of several their means, without the number of the slowest client."""
+    if len(lines) == 1:
+        return lines[0]
     names = [name for name in lines[0] if name != "time/slowest"]
     return {name: sum(line[name] for line in lines) / len(lines) for name in names}
 
@@ -40,5 +39,5 @@ def retime(
             for one in own[done:wanted]:
                 clock.advance(one)
         done = wanted
-        found[wanted] = mean_times(clocks)
+        found[wanted] = mean_of([clock.metrics() for clock in clocks])
     return found, clocks

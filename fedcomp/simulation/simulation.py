@@ -29,6 +29,7 @@ from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.optimum import LeastSquares
 from fedcomp.simulation.round_result import Evaluation, RoundResult
 from fedcomp.wire import Ledger, Link
+from fedcomp.wire.legs import RoundDeadline
 
 CPU = torch.device("cpu")
 
@@ -84,26 +85,24 @@ class Simulation:
         """
         cohort = self.cohort(index)
         ledger.begin_round(cohort)
+        if ledger.log is not None and ledger.log.deadline is not None:
+            return self._round_with_deadline(index, state, cohort, ledger, ledger.log.deadline)
         if not cohort.size:
-            if ledger.deadline is not None and ledger.legs is not None:
-                ledger.legs.late = ledger.deadline.judge(ledger.legs)
             ledger.end_round()
             return state, RoundResult(cohort, {})
-        if ledger.deadline is not None:
-            return self._round_with_deadline(index, state, cohort, ledger)
         new, metrics = self._attempt(index, state, replace(cohort, state_donated=donate_state), ledger)
         ledger.end_round()
         if donate_state:
             new = unflatten(new, apply_row_updates(flatten(state), flatten(new), metrics.values()).values())
         return new, RoundResult(cohort, metrics)
 
-    def _round_with_deadline(self, index: int, state: Any, cohort: Cohort, ledger: Ledger) -> tuple[Any, RoundResult]:
+    def _round_with_deadline(
+        self, index: int, state: Any, cohort: Cohort, ledger: Ledger, deadline: RoundDeadline
+    ) -> tuple[Any, RoundResult]:
         """What all of the cohort send is charged; who is late for it leaves no other trace."""
-        deadline, legs = ledger.deadline, ledger.legs
-        assert legs is not None
-        new, metrics = self._attempt(index, state, cohort, ledger)
-        legs.late = deadline.judge(legs)
-        chosen = deadline.on_time(cohort, legs, legs.late) if deadline.changes(legs.late) else cohort
+        assert ledger.legs is not None
+        new, metrics = self._attempt(index, state, cohort, ledger) if cohort.size else (state, {})
+        chosen = deadline.decide(cohort, ledger.legs)
         ledger.end_round()  # which the clock is told of
         if not chosen.size:
             return state, RoundResult(chosen, {})

@@ -63,7 +63,7 @@ class Session:
                 with GracefulStop() as stop, self.writer.progress:
                     states, start = [start.state], replace(start, state=None)
                     self._rounds(start, states.pop(), stop)
-                if self.recorder is not None and self.recorder.clocks:
+                if self.recorder is not None:
                     self.writer.slowest(self.recorder.critical)
                 self.writer.finish()
             except KeyboardInterrupt as interruption:

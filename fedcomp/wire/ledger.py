@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
-from fedcomp.wire.legs import Legs
+from fedcomp.wire.legs import Legs, RoundLog
 
 LINKS = ("uplink", "downlink", "broadcast")
 DIRECTIONS = ("uplink", "downlink")
@@ -32,7 +31,6 @@ class Ledger:
         log: the legs of every round, for the clock of a network; None: nobody asks for them.
         logs: of repetitions, a log of each; `log` is then that of the repetition at work.
         legs: those of the current round; None: they are not kept.
-        deadline: says who of a round is late (`fedcomp/network/deadline.py`); None: nobody can be.
     """
 
     def __init__(self) -> None:
@@ -41,10 +39,9 @@ class Ledger:
         self._receivers = 0  # of the current round
         self._fixed = dict.fromkeys((*_names(), GRADIENTS), 0)
         self._varying: dict[str, Tensor] = {}
-        self.log: list[Legs] | None = None
-        self.logs: list[list[Legs]] | None = None
+        self.log: RoundLog | None = None
+        self.logs: Sequence[RoundLog] | None = None
         self.legs: Legs | None = None
-        self.deadline: Any = None
 
     def add(self, link: str, bits: int | Tensor, paper_bits: int | Tensor) -> None:
         """Count a message on `link` (one of LINKS): the bits that are sent and the bits that the paper counts."""
@@ -65,7 +62,7 @@ class Ledger:
     def end_round(self) -> None:
         """Append the round's legs to the log."""
         if self.log is not None and self.legs is not None:
-            self.log.append(self.legs)
+            self.log.rounds.append(self.legs)
         self.legs = None
 
     def add_receivers(self, num_receivers: int) -> None:

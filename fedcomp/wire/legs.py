@@ -9,7 +9,9 @@ Shape legend: M clients of the cohort, N clients in all, L rows of a leg (M, or 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -26,8 +28,7 @@ Amount = int | np.ndarray | Tensor
 """Bits of one message or, of work, component gradients: the same for each row, or int64 [L]; of a broadcast in all."""
 
 
-@dataclass(frozen=True)
-class Leg:
+class Leg(NamedTuple):
     """One call.
 
     Attributes:
@@ -60,9 +61,42 @@ class Legs:
         """Append the component gradients [L] that the clients of `cohort` computed between two messages."""
         self.made.append(Leg(WORK, self._named(cohort), gradients))
 
+    @property
+    def on_device(self) -> list[Tensor]:
+        """The amounts that have not been read."""
+        return [leg.amount for leg in self.made if isinstance(leg.amount, Tensor)]
+
+    def resolve(self, read: Iterator[np.ndarray]) -> None:
+        """Replace the amounts `on_device` by their values [L], which were read from the device."""
+        self.made = [leg._replace(amount=next(read)) if isinstance(leg.amount, Tensor) else leg for leg in self.made]
+
     def _named(self, who: Receivers | None) -> Who:
         if who is None:
             return COHORT
         if isinstance(who, Everyone):
             return ALL
         return COHORT if who.clients is self.clients or who.clients == self.clients else who.clients
+
+
+class RoundDeadline(Protocol):
+    """Leaves late clients out of a round."""
+
+    def decide(self, cohort: Cohort, legs: Legs) -> Cohort:
+        """Who of the cohort counts, with their weights: the cohort itself if nothing changes. Sets `legs.late`.
+
+        Args:
+            legs: what all of the cohort have sent.
+        """
+        ...
+
+
+@dataclass
+class RoundLog:
+    """The legs of a run's rounds, or of one repetition's.
+
+    Attributes:
+        rounds: that nobody has taken yet. deadline: who of a round is late; None: nobody can be.
+    """
+
+    rounds: list[Legs] = field(default_factory=list)
+    deadline: RoundDeadline | None = None

@@ -87,7 +87,8 @@ class Payload:
     @property
     def row_bits(self) -> int | Tensor:
         """Bits of each row: an int if the layout determines them, else int64 [M] on the payload's device."""
-        return self.bits if isinstance(self.total_bits, Tensor) else _fixed_bits(list(self.fields.values()))
+        fixed = [field.static_bits for field in self.fields.values()]
+        return self.bits if None in fixed else sum(one for one in fixed if one is not None)
 
     @property
     def total_bits(self) -> int | Tensor:
@@ -112,11 +113,6 @@ def _total(fields: Sequence[Field], num_rows: int) -> int | Tensor:
             fixed += static
     total = fixed * num_rows
     return total if not varying else torch.stack(varying).sum() + total
-
-
-def _fixed_bits(fields: Sequence[Field]) -> int:
-    """Bits of a row's fields whose layout determines them."""
-    return sum(field.static_bits or 0 for field in fields)
 
 
 def _described(nums: Mapping[str, int]) -> str:

@@ -37,6 +37,7 @@ from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from fedcomp.wire.coding import arithmetic, packed_bytes
+from fedcomp.wire.legs import RoundLog
 from tests.algorithm.conformance_cases import CASES as ALGORITHMS
 from tests.compressor.test_conformance import CASES as CODECS
 from tests.config.test_configs import CHOICES, CPU, NEEDS, _compose
@@ -268,7 +269,7 @@ def test_tables_made_inside_do_not_outlive_it() -> None:
 
 def _rounds(simulation) -> None:
     state, ledger = simulation.init(), Ledger()
-    ledger.log = []  # the legs of a round are kept on their device too
+    ledger.log = RoundLog()  # the legs of a round are kept on their device too
     for index in range(ROUNDS):
         state, result = simulation.round(index, state, ledger)
         assert all(value.is_cuda for value in result.metrics.values())

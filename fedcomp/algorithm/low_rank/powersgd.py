@@ -121,6 +121,11 @@ class PowerSGD:
                 "iteration is two more exchanges: take 1, or mode=independent"
             )
 
+    @property
+    def several_uplinks(self) -> bool:
+        """Whether Q is sent after the server's mean of P."""
+        return self.mode == "aggregated"
+
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> PowerSGDState:
         """The first Q, drawn from the run's seed. Raises ValueError: the model has no such matrices."""
         low = self._low_rank(setup.tensors)
@@ -164,9 +169,10 @@ class PowerSGD:
         fresh = not self.warm_start if self.warm_start is not None else self.mode == "independent"
         fresh = fresh or (self.refresh_every > 0 and ctx.round > 0 and ctx.round % self.refresh_every == 0)
         q = _normal(ctx.key.fold_in("fresh"), low, state.theta) if fresh else state.q
+        stats = gather_stats(local.stats, cohort, ctx)  # with the first message
         exchange = self._aggregated if self.mode == "aggregated" else self._independent
         own, mean, dense_mean, q = exchange(low, meant, dense, q, cohort, ctx)
-        stats = send_stats(gather_stats(local.stats, cohort, ctx), ctx.everyone, ctx)
+        stats = send_stats(stats, ctx.everyone, ctx)
 
         update = torch.empty_like(state.theta)
         low.part.put_(update, mean)

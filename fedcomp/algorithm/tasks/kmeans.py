@@ -82,6 +82,7 @@ class KMeans:
 
     learns = "centres"
     weights = "uniform"
+    several_uplinks = True
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:

@@ -8,9 +8,8 @@ Shape legend: N clients, R repetitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -18,129 +17,151 @@ from torch import Tensor
 
 from fedcomp.network.clock import Clock, Times
 from fedcomp.network.deadline import Deadline
-from fedcomp.network.retime import mean_times
+from fedcomp.network.retime import mean_of
 from fedcomp.network.traffic.file import Traffic
-from fedcomp.network.traffic.rounds import Round, Template, round_of
+from fedcomp.network.traffic.rounds import Round, RoundForms
 from fedcomp.wire import Ledger
-from fedcomp.wire.legs import Legs
+from fedcomp.wire.legs import RoundLog
+
+
+@dataclass
+class RecordedRepetition:
+    """What is kept of one repetition, or of a run without repetitions.
+
+    Attributes:
+        clock: None: nothing is timed. deadline: says who is late, by this clock; None: nobody can be.
+        log: rounds that have not been read. rounds: that have, since the last segment.
+    """
+
+    clock: Clock | None = None
+    deadline: Deadline | None = None
+    log: RoundLog = field(init=False)
+    rounds: list[Round] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.log = RoundLog(deadline=self.deadline)
+
+    def append(self, one: Round) -> None:
+        """Add a round that has been read."""
+        self.rounds.append(one)
+        if self.clock is not None:
+            self.clock.advance(one)
+
+    def restore(self, one: Round) -> None:
+        """Go on after a round of an earlier segment."""
+        if self.deadline is not None:
+            self.deadline.remember(one)
+        if self.clock is not None:
+            self.clock.advance(one)
+
+    def metrics(self) -> Times:
+        """`time/...` and `deadline/...` of a metrics line."""
+        found = {} if self.clock is None else self.clock.metrics()
+        return found if self.deadline is None else found | self.deadline.metrics()
 
 
 class TrafficRecorder:
     """The rounds of a run since its last segment, and its clocks.
 
     Args:
-        num_clients: N. repetitions: R of a study; None: a run without repetitions.
-        clocks: of each repetition; none: nothing is timed.
-        deadline: who is late; its clock is the run's. None: nobody can be.
+        num_clients: N. repetitions: of a study, or the one of a run.
+        repeated: whether it is a study.
     """
 
     def __init__(
-        self,
-        num_clients: int,
-        repetitions: int | None = None,
-        clocks: Sequence[Clock] = (),
-        deadline: Deadline | None = None,
+        self, num_clients: int, repetitions: Sequence[RecordedRepetition] = (), repeated: bool = False
     ) -> None:
-        self.num_clients, self.clocks = num_clients, tuple(clocks)
-        self._repeated, self._deadline = repetitions is not None, deadline
-        self._logs: list[list[Legs]] = [[] for _ in range(repetitions or 1)]
-        self._rounds: list[list[Round]] = [[] for _ in self._logs]
-        self._templates: dict[Template, Template] = {}
+        self.num_clients, self.repetitions = num_clients, tuple(repetitions) or (RecordedRepetition(),)
+        self._repeated = repeated
+        self._forms = RoundForms(num_clients)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user is told of the clients' links."""
-        return self.clocks[0].links.notes if self.clocks else ()
+        clock = self.repetitions[0].clock
+        return () if clock is None else clock.links.notes
 
     @property
     def critical(self) -> np.ndarray:
-        """[N] how often each client was the one that an exchange waited for, in all repetitions."""
-        return np.sum([clock.critical for clock in self.clocks], axis=0)
+        """[N] how often each client was the one that an exchange waited for, in all repetitions; 0 without a clock."""
+        found = np.zeros(self.num_clients, np.int64)
+        for one in self.repetitions:
+            found += 0 if one.clock is None else one.clock.critical
+        return found
 
     def attach(self, ledger: Ledger) -> None:
         """Let the ledger's rounds be recorded here."""
-        ledger.deadline = self._deadline
+        logs = [one.log for one in self.repetitions]
         if self._repeated:
-            ledger.logs = self._logs
+            ledger.logs = logs
         else:
-            ledger.log = self._logs[0]
+            (ledger.log,) = logs
 
     def restore(self, traffic: Traffic | None) -> None:
         """Go on after the rounds of earlier segments, as far as the clocks are concerned; None: from the start."""
-        if traffic is None:
-            return
-        for clock, rounds in zip(self.clocks, traffic.rounds):
+        for repetition, rounds in zip(self.repetitions, () if traffic is None else traffic.rounds):
             for one in rounds:
-                if self._deadline is not None:
-                    self._deadline.remember(one)
-                clock.advance(one)
+                repetition.restore(one)
 
     def submit(self) -> Callable[[], Times]:
         """Begin to read the rounds so far. Returns a function that waits for them and gives `time/...` after them."""
-        if not any(self._logs):  # nothing to read; what is said is said of now
+        taken = [(one, one.log.rounds) for one in self.repetitions]
+        if not any(log for _, log in taken):  # nothing to read; what is said is said of now
             found = self.metrics()
             return lambda: found
-        taken = [list(log) for log in self._logs]
-        for log in self._logs:
-            log.clear()
-        read = _begin_reading([leg.amount for log in taken for legs in log for leg in legs.made])
+        for one in self.repetitions:
+            one.log.rounds = []
+        amounts = [amount for _, log in taken for legs in log for amount in legs.on_device]
+        read = _begin_reading(amounts)
 
         def finish() -> Times:
-            amounts = iter(read())
-            for number, log in enumerate(taken):
+            arrived = read()
+            for repetition, log in taken:
                 for legs in log:
-                    legs.made = [replace(leg, amount=next(amounts)) for leg in legs.made]
-                    self._append(number, round_of(legs, self.num_clients))
+                    if amounts:
+                        legs.resolve(arrived)
+                    repetition.append(self._forms.of(legs))
             return self.metrics()
 
         return finish
 
     def follow(self) -> list[str]:
         """After a round: with a deadline, whose clock must know it now, read it; what the user is to be told."""
-        if self._deadline is None:
+        deadlines = [one.deadline for one in self.repetitions if one.deadline is not None]
+        if not deadlines:
             return []
         self.submit()()
-        notes, self._deadline.notes = self._deadline.notes, []
-        return notes
+        return [note for deadline in deadlines for note in deadline.take_notes()]
 
     def take_segment(self) -> Traffic:
         """All rounds since the last call; waits for the device."""
         self.submit()()
-        taken = tuple(map(tuple, self._rounds))
-        for rounds in self._rounds:
-            rounds.clear()
-        seconds = None if self._deadline is None else self._deadline.clock.network.deadline
-        return Traffic(self.num_clients, taken, self._repeated, seconds)
+        taken = tuple(tuple(one.rounds) for one in self.repetitions)
+        for one in self.repetitions:
+            one.rounds = []
+        deadline = self.repetitions[0].deadline
+        return Traffic(self.num_clients, taken, self._repeated, None if deadline is None else deadline.seconds)
 
     def metrics(self) -> Times:
-        """`time/...` after the rounds that have been read."""
-        found = mean_times(self.clocks)
-        return found if self._deadline is None else found | self._deadline.metrics()
-
-    def _append(self, number: int, one: Round) -> None:
-        one = replace(one, template=self._templates.setdefault(one.template, one.template))
-        self._rounds[number].append(one)
-        if self.clocks:
-            self.clocks[number].advance(one)
+        """`time/...` and `deadline/...` after the rounds that have been read; of a study means over repetitions."""
+        return mean_of([one.metrics() for one in self.repetitions])
 
 
-def _begin_reading(amounts: list[Any]) -> Callable[[], list[int | np.ndarray]]:
-    """Launch one copy of all tensors among `amounts`; the function returned waits for it."""
-    tensors = [one.reshape(-1) for one in amounts if isinstance(one, Tensor)]
-    sizes = [len(one) for one in tensors]
-    host, arrived = None, None
-    if tensors and tensors[0].device.type != "cpu":
-        whole = torch.cat([one.to(torch.int64) for one in tensors])
-        host = torch.empty(whole.shape, dtype=torch.int64, pin_memory=whole.device.type == "cuda")
-        host.copy_(whole, non_blocking=True)
-        if whole.device.type == "cuda":
-            arrived = torch.cuda.Event()
-            arrived.record(torch.cuda.current_stream(whole.device))
+def _begin_reading(tensors: list[Tensor]) -> Callable[[], Iterator[np.ndarray]]:
+    """Launch one copy of all tensors; the function returned waits for it."""
+    if not tensors or tensors[0].device.type == "cpu":
+        return lambda: (one.reshape(-1).numpy() for one in tensors)
+    flat = [one.reshape(-1).to(torch.int64) for one in tensors]
+    whole, arrived = torch.cat(flat), None
+    host = torch.empty(whole.shape, dtype=torch.int64, pin_memory=whole.device.type == "cuda")
+    host.copy_(whole, non_blocking=True)
+    if whole.device.type == "cuda":
+        arrived = torch.cuda.Event()
+        arrived.record(torch.cuda.current_stream(whole.device))
 
-    def finish() -> list[int | np.ndarray]:
+    def finish() -> Iterator[np.ndarray]:
         if arrived is not None:
             arrived.synchronize()
-        parts = iter(tensors if host is None else host.split(sizes))
-        return [next(parts).numpy() if isinstance(one, Tensor) else one for one in amounts]
+        return (one.numpy() for one in host.split([len(one) for one in flat]))
 
     return finish

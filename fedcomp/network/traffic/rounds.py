@@ -9,14 +9,15 @@ Shape legend: M clients of the cohort, N clients in all, L rows of a leg.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from fedcomp.wire.legs import ALL, BROADCAST, COHORT, UP, WORK, Legs
+from fedcomp.wire.legs import ALL, BROADCAST, COHORT, RELAY, UNICAST, UP, WORK, XOR_RELAY, Amount, Legs, Who
 
 DOWN_PHASE, WORK_PHASE, UP_PHASE = range(3)
+PHASES = dict.fromkeys((UNICAST, BROADCAST, RELAY, XOR_RELAY), DOWN_PHASE) | {WORK: WORK_PHASE, UP: UP_PHASE}
 TO_COHORT, TO_ALL, TO_LISTED = range(3)
 NUMBER, ROW, VARYING = range(3)
 
@@ -57,23 +58,46 @@ class Round:
     on_time: np.ndarray | None = None
 
 
+class RoundForms:
+    """The recorded form of one round after another: most are like the one before, and few templates differ.
+
+    Args:
+        num_clients: N.
+    """
+
+    def __init__(self, num_clients: int) -> None:
+        self.num_clients = num_clients
+        self._templates: dict[Template, Template] = {}
+        self._last: tuple[Legs, Round] | None = None
+
+    def of(self, legs: Legs) -> Round:
+        """As `round_of`, with the template of earlier rounds that have the same."""
+        if self._last is not None and _alike(legs, self._last[0]):
+            before = self._last[1]
+            one = Round(before.template, legs.clients, before.listed, before.varying, _on_time(legs))
+        else:
+            one = round_of(legs, self.num_clients)
+            one = replace(one, template=self._templates.setdefault(one.template, one.template))
+        self._last = legs, one
+        return one
+
+
 def round_of(legs: Legs, num_clients: int) -> Round:
     """The recorded form of legs whose amounts are on the host."""
-    merged: list[tuple[int, object, list[int | np.ndarray]]] = []
+    merged: list[tuple[int, Who, list[int | np.ndarray]]] = []
     first, phase = 0, -1
-    for leg in legs.made:
-        amount = leg.amount
+    for kind, who, amount in legs.made:
         assert isinstance(amount, (int, np.ndarray)), "an amount that is still on its device"
-        if leg.kind == WORK and not np.any(amount):
+        if kind == WORK and not np.count_nonzero(amount):
             continue
-        if phase_of(leg.kind) != phase:
-            first, phase = len(merged), phase_of(leg.kind)
-        for kind, who, amounts in merged[first:]:
-            if kind == leg.kind and who == leg.who:
+        if PHASES[kind] != phase:
+            first, phase = len(merged), PHASES[kind]
+        for earlier, whose, amounts in merged[first:]:
+            if earlier == kind and whose == who:
                 amounts.append(amount)
                 break
         else:
-            merged.append((leg.kind, leg.who, [amount]))
+            merged.append((kind, who, [amount]))
     template, listed, varying = [], [], []
     whole = len(legs.clients) == num_clients
     for kind, who, amounts in merged:
@@ -83,20 +107,36 @@ def round_of(legs: Legs, num_clients: int) -> Round:
             listed.append(who)
         if not isinstance(total, np.ndarray):
             template.append(TemplateLeg(kind, to, NUMBER, int(total)))
-        elif kind == WORK and (total == total[0]).all():
-            template.append(TemplateLeg(kind, to, NUMBER, int(total[0])))
+            continue
+        each = total.astype(np.int64)
+        row = each.tobytes()
+        if kind == WORK and row == row[: each.itemsize] * len(each):
+            template.append(TemplateLeg(kind, to, NUMBER, each.item(0)))
         elif kind == WORK and whole and to == TO_COHORT:
-            template.append(TemplateLeg(kind, to, ROW, -1, total.astype(np.int64).tobytes()))
+            template.append(TemplateLeg(kind, to, ROW, -1, row))
         else:
             template.append(TemplateLeg(kind, to, VARYING, -1))
-            varying.append(total.astype(np.int64))
-    on_time = None if legs.late is None else ~legs.late
-    return Round(tuple(template), legs.clients, tuple(listed), tuple(varying), on_time)
+            varying.append(each)
+    return Round(tuple(template), legs.clients, tuple(listed), tuple(varying), _on_time(legs))
 
 
-def phase_of(kind: int) -> int:
-    """Down, work or up."""
-    return UP_PHASE if kind == UP else WORK_PHASE if kind == WORK else DOWN_PHASE
+def _alike(one: Legs, other: Legs) -> bool:
+    """Whether two rounds have the same legs with the same amounts."""
+    if len(one.made) != len(other.made) or len(one.clients) != len(other.clients):
+        return False
+    for (kind, who, amount), (earlier, whose, before) in zip(one.made, other.made):
+        if kind != earlier or who != whose or _content(amount) != _content(before):
+            return False
+    return True
+
+
+def _content(amount: Amount) -> int | bytes:
+    assert isinstance(amount, (int, np.ndarray)), "an amount that is still on its device"
+    return amount if isinstance(amount, int) else amount.tobytes()
+
+
+def _on_time(legs: Legs) -> np.ndarray | None:
+    return None if legs.late is None else ~legs.late
 
 
 def num_varying(leg: TemplateLeg, num_cohort: int, num_listed: int) -> int:

@@ -24,7 +24,7 @@ from fedcomp.simulation.chunks.batch_schedule import BatchSchedule, batch_schedu
 
 GATHER_BYTES = 1 << 20
 
-RowCounts = tuple[int, ...] | np.ndarray | Tensor
+RowCounts = tuple[int, int] | np.ndarray | Tensor
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class ClientChunk:
         computed: samples of every gradient that was computed on this chunk.
         rows_at_once: models whose losses are computed at once.
         each: the same by client, [A] for its first A rows, or (A, samples of each); None: nobody asks.
+        uneven: (weight, samples of each [A]) of the last batch that was yielded in which clients differ.
     """
 
     ids: Tensor
@@ -72,6 +73,7 @@ class ClientChunk:
     computed: list[int | Tensor] = field(default_factory=list)
     rows_at_once: int = 1
     each: list[RowCounts] | None = None
+    uneven: list[tuple[Tensor, np.ndarray]] = field(default_factory=list)
 
     @property
     def num_samples(self) -> Tensor:
@@ -85,10 +87,7 @@ class ClientChunk:
     def gradient(self, theta: Tensor, batch: Batch, step: int | Tensor) -> Gradient:
         """The plain gradient of the batch loss."""
         network = cast(Model, self.model)  # algorithms that take gradients are only run with networks
-        num = batch.y.shape[0] * batch.y.shape[1] if batch.weight is None else batch.weight.sum(dtype=torch.int64)
-        self.computed.append(num)
-        if self.each is not None:
-            self.each.append(tuple(batch.y.shape[:2]) if batch.weight is None else batch.weight.sum(1))
+        self._count(batch)
         if not network.draws_in_training:
             return network.gradient(theta, batch.stats, batch.x, batch.y, batch.weight)
         assert isinstance(step, int), "a captured loop would repeat one mask"
@@ -107,6 +106,19 @@ class ClientChunk:
             found.append((loss.unflatten(0, (rows, num)), after.unflatten(0, (rows, num))))
         return torch.cat([loss for loss, _ in found], 1), torch.cat([stats for _, stats in found], 1)
 
+    def _count(self, batch: Batch) -> None:
+        """Count the gradients of one step; of a batch that `batches` made without a look at its device."""
+        rows, size = batch.y.shape[:2]
+        num: int | Tensor = rows * size
+        each: RowCounts = rows, size
+        if batch.weight is not None:
+            known = [counts for weight, counts in self.uneven if weight is batch.weight]
+            each = known[0] if known else batch.weight.sum(1)
+            num = int(known[0].sum()) if known else batch.weight.sum(dtype=torch.int64)
+        self.computed.append(num)
+        if self.each is not None:
+            self.each.append(each)
+
     def count(self, counts: np.ndarray) -> None:
         """Count the gradients of a whole loop, whose steps take `counts` [S, M] samples."""
         self.computed.append(int(counts.sum()))
@@ -115,13 +127,19 @@ class ClientChunk:
 
     def gradients_of_each(self) -> np.ndarray | Tensor:
         """[M] int64 component gradients of each client; a tensor, not waited for, if any is on a GPU."""
-        counts = self.each or []
+        counts: list[np.ndarray | Tensor] = []
+        even: dict[int, int] = {}  # of the first so many rows
+        for rows in self.each or ():
+            if isinstance(rows, tuple):
+                even[rows[0]] = even.get(rows[0], 0) + rows[1]
+            else:
+                counts.append(rows)
         on_gpu = any(isinstance(one, Tensor) and one.device.type != "cpu" for one in counts)
         total: Any = self.ids.new_zeros(len(self.sizes)) if on_gpu else np.zeros(len(self.sizes), np.int64)
+        for num, each in even.items():
+            total[:num] += each
         for one in counts:
-            if isinstance(one, tuple):
-                total[: one[0]] += one[1]
-            elif isinstance(one, Tensor):
+            if isinstance(one, Tensor):
                 total[: len(one)] += one.to(torch.int64) if on_gpu else one.numpy().astype(np.int64)
             else:
                 total[: len(one)] += to_device(one, self.ids.device) if on_gpu else one
@@ -165,7 +183,13 @@ class ClientChunk:
                 active, longest, ragged = shapes[first + offset]
                 if (active, longest) != (num_rows, batch):
                     x, y = x[:active, :longest], y[:active, :longest]
-                yield x, y, _real(steps.counts[first + offset, :active], x) if ragged else None
+                if not ragged:
+                    yield x, y, None
+                    continue
+                counts = steps.counts[first + offset, :active]
+                weight = _real(counts, x)
+                self.uneven[:] = [(weight, counts)]
+                yield x, y, weight
 
 
 def gather(

@@ -34,7 +34,7 @@ from fedcomp.simulation.monte_carlo.vmap_keys import ClientKey, NotVmappable, Vm
 from fedcomp.simulation.round_result import RoundResult
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
-from fedcomp.wire.legs import WORK, Legs
+from fedcomp.wire.legs import WORK, Legs, RoundLog
 
 # A codec's operation that vmap runs in a loop is slower and not wrong, and nothing for a user to read about.
 warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet implemented the batch")
@@ -62,9 +62,11 @@ class VmappedRepetitions:
         return cls(repetitions, replace(repetitions[0], shards=_joined([one.shards for one in repetitions])), pads)
 
     def round(
-        self, index: int, state: Any, ledger: Ledger, logs: Sequence[list[Legs]] | None = None
+        self, index: int, state: Any, ledger: Ledger, logs: Sequence[RoundLog] | None = None
     ) -> tuple[Any, RoundResult]:
         """Round `index` of all; `logs` get the legs of each. Raises NotVmappable: it cannot be run like this."""
+        if logs and logs[0].deadline is not None:
+            raise NotVmappable("late clients, who are others in every repetition")
         every = [one.cohort(index) for one in self.repetitions]
         present = [number for number, cohort in enumerate(every) if cohort.size]
         cohorts, sizes = [every[number] for number in present], [every[number].size for number in present]
@@ -132,16 +134,16 @@ def _vmap(function: Callable[..., Any], *inputs: Any) -> Any:
         raise NotVmappable(str(error).strip().split("\n")[0]) from error
 
 
-def _keep_legs(joined: Legs, cohorts: Sequence[Cohort], logs: Sequence[list[Legs]] | None) -> None:
+def _keep_legs(joined: Legs, cohorts: Sequence[Cohort], logs: Sequence[RoundLog] | None) -> None:
     """Append to each repetition's log its part of the joined round: messages are alike, work is its own clients'."""
     first = 0
     for cohort, log in zip(cohorts, logs or ()):
         last = first + cohort.size
         made = [
-            replace(leg, amount=leg.amount[first:last]) if leg.kind == WORK and not isinstance(leg.amount, int) else leg
+            leg._replace(amount=leg.amount[first:last]) if leg.kind == WORK and not isinstance(leg.amount, int) else leg
             for leg in (joined.made if cohort.size else ())
         ]
-        log.append(Legs(cohort.clients, made))
+        log.rounds.append(Legs(cohort.clients, made))
         first = last
 
 

@@ -40,6 +40,10 @@ def test_a_methods_legs_sum_up_to_the_ledger(case: AlgorithmCase, tmp_path: Path
     small, _ = traffic_of(world.in_float64(case.simulation(link=WireLink, chunk_size=2)))
     whole, _ = traffic_of(world.in_float64(case.simulation()))
     assert content(small, tmp_path) == content(whole, tmp_path)
+    algorithm = case.simulation().algorithm
+    if not getattr(algorithm, "full_participation", False):
+        again = any(shape(one, traffic.num_clients).count("↑") > 1 for one in traffic.rounds[0])
+        assert getattr(algorithm, "several_uplinks", False) == again
 
 
 @pytest.mark.parametrize(
