@@ -80,7 +80,8 @@ def parse_line(line: str) -> Line:
         words = words[2 if words[1:2] == ["-m"] else 1 :]
     program = Path(words[0]).name if words else ""
     if program in SCRIPTS:
-        return Line(Arguments((), ()), "", word, program)
+        chosen = tuple(one for one in words[1:] if _is_override(one, SCRIPTS[program].groups))
+        return Line(Arguments((), chosen), "", word, program)
     words = words[1:]
     flag = flag_with_value(words[-1]) if words else ""
     try:
@@ -94,8 +95,10 @@ def completions(line: Line) -> list[str] | None:
     """Completions of the last argument; None: Hydra completes it; []: the shell completes files and folders."""
     word, folders = line.word, [CONF, *line.folders]
     if line.program in SCRIPTS:
-        script, (group, equals, _) = SCRIPTS[line.program], word.partition("=")
-        candidates = [f"{group}={choice}" for choice in _choices(group, [CONF])] if group in script.groups else []
+        script, (group, equals, values) = SCRIPTS[line.program], word.partition("=")
+        if _is_override(word, script.groups) and "." in group:
+            return None
+        candidates = _swept(group, values, [CONF]) if group in script.groups else []
         if not equals:
             candidates = [*script.flags, "--help"] if word.startswith("-") else [f"{one}=" for one in script.groups]
     elif line.flag:
@@ -104,8 +107,7 @@ def completions(line: Line) -> list[str] | None:
         candidates = [] if "=" in word else [*SWITCHES, *VALUES]
     elif "=" in word:
         group, _, values = word.partition("=")
-        earlier = values[: values.rfind(",") + 1]
-        candidates = [f"{group}={earlier}{choice}" for choice in _choices(group, folders)]
+        candidates = _swept(group, values, folders)
         if not candidates:
             return None
     elif "@" in word:
@@ -115,6 +117,17 @@ def completions(line: Line) -> list[str] | None:
     else:
         return None
     return sorted(one for one in candidates if one.startswith(word))
+
+
+def _is_override(word: str, groups: Sequence[str]) -> bool:
+    """Whether it begins with a choice or an option of one of the groups: `network=`, `network.up_bps=`."""
+    return word.startswith(tuple(group + end for group in groups for end in "=."))
+
+
+def _swept(group: str, values: str, folders: Sequence[Path]) -> list[str]:
+    """`group=` with every choice as the last of the comma-separated `values`."""
+    earlier = values[: values.rfind(",") + 1]
+    return [f"{group}={earlier}{choice}" for choice in _choices(group, folders)]
 
 
 def _choices(group: str, folders: Sequence[Path]) -> list[str]:

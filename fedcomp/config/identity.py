@@ -49,7 +49,10 @@ def identity(config: Mapping[str, Any]) -> Plain:
         if key in WITHOUT_EFFECT or key == VERSION:
             continue
         if isinstance(value, Mapping) and "_target_" in value:
-            options = {name: one for name, one in value.items() if f"{key}.{name}" not in WITHOUT_EFFECT}
+            moved = {"path"} if value.get("contents") is not None else set()  # the file itself, not where it is
+            options = {
+                name: one for name, one in value.items() if f"{key}.{name}" not in WITHOUT_EFFECT and name not in moved
+            }
             part = _part(GROUPS.get(key, key), options, config)
             if part != {_default_choices().get(key): {}}:
                 chosen[key] = part

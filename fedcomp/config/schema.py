@@ -10,6 +10,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from fedcomp.config.options import check_run_keys
+from fedcomp.core.fingerprint import fingerprint
 from fedcomp.core.validate import check_one_line
 from fedcomp.reporting.pictures.figure_entry import parse as parse_figure
 
@@ -118,7 +119,15 @@ def plain_config(config: DictConfig, device: object) -> dict[str, Any]:
     """The resolved config as plain values, with the name of the device that the run uses."""
     plain = OmegaConf.to_container(config, resolve=True, enum_to_str=True, throw_on_missing=True)
     assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()} | {"device": str(device)}
+    found = {str(key): value for key, value in plain.items()} | {"device": str(device)}
+    return found | {"network": with_contents(found["network"])}
+
+
+def with_contents(part: dict[str, Any]) -> dict[str, Any]:
+    """A part's options with the fingerprint of the file that it reads, if it has options `path` and `contents`."""
+    if "path" not in part or "contents" not in part:
+        return part
+    return part | {"contents": fingerprint(part["path"])}
 
 
 def check(config: RunConfig | DictConfig) -> None:

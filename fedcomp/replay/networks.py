@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from fedcomp.config.compose import compose
 from fedcomp.config.factory import build, check_keys
+from fedcomp.config.schema import with_contents
 from fedcomp.network.links.contract import Network
 
 
@@ -53,7 +54,7 @@ def _one(words: tuple[str, ...]) -> NamedNetwork:
         )
     node = OmegaConf.to_container(config.network, resolve=True)
     assert isinstance(node, dict)
-    return NamedNetwork(words, network, {str(key): value for key, value in node.items()})
+    return NamedNetwork(words, network, with_contents({str(key): value for key, value in node.items()}))
 
 
 def _values(text: str) -> list[str]:

@@ -58,6 +58,7 @@ def test_the_scripts_are_those_of_the_package_with_their_flags(capsys: pytest.Ca
     ("line", "wanted"),
     [
         ("fedcomp-replay outputs network=l", ["network=lte"]),
+        ("fedcomp-replay outputs network=lte,5", ["network=lte,5g"]),
         ("fedcomp-evaluate outputs data", ["dataset="]),
         ("/opt/bin/fedcomp-report outputs --e", ["--every-picture"]),
         ("fedcomp-clean --only ", []),
@@ -70,6 +71,12 @@ def test_scripts(line: str, wanted: list[str]) -> None:
     assert found is not None
     assert set(wanted) <= set(found)
     assert wanted or not found, "the shell completes files"
+
+
+def test_hydra_completes_a_scripts_options() -> None:
+    line = parse_line("fedcomp-replay outputs --target=0.9 network=lte,5g network.up")
+    assert completions(line) is None
+    assert line.for_hydra == "fedcomp network=lte network.up"
 
 
 @pytest.mark.parametrize("shell", INSTALL)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -104,18 +107,31 @@ def _broadcast_first(
     return models, steps, rates
 
 
-def test_models_and_steps_of_equal_bits_take_equal_time_from_the_second_round_on() -> None:
-    for seed in range(100):
+def _timed(rounds: list[Round], rates: tuple[tuple[float, ...], ...], deadline: float | None) -> tuple[Any, Any]:
+    """(duration, who is late) of each round."""
+    one, durations, late = clock(rates, deadline=deadline), [], []
+    for each in rounds:
+        if deadline is not None:
+            late.append((one.seconds_of(each) > deadline).tolist())
+            each = replace(each, on_time=~np.array(late[-1]))
+        one.advance(each)
+        durations.append(one.last)
+    return durations, late
+
+
+@pytest.mark.parametrize("share", [None, 0.3, 0.7, 1.1], ids=lambda share: f"deadline {share}")
+def test_models_and_steps_of_equal_bits_take_equal_time_from_the_second_round_on(share: float | None) -> None:
+    """500 random cases; with a deadline, a share of the slowest client's first round, also who is late."""
+    patterns = set()
+    for seed in range(125):
         models, steps, rates = _broadcast_first(seed, num=4, rounds=4)
-        ends = []
-        for rounds in (models, steps):
-            one, durations = clock(rates), []
-            for each in rounds:
-                one.advance(each)
-                durations.append(one.last)
-            ends.append(durations)
-        assert ends[0][1:] == near(ends[1][1:], 1e-9)  # type: ignore[arg-type]
-        assert ends[0][0] > ends[1][0]
+        deadline = None if share is None else share * float(clock(rates).seconds_of(models[0]).max())
+        (first, late), (other, others) = (_timed(rounds, rates, deadline) for rounds in (models, steps))
+        assert first[1:] == near(other[1:], 1e-9)  # type: ignore[arg-type]
+        assert first[0] >= other[0]
+        assert late[1:] == others[1:]
+        patterns.update(map(tuple, late))
+    assert share is None or len(patterns) > 4, "some are late, and not the same ones"
 
 
 def test_time_is_affine_in_bits_where_all_links_are_alike() -> None:

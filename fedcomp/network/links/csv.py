@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedcomp.core.fingerprint import fingerprint
 from fedcomp.network.links.contract import Links, Network
 
 OWN = ("down_bps", "up_bps", "rtt_s", "seconds_per_gradient", "cell", "client")
@@ -33,15 +34,22 @@ class CsvLinks(Network):
 
     Attributes:
         path: of the CSV, with one header line. seconds_per_gradient: where the file has no such column.
+        contents: fingerprint of the file, which a run's `config.yaml` has; None: any file.
     """
 
     path: str
+    contents: str | None = None
     seconds_per_gradient: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.path:
             raise ValueError("network.path is empty: give the CSV with the clients' rates, network.path=rates.csv")
+        if self.contents is not None and self.contents != fingerprint(self.path):
+            raise ValueError(
+                f"network.contents={self.contents} is not the fingerprint of {self.path}: the file has changed; leave "
+                "network.contents out"
+            )
 
     def links(self, num_clients: int) -> Links:
         """Those of the file's clients 0 to N - 1. Raises ValueError: naming file, row and column."""

@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 
 from fedcomp.network.clock import Clock
+from fedcomp.network.links.csv import CsvLinks
 from fedcomp.network.links.lognormal import LognormalLinks
 from fedcomp.network.traffic.file import FILE, load
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import read_lines
+from fedcomp.replay.__main__ import main
 from tests.network.recorded import sums
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -185,6 +187,24 @@ def test_the_default_network_is_no_part_of_a_runs_identity(fedcomp: Fedcomp, tmp
     (identity,) = tmp_path.rglob("identity.json")
     assert "network" not in json.loads(identity.read_text())
     assert "record_traffic" not in identity.read_text()
+
+
+def test_a_table_of_rates_is_identified_by_its_contents(fedcomp: Fedcomp, tmp_path: Path) -> None:
+    def run(path: Path) -> set[str]:
+        assert fedcomp(*SMALL, "network=csv", f"network.path={path}", f"output_root={tmp_path / 'out'}") == 0
+        return {one.parent.name for one in (tmp_path / "out").rglob("identity.json")}
+
+    one, other = tmp_path / "one.csv", tmp_path / "other.csv"
+    one.write_text("down_bps,up_bps\n" + 5 * "1e6,1e5\n")
+    first = run(one)
+    assert run(one.rename(other)) == first, "a moved file"
+    other.write_text("down_bps,up_bps\n" + 5 * "1e6,2e5\n")
+    assert len(run(other)) == 2, "a changed file"
+    assert main([str(tmp_path / "out"), "network=csv", f"network.path={other}", "--out", str(tmp_path / "again")]) == 0
+    found = {path.parent.name for path in (tmp_path / "again").rglob("identity.json")}
+    assert found == {name for name in run(other) if name not in first}
+    with pytest.raises(ValueError, match=r"network.contents=00 is not the fingerprint of .*: the file has changed"):
+        CsvLinks(path=str(other), contents="00")
 
 
 def test_a_line_adds_up(fedcomp: Fedcomp, tmp_path: Path) -> None:
