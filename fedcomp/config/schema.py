@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
@@ -53,6 +54,7 @@ class RunConfig:
     label: str | None = None
     case: str | None = None
     rounds: int = 100
+    max_bits: float | None = None
     repeats: int = 1
     seed: int = 0
     num_clients: int | None = 20
@@ -145,6 +147,8 @@ def check(config: RunConfig | DictConfig) -> None:
     for name in ("num_clients", "threads", "chunk_size", "checkpoint_every"):
         if getattr(config, name) is not None:
             _at_least_one(name, getattr(config, name))
+    if config.max_bits is not None and not 0 < config.max_bits < math.inf:
+        raise ValueError(f"max_bits={config.max_bits} must be a number of bits above 0, or null")
     if config.seed < 0:
         raise ValueError(f"seed={config.seed} must be 0 or more")
     if config.quiet and config.verbose:

@@ -96,16 +96,22 @@ class RunFiles:
         """What the run was made of; None if it keeps none. Raises ValueError: the file cannot be understood."""
         return provenance.read_provenance(self.folder)
 
-    def finished(self, rounds: int, eval_every: int, repeats: int = 1) -> list[Line] | None:
+    def finished(
+        self, rounds: int, eval_every: int, repeats: int = 1, max_bits: float | None = None
+    ) -> list[Line] | None:
         """The record of a run of `rounds` rounds that ended well; None if there is still something to do.
+
+        With `max_bits` it may have ended earlier.
 
         Raises:
             ValueError: status or record is broken; or a line is missing, so that the run is no result.
         """
         now, path = self.status(), self.folder / metrics_file.FILE
-        if now is None or now.state != "finished" or now.round != rounds:
+        if now is None or now.state != "finished":
             return None
-        lines = self.lines()
+        if now.round != rounds and max_bits is None:
+            return None
+        rounds, lines = now.round, self.lines()
         if not lines or lines[-1]["round"] != rounds:
             raise ValueError(
                 f"the run is finished, but {path} has no line of its last round {rounds}: put the file back, or run "

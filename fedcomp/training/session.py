@@ -33,6 +33,8 @@ class Session:
     Attributes:
         simulation: what is run, once or in repetitions. writer: writes and shows it.
         eval_every: rounds between evaluations; round 0 and the last round are always evaluated.
+        max_bits: the round after which at least so many bits were sent in both directions is the last; None: all
+            rounds are run.
         checkpoint_every: rounds between checkpoints; None: one every 30 seconds, and at the end.
         processes: the processes of the run.
         reader: copies an evaluation's values to the host; asynchronous ones let the next round be launched first.
@@ -46,6 +48,7 @@ class Session:
     processes: ProcessContext = field(default_factory=ProcessContext)
     reader: MetricsReader = field(default_factory=SyncReader)
     recorder: TrafficRecorder | None = None
+    max_bits: float | None = None
 
     def run(self) -> list[Line]:
         """Run to the end from wherever the checkpoint stands; returns all lines of the record, in the main process.
@@ -103,33 +106,41 @@ class Session:
         with EvaluationQueue(simulation, self.reader, monitor, write, self.recorder) as queue:
             if not start.round:
                 queue.submit(0, state, None, ledger)
-            for done in range(start.round + 1, simulation.rounds + 1):
+            done, last = start.round, self._is_last(start.round, ledger)
+            while not last:
+                done += 1
                 state, result = simulation.round(done - 1, state, ledger, donate_state=not queue.in_flight)
                 for text in () if self.recorder is None else self.recorder.follow():
                     writer.note(text)
                 queue.flush()  # an earlier round's line, whose evaluation has run beside this round
                 monitor.add(done, result.cohort, result.metrics, result.sizes)
-                if done % self.eval_every == 0 or done == simulation.rounds:
+                last = self._is_last(done, ledger)
+                if done % self.eval_every == 0 or last:
                     queue.submit(done, state, result, ledger)
-                heard, due = processes.all_reduce_flags(stop.number, self._due(done, saved))
+                heard, due = processes.all_reduce_flags(stop.number, last or self._due(done, saved))
                 if due:
                     save(done)
                     saved = time.perf_counter()
-                if heard is not None and done < simulation.rounds:
+                if heard is not None and not last:
                     save(done)
                     processes.broadcast_object(done)  # the others end once the main process has saved
                     message = f"interrupted after round {done} of {simulation.rounds}, state saved"
                     raise Interrupted(heard, message, done)
                 writer.progress.advance(done)
+        if done < simulation.rounds:
+            writer.note(f"max_bits={self.max_bits:g} were sent after round {done} of {simulation.rounds}")
         if not ledger.client_rounds:
             writer.note(
-                f"warning: nobody took part in any of the {simulation.rounds} rounds, so that nothing was learnt: see "
+                f"warning: nobody took part in any of the {done} rounds, so that nothing was learnt: see "
                 "the options of participation"
             )
 
+    def _is_last(self, done: int, ledger: Ledger) -> bool:
+        if done >= self.simulation.rounds or self.max_bits is None:
+            return done >= self.simulation.rounds
+        return self.simulation.bits_metrics(ledger)["bits/total"] >= self.max_bits
+
     def _due(self, done: int, saved: float) -> bool:
-        if done == self.simulation.rounds:
-            return True
         if self.checkpoint_every is not None:
             return done % self.checkpoint_every == 0
         return time.perf_counter() - saved > CHECKPOINT_SECONDS

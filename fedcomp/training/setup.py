@@ -90,7 +90,7 @@ class FolderSetup(RunSetup):
 
     def _finished(self) -> list[Line] | None:
         config = self._config
-        done = RunFiles(self._path).finished(config.rounds, config.eval_every, config.repeats)
+        done = RunFiles(self._path).finished(config.rounds, config.eval_every, config.repeats, config.max_bits)
         if done is None:
             return None
         remark = FinishedRuns(lambda _: build(config.dataset)).check(self._path, self._plain)

@@ -65,7 +65,9 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
             writer = setup.writer(simulation, parts)
         restore_sigint()  # which the session hears, and saves
         reader = reader_for(device) if alone else SyncReader()
-        session = Session(rounds, writer, config.eval_every, config.checkpoint_every, processes, reader, recorder)
+        session = Session(
+            rounds, writer, config.eval_every, config.checkpoint_every, processes, reader, recorder, config.max_bits
+        )
         for text in () if recorder is None else recorder.notes:
             writer.note(text)
         with setup.running(simulation, processes.describe_split(simulation), plan):

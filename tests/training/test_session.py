@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -261,3 +262,30 @@ def test_a_finished_run_without_its_record_says_what_to_do(
     shown = capsys.readouterr().err
     assert "metrics.jsonl has no line of its last round 6" in shown
     assert "overwrite=true" in shown
+
+
+def test_a_budget_of_bits_ends_a_run_and_it_is_finished(
+    fedcomp: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A round sends 2 * 4 messages of 32 * 11 bits a repetition: 8 448 bits are three rounds."""
+    options = (*OPTIONS, "eval_every=2", f"output_root={tmp_path}")
+    assert fedcomp(*options) == 0
+    shutil.move(_folder(tmp_path), tmp_path / "whole")
+    for budget in (8447, 8448):
+        assert fedcomp(*options, f"max_bits={budget}", "overwrite=true") == 0
+        assert "were sent after round 3 of 6" in capsys.readouterr().err
+        lines = _lines(tmp_path / "fedcomp")
+        assert [line["round"] for line in lines] == [0, 2, 3]
+        assert lines[-1]["bits/total"] == 8448
+        shutil.rmtree(tmp_path / "fedcomp")
+    assert fedcomp(*options, "max_bits=8448") == 0
+    assert fedcomp(*options, "max_bits=8448") == 0
+    assert "already finished" in capsys.readouterr().err
+    assert read_run(RunFiles(_folder(tmp_path / "fedcomp"))).finished
+    status = _folder(tmp_path / "fedcomp") / "status.json"
+    status.write_text(status.read_text().replace("finished", "running"))  # killed before it could say so
+    before = _lines(tmp_path / "fedcomp")
+    assert fedcomp(*options, "max_bits=8448") == 0
+    assert _lines(tmp_path / "fedcomp") == before
+    assert fedcomp(*options, "max_bits=0") == 1
+    assert "max_bits=0.0 must be a number of bits above 0" in capsys.readouterr().err
