@@ -14,6 +14,7 @@ from torch import Tensor
 from fedcomp.compressor.contract import (
     ChecksDim,
     ChecksErrorFeedback,
+    ChecksSenders,
     Codec,
     DependentSenders,
     Estimator,
@@ -153,6 +154,11 @@ class Compressor:
         """Raise ValueError if errors of vectors of `dim` entries grow without bound; `squares` as in `Recursive`."""
         if isinstance(self.estimator, Recursive):
             self.estimator.check_weights(self.codec, self.num_coded(dim), squares)
+
+    def check_senders(self, dim: int, num_senders: int) -> None:
+        """Raise ValueError if vectors of `dim` entries cannot be decoded from so many senders a round."""
+        if isinstance(self.estimator, ChecksSenders):
+            self.estimator.check_senders(self.codec, self.num_coded(dim), num_senders)
 
     def encode(
         self, x: Tensor, memory: Memory, cohort: Cohort, common: SharedKnowledge, private_key: Key

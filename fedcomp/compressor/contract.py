@@ -124,6 +124,15 @@ class Recursive(Protocol):
         ...
 
 
+@runtime_checkable
+class ChecksSenders(Protocol):
+    """An estimator that cannot decode every number of senders."""
+
+    def check_senders(self, codec: Codec, dim: int, num_senders: int) -> None:
+        """Raise ValueError if it cannot decode vectors of `dim` entries from so many senders."""
+        ...
+
+
 class PredictsError(Protocol):
     """An estimator whose error has a closed form for some codecs."""
 

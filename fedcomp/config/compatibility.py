@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedcomp.client.contract import solver_options
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.contract import Recursive
+from fedcomp.compressor.contract import ChecksSenders, Recursive
 from fedcomp.core.cohort import server
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, TaskModel
@@ -200,11 +200,17 @@ def check_precision(algorithm: Any, config: DictConfig) -> None:
 
 
 def check_estimators(simulation: Simulation) -> None:
-    """Raise ValueError if the error of an estimator would grow from round to round with the clients' weights.
+    """Raise ValueError if an estimator cannot decode a round's messages, or its error would grow with the weights.
 
-    The uplink's weights are those of the participation; the downlink has one sender, the server, of weight 1.
+    The uplink's weights are those of the participation; the downlink has one sender, the server, of weight 1. Where
+    coins decide how many take part, rounds that cannot be decoded are refused as they come.
     """
     algorithm: Any = simulation.algorithm
+    uplink = getattr(algorithm, "uplink", None)
+    if isinstance(uplink, Compressor) and isinstance(uplink.estimator, ChecksSenders):
+        size = _cohort_size(simulation.participation, len(simulation.shards.sizes), simulation.rounds)
+        if size is not None:
+            uplink.check_senders(simulation.model.dim, size)
     if not getattr(algorithm, "remembers", True):
         return
     dim = simulation.model.dim

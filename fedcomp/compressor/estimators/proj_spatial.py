@@ -89,8 +89,8 @@ class ProjSpatial(AssumedCorrelation):
     ) -> tuple[Tensor, Tensor]:
         assert isinstance(codec, RandProj)
         num = cohort.size
+        self.check_senders(codec, common.dim, num)
         parts = codec.projected(payload, common)
-        self._check_stable(parts, num)
         slope = self._slope(num, memory)
         blocks, seen = [], torch.zeros(2, dtype=torch.float64, device=cohort.weight.device)
         for part in parts:
@@ -126,15 +126,18 @@ class ProjSpatial(AssumedCorrelation):
             total += padded * ((beta**2 * c1 - 1) * r1 + (beta**2 * c2 - 1) * r2)
         return total / num**2
 
-    def _check_stable(self, parts: list[Projected], num: int) -> None:
+    def check_senders(self, codec: Codec, dim: int, num_senders: int) -> None:
+        """max is unstable where n k is close to d."""
+        assert isinstance(codec, RandProj)
+        num = num_senders
         if self.allow_unstable or not (self.transform == "max" or self.assumed(num) > 0.99 * (num - 1)) or num == 1:
             return
-        for part in parts:
-            share = num * part.group.kept / part.group.padded
+        for group in codec.groups(dim):
+            share = num * group.kept / group.padded
             if UNSTABLE[0] < share < UNSTABLE[1]:
                 raise ValueError(
                     f"compressor.estimator.transform={self.transform} is unstable where n k / d is near 1: here {num} "
-                    f"senders send {part.group.kept} numbers each of {part.group.padded}, {share:.2f}; take "
+                    f"senders send {group.kept} numbers each of {group.padded}, {share:.2f}; take "
                     "transform=avg, another fraction, or .allow_unstable=true"
                 )
 

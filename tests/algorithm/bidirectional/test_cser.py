@@ -138,6 +138,8 @@ WRONG = [
     ({"server": ServerAdam()}, "server=adam makes no sense where clients step on their own"),
     ({"uplink": replace(SIGN, feedback=ErrorFeedback())}, "compressor.feedback must be none: the algorithm itself"),
     ({"uplink": Compressor(RandK(0.1))}, "^compressor: the algorithm remembers what RandK leaves out"),
+    ({"uplink": Compressor.of(TopK(0.1), predictor="aggregate")}, "compressor.predictor must be none"),
+    ({"downlink": Compressor.of(TopK(0.1), predictor="ef21")}, "downlink.predictor must be none"),
     ({"uplink": Compressor(RandK(0.1), estimator=Spatial("max"))}, "compressor.estimator must be weighted_sum"),
     ({"downlink": Compressor(RandK(0.1), estimator=Spatial("max"))}, "downlink.estimator must be weighted_sum"),
 ]

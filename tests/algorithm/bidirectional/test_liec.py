@@ -101,6 +101,8 @@ WRONG = [
     ({"period": -1}, "algorithm.period=-1 must be a whole number, 1 or more"),
     ({"server": ServerAdam()}, "server=adam makes no sense where clients step on their own"),
     ({"uplink": replace(SIGN, feedback=ErrorFeedback())}, "compressor.feedback must be none: the algorithm itself"),
+    ({"uplink": Compressor.of(TopK(0.1), predictor="ef21")}, "compressor.predictor must be none"),
+    ({"downlink": Compressor.of(TopK(0.1), predictor="ef21")}, "downlink.predictor must be none"),
     ({"downlink": Compressor(RandK(0.1))}, "^downlink: the algorithm remembers what RandK leaves out"),
 ]
 

@@ -285,6 +285,15 @@ def test_least_squares_near_one_is_refused_in_the_round() -> None:
     assert torch.isfinite(_estimates(RandProj(k=8), ProjSpatial("max", allow_unstable=True), x, 1)).all()
 
 
+@pytest.mark.parametrize("participation", [("num_clients=4",), ("num_clients=9", "participation=uniform")])
+def test_least_squares_near_one_is_refused_before_the_first_round(fedcomp, capsys, tmp_path, participation) -> None:
+    options = (*participation, "compressor=rand_proj_spatial", "compressor.fraction=0.25", f"output_root={tmp_path}")
+    sampled = ("participation.num_participants=4",) if len(participation) > 1 else ()
+    assert fedcomp(*options, *sampled, "compressor.estimator.transform=max", "rounds=1") != 0
+    assert "transform=max is unstable where n k / d is near 1: here 4 senders" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("metrics.jsonl"))
+
+
 def test_a_message_of_another_length_is_refused() -> None:
     shared = known(2, 40)
     payload = RandProj(k=8).encode(torch.zeros(2, 40), shared, shared.key)
