@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.model.contract import Gradient
 
 
@@ -121,12 +122,18 @@ class LocalData(Protocol):
     Attributes:
         ids: [M] int64 client numbers.
         num_samples: [M] int64 samples that each holds.
+        tensors: the model's parameter tensors, which the D columns come from.
         loop_runner: replays loops as CUDA graphs; None: every loop runs step by step.
     """
 
-    ids: Tensor
-    num_samples: Tensor
-    loop_runner: LoopRunner | None
+    @property
+    def ids(self) -> Tensor: ...
+    @property
+    def num_samples(self) -> Tensor: ...
+    @property
+    def loop_runner(self) -> LoopRunner | None: ...
+    @property
+    def tensors(self) -> tuple[ParameterTensor, ...]: ...
 
     def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Steps of the round as (x, y, weight); rows shrink as clients finish."""

@@ -131,7 +131,7 @@ def check_persistent(client: LocalSolver) -> None:
         name = type(client).__name__.lower()
         raise ValueError(
             f"algorithm.persist_optimizer=true makes no sense for client={name}, which cannot go on from an earlier "
-            "round: take client=adam, adamw or sgd"
+            "round: take client=adam, adamw, muon or sgd"
         )
 
 

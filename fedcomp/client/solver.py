@@ -13,6 +13,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from fedcomp.client.contract import Batching, GradFn, LocalData, LocalResult
+from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.validate import at_least_zero, check_choice, check_count, is_number, positive
 
 SCHEDULES = ("constant", "linear", "cosine", "inverse_sqrt", "exponential")
@@ -66,6 +67,10 @@ class LocalSolver(ABC):
     def most_samples(self) -> int:
         """Samples of one client in its largest gradient."""
         return self.batch_size
+
+    def check_tensors(self, tensors: tuple[ParameterTensor, ...]) -> None:
+        """Warn, or raise ValueError, before the first round, if the solver does not suit a model of these tensors."""
+        return
 
     def learning_rate(self, progress: tuple[int, int]) -> float:
         """The step's length in round `progress[0]` (0 is the first) of `progress[1]`."""

@@ -12,11 +12,12 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from fedcomp.client.contract import solver_options
+from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.contract import ChecksSenders, Recursive
 from fedcomp.core.cohort import server
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.contract import AnyModel, TaskModel
+from fedcomp.model.contract import AnyModel, TaskModel, tensors_of
 from fedcomp.network.deadline import VARYING_LENGTH
 from fedcomp.network.links.contract import Network
 from fedcomp.participation.contract import Participation
@@ -184,6 +185,13 @@ def check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:
             f"client={name} needs the same samples in every gradient, but dataset={chosen} changes them at random: "
             "take dataset.crop_padding=0 and dataset.flip=false, or client=sgd"
         )
+
+
+def check_tensors(algorithm: Any, model: AnyModel) -> None:
+    """As `LocalSolver.check_tensors`, for a local solver of ours or a subclass."""
+    solver = getattr(algorithm, "client", None)
+    if isinstance(solver, LocalSolver):
+        solver.check_tensors(tensors_of(model))
 
 
 def check_precision(algorithm: Any, config: DictConfig) -> None:

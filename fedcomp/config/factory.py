@@ -27,6 +27,7 @@ from fedcomp.config.compatibility import (
     check_precision,
     check_predictors,
     check_samples,
+    check_tensors,
     file_name,
 )
 from fedcomp.config.defaults import changes, default_choice
@@ -107,6 +108,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     check_predictors(algorithm, config)
     check_participation(algorithm, participation, config, len(parts))
     check_samples(algorithm, dataset, config)
+    check_tensors(algorithm, model)
     check_precision(algorithm, config)
     expected = int(participation.inclusion(len(parts)).sum().ceil())
     if config.dtype is schema.Dtype.float64 and config.precision is not schema.Precision.fp32:

@@ -5,7 +5,7 @@ Shape legend: M rows, D parameters, d of them in a subset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -49,11 +49,16 @@ class ParameterSubset:
     @classmethod
     def of(cls, tensors: Sequence[ParameterTensor], belongs: Callable[[ParameterTensor], bool]) -> ParameterSubset:
         """The columns of the tensors for which `belongs` is true."""
+        return cls.at(tensors, {place for place, tensor in enumerate(tensors) if belongs(tensor)})
+
+    @classmethod
+    def at(cls, tensors: Sequence[ParameterTensor], places: Collection[int]) -> ParameterSubset:
+        """The columns of the tensors with these numbers, from 0, in the order of the model."""
         runs: list[tuple[int, int]] = []
         layers, first = [], 0
-        for tensor in tensors:
+        for place, tensor in enumerate(tensors):
             end = first + tensor.size
-            if belongs(tensor):
+            if place in places:
                 layers.append(tensor.size)
                 start = runs.pop()[0] if runs and runs[-1][1] == first else first
                 runs.append((start, end))

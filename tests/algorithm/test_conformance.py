@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedscalar import FedScalar
+from fedcomp.algorithm.streaming_diloco import StreamingDiLoCo
 from fedcomp.client.adam import Adam
+from fedcomp.client.muon import Muon
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.svrg import Svrg
 from fedcomp.compressor import Compressor
@@ -28,6 +30,7 @@ CAFE = Compressor.of(TopK(0.2, "index"), predictor="aggregate")
 EF21 = Compressor.of(TopK(0.2, "index"), predictor="ef21")
 EF21_P = Compressor.of(TopK(0.3, "index"), predictor="ef21_p")
 SVRG = Svrg(lr=0.05, batch_size=4, snapshots=2, inner_steps=3, snapshot_batch_size=8)
+STREAMING = StreamingDiLoCo(Sgd(lr=0.1, steps=3, batch_size=4), ServerSgd(0.7, 0.5, nesterov=True), DENSE, DENSE)
 SLOW = Sgd(lr=0.01, batch_size=4)
 """Projected on one direction, a step is about sqrt(D) times as long."""
 
@@ -78,6 +81,20 @@ CASES = [
         ),
         dense,
         world.with_batch_norm,
+    ),
+    AlgorithmCase(
+        "fedavg-muon",
+        FedAvg(Muon(lr=0.02, steps=3, batch_size=4, skip_last=0), STEP, DENSE, DENSE, persist_optimizer=True),
+        dense,
+        world.with_batch_norm,
+    ),
+    AlgorithmCase("streaming_diloco", STREAMING, None, participation=world.FULL),
+    AlgorithmCase(
+        "streaming_diloco-sign",
+        replace(STREAMING, uplink=SIGN, downlink=SIGN, tau=4, alpha=0.5),
+        None,
+        world.with_batch_norm,
+        participation=world.FULL,
     ),
     AlgorithmCase("fedavg-svrg", FedAvg(SVRG, STEP, DENSE, DENSE, "uniform"), dense, world.with_batch_norm),
     AlgorithmCase("fedavg-svrg-sign", FedAvg(SVRG, STEP, SIGN, SIGN), _sign_both_ways),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ from fedcomp.compressor.projections.count_sketch import CountSketch
 from fedcomp.compressor.sparsifiers.topk import stable_topk
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
-from fedcomp.wire import Ledger, Link
+from fedcomp.wire import Ledger, Link, SharedKnowledge
 from tests.algorithm import quadratic
 
 SGD = Sgd(lr=0.05, batch_size=4)
@@ -50,6 +52,19 @@ def test_without_collisions_it_is_topk_with_momentum(clear: str, k: int, mask: b
     algorithm = FetchSGD(quadratic.STEP, 3, quadratic.D, 1.0, k, None, 0.2, 0.9, clear, mask)
     state = quadratic.last(algorithm, clients, 40)
     torch.testing.assert_close(state.theta, _by_hand(clients, k, 0.9, 0.2, 40, mask), rtol=1e-4, atol=1e-5)
+
+
+def test_sketches_of_all_rounds_are_those_of_vectors_and_add_up() -> None:
+    """With collisions, and nothing masked: u and e are sketches, by the run's hashes, of what no server could keep."""
+    clients, algorithm = quadratic.Quadratics.of(), FetchSGD(quadratic.STEP, 3, 20, 1.0, 7, None, 0.2, 0.9, "subtract")
+    algorithm = replace(algorithm, mask_momentum=False)
+    momentum, error = torch.zeros(quadratic.D), torch.zeros(quadratic.D)
+    for before, after, _ in quadratic.rounds(algorithm, clients, 5):
+        momentum = 0.9 * momentum + clients.change(before.theta).mean(0)
+        error = error + 0.2 * momentum - (after.theta - before.theta)
+        common = SharedKnowledge(Key(), torch.zeros(1, dtype=torch.int64), clients.layers, seed=after.seed)
+        for cells, vector in ((after.momentum, momentum), (after.error, error)):
+            torch.testing.assert_close(cells, algorithm.codec.sketch(vector[None], common)[0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow

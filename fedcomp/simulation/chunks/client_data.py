@@ -15,10 +15,11 @@ from torch import Tensor
 
 from fedcomp.client.contract import Batch, Batching, LoopRunner
 from fedcomp.client.hook import Draws
+from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.to_device import to_device
 from fedcomp.dataset.contract import IGNORED, Dataset
 from fedcomp.dataset.images.augment import NUM_DRAWS, crop_and_flip
-from fedcomp.model.contract import AnyModel, Gradient, Model, StepDraws
+from fedcomp.model.contract import AnyModel, Gradient, Model, StepDraws, tensors_of
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.batch_schedule import BatchSchedule, batch_schedule, in_order, num_steps
 
@@ -74,6 +75,11 @@ class ClientChunk:
     rows_at_once: int = 1
     each: list[RowCounts] | None = None
     uneven: list[tuple[Tensor, np.ndarray]] = field(default_factory=list)
+
+    @property
+    def tensors(self) -> tuple[ParameterTensor, ...]:
+        """The model's parameter tensors."""
+        return tensors_of(self.model)
 
     @property
     def num_samples(self) -> Tensor:

@@ -18,6 +18,7 @@ from fedcomp.algorithm.fedsparsify import FedSparsify
 from fedcomp.algorithm.heterogeneity.feddyn import FedDyn
 from fedcomp.algorithm.heterogeneity.scaffold import Scaffold
 from fedcomp.client.adam import Adam
+from fedcomp.client.muon import Muon
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor
@@ -56,6 +57,7 @@ PLAIN = {
     ),
     "adam": _fedavg(Adam(lr=0.01, weight_decay=0.01, batch_size=4, schedule="linear")),
     "adamw": _fedavg(Adam(lr=0.01, weight_decay=0.5, decoupled=True, batch_size=4)),
+    "muon": _fedavg(Muon(lr=0.05, weight_decay=0.5, skip_last=0, batch_size=4)),
     "with replacement": _fedavg(Sgd(lr=0.1, batch_size=3, steps=5, replacement=True)),
     "proximal": _fedavg(Sgd(lr=0.1, proximal=0.3, momentum=0.5, batch_size=4)),
     "fedmrn, proximal": FedMRN(Sgd(lr=0.1, batch_size=4, proximal=0.3), ServerSgd(), Compressor(Dense())),

@@ -1,0 +1,266 @@
+"""Streaming DiLoCo: one fragment of the model is sent at a time, and arrives while clients go on training.
+
+A. Douillard et al., "Streaming DiLoCo with overlapping communication", arXiv:2501.18512. Workers m = 1..N keep models
+theta_m and the moments of their inner optimiser. Fragment p = 1..P of the parameters, with offset t_p = (p - 1) H / P,
+is synchronised after every step t with (t - t_p) mod H = 0, for the first time at t_p + H, and its step arrives tau
+steps later:
+
+    at t          Delta_p = sum_m w_m (theta_m,p - theta_p);   theta_p <- theta_p + OuterOpt_p(Delta_p)
+    at t + tau    theta_m,p <- alpha theta_m,p + (1 - alpha) theta_p
+
+A round here is H / P local steps (`client.steps`) and the synchronisation after them, so that H = fragments *
+client.steps, a fragment is sent once in H steps, and rounds before the P-th send nothing. The bits of H steps are
+DiLoCo's; the most at once falls by P. With P = 1, tau = 0 and alpha = 0 it is DiLoCo bit for bit.
+
+Where the paper leaves a choice: its text has (t + t_p), its algorithm (t - t_p), which is taken, without the step at
+t_p itself, where there would be nothing to refer to. The reference of Delta_p is the last global fragment, not the
+worker's own of H steps ago, from which the copies of the global model would drift apart for alpha or tau above 0. The
+test model is the global one, which has a fragment's step from t on. Fragments are sets of whole parameter tensors; the
+paper's are blocks of a transformer. What goes down is the outer step. With tau, a round's steps are in two parts with
+the merge between them, on the same batches as without.
+
+Shape legend: N workers, all take part, D parameters, d of a fragment, C running statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
+from fedcomp.algorithm.updates.fragments import PATTERNS, Fragment, fragments_of
+from fedcomp.algorithm.updates.local_training import training_metrics
+from fedcomp.algorithm.updates.metrics import clients_memory, servers_memory
+from fedcomp.client import Batch, Batching, LocalData, LocalSolver
+from fedcomp.client.contract import LocalResult
+from fedcomp.client.minibatch import MinibatchSolver, check_persistent
+from fedcomp.compressor import Compressor, Memory
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import ParameterTensor
+from fedcomp.core.validate import check_choice, check_count, is_number
+from fedcomp.model.contract import Gradient
+from fedcomp.random.keys import Key
+from fedcomp.server import ServerOptimizer
+from fedcomp.server.contract import Slots
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True)
+class StreamingState:
+    """What lives from round to round.
+
+    Attributes:
+        theta: [D] the global model, which all workers know. stats: [C] its running statistics.
+        workers: [N, D] theta_m. local: moments of the inner optimiser, one row a worker.
+        uplink, downlink: the compressors' memories, of each fragment. optimizer: the outer optimiser's, of each.
+    """
+
+    theta: Tensor
+    stats: Tensor
+    workers: Tensor
+    local: tuple[Tensor, ...]
+    uplink: tuple[Memory, ...]
+    downlink: tuple[Memory, ...]
+    optimizer: tuple[Slots, ...]
+
+
+@dataclass(frozen=True)
+class StreamingDiLoCo:
+    """Local training with fragments that are synchronised in turn.
+
+    Attributes:
+        client: the inner optimiser; its `steps` are H / P. server: the outer one, of each fragment by itself.
+        uplink: carries Delta_p. downlink: carries the outer step.
+        fragments: P. pattern: balanced, strided or sequential (`fragments_of`).
+        tau: local steps from sending to arrival, at least 0, below H.
+        alpha: share of its own fragment that a worker keeps, in [0, 1]; 1: workers never hear of each other.
+        weights: "samples" or "uniform".
+    """
+
+    client: LocalSolver
+    server: ServerOptimizer
+    uplink: Compressor
+    downlink: Compressor
+    fragments: int = 2
+    pattern: str = "balanced"
+    tau: int = 1
+    alpha: float = 0.0
+    weights: str = "samples"
+
+    full_participation = True
+
+    def __post_init__(self) -> None:
+        check_persistent(self.client)
+        check_count("algorithm.fragments", self.fragments)
+        check_choice("algorithm.pattern", self.pattern, PATTERNS)
+        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        if not is_number(self.alpha) or not 0 <= self.alpha <= 1:
+            raise ValueError(f"algorithm.alpha={self.alpha} must be in [0, 1]: a worker's share in its own fragment")
+        if getattr(self.client, "steps", None) is None:
+            raise ValueError(
+                "algorithm=streaming_diloco needs client.steps, the local steps from one fragment to the next, "
+                "H / algorithm.fragments"
+            )
+        if not isinstance(self.tau, int) or isinstance(self.tau, bool) or not 0 <= self.tau < self.period:
+            raise ValueError(
+                f"algorithm.tau={self.tau} must be a number of local steps, 0 or more, below H = algorithm.fragments * "
+                f"client.steps = {self.period}: a fragment arrives before it is sent again"
+            )
+
+    @property
+    def solver(self) -> MinibatchSolver:
+        """The inner optimiser."""
+        assert isinstance(self.client, MinibatchSolver)
+        return self.client
+
+    @property
+    def steps(self) -> int:
+        """H / P."""
+        assert self.solver.steps is not None
+        return self.solver.steps
+
+    @property
+    def period(self) -> int:
+        """H."""
+        return self.fragments * self.steps
+
+    def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> StreamingState:
+        """The first model everywhere, and empty memories. Raises ValueError: fewer tensors than fragments."""
+        parts = self._split(setup.tensors)
+        rows = [(one, one.part.take(theta)) for one in parts]
+        return StreamingState(
+            theta,
+            stats,
+            theta.repeat(setup.num_clients, 1),
+            self.solver.init_persistent(setup.num_clients, theta),
+            tuple(one.own(self.uplink).init(setup.num_clients, row) for one, row in rows),
+            tuple(one.own(self.downlink).init(1, row) for one, row in rows),
+            tuple(self.server.init(row) for _, row in rows),
+        )
+
+    def round(self, state: StreamingState, cohort: Cohort, ctx: Context) -> tuple[StreamingState, Metrics]:
+        """H / P local steps, and one fragment's synchronisation.
+
+        Metrics: the training's; `drift/client`, the mean of ||theta_m - mean theta||^2; memories of a fragment's.
+        """
+        parts = self._split(ctx.clients.tensors)
+        arriving, at = self._arrival(ctx.round)
+        inside = None if arriving is None or at == self.steps else parts[arriving]
+        local = self._train(state, inside, at, cohort, ctx)
+        stats = gather_stats(local.stats, cohort, ctx)
+        workers, state = local.theta, replace(state, stats=stats, local=local.memory)
+        metrics = dict(training_metrics(replace(local, theta=workers - state.workers)))
+        metrics["drift/client"] = (workers - workers.mean(0)).square().sum(1).mean()
+        if ctx.round + 1 >= self.fragments:
+            place = (ctx.round + 1) % self.fragments
+            state, found = self._synchronise(state, workers, place, parts[place], cohort, ctx)
+            metrics |= found
+        stats = send_stats(state.stats, ctx.everyone, ctx)
+        if arriving is not None and inside is None:
+            workers = self._merge(workers, state.theta, parts[arriving])
+        return replace(state, workers=workers, stats=stats), metrics
+
+    def evaluation_models(self, state: StreamingState, key: Key) -> dict[str, Models]:
+        """The global model."""
+        return {"test": Models(state.theta[None], state.stats[None])}
+
+    def _split(self, tensors: Sequence[ParameterTensor]) -> tuple[Fragment, ...]:
+        return fragments_of(tensors, self.fragments, self.pattern)
+
+    def _arrival(self, round_index: int) -> tuple[int | None, int]:
+        """(the fragment that arrives in this round, or None; after how many of its local steps, 1 to H / P)."""
+        whole, later = divmod(self.tau, self.steps)
+        sent = round_index - whole + (later == 0)  # rounds that were done when it was sent
+        return (sent % self.fragments if sent >= self.fragments else None), later or self.steps
+
+    def _train(
+        self, state: StreamingState, inside: Fragment | None, at: int, cohort: Cohort, ctx: Context
+    ) -> LocalResult:
+        """The workers' models [N, D] after their steps; the fragment `inside` arrives after `at` of them."""
+
+        def train(data: LocalData, theta: Tensor, stats: Tensor, *memory: Tensor) -> LocalResult:
+            if inside is None:
+                return self.solver.run(data, theta, stats, ctx.progress, memory=memory)
+            before, after = StepRange(data, 0, at), StepRange(data, at, self.steps)
+            one = self.solver.run(before, theta, stats, ctx.progress, memory=memory)
+            merged = self._merge(one.theta, state.theta, inside)
+            two = self.solver.run(after, merged, one.stats, ctx.progress, memory=one.memory)
+            return replace(two, loss=torch.lerp(one.loss, two.loss, 1 - at / self.steps))
+
+        rows = state.workers, state.stats.expand(cohort.size, -1), *state.local
+        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        return local
+
+    def _synchronise(
+        self, state: StreamingState, workers: Tensor, place: int, part: Fragment, cohort: Cohort, ctx: Context
+    ) -> tuple[StreamingState, Metrics]:
+        """The global model after the outer step of the fragment with this number."""
+        old = part.part.take(state.theta)
+        change = part.part.take(workers) - old
+        mean, uplink = part.send_up("update", self.uplink, change, state.uplink[place], cohort, ctx)
+        step, slots = self.server.step(mean, state.optimizer[place])
+        sent, downlink = part.send_down("step", self.downlink, step, state.downlink[place], ctx)
+        new = replace(
+            state,
+            theta=part.part.put(state.theta, old + sent),
+            uplink=_put(state.uplink, place, uplink),
+            downlink=_put(state.downlink, place, downlink),
+            optimizer=_put(state.optimizer, place, slots),
+        )
+        return new, {**clients_memory(uplink, cohort), **servers_memory(downlink, step)}
+
+    def _merge(self, workers: Tensor, theta: Tensor, part: Fragment) -> Tensor:
+        """Workers' models [M, D] with the global fragment mixed in."""
+        own, common = part.part.take(workers), part.part.take(theta)
+        return part.part.put(workers, self.alpha * own + (1 - self.alpha) * common)
+
+
+@dataclass(frozen=True)
+class StepRange:
+    """Implements `LocalData`: the steps from `first` up to `end` of each client's `data`."""
+
+    data: LocalData
+    first: int
+    end: int
+    loop_runner: None = None
+
+    @property
+    def ids(self) -> Tensor:
+        return self.data.ids
+
+    @property
+    def num_samples(self) -> Tensor:
+        return self.data.num_samples
+
+    @property
+    def tensors(self) -> tuple[ParameterTensor, ...]:
+        return self.data.tensors
+
+    def batches(self, batching: Batching) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        return islice(self.data.batches(batching), self.first, self.end)
+
+    def num_steps(self, batching: Batching) -> Tensor:
+        return self.data.num_steps(batching).clamp(self.first, self.end) - self.first
+
+    def samples(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        return self.data.samples(batch_size)
+
+    def take(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        return self.data.take(places)
+
+    def gradient(self, theta: Tensor, batch: Batch, step: int | Tensor) -> Gradient:
+        return self.data.gradient(theta, batch, step + self.first)
+
+    def losses(self, theta: Tensor, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
+        return self.data.losses(theta, batch, step + self.first)
+
+
+def _put(values: tuple[Part, ...], place: int, value: Part) -> tuple[Part, ...]:
+    return (*values[:place], value, *values[place + 1 :])

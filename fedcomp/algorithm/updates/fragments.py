@@ -1,0 +1,100 @@
+"""A model in fragments of whole parameter tensors, each of which is sent in messages of its own.
+
+Shape legend: M rows, D parameters, d of a fragment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from torch import Tensor
+
+from fedcomp.algorithm.contract import Context
+from fedcomp.compressor import Compressor, Memory
+from fedcomp.compressor.exclude_norm_layers import ExcludeNormLayers, exclude_norm_layers
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor
+from fedcomp.wire import SharedKnowledge
+
+PATTERNS = ("balanced", "strided", "sequential")
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """Some tensors of a model.
+
+    Attributes:
+        part: their columns. tensors: what they are.
+    """
+
+    part: ParameterSubset
+    tensors: tuple[ParameterTensor, ...]
+
+    def own(self, compressor: Compressor) -> Compressor:
+        """The compressor for this fragment, whose scales and shifts go dense if they do in the whole model."""
+        if not isinstance(compressor, ExcludeNormLayers):
+            return compressor
+        parts = compressor.codec, compressor.feedback, compressor.estimator, compressor.predictor
+        return exclude_norm_layers(Compressor(*parts), self.tensors)
+
+    def send_up(
+        self, name: str, uplink: Compressor, x: Tensor, memory: Memory, cohort: Cohort, ctx: Context
+    ) -> tuple[Tensor, Memory]:
+        """As `Context.send_up`, for x [M, d]."""
+        known, private_key = self._known(ctx.common(name, cohort)), ctx.private_key(name)
+        return self.own(uplink).send_up(x, memory, cohort, ctx.link, known, private_key)
+
+    def send_down(
+        self, name: str, downlink: Compressor, x: Tensor, memory: Memory, ctx: Context
+    ) -> tuple[Tensor, Memory]:
+        """As `Context.send_down`, for x [d] to all clients."""
+        sender = ctx.server(x)
+        known, private_key = self._known(ctx.common(name, sender)), ctx.private_key(name)
+        return self.own(downlink).send_down(x, memory, sender, ctx.everyone, ctx.link, known, private_key)
+
+    def _known(self, common: SharedKnowledge) -> SharedKnowledge:
+        return replace(common, layers=self.part.layers)
+
+
+def fragments_of(tensors: Sequence[ParameterTensor], num: int, pattern: str) -> tuple[Fragment, ...]:
+    """A model's tensors in `num` fragments, each tensor in one.
+
+    balanced: the largest tensor first, to the fragment that is smallest so far. strided: tensor t to fragment t mod
+    `num`. sequential: neighbours together, cut where shares of 1 / num are nearest; no fragment is empty.
+
+    Raises ValueError: there are fewer tensors than fragments.
+    """
+    if num > len(tensors):
+        raise ValueError(
+            f"algorithm.fragments={num} is more than the {len(tensors)} parameter tensors of this model, none of which "
+            "is divided: lower it"
+        )
+    groups: list[set[int]] = [set() for _ in range(num)]
+    if pattern == "strided":
+        for place in range(len(tensors)):
+            groups[place % num].add(place)
+    elif pattern == "sequential":
+        cuts = _cuts([tensor.size for tensor in tensors], num)
+        groups = [set(range(first, end)) for first, end in zip([0, *cuts], [*cuts, len(tensors)], strict=True)]
+    else:
+        sizes = [0] * num
+        for place in sorted(range(len(tensors)), key=lambda place: (-tensors[place].size, place)):
+            smallest = sizes.index(min(sizes))
+            groups[smallest].add(place)
+            sizes[smallest] += tensors[place].size
+    return tuple(
+        Fragment(ParameterSubset.at(tensors, places), tuple(tensors[place] for place in sorted(places)))
+        for places in groups
+    )
+
+
+def _cuts(sizes: Sequence[int], num: int) -> list[int]:
+    """The first tensor of each fragment but the first one."""
+    ends, cuts = list(accumulate(sizes)), [0]
+    for number in range(1, num):
+        target = ends[-1] * number / num
+        allowed = range(cuts[-1] + 1, len(sizes) - (num - number) + 1)
+        cuts.append(min(allowed, key=lambda place: abs(ends[place - 1] - target)))
+    return cuts[1:]
