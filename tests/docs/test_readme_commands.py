@@ -20,6 +20,7 @@ from tests.docs.pages import PAGES, blocks, prose
 DATA = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()
 FILES = {
     "mnist": "MNIST/raw",
+    "fashion_mnist": "FashionMNIST/raw",
     "cifar10_jpeg": "cifar10-jpeg",
     "insurance": "insurance.csv",
     "shakespeare": "tinyshakespeare.txt",
@@ -48,7 +49,7 @@ def _runs(words: list[str]) -> bool:
 
 def _needs_data(words: list[str]) -> bool:
     """Whether it reads real data, or takes long even if shortened."""
-    long = ("mnist", "cifar", "insurance", "shakespeare", "bisenetv2", "bicompfl", "rand_k/", "network/", "shapes")
+    long = ("mnist", "cifar", "insurance", "shakespeare", "bisenetv2", "bicompfl", "rand_k/", "network/", "fedmrn/")
     return any(name in word for word in words for name in long) and "experiment=rand_k/mse" not in words
 
 
@@ -113,7 +114,14 @@ def _check_that_its_loss_falls(fedcomp, words: list[str], root: Path) -> None:
         assert last[key] < first[key], f"fedcomp {_id(words)}: {key} went from {first[key]} to {last[key]}"
 
 
-@pytest.mark.parametrize("words", [words for words in TRAINING if not _needs_data(words)], ids=_id)
+GRIDS = [
+    pytest.param(words, marks=pytest.mark.thorough) for words in TRAINING if "-m" in words and not _needs_data(words)
+]
+
+
+@pytest.mark.parametrize(
+    "words", [*(words for words in TRAINING if "-m" not in words and not _needs_data(words)), *GRIDS], ids=_id
+)
 def test_a_command_learns(fedcomp, tmp_path: Path, words: list[str]) -> None:
     for index, one in enumerate(_each_compressor(words)):
         _check_that_its_loss_falls(fedcomp, one, tmp_path / str(index))

@@ -19,6 +19,7 @@ def test_quantisers_of_the_grid_exist() -> None:
     assert set(params[QUANTISER].split(",")) <= {path.stem for path in (NEIGHBOURS / "quantiser").glob("*.yaml")}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", sorted(path.stem for path in (NEIGHBOURS / "quantiser").glob("*.yaml")))
 def test_every_quantiser_runs(name: str, fedcomp, tmp_path: Path) -> None:
     np.save(tmp_path / "updates_2.npy", np.eye(2, 300))

@@ -44,6 +44,7 @@ def test_committed_pages_are_built_from_the_committed_records(name: str) -> None
     assert program.page_text(paper, Folder(RESULTS / "records")) == page
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", program.PAPERS)
 def test_every_command_is_of_an_experiment(name: str) -> None:
     from tests.config.test_configs import _compose
