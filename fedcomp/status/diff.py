@@ -170,8 +170,10 @@ def _results(files: Sequence[RunFiles], records: Sequence[list[Line]]) -> Iterat
 
 
 def _words(name: str, value: float) -> str:
-    if name.startswith(("bits/", "paper/")):
+    if name.startswith(("bits/", "paper/bits/")):
         return units.bits(value)
+    if name.startswith(("bpp/", "paper/bpp/")):
+        return units.bits_per_parameter(value)
     if name == "seconds":
         return units.duration(value)
     judged = metric(name)
