@@ -143,7 +143,7 @@ def report(runs: Iterable[Run | str | Path], out: str | Path, target: str | None
     folders = [one.folder if isinstance(one, Run) else Path(one) for one in runs]
     if not folders:
         raise ValueError("there is no run to report")
-    if build_report(Options(folders, Path(out), target)):
+    if build_report(Options(folders, Path(out), target, one_process=True)):
         raise ValueError("no run is finished")
     return Path(out)
 

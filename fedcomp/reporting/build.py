@@ -55,6 +55,7 @@ class Options:
         every_picture: draw for print all pictures, however many panels they have.
         columns: `test_accuracy,bits_total`: those of the tables; None: all, in LaTeX and HTML those that fit.
         front: show the front of accuracy and bits, also of runs that were not made with `objective=pareto`.
+        one_process: draw in this process. Others would import the script that called, and run it.
     """
 
     paths: Sequence[str | Path]
@@ -64,6 +65,7 @@ class Options:
     every_picture: bool = False
     columns: str | None = None
     front: bool = False
+    one_process: bool = False
 
 
 def report(options: Options) -> int:
@@ -130,7 +132,7 @@ def report(options: Options) -> int:
     write_atomically(
         out / "report.html", page.to_html(name, results, pictures, remarks, options.columns is None).encode()
     )
-    draw_all(on_paper, out)
+    draw_all(on_paper, out, options.one_process)
 
     files = [
         "table.md",
@@ -167,15 +169,16 @@ def affordable(pictures: Sequence[Picture]) -> list[Picture]:
     return [picture for picture, panels in zip(pictures, spent) if panels <= FIRST_PANELS] or list(pictures[:1])
 
 
-def draw_all(pictures: Sequence[Picture], out: Path) -> None:
-    """Each picture as PNG and PDF; many of them in several processes.
+def draw_all(pictures: Sequence[Picture], out: Path, one_process: bool = False) -> None:
+    """Each picture as PNG and PDF; many of them in several processes, unless it is to be one.
 
     Raises:
         ValueError: a file cannot be written, or a process was killed.
     """
     processes = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
     jobs = [(picture, [out / f"{picture.name}.png", out / f"{picture.name}.pdf"]) for picture in pictures]
-    if processes == 1 or len(jobs) < 2 or sum(len(picture.panels) for picture in pictures) <= FEW_PANELS:
+    few = len(jobs) < 2 or sum(len(picture.panels) for picture in pictures) <= FEW_PANELS
+    if processes == 1 or one_process or few:
         for job in jobs:
             draw(*job)
         return

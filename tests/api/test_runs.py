@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from pathlib import Path
@@ -136,7 +137,11 @@ def test_columns_have_gaps() -> None:
     assert np.isnan(values["a"][1])
 
 
-def test_reports(finished: Run, tmp_path: Path) -> None:
+def test_reports(finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process: another one would import the user's script, which calls `report` again."""
+    monkeypatch.setattr("fedcomp.reporting.build.FEW_PANELS", 0)
+    monkeypatch.setattr("fedcomp.reporting.build.ProcessPoolExecutor", None)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     out = report([finished], tmp_path / "report")
     assert (out / "table.md").read_text().count("|")
     with pytest.raises(ValueError, match="no run to report"):
