@@ -15,7 +15,7 @@ from fedcomp.reporting.labels import Flat, distinct, flatten, labels, part_name,
 NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "figures"}
 """Config keys, folders included, that say where, when or how visibly a run happens, not what it computes."""
 
-SETTINGS = ("dataset", "model", "partition", "num_clients", "case")
+SETTINGS = ("dataset", "model", "partition", "num_clients", "case", "network")
 """Config folders and keys that say what methods are compared on; everything else is the method."""
 
 Setting = tuple[tuple[str, str], ...]
