@@ -46,7 +46,8 @@ class RunGroup:
 
 def setting_text(setting: Setting) -> str:
     """A setting in words."""
-    return " · ".join(f"{value} clients" if key == "num_clients" else value for key, value in setting)
+    words = {"num_clients": "{} clients", "network": "network {}"}
+    return " · ".join(words.get(key, "{}").format(value) for key, value in setting)
 
 
 def group(runs: Iterable[RecordedRun]) -> list[RunGroup]:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedcomp.records.reader import read_runs
-from fedcomp.reporting.group import group, regroup
+from fedcomp.reporting.group import group, regroup, setting_text
 from fedcomp.reporting.labels import flatten, labels
 from fedcomp.reporting.notes import left_out
 from tests.records.synthetic_runs import MakeRun
@@ -126,6 +126,15 @@ def test_one_method_on_many_settings_is_one_picture_named_by_the_settings(make_r
         ((), "alpha=1"),
         ((), "alpha=10"),
     ]
+
+
+def test_a_network_is_a_setting(make_run: MakeRun, tmp_path: Path) -> None:
+    for name in ("none", "fixed"):
+        for method in ("sign", "topk"):
+            network = {"_target_": f"fedcomp.network.links.{name}.{name}"}
+            make_run(method, 0, [0.1, 0.5], config={"network": network}, folder=f"{method}-{name}")
+    found = [(setting_text(one.setting), one.label) for one in group(read_runs([tmp_path]))]
+    assert found == [(f"network {name}", method) for name in ("fixed", "none") for method in ("sign", "topk")]
 
 
 def test_an_option_added_later_with_no_effect_splits_no_group(make_run: MakeRun, tmp_path: Path) -> None:
