@@ -27,8 +27,8 @@ class Header:
     def of(cls, given: Mapping[str, Any]) -> Header:
         """From an option. Raises ValueError: other keys, or not whole numbers of 0 (payload: 1) or more."""
         names = ("message", "packet", "payload")
-        if set(given) != set(names):
-            raise ValueError(f"network.header={dict(given)} must have {', '.join(names)}, in bytes; null: no headers")
+        if not isinstance(given, Mapping) or set(given) != set(names):
+            raise ValueError(f"network.header={given} must have {', '.join(names)}, in bytes; null: no headers")
         for name in names:
             least = 1 if name == "payload" else 0
             if not isinstance(given[name], int) or isinstance(given[name], bool) or given[name] < least:

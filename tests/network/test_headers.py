@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -20,11 +22,12 @@ def test_the_table_of_line_bits() -> None:
     ("given", "says"),
     [
         ({"message": 1}, "must have message, packet, payload"),
+        (3, r"network.header=3 must have message, packet, payload"),
         ({**TLS, "packet": -1}, r"network.header.packet=-1 must be a whole number of 0 or more"),
         ({**TLS, "payload": 0}, r"network.header.payload=0 must be a whole number of 1 or more"),
         ({**TLS, "message": float("nan")}, r"network.header.message=nan must be a whole number"),
     ],
 )
-def test_wrong_headers(given: dict[str, int], says: str) -> None:
+def test_wrong_headers(given: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Header.of(given)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import check_choice, check_seed, is_number
 from fedcomp.network.headers import Header
 
 WAYS, TRAILING, WEIGHTS = ("unicast", "multicast"), ("background", "wait"), ("renormalise", "inverse", "lost")
@@ -74,9 +74,10 @@ class Network(ABC):
         check_choice("network.trailing", self.trailing, TRAILING)
         check_choice("network.deadline_weights", self.deadline_weights, WEIGHTS)
         check_seconds("network.start_s", self.start_s)
-        if not _is_number(self.jitter) or not 0 <= self.jitter < math.inf:
+        check_seed("network.seed", self.seed)
+        if not is_number(self.jitter) or not 0 <= self.jitter < math.inf:
             raise ValueError(f"network.jitter={self.jitter} must be a finite number of 0 or more")
-        if self.deadline is not None and not (_is_number(self.deadline) and self.deadline > 0):
+        if self.deadline is not None and not (is_number(self.deadline) and self.deadline > 0):
             raise ValueError(f"network.deadline={self.deadline} must be above 0, in seconds; null: no deadline")
         if self.deadline is not None and self.shares:
             raise ValueError(
@@ -132,15 +133,11 @@ class Network(ABC):
 
 def check_rate(name: str, value: object) -> None:
     """Raise ValueError unless `value` is a rate."""
-    if not _is_number(value) or not value > 0:  # type: ignore[operator]
+    if not is_number(value) or not value > 0:  # type: ignore[operator]
         raise ValueError(f"{name}={value} must be above 0, in bit/s (inf: no time)")
 
 
 def check_seconds(name: str, value: object) -> None:
     """Raise ValueError unless `value` is a time."""
-    if not _is_number(value) or not 0 <= value < math.inf:  # type: ignore[operator]
+    if not is_number(value) or not 0 <= value < math.inf:  # type: ignore[operator]
         raise ValueError(f"{name}={value} must be a finite number of 0 or more, in seconds")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -88,6 +88,8 @@ def _read(path: Path) -> tuple[list[str], list[Row]]:
     if not table:
         raise ValueError(f"{path} is empty: it needs a header line with down_bps and up_bps, and a row for each client")
     columns = [name.strip() for name in table[0]]
+    if twice := [name for name in OWN + FEDSCALE if columns.count(name) > 1]:
+        raise ValueError(f"{path} has {columns.count(twice[0])} columns {twice[0]}: remove all but one")
     return columns, [_numbers(path, number, columns, line) for number, line in enumerate(table[1:], start=1)]
 
 

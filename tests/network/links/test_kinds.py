@@ -96,6 +96,7 @@ def test_fedscales_columns(table: Callable[[str], CsvLinks]) -> None:
         ("client,up_bps,down_bps\n0,1,1\n", "client 1 has none"),
         ("computation,communication,up_bps\n1,1,1\n1,1,1\n", "FedScale's column computation beside up_bps"),
         ("computation\n1\n1\n", "without communication"),
+        ("up_bps,down_bps,up_bps\n1,1,1\n", "has 2 columns up_bps: remove all but one"),
         ("up_bps,down_bps,cell\n1,1,0\n1,1,2\n", "network.capacity_bps is missing: give the uplink of cell 0 to 2"),
         ("", "is empty: it needs a header line"),
         ("\x80abc", "is a pickle"),
@@ -141,6 +142,8 @@ def test_a_pickle_and_a_file_that_is_not_there(tmp_path: Path) -> None:
         ({"deadline": 1.0, "capacity_bps": 1e6}, "network.deadline=1.0 is not for cells"),
         ({"cells": 0, "capacity_bps": 1e6}, "network.cells=0 must be a whole number of 1 or more"),
         ({"header": {"message": 1}}, "network.header="),
+        ({"header": 3}, "network.header=3 must have"),
+        ({"seed": "x"}, "network.seed=x must be a whole number, 0 or more"),
     ],
 )
 def test_wrong_settings(changes: dict[str, object], says: str) -> None:
