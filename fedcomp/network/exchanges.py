@@ -58,8 +58,7 @@ def exchanges(one: Round, num_clients: int, multicast: bool) -> list[Exchange]:
     for kind, who, ids, amounts in rows(one, cohort):
         phase = PHASES[kind]
         if not found or (phase != UP_PHASE and found[-1].phases[-1] == UP_PHASE) or phase < found[-1].phases[-1]:
-            zero = np.zeros(num_clients, np.int64)
-            found.append(Exchange(zero, zero.copy(), zero.copy()))
+            found.append(Exchange(*np.zeros((3, num_clients), np.int64)))
         exchange = found[-1]
         if not exchange.phases or exchange.phases[-1] != phase:
             exchange.phases.append(phase)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedcomp.runtime.signals import SIGINT_STATUS, restore_sigint
@@ -72,9 +73,9 @@ def _replay(words: Sequence[str], target: str | None, out: Path | None, partial:
             except ValueError as error:
                 refused.append(str(error))
                 continue
-            found.append(again)
+            found.append(replace(again, config={**again.config, "network": one.shown}))
             if out is not None:
-                write(again, clocks, out)
+                write(again, run.folder, clocks, out)
     for line in dict.fromkeys(refused):
         print(f"left out: {line}", file=sys.stderr)
     if not found:

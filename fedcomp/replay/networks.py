@@ -27,6 +27,12 @@ class NamedNetwork:
     network: Network
     node: dict[str, Any]
 
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The part as a table names it: the choice, which may be a preset, and the options that were given."""
+        given = {key.removeprefix("network."): value for key, _, value in (word.partition("=") for word in self.words)}
+        return {"_target_": given.pop("network"), **given}
+
 
 def networks(words: Sequence[str]) -> list[NamedNetwork]:
     """Every combination of the comma-separated values of `network=` and `network.<option>=`.

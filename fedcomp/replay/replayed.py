@@ -30,6 +30,8 @@ from fedcomp.simulation.monte_carlo.study import repetition_key
 def replayed(run: RecordedRun, named: NamedNetwork, partial: bool = False) -> tuple[RecordedRun, list[Clock]]:
     """The run with the times of another network, exactly those of a run made under it; and the clocks at its end.
 
+    Its folder is where such a run would be.
+
     Args:
         partial: take unfinished runs, up to the last round that was recorded.
     Raises:
@@ -50,27 +52,29 @@ def replayed(run: RecordedRun, named: NamedNetwork, partial: bool = False) -> tu
         if int(line["round"]) in times:
             kept = {name: value for name, value in line.items() if not name.startswith("time/") and name != "seconds"}
             lines.append({**kept, **times[int(line["round"])], "seconds": line["seconds"]})
-    state = "finished" if lines else run.state
-    return replace(run, config={**run.config, "network": named.node}, lines=lines, state=state), clocks
+    state, config = "finished" if lines else run.state, {**run.config, "network": named.node}
+    return replace(run, folder=run_folder(config), config=config, lines=lines, state=state), clocks
 
 
-def write(run: RecordedRun, clocks: list[Clock], root: Path) -> Path:
+def write(run: RecordedRun, source: Path, clocks: list[Clock], root: Path) -> Path:
     """Write a replayed run where a run of its config with `output_root` at `root` would be; returns the folder.
 
+    Args:
+        source: folder of the run that was replayed.
     Raises:
         ValueError: that is the folder of the run itself, or it cannot be written.
     """
     config = {**run.config, "output_root": str(root)}
     folder = run_folder(config)
-    if folder.resolve() == run.folder.resolve():
+    if folder.resolve() == source.resolve():
         raise ValueError(f"{folder} is the run itself: give another folder to --out")
     folder.mkdir(parents=True, exist_ok=True)
     claim(folder, config)
     write_atomically(folder / CONFIG, yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode())
     write_atomically(folder / RECORD, b"".join(encode(line) for line in run.lines))
-    save(folder / FILE, read_traffic(run.folder))
-    if (run.folder / REPETITIONS).exists():
-        shutil.copyfile(run.folder / REPETITIONS, folder / REPETITIONS)
+    save(folder / FILE, read_traffic(source))
+    if (source / REPETITIONS).exists():
+        shutil.copyfile(source / REPETITIONS, folder / REPETITIONS)
     write_status(folder, Status("finished", int(run.lines[-1]["round"])))
     if config.get("pictures", True) and can_draw():
         title = str(config.get("label") or config["name"])

@@ -12,7 +12,7 @@ from fedcomp.records.reader import RecordedRun
 from fedcomp.records.run_folder import IDENTITY, VERSION, WITHOUT_EFFECT
 from fedcomp.reporting.labels import Flat, distinct, flatten, labels, part_name, short_keys, show_value
 
-NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "figures"}
+NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "figures", "record_traffic"}
 """Config keys, folders included, that say where, when or how visibly a run happens, not what it computes."""
 
 SETTINGS = ("dataset", "model", "partition", "num_clients", "case", "network")

@@ -27,7 +27,7 @@ class Link:
         bits, paper = payload.total_bits, payload.total_paper_bits
         self.ledger.add("uplink", bits, paper)
         if self.ledger.legs is not None:
-            self.ledger.legs.add(UP, payload.row_bits, senders)
+            self.ledger.legs.add(UP, payload.row_bits(bits), senders)
         return self._carry(payload)
 
     def unicast(self, payload: Payload) -> Payload:
@@ -36,7 +36,7 @@ class Link:
         self.ledger.add("downlink", bits, paper)
         self.ledger.add("broadcast", bits, paper)
         if self.ledger.legs is not None:
-            self.ledger.legs.add(UNICAST, payload.row_bits)
+            self.ledger.legs.add(UNICAST, payload.row_bits(bits))
         return self._carry(payload)
 
     def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
@@ -73,7 +73,7 @@ class Link:
         paper_of_others = paper * (num - 1) // num
         self.ledger.add("broadcast", bits * (num - 1) // num if coded or num == 1 else bits, paper_of_others)
         if self.ledger.legs is not None:
-            self.ledger.legs.add(XOR_RELAY if coded else RELAY, payload.row_bits)
+            self.ledger.legs.add(XOR_RELAY if coded else RELAY, payload.row_bits(bits))
         return self._forward(payload, coded)
 
     def _carry(self, payload: Payload) -> Payload:

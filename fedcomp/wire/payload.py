@@ -84,11 +84,9 @@ class Payload:
         each = [field.bits for field in self.fields.values()]
         return torch.stack(each).sum(0)
 
-    @property
-    def row_bits(self) -> int | Tensor:
-        """Bits of each row: an int if the layout determines them, else int64 [M] on the payload's device."""
-        fixed = [field.static_bits for field in self.fields.values()]
-        return self.bits if None in fixed else sum(one for one in fixed if one is not None)
+    def row_bits(self, total: int | Tensor) -> int | Tensor:
+        """Bits of each row, given `total_bits`: an int if the layout determines them, else int64 [M]."""
+        return total // self.num_rows if isinstance(total, int) else self.bits
 
     @property
     def total_bits(self) -> int | Tensor:

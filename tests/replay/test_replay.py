@@ -79,6 +79,7 @@ def test_times_of_a_run_without_a_network(fedcomp: Fedcomp, tmp_path: Path, caps
     shown = capsys.readouterr().out
     assert "seconds" in shown
     assert shown.count("seconds_per_gradient=1") == 2
+    assert shown.count("lte") == shown.count("5g") == 2, "networks are named as they were given"
 
 
 def test_what_cannot_be_replayed(

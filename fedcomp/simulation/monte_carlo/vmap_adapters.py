@@ -127,14 +127,14 @@ class VmappedLink(Link):
 
     def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
         self.ledger.add("uplink", *self._of_clients(payload))
-        self._keep(UP, payload.row_bits)
+        self._keep(UP, _fixed(payload)[0] // self._num_rows)
         return payload
 
     def unicast(self, payload: Payload) -> Payload:
         each = self._of_clients(payload)
         self.ledger.add("downlink", *each)
         self.ledger.add("broadcast", *each)
-        self._keep(UNICAST, payload.row_bits)
+        self._keep(UNICAST, _fixed(payload)[0] // self._num_rows)
         return payload
 
     def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
