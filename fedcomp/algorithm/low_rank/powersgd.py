@@ -9,7 +9,8 @@ out, M_k = U_k + decay e_k, and a round has two exchanges:
 
 Everybody takes the server's step with P Q^T = P P^T (sum_k p_k M_k): exactly what one machine with the mean would
 compute. Tensors of one axis, and matrices of which rank r saves less than the factor `min_ratio`, go dense. P and Q go
-to all N clients, so that idle ones keep model and Q; the first model and the first Q follow from the run's seed.
+to all N clients, so that idle ones keep model and Q (`downlink=model`: the model, the last Q and P go to those who take
+part, and nothing to the others); the first model and the first Q follow from the run's seed.
 
 Departures and choices: every matrix is orthonormalised by itself, by QR, so that a zero update does not leave Q at zero
 for ever (the authors' package divides matrices of one shape by a common norm at rank 1). The memory is
@@ -38,7 +39,7 @@ from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_st
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import lengths
 from fedcomp.client import LocalSolver
-from fedcomp.core.cohort import Cohort
+from fedcomp.core.cohort import Cohort, Receivers
 from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.validate import at_least_zero, check_choice, check_count
@@ -51,6 +52,7 @@ from fedcomp.wire.coding import Float
 log = logging.getLogger("fedcomp")
 
 MEMORIES = ("own", "mean", "none")
+DOWNLINKS = ("factors", "model")
 MODES = ("aggregated", "independent")
 TINY = torch.finfo(torch.float32).tiny
 
@@ -83,6 +85,7 @@ class PowerSGD:
         mode: aggregated (two exchanges) or independent (one). iterations: power iterations of `independent`.
         warm_start: whether Q starts from the last round's; null: for aggregated. refresh_every: rounds after which Q is
             drawn anew; 0: never.
+        downlink: factors (P, Q and the dense entries, to all N) or model (it and the last Q, to those who take part).
         memory: own, mean or none. decay: share of the old error that is kept, in (0, 1].
         weights: "samples" or "uniform".
     """
@@ -97,6 +100,7 @@ class PowerSGD:
     refresh_every: int = 0
     memory: str = "own"
     decay: float = 1.0
+    downlink: str = "factors"
     weights: str = "samples"
 
     def __post_init__(self) -> None:
@@ -105,6 +109,12 @@ class PowerSGD:
         check_choice("algorithm.mode", self.mode, MODES)
         check_count("algorithm.iterations", self.iterations)
         check_choice("algorithm.memory", self.memory, MEMORIES)
+        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
+        if self.downlink == "model" and self.memory == "mean":
+            raise ValueError(
+                "algorithm.memory=mean is what is left of the mean, which algorithm.downlink=model tells nobody: take "
+                "memory=own, or downlink=factors"
+            )
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
         if not isinstance(self.refresh_every, int) or self.refresh_every < 0:
             raise ValueError(f"algorithm.refresh_every={self.refresh_every} must be a number of rounds, or 0 for never")
@@ -159,20 +169,27 @@ class PowerSGD:
                 cohort.size,
                 ctx.clients.num_clients,
             )
-        rows = state.theta.expand(cohort.size, -1), state.stats.expand(cohort.size, -1)
+        fresh = not self.warm_start if self.warm_start is not None else self.mode == "independent"
+        fresh = fresh or (self.refresh_every > 0 and ctx.round > 0 and ctx.round % self.refresh_every == 0)
+        q = _normal(ctx.key.fold_in("fresh"), low, state.theta) if fresh else state.q
+        theta, stats = state.theta, state.stats
+        if self.downlink == "model":
+            known = {} if fresh or ctx.round == 0 else {"q": q}
+            theta = _down({"model": theta, **known}, cohort, ctx)["model"]
+            stats = send_stats(stats, cohort, ctx)
+
+        rows = theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
         local = train_locally(self.client, *rows, cohort, ctx)
         meant = low.part.take(local.theta)
         if self.memory != "none":
             meant = meant + self.decay * take_rows(state.errors, cohort)
         dense = low.part.rest.take(local.theta).contiguous()
 
-        fresh = not self.warm_start if self.warm_start is not None else self.mode == "independent"
-        fresh = fresh or (self.refresh_every > 0 and ctx.round > 0 and ctx.round % self.refresh_every == 0)
-        q = _normal(ctx.key.fold_in("fresh"), low, state.theta) if fresh else state.q
         stats = gather_stats(local.stats, cohort, ctx)  # with the first message
         exchange = self._aggregated if self.mode == "aggregated" else self._independent
         own, mean, dense_mean, q = exchange(low, meant, dense, q, cohort, ctx)
-        stats = send_stats(stats, ctx.everyone, ctx)
+        if self.downlink == "factors":
+            stats = send_stats(stats, ctx.everyone, ctx)
 
         update = torch.empty_like(state.theta)
         low.part.put_(update, mean)
@@ -203,18 +220,19 @@ class PowerSGD:
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(own parts P Q_k^T [M, d], P Q^T [d], mean of the dense entries, Q), after two exchanges."""
         matrices, weight = low.split(meant), cohort.weight
+        receivers: Receivers = cohort if self.downlink == "model" else ctx.everyone
         left = [matrix @ start for matrix, start in zip(matrices, low.split_right(q[None]), strict=True)]
         message = {"p": _flat(left), "dense": dense} if dense.shape[1] else {"p": _flat(left)}
         received = _up(message, ctx)
         sums = low.split_left((weight @ received["p"])[None])
-        p = _down({"p": _flat([torch.linalg.qr(one).Q for one in sums])[0]}, ctx)["p"]
+        p = _down({"p": _flat([torch.linalg.qr(one).Q for one in sums])[0]}, receivers, ctx)["p"]
         left = low.split_left(p[None])
 
         right = [matrix.mT @ one for matrix, one in zip(matrices, left, strict=True)]
         down = {"q": weight @ _up({"q": _flat(right)}, ctx)["q"]}
         if dense.shape[1]:
             down["dense"] = weight @ received["dense"]
-        everywhere = _down(down, ctx)
+        everywhere = down if self.downlink == "model" else _down(down, receivers, ctx)
         q = everywhere["q"]
         own = _flat([one @ other.mT for one, other in zip(left, right, strict=True)])
         mean = _flat([one @ other.mT for one, other in zip(left, low.split_right(q[None]), strict=True)])[0]
@@ -237,7 +255,9 @@ class PowerSGD:
         pairs = zip(low.split_left(received["p"]), low.split_right(received["q"]), strict=True)
         own = _flat([one @ other.mT for one, other in pairs])
         dense_mean = cohort.weight @ received["dense"] if dense.shape[1] else dense.new_zeros(0)
-        mean = send("mean", torch.cat((cohort.weight @ own, dense_mean)), ctx.everyone, ctx)
+        mean = torch.cat((cohort.weight @ own, dense_mean))
+        if self.downlink == "factors":
+            mean = send("mean", mean, ctx.everyone, ctx)
         return own, mean[: low.part.size], mean[low.part.size :], q
 
 
@@ -259,9 +279,9 @@ def _up(tensors: dict[str, Tensor], ctx: Context) -> dict[str, Tensor]:
     return dict(zip(tensors, data, strict=True))
 
 
-def _down(vectors: dict[str, Tensor], ctx: Context) -> dict[str, Tensor]:
-    """Vectors from the server to all N clients, dense."""
+def _down(vectors: dict[str, Tensor], receivers: Receivers, ctx: Context) -> dict[str, Tensor]:
+    """Vectors from the server to clients, dense."""
     payload = Payload({name: Field(vector[None].contiguous(), Float()) for name, vector in vectors.items()})
-    received = ctx.link.broadcast(payload, ctx.everyone)
+    received = ctx.link.broadcast(payload, receivers)
     data = received.expect(**{name: vector.shape[0] for name, vector in vectors.items()})
     return {name: one[0] for name, one in zip(vectors, data, strict=True)}

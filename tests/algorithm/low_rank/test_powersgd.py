@@ -273,3 +273,35 @@ def test_a_tensor_of_one_row() -> None:
     low = LowRank.of(tensors, 3, 0.0)
     assert (low.matrices[0].rank, low.num_floats) == (1, 8)
     assert low.part.size == 7
+
+
+@pytest.mark.parametrize("mode", ["aggregated", "independent"])
+def test_a_model_sent_down_is_the_same_run_and_nobody_else_is_told(mode: str) -> None:
+    """Up to the last bit, since float32 goes down either way; 4 clients, 2 of them in a round."""
+    clients, found = _clients(), {}
+    for downlink in ("factors", "model"):
+        algorithm = _algorithm(rank=2, mode=mode, downlink=downlink)
+        state, bits = _init(algorithm, clients), []
+        for index, who in enumerate(([0, 1], [1, 3], [0, 2])):
+            ledger = Ledger()
+            state, _ = _round(algorithm, clients, state, index, who, ledger=ledger)
+            bits.append(ledger.counters())
+        found[downlink] = state, bits
+    (one, told), (other, asked) = found.values()
+    assert torch.equal(one.theta, other.theta)
+    assert torch.equal(one.errors, other.errors)
+    assert [one["uplink"] for one in told] == [one["uplink"] for one in asked]
+    p, q = 2 * (12 + 3), 2 * (8 + 20)
+    if mode == "aggregated":  # the first Q follows from the seed
+        assert [one["downlink"] for one in told] == [4 * 32 * (p + q + 12)] * 3
+        assert [one["downlink"] for one in asked] == [2 * 32 * (DIM + p), *[2 * 32 * (DIM + p + q)] * 2]
+    else:
+        assert [one["downlink"] for one in told] == [4 * 32 * DIM] * 3
+        assert [one["downlink"] for one in asked] == [2 * 32 * DIM] * 3
+
+
+def test_a_model_sent_down_leaves_no_mean_to_remember() -> None:
+    with pytest.raises(ValueError, match=r"algorithm.memory=mean is what is left of the mean, .*downlink=model"):
+        _algorithm(memory="mean", downlink="model")
+    with pytest.raises(ValueError, match="algorithm.downlink=dense must be one of factors, model"):
+        _algorithm(downlink="dense")
