@@ -16,7 +16,7 @@ from scripts.reproduce.curves import draw_curves
 from scripts.reproduce.experiment import Ended, Experiment, report, run
 from scripts.reproduce.records import Folder
 
-PAPERS = ("fedscalar", "rand_k", "bicompfl", "fedmrn", "fedavg_svrg")
+PAPERS = ("fedscalar", "rand_k", "bicompfl", "fedmrn", "fedavg_svrg", "same_bits")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -84,6 +84,8 @@ def write_page(paper: ModuleType, name: str, scale: str, place: Path) -> None:
     for experiment in paper.EXPERIMENTS:
         for quality, file in experiment.curves.items():
             draw_curves(records[experiment], quality, place / file)
+    if hasattr(paper, "draw"):
+        paper.draw(records, place)
     text = page_text(paper, records)
     if scale == "small":
         text = small_note(paper) + text

@@ -1,0 +1,233 @@
+"""The five papers' methods and their neighbours: accuracy for the same bits in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import yaml
+
+from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.markdown import made_with, rounds, spread, table
+from scripts.reproduce.records import Folder, Records, Run
+
+METHOD = "experiment/neighbours/method@_global_"
+GRIDS = (
+    (
+        "fedavg,topk,doublesqueeze,fedmrn,randk_spatial,gr,fedbat,deltamask,powersgd,ef21,cafe,tamuna,scaffold,scallion,"
+        "eden,turboquant,rand_proj_spatial,svrg",
+        "client.lr=0.03,0.1,0.3",
+    ),
+    ("fedmud,fetchsgd", "client.lr=0.01,0.03,0.1"),
+    ("fedscalar", "client.lr=0.003,0.01,0.03"),
+    ("diloco", "client.lr=0.0003,0.001,0.003"),
+    ("sparseloco", "client.lr=0.001,0.003,0.01"),
+    ("decomfl", "algorithm.lr=0.001,0.003,0.01"),
+    ("fedkseed", "algorithm.lr=0.0003,0.001,0.003"),
+)
+"""Methods and the three rates that are tried for each."""
+SHORT = "seed=10 rounds=40 max_bits=3.2e8 eval_every=40 name=neighbours_tuning"
+RATES = ["client.lr", "algorithm.lr"]
+TUNING = Experiment(
+    "neighbours_tuning",
+    [f"experiment=neighbours/bits_mnist {METHOD}={methods} {rates} {SHORT}" for methods, rates in GRIDS],
+    "rounds=4 max_bits=1e8",
+    ["test/accuracy", "bits/uplink", "bits/total"],
+    RATES,
+)
+BITS = Experiment(
+    "neighbours_bits_mnist",
+    ["experiment=neighbours/bits_mnist"],
+    "rounds=20 max_bits=1e8",
+    ["test/accuracy", "test/loss", "bits/uplink", "bits/total"],
+    RATES,
+)
+EXPERIMENTS = (TUNING, BITS)
+BUDGETS = (("3 Mbit", 3e6), ("30 Mbit", 3e7), ("300 Mbit", 3e8), ("1.28 Gbit", 1.4e9))
+"""Total bits at which methods are compared; a run's last round may go a little beyond its budget."""
+PICTURE = "same_bits.png"
+METHODS = Path(__file__).resolve().parents[2] / "conf" / "experiment" / "neighbours" / "method"
+ACCURACY = "test/accuracy"
+
+
+def page(folder: Folder) -> str:
+    """docs/results/same_bits.md."""
+    tuning, bits = folder[TUNING], folder[BITS]
+    order = sorted(bits.values("label"), key=lambda label: -_mean(bits.where(label=label), _final))
+    return f"""\
+# Accuracy for the same bits
+
+One method of each family, the five papers' and their [neighbours](neighbours.md), with the same budget of true bits in
+both directions. The page is written by `make reproduce PAPER=same_bits SCALE=paper`.
+
+{made_with(BITS, bits)}
+
+LeNet-5 on MNIST; 10 clients with Dirichlet(0.3) classes, all in every round, 5 local steps on batches of 32
+(FedAvg-SVRG: 5 corrected steps after a full gradient; DeComFL: one step along 20 directions). A run ends after the
+round by which 1.28 Gbit were sent in both directions, as FedAvg does after 33 rounds, or after 160 rounds, which is
+what limits methods that send little. Bits are those of all clients' messages, with seeds, indices, scales and all that
+goes down.
+
+{_results(bits, order)}
+
+{_picture(bits)}
+
+Highest accuracy by the time so many bits were sent in both directions:
+
+{_leaders(bits)}
+
+{_missing(bits)}
+
+## Learning rates
+
+{made_with(TUNING, tuning)}
+
+Every method has the best of three rates, about a factor of 3 apart around its default or published one, by the test
+accuracy on another seed (and another partition) after a quarter of the bits and rounds. Accuracy in percent by rate:
+
+{_rates(tuning)}
+"""
+
+
+def draw(folder: Folder, place: Path) -> None:
+    """Accuracy against total bits on a log axis, each line with its label at its end; nothing where nothing was run."""
+    records = folder[BITS]
+    if not records:
+        return
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(11, 8), layout="constrained")
+    colours, ends = pyplot.get_cmap("tab10").colors, []  # type: ignore[attr-defined]
+    for number, label in enumerate(records.values("label")):
+        x, y = _curve(records.where(label=label))
+        style = ("-", "--", ":")[number // 10]
+        axes.plot(x, y, style, color=colours[number % 10], linewidth=1.6)
+        ends.append((y[-1], x[-1], label, colours[number % 10]))
+    axes.set(xscale="log", xlabel="bits sent in both directions", ylabel="test accuracy, %", ylim=(0, 102))
+    axes.grid(alpha=0.3)
+    last = -10.0
+    for height, x_end, label, colour in sorted(ends):
+        last = max(height, last + 2.6)
+        axes.annotate(
+            label,
+            (x_end, height),
+            (1.01, last / 102),
+            textcoords="axes fraction",
+            color=colour,
+            fontsize=9,
+            va="center",
+            arrowprops={"arrowstyle": "-", "color": colour, "alpha": 0.35, "linewidth": 0.8},
+        )
+    figure.savefig(place / PICTURE, dpi=110)
+    pyplot.close(figure)
+
+
+def _curve(runs: Records) -> tuple[list[float], list[float]]:
+    """(total bits, accuracy in percent), means over the seeds at the rounds that all have, from the first bits on."""
+    lines = [{line["round"]: line for line in run.lines} for run in runs]
+    shared = sorted(set.intersection(*(set(one) for one in lines)) - {0.0})
+    means = [[sum(one[at][name] for one in lines) / len(lines) for at in shared] for name in ("bits/total", ACCURACY)]
+    return means[0], [100 * value for value in means[1]]
+
+
+def _final(run: Run) -> float | None:
+    return run.last(ACCURACY)
+
+
+def _mean(runs: Records, value: Callable[[Run], float | None]) -> float:
+    found = runs.collect(value)
+    return sum(found) / len(found) if found else -1.0
+
+
+def _by(limit: float) -> Callable[[Run], float | None]:
+    """The best accuracy by the time that so many bits were sent."""
+
+    def value(run: Run) -> float | None:
+        return max((one[ACCURACY] for one in run.lines if 0 < one["bits/total"] <= limit), default=None)
+
+    return value
+
+
+def _to(target: float, bits: str) -> Callable[[Run], float | None]:
+    """Megabits when the accuracy was first evaluated to be so high."""
+    return lambda run: next((line[bits] / 1e6 for line in run.lines if line.get(ACCURACY, 0) >= target), None)
+
+
+def _percent(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def _megabits(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
+def _all(runs: Records, value: Callable[[Run], float | None]) -> list[float]:
+    """One value a run; none at all where a run has none."""
+    found = runs.collect(value)
+    return found if len(found) == len(runs) else []
+
+
+def _results(bits: Records, order: Sequence[str]) -> str:
+    rows = [(label, bits.where(label=label)) for label in order]
+    return table(
+        "",
+        rows,
+        [
+            ("accuracy, %", lambda runs: spread(runs.collect(_final), _percent, 100)),
+            ("rounds", rounds_done),
+            ("Mbit up", lambda runs: spread(runs.collect(lambda run: run.last("bits/uplink")), _megabits, 1e-6)),
+            ("Mbit in all", lambda runs: spread(runs.collect(lambda run: run.last("bits/total")), _megabits, 1e-6)),
+            ("Mbit up to 85 %", lambda runs: spread(_all(runs, _to(0.85, "bits/uplink")), _megabits)),
+            ("Mbit in all to 85 %", lambda runs: spread(_all(runs, _to(0.85, "bits/total")), _megabits)),
+        ],
+    )
+
+
+def rounds_done(runs: Records) -> str:
+    """A cell: the rounds that were done, where the budget of bits may end a run."""
+    return (
+        str(min(run.rounds for run in runs)) if all(run.about["state"] == "finished" for run in runs) else rounds(runs)
+    )
+
+
+def _leaders(bits: Records) -> str:
+    """Of each budget, the three methods with the highest accuracy."""
+    if not bits:
+        return ""
+    lines = ["| bits | first | second | third |", "| --- | --- | --- | --- |"]
+    for name, limit in BUDGETS:
+        scores = [(_mean(bits.where(label=label), _by(limit)), label) for label in bits.values("label")]
+        best = [f"{label} {100 * score:.1f}" for score, label in sorted(scores, reverse=True)[:3] if score >= 0]
+        lines.append(f"| {' | '.join([name, *best, *[''] * (3 - len(best))])} |")
+    return "\n".join(lines)
+
+
+def _missing(bits: Records) -> str:
+    """The methods that were not run."""
+    done = {run.about["label"] for run in bits}
+    labels = [yaml.safe_load(path.read_text(encoding="utf-8"))["label"] for path in sorted(METHODS.glob("*.yaml"))]
+    missing = [label for label in labels if label not in done]
+    return f"Not run so far: {'; '.join(missing)}." if bits and missing else ""
+
+
+def _rates(tuning: Records) -> str:
+    rows = []
+    for label in tuning.values("label"):
+        runs = tuning.where(label=label)
+        option = next((name for name in RATES if len(runs.values(name)) > 1), RATES[0])
+        by_rate = {float(run.about[option]): _score(run) for run in runs}
+        cells = ", ".join(f"{rate:g}: {by_rate[rate]}" for rate in sorted(by_rate))
+        rows.append(f"| {label} | {cells} |")
+    return "\n".join(["| method | accuracy by rate |", "| --- | --- |", *rows]) if rows else ""
+
+
+def _score(run: Run) -> str:
+    final = run.last(ACCURACY)
+    return _percent(100 * final) if run.about["state"] == "finished" and final is not None else "diverged"
+
+
+def _picture(bits: Records) -> str:
+    return f"![Accuracy against bits in both directions]({PICTURE})" if bits else ""
