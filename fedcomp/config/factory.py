@@ -145,8 +145,13 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     return _with_optimum(simulation), parts
 
 
-def build_runner(simulation: Simulation, config: DictConfig) -> RoundRunner:
-    """The session's round runner: the simulation itself, or `config.repeats` independent repetitions of it."""
+def build_runner(simulation: Simulation, config: DictConfig, spread: bool = True) -> RoundRunner:
+    """The session's round runner: the simulation itself, or `config.repeats` independent repetitions of it.
+
+    Args:
+        spread: whether several processes may share the repetitions, instead of the clients of each; not where somebody
+            records what all of them send.
+    """
     if config.repeats == 1:
         return simulation
     repetitions = [simulation]
@@ -157,7 +162,7 @@ def build_runner(simulation: Simulation, config: DictConfig) -> RoundRunner:
             repetition = _with_optimum(replace(repetition, shards=shards))
             check_estimators(repetition)
         repetitions.append(repetition)
-    return MonteCarloStudy.of(tuple(repetitions))
+    return MonteCarloStudy.of(tuple(repetitions), spread)
 
 
 def build_recorder(simulation: Simulation, config: DictConfig) -> TrafficRecorder | None:

@@ -38,12 +38,14 @@ def restore(like: State, tensors: dict[str, Tensor], path: str = "") -> State:
 
 
 def map_tensors(function: Callable[..., Tensor], *trees: Any) -> Any:
-    """Apply `function` leaf by leaf to trees of the same structure (dataclasses, tuples), as `jax.tree.map` does."""
+    """Apply `function` leaf by leaf to trees of the same structure (dataclasses, tuples, dicts), as `jax.tree.map`."""
     first = trees[0]
     if isinstance(first, Tensor):
         return function(*trees)
     if isinstance(first, tuple):
         return tuple(map_tensors(function, *children) for children in zip(*trees, strict=True))
+    if isinstance(first, dict):
+        return {name: map_tensors(function, *[tree[name] for tree in trees]) for name in first}
     names = [field.name for field in dataclasses.fields(first)]
     mapped = {name: map_tensors(function, *[getattr(tree, name) for tree in trees]) for name in names}
     return dataclasses.replace(first, **mapped)

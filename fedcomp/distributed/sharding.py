@@ -85,6 +85,13 @@ class TorchProcessGroup(ProcessGroup):
             dist.all_reduce(whole, group=self.rows)
         return int(whole) if self.device.type == "cpu" else whole
 
+    def sum_on_host(self, counts: np.ndarray) -> np.ndarray:
+        """The sum, one by one. No device waits for it."""
+        whole = torch.from_numpy(counts.astype(np.int64))
+        with self.peer_errors():
+            dist.all_reduce(whole)
+        return whole.numpy()
+
     def sum_rows(self, counts: np.ndarray | Tensor) -> np.ndarray | Tensor:
         """[M] the sum; a tensor if the rows lie on a GPU, which is not waited for."""
         found = counts if isinstance(counts, Tensor) else torch.from_numpy(counts)

@@ -3,6 +3,9 @@
 A job is a small supervisor (`Pack`) with its runs as processes. When Slurm warns of the time limit or of preemption
 (SIGUSR2), each run saves its state and leaves; then submitit's own handler requeues the job, and the runs resume from
 their checkpoints. A run that fails or is killed ends neither its job's other runs nor the array.
+
+A run of several processes (`processes_per_run`) is a torchrun on each node of its job (`torchrun_group.py`). Then each
+node has a supervisor, all of them get the signals, and that of task 0 requeues the job.
 """
 
 from __future__ import annotations
@@ -21,9 +24,12 @@ from typing import Any
 from fedcomp.display.console import say
 from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
 from fedcomp.launcher.process import Children, Tally, python_path
+from fedcomp.launcher.torchrun_group import TorchrunGroup, slurm_task
 from fedcomp.records.grid import note_jobs
 
 POLL_SECONDS = 1.0
+REQUEUE_SECONDS = 60.0
+"""How long other tasks wait until task 0 has requeued the job, which ends them: a task that exits may end the job."""
 MAX_ARRAY = 1000  # Slurm's MaxArraySize is 1001 unless a cluster sets another
 
 
@@ -36,8 +42,10 @@ class Slurm:
         timeout_min: minutes that a job may take before it is requeued.
         max_num_timeout: requeues because of the time limit before a job is given up (preemption is not counted).
         signal_delay_s: seconds before the time limit at which runs are signalled to save; they have half of it.
-        cpus, mem_gb: of one run; a job asks for `runs_per_gpu` times as much.
-        gpus: of a job; None: one if the partition has any and the run does not ask for device=cpu.
+        cpus, mem_gb: of one process of a run; a job asks for `runs_per_gpu` times as much, for all its processes.
+        gpus: of a job, on each of its nodes; None: one for each process of a run, if the partition has any and the run
+            does not ask for device=cpu.
+        processes_per_run: processes of each run. nodes: of each job; every node has as many of a run's processes.
         runs_per_gpu: runs packed into one job, which share its GPU (or, without one, its cores).
         array_parallelism: jobs of the array that may run at once.
         name: of the jobs.
@@ -55,6 +63,8 @@ class Slurm:
     cpus: int = 2
     mem_gb: float = 4
     gpus: int | None = None
+    processes_per_run: int = 1
+    nodes: int = 1
     runs_per_gpu: int = 1
     array_parallelism: int = 256
     name: str = "fedcomp"
@@ -62,11 +72,21 @@ class Slurm:
     sbatch: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for name in ("timeout_min", "signal_delay_s", "cpus", "runs_per_gpu", "array_parallelism"):
+        counts = ("cpus", "processes_per_run", "nodes", "runs_per_gpu", "array_parallelism")
+        for name in ("timeout_min", "signal_delay_s", *counts):
             if getattr(self, name) < 1:
                 raise ValueError(f"launcher.{name}={getattr(self, name)} must be 1 or more")
         if self.mem_gb <= 0:
             raise ValueError(f"launcher.mem_gb={self.mem_gb} must be more than 0")
+        if self.processes_per_run % self.nodes:
+            raise ValueError(
+                f"launcher.processes_per_run={self.processes_per_run} must be a multiple of launcher.nodes={self.nodes}"
+            )
+
+    @property
+    def _per_node(self) -> int:
+        """Processes of a run on each node."""
+        return self.processes_per_run // self.nodes
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """Device and threads of the jobs; the machine that submits may have another device."""
@@ -93,7 +113,7 @@ class Slurm:
             while len(ended) < len(jobs):
                 for index, (job, pack) in enumerate(zip(jobs, packs)):
                     if index not in ended and job.done():
-                        ended[index] = [tally.add(one) for one in _outcomes(job, pack)]
+                        ended[index] = [tally.add(one) for one in _outcomes(job, pack, self.nodes)]
                 time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
             say(f"the jobs go on: `fedcomp-status {grid.parents[1]}` shows them, `scancel {ids}` ends them")
@@ -112,8 +132,10 @@ class Slurm:
             "constraint": self.constraint,
             "time": self.timeout_min,
             "signal_delay_s": self.signal_delay_s,
-            "cpus_per_task": self.cpus * packed,
-            "mem": f"{round(1024 * self.mem_gb * packed)}M",
+            "nodes": self.nodes if self.nodes > 1 else None,
+            "ntasks_per_node": 1 if self.nodes > 1 else None,
+            "cpus_per_task": self.cpus * packed * self._per_node,
+            "mem": f"{round(1024 * self.mem_gb * packed * self._per_node)}M",
             "gpus_per_node": self._num_gpus(packs[0][0].device) or None,
             "array_parallelism": self.array_parallelism,
             "setup": [f"export PYTHONPATH={shlex.quote(python_path())}", *self.setup],
@@ -121,7 +143,7 @@ class Slurm:
         }
         executor.update_parameters(**{name: value for name, value in options.items() if value is not None})
         try:
-            return executor.map_array(Pack(self.signal_delay_s / 2), packs)
+            return executor.map_array(Pack(self.signal_delay_s / 2, self.processes_per_run), packs)
         except submitit.core.utils.FailedJobError as error:
             reason = next((line for line in reversed(str(error).splitlines()) if "error" in line), str(error))
             raise ValueError(f"sbatch refuses: {reason.removeprefix('sbatch: error: ')}; see launcher.*") from error
@@ -130,7 +152,7 @@ class Slurm:
         """GPUs that a job asks for."""
         if self.gpus is not None:
             return self.gpus
-        return int(device != "cpu" and (device != "auto" or self._has_gpus()))
+        return self._per_node * int(device != "cpu" and (device != "auto" or self._has_gpus()))
 
     def _has_gpus(self) -> bool:
         where = ["-p", self.partition] if self.partition else []
@@ -143,21 +165,42 @@ class Slurm:
 
 @dataclass(frozen=True)
 class Pack:
-    """What one job of the array does. `grace`: seconds that runs have to save their state."""
+    """What each task of a job of the array does.
+
+    Attributes:
+        grace: seconds that runs have to save their state. processes: of each run, in all tasks together.
+    """
 
     grace: float
+    processes: int = 1
 
     def __call__(self, runs: Sequence[GridRun]) -> list[int]:
         """Run all at once and wait. Returns their exit codes; exits as submitit does if the job is to be requeued."""
         from joblib import Parallel, delayed
 
         with Children(self.grace) as children:
-            codes = Parallel(n_jobs=len(runs), prefer="threads")(delayed(children.run)(run) for run in runs)
+            codes = Parallel(n_jobs=len(runs), prefer="threads")(delayed(self._run)(children, run) for run in runs)
         if children.signal_received in (signal.SIGUSR1, signal.SIGUSR2):
             signal.raise_signal(children.signal_received)  # submitit's handler is back: it requeues the job and exits
+            time.sleep(REQUEUE_SECONDS)  # of the other tasks, where it returns
         if children.signal_received is not None:  # no result: Slurm knows whether the job was cancelled or preempted
             raise SystemExit(128 + children.signal_received)
         return list(codes)
+
+    def _run(self, children: Children, run: GridRun) -> int:
+        """The exit code of a run, or of this task's part of its processes."""
+        if self.processes == 1:
+            return children.run(run)
+        group = TorchrunGroup(self.processes, slurm_task())
+        try:
+            part = group.part(run, lambda: children.signal_received is not None)
+        except ValueError as error:
+            say(f"error: {error}")
+            return 1
+        try:
+            return children.run(part, group.environment(self.grace))
+        finally:
+            group.ended(run)
 
     def checkpoint(self, runs: Sequence[GridRun]) -> Any:
         """What submitit requeues: the same runs, which resume from their own checkpoints."""
@@ -165,13 +208,15 @@ class Pack:
 
 
 def _option(text: str) -> tuple[str, str | bool]:
+    """Name and value of an option, which goes before what the launcher itself asks for under this name."""
     name, given, value = text.lstrip("-").partition("=")
-    return name, value if given else True
+    return name.replace("-", "_"), value if given else True
 
 
-def _outcomes(job: Any, pack: Sequence[GridRun]) -> list[RunOutcome]:
+def _outcomes(job: Any, pack: Sequence[GridRun], nodes: int) -> list[RunOutcome]:
     try:
-        codes = job.result()
+        tasks = job.results() if nodes > 1 else [job.result()]
+        codes = [next((code for code in own if code), 0) for own in zip(*tasks)]
     except Exception:  # submitit raises what it finds: killed, cancelled, given up; the run's status says more
         codes = [None] * len(pack)
     return [outcome(run, code) for run, code in zip(pack, codes)]

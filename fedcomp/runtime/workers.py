@@ -70,6 +70,10 @@ class ProcessGroup:
         """The sum of every process's count, an int or an int64 tensor."""
         return count
 
+    def sum_on_host(self, counts: np.ndarray) -> np.ndarray:
+        """Int64: the sum of every process's counts that the host knows, one by one."""
+        return counts
+
     def sum_rows(self, counts: np.ndarray | Tensor) -> np.ndarray | Tensor:
         """[M] int64: the sum of every process's counts, row by row."""
         return counts

@@ -80,5 +80,8 @@ class RoundRunner(Protocol):
     def evaluate(self, index: int, state: object, result: RoundResult | None) -> Evaluation:
         """The evaluation after `index` rounds; `result` of the last one, None before the first."""
 
+    def gather_state(self, state: object) -> object:
+        """The whole state, the same in every process, where between rounds each may have only its own part of it."""
+
     def bits_metrics(self, ledger: Ledger) -> Line:
         """The ledger's part of a line."""

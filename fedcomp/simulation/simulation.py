@@ -151,6 +151,10 @@ class Simulation:
             line |= self.participation_metrics(index - 1)
         return Evaluation(line)
 
+    def gather_state(self, state: Any) -> Any:
+        """The state, of which every process has all after each round."""
+        return state
+
     def bits_metrics(self, ledger: Ledger) -> Line:
         """The ledger's part of a line."""
         return ledger.metrics(self.model.dim)

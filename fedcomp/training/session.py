@@ -97,10 +97,11 @@ class Session:
         def save(done: int) -> None:
             queue.flush()
             monitor.check()
-            processes.check_in_sync(state)
+            whole = simulation.gather_state(state)
+            processes.check_in_sync(whole)
             if self.recorder is not None:
                 writer.traffic(self.recorder.take_segment(), done)
-            writer.checkpoint(Checkpoint(done, state, ledger.counters(), time.perf_counter() - began))
+            writer.checkpoint(Checkpoint(done, whole, ledger.counters(), time.perf_counter() - began))
 
         writer.progress.start(start.round, simulation.rounds)
         with EvaluationQueue(simulation, self.reader, monitor, write, self.recorder) as queue:

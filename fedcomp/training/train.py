@@ -26,6 +26,8 @@ from fedcomp.runtime.signals import restore_sigint
 from fedcomp.simulation.async_metrics import SyncReader, reader_for
 from fedcomp.simulation.autotune.conv_autotune import FILE as PLAN
 from fedcomp.simulation.autotune.conv_autotune import ConvPlan, plan_convolutions
+from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
+from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.training.session import Session
 from fedcomp.training.setup import FolderSetup, RunSetup
@@ -43,8 +45,6 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
     schema.check(config)
     processes = processes or ProcessContext()
     alone = config.repeats == 1 and processes.size == 1
-    if config.repeats > 1 and processes.size > 1:
-        raise ValueError(f"repeats={config.repeats} runs in one process: leave torchrun out, or give repeats=1")
     device = pick_device(config.device)
     plain = plain_config(config, device)
     folder, device = run_folder(plain), processes.device(device)
@@ -58,10 +58,12 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
                 simulation, parts = build_simulation(config, device)
             inputs = run_inputs(plain, lambda: simulation.dataset)
             _check_same_inputs(inputs, processes.broadcast_object(inputs))
+            _check_enough_work(len(simulation.shards.sizes), config.repeats, processes.size)
             simulation = processes.distribute(simulation, config.chunk_size, config.threads)
             setup.begin(inputs, simulation)
             simulation, plan = _planned(simulation, config, folder, processes)
-            rounds, recorder = build_runner(simulation, config), build_recorder(simulation, config)
+            recorder = build_recorder(simulation, config)
+            rounds = build_runner(simulation, config, spread=recorder is None)
             writer = setup.writer(simulation, parts)
         restore_sigint()  # which the session hears, and saves
         reader = reader_for(device) if alone else SyncReader()
@@ -70,8 +72,25 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
         )
         for text in () if recorder is None else recorder.notes:
             writer.note(text)
-        with setup.running(simulation, processes.describe_split(simulation), plan):
+        with setup.running(simulation, _split(rounds, processes, simulation), plan):
             return session.run()
+
+
+def _check_enough_work(num_clients: int, repeats: int, size: int) -> None:
+    """Raise ValueError if some of the processes would never have anything to do."""
+    most = max(num_clients, repeats)
+    if size > most:
+        work = f"{num_clients} clients" + (f" in each of {repeats} repetitions" if repeats > 1 else "")
+        raise ValueError(
+            f"{size} processes for {work}: start {most} at most (torchrun --nproc_per_node, launcher.processes_per_run)"
+        )
+
+
+def _split(rounds: RoundRunner, processes: ProcessContext, simulation: Simulation) -> str | None:
+    """How the work is split, in one line for the user; None: it is not."""
+    if isinstance(rounds, MonteCarloStudy) and rounds.group.size > 1:
+        return f"{rounds.group.size} processes share {len(rounds.repetitions)} repetitions"
+    return processes.describe_split(simulation)
 
 
 def configure_torch(device: torch.device, precision: str, deterministic: bool) -> None:

@@ -42,6 +42,16 @@ RUN = (
     "eval_every=2",
     "threads=1",
 )
+REPEATED = (
+    *RUN,
+    "repeats=3",
+    "wire=packed",  # so that repetitions go one after another
+    "participation=bernoulli",
+    "participation.probability=0.2",
+    "compressor=topk",
+    "compressor.feedback=error",
+    "server=adam",
+)
 
 
 @dataclass(frozen=True)
@@ -131,8 +141,8 @@ def measured(size: int, share: Any = _alone) -> dict[str, Any]:
         evaluation.BATCH = before
 
 
-def work(rank: int, size: int, ports: tuple[int, int], folder: Path) -> None:
-    """One process: leaves `<rank>.pt` with what it found, and then makes a run from the command line."""
+def work(rank: int, size: int, ports: tuple[int, int, int], folder: Path) -> None:
+    """One process: leaves `<rank>.pt` with what it found, then makes a run and a study from the command line."""
     torch.set_num_threads(1)
     names = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1"}
     os.environ |= {name: str(value) for name, value in names.items()} | {"MASTER_PORT": str(ports[0])}
@@ -157,11 +167,12 @@ def work(rank: int, size: int, ports: tuple[int, int], folder: Path) -> None:
 
     from fedcomp.cli.main import main
 
-    os.environ["MASTER_PORT"] = str(ports[1])
     heard = io.StringIO()
-    with contextlib.redirect_stderr(heard):
-        sys.argv = ["fedcomp", *RUN, f"output_root={folder / 'run'}"]
-        main()
+    for port, name, words in zip(ports[1:], ("run", "study"), (RUN, REPEATED)):
+        os.environ["MASTER_PORT"] = str(port)
+        with contextlib.redirect_stderr(heard):
+            sys.argv = ["fedcomp", *words, f"output_root={folder / name}"]
+            main()
     (folder / f"{rank}.said").write_text(heard.getvalue())
 
 

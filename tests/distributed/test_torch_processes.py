@@ -33,7 +33,7 @@ def together(request, tmp_path_factory):
     size, folder = request.param, tmp_path_factory.mktemp("ranks")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.distributed.one_process"])
-    ports = _free_port(), _free_port()
+    ports = _free_port(), _free_port(), _free_port()
     processes = [context.Process(target=ranked.work, args=(rank, size, ports, folder)) for rank in range(size)]
     for process in processes:
         process.start()
@@ -72,13 +72,24 @@ def test_what_one_process_knows_all_agree_on(together) -> None:
 
 
 def test_the_first_process_alone_writes(together, tmp_path: Path, fedcomp) -> None:
-    size, folder = together
+    _, folder = together
     assert fedcomp(*ranked.RUN, f"output_root={tmp_path / 'one'}") == 0
     (single,), (shared,) = ((root.rglob("checkpoint.pt")) for root in (tmp_path / "one", folder / "run"))
     assert single.parent.relative_to(tmp_path / "one") == shared.parent.relative_to(folder / "run")
     assert sorted(path.name for path in shared.parent.iterdir()) == sorted(p.name for p in single.parent.iterdir())
     ranked.assert_equal(single.parent, shared.parent)
     assert "round 4/4" in (folder / "0.said").read_text()
+
+
+def test_processes_share_repetitions(together, tmp_path: Path, fedcomp) -> None:
+    """A study is the same bit for bit, with cohorts of any size."""
+    size, folder = together
+    assert f"{size} processes share 3 repetitions" in (folder / "0.said").read_text()
+    assert fedcomp(*ranked.REPEATED, f"output_root={tmp_path / 'one'}") == 0
+    (single,), (shared,) = ((root.rglob("checkpoint.pt")) for root in (tmp_path / "one", folder / "study"))
+    ranked.assert_equal(single.parent, shared.parent)
+    one, other = ((path.parent / "repetitions.jsonl").read_bytes() for path in (single, shared))
+    assert one == other
     assert f"{size} processes share cohorts of 9 clients, 2 at once" in (folder / "0.said").read_text()
     assert all((folder / f"{rank}.said").read_text() == "" for rank in range(1, size))
 

@@ -37,10 +37,10 @@ LONG = (
 )
 
 
-def _torchrun(size: int, root: Path) -> subprocess.Popen[str]:
+def _torchrun(size: int, root: Path, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={size}"]
     return subprocess.Popen(
-        [*command, "-m", "fedcomp", *LONG, f"output_root={root}"], stderr=subprocess.PIPE, text=True, cwd=ROOT
+        [*command, "-m", "fedcomp", *LONG, *more, f"output_root={root}"], stderr=subprocess.PIPE, text=True, cwd=ROOT
     )
 
 
@@ -125,6 +125,27 @@ def test_torchrun_killed_stopped_and_resumed_by_another_number_of_processes(tmp_
 
 
 @pytest.mark.slow
+def test_a_study_is_stopped_and_resumed_by_another_number_of_processes(tmp_path: Path) -> None:
+    study = ("repeats=5", "wire=packed", "rounds=40")
+    command = [sys.executable, "-m", "fedcomp", *LONG, *study, f"output_root={tmp_path / 'one'}"]
+    subprocess.run(command, check=True, cwd=ROOT, capture_output=True, timeout=600)
+    root = tmp_path / "several"
+    process = _torchrun(2, root, *study)
+    folder = _wait_for_round(process, root, 15)
+    os.kill(_workers(process)[1], signal.SIGTERM)
+    (line,) = _said(process.communicate(timeout=300)[1])
+    assert "state saved; the same command resumes it" in line
+    process = _torchrun(3, root, *study)
+    stderr = process.communicate(timeout=600)[1]
+    assert process.returncode == 0, stderr
+    assert "resuming after round" in stderr
+    (single,) = (tmp_path / "one").rglob("checkpoint.pt")
+    assert_equal(single.parent, folder)
+    one, other = ((path / "repetitions.jsonl").read_bytes() for path in (single.parent, folder))
+    assert one == other
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -132,6 +153,7 @@ def test_torchrun_killed_stopped_and_resumed_by_another_number_of_processes(tmp_
         (("compresor=topk",), "did you mean 'compressor'"),
         (("-m", "seed=0,1"), "torchrun starts one run in several processes, not a grid"),
         (("client.lr=1e30",), "lower client.lr"),
+        (("num_clients=1",), "2 processes for 1 clients: start 1 at most (torchrun --nproc_per_node"),
         (("tracker=wandb", "tracker.mode=foo"), "tracker.mode=foo"),  # which the main process alone builds
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

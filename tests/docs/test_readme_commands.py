@@ -69,7 +69,7 @@ def _first(choices: str) -> str:
 
 def _each_compressor(words: list[str]) -> list[list[str]]:
     """The command for the first value of what it sweeps, but for each of its compressors."""
-    own = [word for word in words if word not in LOCAL]
+    own = [word for word in words if word not in LOCAL and not word.startswith("launcher.")]
     swept = next((word.partition("=")[2].split(",") for word in own if re.match(r"compressor=.*,", word)), [""])
     return [[_chosen(word, one) for word in own] for one in swept]
 

@@ -12,15 +12,19 @@ it, who holds which samples. Repetition 0 is the run without `repeats`. They go 
 Both give the same draws, bits and, up to rounding, numbers; which of them it is follows from the config, so that a
 resumed study ends bit for bit as an unbroken one. Its state is the method's with the repetitions as first axis.
 
+Several processes share the repetitions that go one after another (`shared.py`), if there are enough; else, and where
+repetitions go together, they share the clients as in a single run.
+
 Shape legend: R repetitions, K models of each, D parameters, C running statistics.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -32,7 +36,9 @@ from fedcomp.core.pytree import flatten, map_tensors
 from fedcomp.model.contract import AnyModel, RowModel
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line
+from fedcomp.runtime.workers import ProcessGroup
 from fedcomp.simulation.evaluation import metrics_of, metrics_of_rows
+from fedcomp.simulation.monte_carlo import shared
 from fedcomp.simulation.monte_carlo.dispersion import dispersion_of, dispersion_of_models, models_line
 from fedcomp.simulation.monte_carlo.vmap_keys import NotVmappable
 from fedcomp.simulation.monte_carlo.vmapped import VmappedRepetitions
@@ -62,19 +68,30 @@ class MonteCarloStudy:
     Attributes:
         repetitions: they differ in `key`, and may in `shards` (and the optimum that follows from them).
         vmapped: how they go together; None: one after another.
+        group: the processes that share the repetitions; each computes its own from round to round.
         reasons: why some rounds went one after another, as far as that was logged.
     """
 
     repetitions: tuple[Simulation, ...]
     vmapped: VmappedRepetitions | None = None
+    group: ProcessGroup = field(default_factory=ProcessGroup)
     reasons: set[str] = field(default_factory=set, compare=False)
 
     @classmethod
-    def of(cls, repetitions: tuple[Simulation, ...]) -> MonteCarloStudy:
-        """A study of these repetitions, together if they can."""
+    def of(cls, repetitions: tuple[Simulation, ...], spread: bool = True) -> MonteCarloStudy:
+        """A study of these repetitions, together if they can. `spread`: else several processes may share them."""
         first = repetitions[0]
         expected = float(first.participation.inclusion(len(first.shards.sizes)).sum())
-        return cls(repetitions, _verified_vmap(repetitions) if first.chunk_size >= 2 * expected else None)
+        vmapped = _verified_vmap(repetitions) if first.chunk_size >= 2 * expected else None
+        if vmapped is None and spread and 1 < first.group.size <= len(repetitions):
+            alone = tuple(replace(one, group=ProcessGroup()) for one in repetitions)
+            return cls(alone, group=first.group)
+        return cls(repetitions, vmapped)
+
+    @functools.cached_property
+    def shares(self) -> shared.Shares:
+        """The repetitions of each process."""
+        return shared.split(len(self.repetitions), self.group)
 
     @property
     def rounds(self) -> int:
@@ -94,18 +111,33 @@ class MonteCarloStudy:
         """Round `index` of every repetition. `donate_state`: the caller gives up `state`, which may be changed."""
         if (done := self._if_vmappable(lambda vmapped: vmapped.round(index, state, ledger, ledger.logs))) is not None:
             return done
-        states, cohorts, metrics = [], [], []
+        states: list[Any] = []
+        results: list[RoundResult | None] = []
+        spent = Ledger() if self.group.size > 1 else ledger
         for number, one in enumerate(self.repetitions):
-            ledger.log = ledger.logs[number] if ledger.logs else None
-            new, result = one.round(index, _taken(state, number), ledger, donate_state)
+            if number not in self.shares[self.group.rank]:
+                results.append(None)
+                states.append(_taken(state, number))
+                continue
+            spent.log = spent.logs[number] if spent.logs else None
+            new, result = one.round(index, _taken(state, number), spent, donate_state)
             if donate_state:
                 _put(state, number, new)
             else:
                 states.append(new)
-            if result.cohort.size:
-                cohorts.append(result.cohort)
-                metrics.append(result.metrics)
-        return state if donate_state else _stacked(states), _together(cohorts, metrics)
+            results.append(result)
+        if self.group.size > 1:
+            ledger.merge(shared.sum_of(spent, self.group))
+            cohorts = [one.cohort(index) for one in self.repetitions]
+            known = shared.gather_results(cohorts, results, self.shares, self.group)
+        else:
+            known = [one for one in results if one is not None and one.cohort.size]
+        whole = _together([one.cohort for one in known], [one.metrics for one in known])
+        return state if donate_state else _stacked(states), whole
+
+    def gather_state(self, state: Any) -> Any:
+        """The state of all repetitions; the rows of other processes' repetitions in `state` are overwritten."""
+        return shared.gather(state, self.shares, self.group)
 
     def _if_vmappable(self, call: Callable[[VmappedRepetitions], Result]) -> Result | None:
         """What `call` returns for all repetitions at once; None where they have to go one after another.
@@ -124,7 +156,7 @@ class MonteCarloStudy:
 
     def evaluate(self, index: int, state: Any, result: RoundResult | None) -> Evaluation:
         """Means, variances and spread over repetitions; see `dispersion.py`."""
-        evaluation_models = self._deployed(index, state)
+        evaluation_models = self._deployed(index, self.gather_state(state))
         each = self._test(evaluation_models)
         optimum = self.repetitions[0].optimum
         line: Line = {}
@@ -166,18 +198,12 @@ class MonteCarloStudy:
                 own = {key: value.view(num_repetitions, num_models).mean(1) for key, value in rows.items()}
                 found |= {f"{name}/{key}": value for key, value in own.items()}
             else:
-                lines = [
-                    metrics_of(
-                        {name: _taken(models, number)},
-                        one.model,
-                        one.dataset,
-                        one.workers,
-                        one.dtype,
-                        clients=one.client_samples,
-                    )
-                    for number, one in enumerate(self.repetitions)
-                ]
-                found |= {key: torch.stack([line[key] for line in lines]).double() for key in lines[0]}
+                lines = {}
+                for number in self.shares[self.group.rank]:
+                    one, deployed = self.repetitions[number], {name: _taken(models, number)}
+                    parts = one.model, one.dataset, one.workers, one.dtype, one.group
+                    lines[number] = metrics_of(deployed, *parts, clients=one.client_samples)
+                found |= shared.gather_metrics(lines, num_repetitions, self.shares, self.group)
             if (excess := self._excess(models.theta)) is not None:
                 found[f"{name}/excess"] = excess
         return {name: value.cpu() for name, value in found.items()}

@@ -213,3 +213,41 @@ def test_packed_runs_share_one_gpu(tmp_path: Path) -> None:
     assert visible[0] == visible[1]
     assert visible[2] == visible[3]
     assert all(one.isdigit() for one in visible)
+
+
+SEVERAL = ("launcher.processes_per_run=2", "launcher.nodes=2", "launcher.sbatch=[nodes=1,ntasks-per-node=2]")
+"""Two tasks, each with a torchrun of its own, as on two nodes; here both are on the one there is."""
+SHARED = ("rounds=300", "eval_every=20", "checkpoint_every=10", "chunk_size=5", *LONG[3:])
+
+
+def test_runs_of_several_processes_are_packed_requeued_and_resume(tmp_path: Path) -> None:
+    alone = tmp_path / "alone"
+    command = ["device=cpu", *SHARED, "seed=0,1", f"output_root={alone}"]
+    subprocess.run([sys.executable, "-m", "fedcomp", *command], check=True, timeout=PATIENCE)
+    root = tmp_path / "several"
+    process = _start(
+        root,
+        *SEVERAL,
+        "launcher.runs_per_gpu=2",
+        "launcher.timeout_min=10",
+        "launcher.max_num_timeout=1",
+        *SHARED,
+        "seed=0,1",
+    )
+    _wait("a checkpoint", lambda: min(_round(root, 0), _round(root, 1)) >= 40, process)
+    (job,) = (path.name.removesuffix("_submission.sh") for path in root.rglob("[0-9]*_submission.sh"))
+    subprocess.run(["scancel", "--signal=USR2", job], check=True)
+    code, said = _end(process)
+    assert code == 0, said
+    assert "2 runs as 1 jobs of Slurm" in said
+    for seed in (0, 1):
+        (log,) = (path.read_text() for path in root.rglob(f"grids/*/{seed}.log"))
+        assert "2 processes share cohorts of 20 clients, 5 at once" in log
+        assert "resuming after round" in log
+        _assert_equal(_result(root, seed), _result(alone, seed))
+
+
+def test_more_processes_than_clients_is_one_line(tmp_path: Path) -> None:
+    code, said = _end(_start(tmp_path, *SEVERAL, "num_clients=1", "rounds=3", "seed=0,1"))
+    assert code == 1
+    assert said.count("failed: 2 processes for 1 clients: start 1 at most") == 2, said
