@@ -69,3 +69,11 @@ def diff() -> None:
     from fedcomp.status.diff import main
 
     sys.exit(main())
+
+
+def sweep() -> None:
+    """`fedcomp-sweep`."""
+    exit_on_sigint("interrupted")
+    from fedcomp.cli.sweep import main
+
+    sys.exit(main())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from fedcomp.records.metrics_file import Metrics
 
@@ -50,6 +50,15 @@ class Tracker(Protocol):
 
     def finish(self, state: str, summary: Metrics) -> None:
         """Close the view: `state` is finished, failed or interrupted; `summary` the last line (empty if none)."""
+        ...
+
+
+@runtime_checkable
+class ShowsFinished(Tracker, Protocol):
+    """A tracker that can also show a run which was finished earlier: `start` and `finish` follow, without `log`."""
+
+    def lacks(self, folder: Path) -> bool:
+        """Whether the finished run in `folder` is still to be shown."""
         ...
 
 

@@ -4,6 +4,7 @@ The record on disk is the truth, and W&B mirrors it by round: what W&B has is le
 record. So rounds that are computed again after a kill appear once, and lost evaluations appear after all.
 
 - Online, the last round that W&B has is in the run's summary on the server.
+- A run that is finished is shown from its record, if W&B lacks it or an agent of a sweep wants it as a run of its own.
 - Offline, each session writes a file of its own, which `wandb sync` uploads: a piece. `wandb_pieces.json` in the run's
   folder notes which pieces were closed, and their last rounds. A piece that was not closed, because the process was
   killed, may end in half a record: `wandb sync` uploads it up to there, refuses it, and refuses the later pieces of the
@@ -32,14 +33,13 @@ from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Metrics, read_lines
 from fedcomp.tracking.call_with_timeout import CallWithTimeout
 from fedcomp.tracking.contract import RunInfo
+from fedcomp.tracking.wandb_axes import against_other_axes, choice, x_axis
 
 if TYPE_CHECKING:
     import wandb
 
 Mode = Literal["online", "offline", "disabled"]
 
-AXES = {"uplink": "bits/uplink", "downlink": "bits/downlink", "round": "round", "time": "time/total"}
-"""x axes beside bits/total: `vs_<name>/<metric>` is `test/<metric>` against it."""
 ID_FILE, PIECES_FILE = "wandb_id", "wandb_pieces.json"
 PICTURES = {"partition": "partition.png", "curve": "curve.png"}
 FLUSH_SECONDS = 1.0
@@ -86,6 +86,12 @@ class Wandb:
         self._last_round = -1
         self._defined: set[str] = set()
 
+    def lacks(self, folder: Path) -> bool:
+        """Whether a finished run is not at W&B yet, or an agent of a sweep waits for it under an id of its own."""
+        path, wanted = folder / ID_FILE, _agents_id()
+        known = path.read_text().strip() if path.exists() else None
+        return self._mode != "disabled" and (known is None or wanted not in (None, known))
+
     def start(self, run: RunInfo) -> None:
         """Open the run, offline if the server does not answer, and log what the record holds and W&B does not."""
         self._info, mode = run, self._mode
@@ -109,7 +115,7 @@ class Wandb:
         """Add one evaluation unless W&B has its round already."""
         if self._run is None or record["round"] <= self._last_round:
             return
-        row = {**record, **_against_other_axes(record)}
+        row = {**record, **against_other_axes(record)}
         if not self._try("stopped logging, the run goes on without", lambda: self._add(row)):
             self._run = None
         self._last_round = int(record["round"])
@@ -145,9 +151,9 @@ class Wandb:
         import wandb
 
         info = self._info
-        method = [_choice(info.config[part]) for part in ("algorithm", "compressor", "downlink")]
+        method = [choice(info.config[part]) for part in ("algorithm", "compressor", "downlink")]
         label = info.config.get("label")
-        data = [_choice(info.config[part]) for part in ("dataset", "model")]
+        data = [choice(info.config[part]) for part in ("dataset", "model")]
         tags = [label, method[0], method[1], f"downlink-{method[2]}", *data, *self._tags]
         wanted: dict[str, Any] = {
             "silent": True,
@@ -179,7 +185,8 @@ class Wandb:
         """The last round that the server has; offline, that the closed pieces of the run have."""
         assert self._run is not None
         if self._run.offline:
-            self._last_round = max(self._closed_pieces().values(), default=-1)
+            own = [last for name, last in self._closed_pieces().items() if name.endswith(f"-{self._run.id}")]
+            self._last_round = max(own, default=-1)
         elif self._run.resumed:
             self._last_round = int(self._run.summary.get("round", -1))
 
@@ -204,7 +211,7 @@ class Wandb:
         assert self._run is not None
         for name in row.keys() - self._defined:
             summary = "max,last" if name in ("test/accuracy", "test/miou") else None
-            self._run.define_metric(name, step_metric=_x_axis(name), summary=summary)
+            self._run.define_metric(name, step_metric=x_axis(name), summary=summary)
         self._defined |= row.keys()
         self._run.log({**row, **(self._picture("partition") if self._last_round < 0 else {})})
 
@@ -219,7 +226,7 @@ class Wandb:
             if lines:
                 line = pick(lines, key=itemgetter(key))
                 best |= {f"{pick.__name__}_{name}": line[key], f"{pick.__name__}_{name}_round": line["round"]}
-        spent = {name: value for name, value in last.items() if _x_axis(name) in (None, "round")}
+        spent = {name: value for name, value in last.items() if x_axis(name) in (None, "round")}
         run.summary.update({"state": state, **spent, **best})
 
     def _picture(self, name: str) -> dict[str, Any]:
@@ -229,38 +236,22 @@ class Wandb:
         return {name: wandb.Image(str(path))} if path.exists() else {}
 
 
-def _against_other_axes(record: Metrics) -> dict[str, float | int]:
-    tested = {name.removeprefix("test/"): value for name, value in record.items() if name.startswith("test/")}
-    return {
-        f"vs_{axis}/{name}": value
-        for axis, key in AXES.items()
-        if axis != "time" or key in record
-        for name, value in tested.items()
-    }
-
-
-def _x_axis(name: str) -> str | None:
-    """What a metric is drawn against: bits, or the round for bits themselves and what else only counts up."""
-    if name == "round":
-        return None
-    first = name.split("/")[0]
-    if first in ("bits", "bpp", "paper", "seconds", "time"):
-        return "round"
-    return AXES.get(first.removeprefix("vs_"), "bits/total")
-
-
-def _choice(node: Mapping[str, Any]) -> str:
-    """The name of a part as its YAML has it: of fedcomp.model.networks.cnn.lenet5 `lenet5`, of ....topk.TopK `topk`."""
-    *modules, name = str(node["_target_"]).split(".")
-    return name if not modules or (name.islower() and name != "load") else modules[-1]
-
-
 def _run_id(info: RunInfo) -> str:
-    """The run's id at W&B: kept in its folder for resuming; new with `overwrite=true`, which starts another run."""
-    path = info.folder / ID_FILE
+    """The run's id at W&B: kept in its folder for resuming; new with `overwrite=true`, which starts another run.
+
+    Under an agent of a sweep it is the one that the agent gives, also where another agent had the same config before.
+    """
+    path, wanted = info.folder / ID_FILE, _agents_id()
+    if wanted is not None:
+        write_atomically(path, f"{wanted}\n".encode())
     if not path.exists():
         path.write_text(f"{info.config_hash}-{info.seed}-{secrets.token_hex(3)}\n")
     return path.read_text().strip()
+
+
+def _agents_id() -> str | None:
+    """The id under which an agent of a sweep (`wandb agent`) waits for this run; None: no agent started it."""
+    return os.environ.get("WANDB_RUN_ID") or None if os.environ.get("WANDB_SWEEP_ID") else None
 
 
 def _teardown() -> None:

@@ -32,7 +32,7 @@ from fedcomp.records.status import State, Status, read_status, write_status
 from fedcomp.runtime.signals import can_handle_signals
 from fedcomp.simulation.autotune.conv_autotune import ConvPlan
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.tracking.contract import RunInfo
+from fedcomp.tracking.contract import RunInfo, ShowsFinished
 from fedcomp.training.error_location import first_line, is_in_code, located
 from fedcomp.training.writer import FolderWriter, Writer
 
@@ -98,6 +98,10 @@ class FolderSetup(RunSetup):
         if remark is not None:
             self._progress.note(remark)
         self._progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
+        tracker = build(config.tracker)
+        if isinstance(tracker, ShowsFinished) and tracker.lacks(self._path):
+            tracker.start(self._info({}))
+            tracker.finish("finished", done[-1])
         return done
 
     @contextlib.contextmanager
@@ -122,9 +126,12 @@ class FolderSetup(RunSetup):
         if pictures and not (path / PARTITION).exists():
             _draw_partition(dataset, self._counts, config, path / PARTITION)
         tracker = build(config.tracker)
-        facts = _facts(simulation, self._counts)
-        info = RunInfo(path, config.name, path.parent.name, config.seed, self._plain, facts, self._note)
+        info = self._info(_facts(simulation, self._counts))
         return FolderWriter(info, tracker, self._progress, pictures, self._begun.start)
+
+    def _info(self, facts: dict[str, float | int]) -> RunInfo:
+        path, config = self._path, self._config
+        return RunInfo(path, config.name, path.parent.name, config.seed, self._plain, facts, self._note)
 
     @contextlib.contextmanager
     def running(self, simulation: Simulation, split: str | None, plan: ConvPlan | None) -> Iterator[None]:

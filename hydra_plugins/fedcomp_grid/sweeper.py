@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,6 +54,8 @@ class GridSweeper(Sweeper):
         """
         if torchrun_env() is not None:
             raise ValueError("torchrun starts one run in several processes, not a grid: give one run, or no torchrun")
+        if os.environ.get("WANDB_SWEEP_ID") and os.environ.get("WANDB_RUN_ID"):
+            raise ValueError("an agent of W&B starts one run at a time, not a grid: give one run")
         assert self.launcher is not None
         assert self.config is not None
         launcher, grid = self.launcher, Path(self.config.hydra.sweep.dir)

@@ -12,7 +12,9 @@ from fedcomp.config.comments import experiments, read
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 CHOICES = sorted(
-    file for file in CONF.glob("*/*.yaml") if file.parent.name not in ("experiment", "hydra") and file.is_file()
+    file
+    for file in CONF.glob("*/*.yaml")
+    if file.parent.name not in ("experiment", "hydra", "wandb") and file.is_file()
 )
 WIDEST = 70
 """Characters of an explanation that `--help` shows in one line beside the option and its value."""

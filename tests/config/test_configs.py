@@ -22,7 +22,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 CHOICES = sorted(
     (folder.name, file.stem)
     for folder in CONF.iterdir()
-    if folder.is_dir() and folder.name not in ("experiment", "hydra")
+    if folder.is_dir() and folder.name not in ("experiment", "hydra", "wandb")
     for file in folder.glob("*.yaml")
 )
 EXPERIMENTS = sorted(

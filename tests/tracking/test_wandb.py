@@ -125,6 +125,40 @@ def test_overwriting_starts_another_run(fedcomp, tmp_path: Path) -> None:
     assert [row["round"] for row in second.evaluations] == [0, 1]
 
 
+def test_agents_of_a_sweep_get_the_runs_that_they_asked_for(fedcomp, tmp_path: Path, monkeypatch, capsys) -> None:
+    """The second agent comes upon a finished run, and W&B still shows it under the second agent's id."""
+    monkeypatch.setenv("WANDB_SWEEP_ID", "sweep1")
+    for number in (1, 2):
+        monkeypatch.setenv("WANDB_RUN_ID", f"agent{number}")
+        assert fedcomp(*QUICK, "rounds=3") == 0
+        (noted,) = tmp_path.rglob("wandb_id")
+        assert noted.read_text() == f"agent{number}\n"
+        assert len(pieces(tmp_path)) == number  # and W&B reads the environment anew
+    first, second = pieces(tmp_path)
+    assert (first.run_id, second.run_id) == ("agent1", "agent2")
+    lines = _lines(tmp_path)
+    for piece in (first, second):
+        assert [row["round"] for row in piece.evaluations] == [0, 1, 2, 3]
+        assert piece.summary["max_accuracy"] == max(line["test/accuracy"] for line in lines)
+        assert (piece.summary["bits/total"], piece.exit_code) == (lines[-1]["bits/total"], 0)
+    assert fedcomp(*QUICK, "rounds=3") == 0
+    assert len(pieces(tmp_path)) == 2, "the same agent has it already"
+    capsys.readouterr()
+    assert fedcomp("-m", *QUICK, "seed=0,1") == 2
+    assert "an agent of W&B starts one run at a time, not a grid" in capsys.readouterr().err
+
+
+def test_a_run_that_was_finished_without_wandb_is_shown(fedcomp, tmp_path: Path) -> None:
+    assert fedcomp(*QUICK[1:], "rounds=2") == 0
+    assert fedcomp(*QUICK, "rounds=2", "tracker.mode=disabled") == 0
+    assert not pieces(tmp_path)
+    for _ in range(2):
+        assert fedcomp(*QUICK, "rounds=2") == 0
+    (piece,) = pieces(tmp_path)
+    assert [row["round"] for row in piece.evaluations] == [0, 1, 2]
+    assert piece.summary["state"] == "finished"
+
+
 WRONG = [
     (["tracker.mode=onlin"], "tracker.mode=onlin must be one of online, offline, disabled"),
     (["tracker.project=a/b"], "tracker.project='a/b' must be 1 to 128 characters without any of"),

@@ -3,18 +3,33 @@
 Found by recording what wandb-core asks: GraphQL `RunResumeStatus` (does the run exist, how many lines has it?),
 `UpsertBucket` (config, names, tags), `CreateRunFiles` (where to put pictures), then POSTs of lines to the run's
 `file_stream` and PUTs of files. Lines carry offsets; a line that is sent again replaces the earlier one.
+
+`wandb agent` asks for the sweep (`SweepWithRuns`), registers (`CreateAgent`), and gets its runs with each `Heartbeat`.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 ENTITY = "somebody"
+VIEWER = {
+    "id": "viewer",
+    "name": ENTITY,
+    "username": ENTITY,
+    "email": "",
+    "admin": False,
+    "flags": "{}",
+    "entity": ENTITY,
+    "deletedAt": None,
+    "apiKeys": {"edges": []},
+    "teams": {"edges": []},
+}
 
 
 @dataclass
@@ -50,12 +65,15 @@ class WandbServer:
     Attributes:
         fail_with: an HTTP status to answer everything with from now on; None to work.
         silent: accept connections, never answer.
+        sweep: the YAML of the one sweep there is. points: what its agents are still to run, by the runs' ids.
     """
 
     def __init__(self) -> None:
         self.runs: dict[str, ServedRun] = {}
         self.fail_with: int | None = None
         self.silent = False
+        self.sweep = ""
+        self.points: dict[str, dict[str, Any]] = {}
         self.operations: list[str] = []
         self._released = threading.Event()
 
@@ -99,10 +117,19 @@ class WandbServer:
         """The answer to one request."""
         if path == "/graphql":
             call = json.loads(body)
-            name = call.get("operationName") or ""
+            asked = re.search(r"(?:query|mutation) (\w+)", call["query"])
+            name = call.get("operationName") or (asked[1] if asked else "")
             self.operations.append(name)
-            answers = {"RunResumeStatus": self._status, "UpsertBucket": self._upsert, "CreateRunFiles": self._files}
-            return {"data": answers[name](call["variables"]) if name in answers else {}}
+            answers = {
+                "RunResumeStatus": self._status,
+                "UpsertBucket": self._upsert,
+                "CreateRunFiles": self._files,
+                "SweepWithRuns": self._sweep,
+                "CreateAgent": lambda _: {"createAgent": {"agent": {"id": "agent"}}},
+                "Heartbeat": self._heartbeat,
+                "Viewer": lambda _: {"viewer": VIEWER},
+            }
+            return {"data": answers[name](call.get("variables", {})) if name in answers else {}}
         parts = path.strip("/").split("/")
         if parts[0] == "files" and parts[-1] == "file_stream":
             self._stream(self.runs.setdefault(parts[-2], ServedRun()), json.loads(body))
@@ -152,6 +179,21 @@ class WandbServer:
         put = f"{self.url}/put/{wanted['run']}"
         files = [{"name": name, "uploadUrl": f"{put}/{name}"} for name in wanted["files"]]
         return {"createRunFiles": {"runID": "bucket", "uploadHeaders": [], "files": files}}
+
+    def _sweep(self, asked: dict[str, Any]) -> dict[str, Any]:
+        known = {"id": "sweep", "name": asked["sweep"], "state": "RUNNING", "config": self.sweep, "runs": {"edges": []}}
+        return {"project": {"sweep": known}}
+
+    def _heartbeat(self, said: dict[str, Any]) -> dict[str, Any]:
+        """The next run, once the one before has ended; then the end."""
+        commands: list[dict[str, Any]] = []
+        if not json.loads(said["runState"]):
+            commands = [{"type": "exit"}]
+            if self.points:
+                run_id = next(iter(self.points))
+                args = {name: {"value": value} for name, value in self.points.pop(run_id).items()}
+                commands = [{"type": "run", "run_id": run_id, "args": args, "program": "fedcomp"}]
+        return {"agentHeartbeat": {"agent": {"id": "agent"}, "commands": json.dumps(commands)}}
 
     def _stream(self, run: ServedRun, sent: dict[str, Any]) -> None:
         for name, chunk in (sent.get("files") or {}).items():

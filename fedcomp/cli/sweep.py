@@ -1,0 +1,48 @@
+"""`fedcomp-sweep FILE`: checks a sweep of W&B against fedcomp's options, and hands it to `wandb sweep`."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedcomp.config.compose import compose
+from fedcomp.tracking.sweep_file import read_sweep
+
+EPILOG = """\
+examples:
+  fedcomp-sweep conf/wandb/topk_grid.yaml --check    check the file alone
+  fedcomp-sweep conf/wandb/topk_grid.yaml            and start the sweep at W&B, which prints `wandb agent ...`
+  wandb agent ENTITY/PROJECT/SWEEP                   runs it: on as many machines as you like
+
+exit status: that of `wandb sweep`, 0 checked, 2 a wrong file (one line on standard error)
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check the file; start the sweep unless `--check`. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="fedcomp-sweep",
+        description="Check the YAML of a W&B sweep over fedcomp's options, and start the sweep.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("file", type=Path, help="the sweep's YAML")
+    parser.add_argument("--check", action="store_true", help="check alone")
+    given, others = parser.parse_known_args(argv)
+    try:
+        sweep = read_sweep(given.file)
+        compose([*sweep.fixed, *sweep.first])
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if given.check:
+        print(f"{sweep.name}: its first run is fedcomp {' '.join([*sweep.fixed, *sweep.first])}")
+        return 0
+    return subprocess.run([sys.executable, "-m", "wandb", "sweep", *others, str(given.file)]).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
