@@ -17,6 +17,7 @@ examples:
   fedcomp-report outputs/grid --target train/loss=0.3    the same for any recorded quality, losses from above
   fedcomp-report outputs/mnist --against bicompfl        ours beside the paper's tables, with the difference
   fedcomp-report outputs/grid --front                    what nothing else beats in both accuracy and bits
+  fedcomp-report outputs/grid --wandb                    from W&B's files, and to W&B (key: WANDB_API_KEY)
   fedcomp-report outputs/grid --columns test_accuracy,bpp_uplink,seeds   these columns alone
 
 writes into DIR:
@@ -56,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--against", metavar="PAPER", help="figures a paper printed: bicompfl, fedmrn")
     parser.add_argument("--front", action="store_true", help="the front of accuracy and bits, and its hypervolume")
+    parser.add_argument("--wandb", action="store_true", help="read W&B's files, and write the report to W&B too")
     parser.add_argument("--every-picture", action="store_true", help="draw all PNG and PDF, however many")
     parser.add_argument(
         "--columns",
@@ -76,6 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 every_picture=given.every_picture,
                 columns=given.columns,
                 front=given.front,
+                wandb=given.wandb,
             )
         )
     except ValueError as error:

@@ -27,6 +27,7 @@ from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, shown_labels,
 from fedcomp.reporting.tables import columns, formats, latex, published, table
 from fedcomp.reporting.tables.table import ResultTable
 from fedcomp.runtime.signals import restore_sigint
+from fedcomp.tracking import wandb_files, wandb_workspace
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,6 +57,7 @@ class Options:
         columns: `test_accuracy,bits_total`: those of the tables; None: all, in LaTeX and HTML those that fit.
         front: show the front of accuracy and bits, also of runs that were not made with `objective=pareto`.
         one_process: draw in this process. Others would import the script that called, and run it.
+        wandb: read W&B's files instead of the runs' own, and write the report to W&B too.
     """
 
     paths: Sequence[str | Path]
@@ -66,6 +68,7 @@ class Options:
     columns: str | None = None
     front: bool = False
     one_process: bool = False
+    wandb: bool = False
 
 
 def report(options: Options) -> int:
@@ -78,7 +81,8 @@ def report(options: Options) -> int:
         ValueError: in one line, what cannot be done: no run under the paths, nowhere to write, an unknown target.
     """
     printed = published.load(options.against) if options.against else []
-    runs = read_runs(options.paths)
+    pieces = wandb_files.read_pieces(options.paths) if options.wandb else []
+    runs = wandb_files.recorded_runs(pieces) if options.wandb else read_runs(options.paths)
     groups = group(runs)
     console = _console()
     if not groups:
@@ -145,7 +149,20 @@ def report(options: Options) -> int:
     files.append(f"{len(on_paper)} pictures (.png, .pdf): {_some([sheet.name for sheet in on_paper])}")
     console.print(f"Written: {out}/", markup=False, soft_wrap=True)
     console.print("  " + ", ".join(files), markup=False, soft_wrap=True)
+    if options.wandb:
+        said = _published(pieces, name, (out / "table.md").read_text())
+        console.print(said, markup=False, soft_wrap=True)
     return 0
+
+
+def _published(pieces: Sequence[wandb_files.Piece], title: str, table: str) -> str:
+    """Write the report to W&B, into the project of the latest piece; where it is, or why it is not there."""
+    entity = os.environ.get("WANDB_ENTITY") or pieces[-1].entity
+    try:
+        addresses = wandb_workspace.publish(entity, pieces[-1].project, title, table)
+    except ValueError as error:
+        return f"Not written to W&B: {error}"
+    return f"At W&B: {', '.join(addresses)}"
 
 
 def remarks_on(runs: Sequence[RecordedRun], groups: Sequence[RunGroup]) -> Notes:

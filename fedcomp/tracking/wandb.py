@@ -174,7 +174,12 @@ class Wandb:
             group=info.config_hash,
             name=self._name or f"{label or '{} {}/{}'.format(*method)} seed={info.seed}"[:128],
             tags=list(dict.fromkeys(str(tag)[:64] for tag in tags if tag)),
-            config={**info.config, "config_hash": info.config_hash, **info.facts},
+            config={
+                **info.config,
+                "config_hash": info.config_hash,
+                "method": label or "{} {}/{}".format(*method),
+                **info.facts,
+            },
             dir=self._folder or str(info.folder),
             settings=wandb.Settings(**known),
         )

@@ -222,7 +222,7 @@ SHARED = ("rounds=300", "eval_every=20", "checkpoint_every=10", "chunk_size=5", 
 
 def test_runs_of_several_processes_are_packed_requeued_and_resume(tmp_path: Path) -> None:
     alone = tmp_path / "alone"
-    command = ["device=cpu", *SHARED, "seed=0,1", f"output_root={alone}"]
+    command = ["-m", "device=cpu", *SHARED, "seed=0,1", f"output_root={alone}"]
     subprocess.run([sys.executable, "-m", "fedcomp", *command], check=True, timeout=PATIENCE)
     root = tmp_path / "several"
     process = _start(

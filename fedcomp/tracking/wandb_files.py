@@ -1,0 +1,132 @@
+"""Runs as W&B's own files have them: `offline-run-*/run-<id>.wandb`, and `run-*` of runs that were online.
+
+The files are read with `wandb leet inspect`, in a process of its own. The pieces of a run that was resumed are joined
+by round.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fedcomp.records.metrics_file import Line
+from fedcomp.records.reader import RecordedRun, without_rooms
+
+PICTURE_COLUMNS = ("partition", "curve")
+NOT_CONFIG = frozenset(
+    {
+        "_wandb",
+        "config_hash",
+        "method",
+        "num_params",
+        "expected_participants",
+        "num_train_samples",
+        "num_test_samples",
+        "label_entropy",
+    }
+)
+"""What a W&B run's config has beside the config of the run."""
+
+
+@dataclass
+class Piece:
+    """One file.
+
+    Attributes:
+        path: of the file. begun: when, as text that sorts. run_id, project, entity: of the run at W&B.
+        config: of the run. rows: the evaluations. summary: what was logged last.
+    """
+
+    path: Path
+    begun: str = ""
+    run_id: str = ""
+    project: str = ""
+    entity: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    rows: list[Line] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def read_pieces(roots: Iterable[str | Path]) -> list[Piece]:
+    """Every file of W&B in or below the folders, in the order in which they were begun.
+
+    Raises:
+        ValueError: there is no such folder, no file, or W&B is not installed; or it cannot read a file.
+    """
+    if find_spec("wandb") is None:
+        raise ValueError("W&B's files are read by W&B: pip install wandb")
+    folders = [Path(root) for root in roots]
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is no folder; give one that holds runs with tracker=wandb (outputs/)")
+    found = {
+        path.resolve(): path
+        for folder in folders
+        for path in sorted(folder.rglob("run-*.wandb"))
+        if not path.parent.is_symlink()
+    }
+    if not found:
+        raise ValueError(f"no run of W&B found under {', '.join(map(str, folders))}: they are made with tracker=wandb")
+    return sorted(map(_read, found.values()), key=lambda piece: (piece.begun, str(piece.path)))
+
+
+def recorded_runs(pieces: Iterable[Piece]) -> list[RecordedRun]:
+    """The runs of these pieces; of a run that was shown twice (agents of a sweep), the reports leave one out."""
+    runs: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        runs.setdefault(piece.run_id, []).append(piece)
+    return [_joined(own) for own in runs.values()]
+
+
+def _joined(pieces: list[Piece]) -> RecordedRun:
+    """One run; of a round that was logged twice the later line counts."""
+    last = pieces[-1]
+    rows = {int(row["round"]): row for piece in pieces for row in piece.rows}
+    config = without_rooms({key: value for key, value in last.config.items() if key not in NOT_CONFIG})
+    state = str(last.summary.get("state", "running"))
+    return RecordedRun(last.path.parent, config, config.get("seed"), state, None, [rows[done] for done in sorted(rows)])
+
+
+def _read(path: Path) -> Piece:
+    piece = Piece(path)
+    for line in _inspected(path):
+        kind = line.get("type", "")
+        content = line.get(kind) or {}
+        if kind == "run":
+            piece.run_id, piece.begun = content.get("run_id", ""), content.get("start_time", "")
+            piece.project, piece.entity = content.get("project", ""), content.get("entity", "")
+            piece.config = (content.get("config") or {}).get("update") or {}
+        elif kind == "history" and "round" in (content.get("item") or {}):
+            piece.rows.append(dict(_numbers(content["item"])))
+        elif kind == "summary":
+            piece.summary |= content.get("update") or {}
+    return piece
+
+
+def _inspected(path: Path) -> Iterator[dict[str, Any]]:
+    """What W&B shows of a file, whose end may be torn."""
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path.resolve())]
+    shown = subprocess.run(command, capture_output=True, text=True, cwd=path.parent)
+    lines = [line for line in shown.stdout.splitlines() if line.startswith("{")]
+    if shown.returncode and not lines:
+        reason = (shown.stderr.strip() or "no answer").splitlines()[-1]
+        raise ValueError(f"W&B cannot read {path}: {reason}")
+    yield from map(json.loads, lines)
+
+
+def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, float | int]]:
+    """The columns that the run itself recorded: without W&B's own, pictures, and metrics against other axes."""
+    for name, value in row.items():
+        if name.startswith(("_", "vs_")) or name.split(".")[0] in PICTURE_COLUMNS:
+            continue
+        if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
+            yield name, {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}[value]
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield name, value
