@@ -17,6 +17,7 @@ from torch import nn
 
 from fedcomp.config.placement import run_folder
 from fedcomp.config.schema import plain_config
+from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RecordedRun, RunFiles, find_runs, read_run
 
@@ -54,6 +55,8 @@ class Run:
         """The evaluations as they were recorded, one mapping each. Raises ValueError: they cannot be read."""
         if self.state == "unreadable":
             raise ValueError(self._recorded.error)
+        if self.state == "finished" and not self._recorded.lines:
+            raise ValueError(f"{self.folder} is finished, but has no record: its {RECORD} is missing or empty")
         return self._recorded.lines
 
     @property

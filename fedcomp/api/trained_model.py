@@ -52,8 +52,7 @@ def trained_run(folder: Path, note: Note, changes: Mapping[str, Any] | None = No
         ValueError: there is no config or checkpoint, the model is no network, the run has repeats, or the checkpoint
             lacks something that the models follow from.
     """
-    if RunFiles(folder).config() is None:
-        raise ValueError(f"{folder} is no run's folder: it has no {CONFIG}")
+    RunFiles(folder).existing_config()
     plain = OmegaConf.to_container(OmegaConf.load(folder / CONFIG))  # with the modules of classes
     assert isinstance(plain, dict)
     config = as_composed_now({str(key): value for key, value in plain.items()}, note)

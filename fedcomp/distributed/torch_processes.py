@@ -93,6 +93,9 @@ class TorchProcesses(ProcessContext):
 
     def describe_split(self, simulation: Simulation) -> str:
         size, cohort = self.place.size, _expected(simulation)
+        if size > cohort:
+            idle = f"at least {size - cohort} of them train nobody and only share the test set"
+            return f"{size} processes share cohorts of {cohort} clients: {idle}; start {cohort} or fewer"
         chunks = math.ceil(cohort / simulation.chunk_size)
         shared = f"{size} processes share cohorts of {cohort} clients, {simulation.chunk_size} at once"
         if chunks >= size:

@@ -119,6 +119,10 @@ def load(path: Path, like: Any, config_hash: str) -> Checkpoint:
     if not (content.config_hash == config_hash or former):
         found = f"config {content.config_hash}, format {content.version}"
         raise ValueError(f"checkpoint {path} is of {found}, not {config_hash}; {REMEDY}")
+    lacking = [name for name in flatten(like) if name not in content.tensors]
+    if lacking:
+        fields = f"it lacks {', '.join(lacking)}, as one of another version of fedcomp does"
+        raise ValueError(f"checkpoint {path} does not fit: {fields}; {REMEDY}")
     try:
         return Checkpoint(content.round, restore(like, content.tensors), content.ledger, content.seconds)
     except ValueError as error:

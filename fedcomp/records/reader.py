@@ -71,6 +71,17 @@ class RunFiles:
             raise ValueError(f"{path} is no config: it must be a mapping")
         return without_rooms(config)
 
+    def existing_config(self) -> dict[str, Any]:
+        """As `config`. Raises ValueError, one line: there is no such folder, or no run in it, or as `config`."""
+        if not self.folder.is_dir():
+            raise ValueError(f"there is no folder {self.folder}")
+        config = self.config()
+        if config is None:
+            raise ValueError(
+                f"{self.folder} is no run's folder: it has no {CONFIG}; a run's is <output_root>/<name>/<hash>/seed=<n>"
+            )
+        return config
+
     def status(self) -> Status | None:
         """How far the run is; None: it has written none yet. Raises ValueError: the file is no status."""
         return status.read_status(self.folder)

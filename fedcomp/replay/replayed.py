@@ -37,6 +37,10 @@ def replayed(run: RecordedRun, named: NamedNetwork, partial: bool = False) -> tu
     Raises:
         ValueError: it is unfinished, recorded no traffic, had a deadline, or the network has too few clients.
     """
+    if run.state == "unreadable":
+        raise ValueError(f"{run.folder}: {run.error}")
+    if not run.lines:
+        raise ValueError(f"{run.folder} has no record: {RECORD} is missing or empty")
     if not run.finished and not partial:
         raise ValueError(f"{run.folder} is {run.state}: finish it first, or give --partial for the rounds so far")
     traffic = read_traffic(run.folder)

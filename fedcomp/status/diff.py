@@ -13,7 +13,6 @@ from fedcomp.display import units
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.provenance import Provenance, differences
 from fedcomp.records.reader import RunFiles
-from fedcomp.records.run_folder import CONFIG
 from fedcomp.reporting.metrics import metric
 from fedcomp.runtime.signals import restore_sigint
 
@@ -89,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def compare(one: Path, other: Path) -> RunDifferences:
     """What differs between the runs in two folders. Raises ValueError: one is no run's, or cannot be read."""
     files = [RunFiles(folder) for folder in (one, other)]
-    configs = [_config(each) for each in files]
+    configs = [each.existing_config() for each in files]
     records = [each.lines() for each in files]
     return RunDifferences(
         list(_settings(_flat(configs[0]), _flat(configs[1]))),
@@ -97,13 +96,6 @@ def compare(one: Path, other: Path) -> RunDifferences:
         list(_results(files, records)),
         *_agreement(*records),
     )
-
-
-def _config(files: RunFiles) -> dict[str, Any]:
-    config = files.config()
-    if config is None:
-        raise ValueError(f"{files.folder} is no run's folder: it has no {CONFIG}")
-    return config
 
 
 def _flat(value: Any, path: str = "") -> dict[str, str]:

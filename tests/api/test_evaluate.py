@@ -97,7 +97,8 @@ def test_wrong_runs(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture
     task = run(["dataset=vectors", "model=mean_vector", "algorithm=mean_estimation", "rounds=1", "quiet=true",
                 "pictures=false", "partition=one_each", "num_clients=4", f"output_root={tmp_path}"])  # fmt: skip
     for folder, line in (
-        (tmp_path, "is no run's folder: it has no config.yaml"),
+        (tmp_path, "is no run's folder: it has no config.yaml; a run's is <output_root>/<name>/<hash>/seed=<n>"),
+        (tmp_path / "nowhere", "there is no folder"),
         (study.folder, "is a study of repeats=2: it has a model for each repetition"),
         (task.folder, "model=mean_vector is no network"),
     ):

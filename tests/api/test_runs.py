@@ -165,6 +165,14 @@ def test_export(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert said.count("\n") == 1
 
 
+def test_a_finished_run_without_its_record(finished: Run) -> None:
+    (finished.folder / "metrics.jsonl").unlink()
+    again = Run(finished.folder)
+    with pytest.raises(ValueError, match="is finished, but has no record: its metrics.jsonl is missing or empty"):
+        again.metrics  # noqa: B018
+    assert again.model() is not None
+
+
 def test_wrong_folders(finished: Run, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is no folder"):
         load_runs(tmp_path / "nowhere")

@@ -146,6 +146,15 @@ def test_a_gpus_own_chunk_size_leaves_work_for_all(monkeypatch) -> None:
     assert one.describe_split(one.distribute(on_gpu, None, None)) == "3 processes share cohorts of 7 clients, 3 at once"
 
 
+def test_more_processes_than_clients_are_told_so() -> None:
+    one = processes.TorchProcesses(TorchrunEnv(0, 9, 0, 9), _Likewise(0, 9, torch.distributed.HashStore()))
+    sim = world.simulation(ranked.ALGORITHM, participation=world.FULL)
+    assert one.describe_split(sim) == (
+        "9 processes share cohorts of 7 clients: at least 2 of them train nobody and only share the test set; "
+        "start 7 or fewer"
+    )
+
+
 def test_alone_nothing_is_shared(monkeypatch) -> None:
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.setenv(name, "1")

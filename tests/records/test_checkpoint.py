@@ -85,6 +85,13 @@ def test_an_earlier_version_s_file_is_read(tmp_path: Path) -> None:
         load(path, STATE, "abcd")
 
 
+def test_all_fields_that_it_lacks_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    save(path, Checkpoint(1, (torch.ones(1),), {}, 0.0), "abcd")
+    with pytest.raises(ValueError, match="does not fit: it lacks theta, counts, as one of another version of fedcomp"):
+        load(path, STATE, "abcd")
+
+
 def test_the_file_is_torch_s_and_holds_no_more_than_the_state(tmp_path: Path) -> None:
     """A row of a large tensor is saved alone, and one that is repeated as often as it is."""
     rows = torch.arange(100_000.0).view(10, -1)

@@ -110,6 +110,22 @@ def test_what_cannot_be_replayed(
     assert "is the run itself" in capsys.readouterr().err
 
 
+def test_runs_without_a_record_or_a_config(
+    fedcomp: Fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fedcomp(*SMALL, "network=fixed", f"output_root={tmp_path}") == 0
+    (record,) = tmp_path.rglob("metrics.jsonl")
+    record.unlink()
+    capsys.readouterr()
+    assert main([str(tmp_path), "network=lte"]) == 1
+    assert capsys.readouterr().err == f"left out: {record.parent} has no record: metrics.jsonl is missing or empty\n"
+    (record.parent / "config.yaml").unlink()
+    assert main([str(tmp_path), "network=lte"]) == 1
+    said = capsys.readouterr().err
+    assert "cannot read" in said
+    assert "finish it first" not in said
+
+
 def test_an_unfinished_run_is_taken_with_partial_alone(
     fedcomp: Fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
