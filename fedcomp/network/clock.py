@@ -19,40 +19,17 @@ Shape legend: N clients.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import torch
 
 from fedcomp.network.cell import shared_uplink
-from fedcomp.network.exchanges import Exchange, exchanges
-from fedcomp.network.headers import Header
+from fedcomp.network.delays import Delays, RoundDelays
 from fedcomp.network.links.contract import Links, Network
 from fedcomp.network.traffic.rounds import Round
 from fedcomp.random.keys import Key
 
 Times = dict[str, float | int]
 NOBODY = np.zeros(0, np.int64)
-
-
-@dataclass(frozen=True)
-class Delays:
-    """What an exchange adds to each client's clock, in seconds.
-
-    Attributes:
-        down, work, up: [N] delta_i, kappa_i G_i with o_i, and U_i / r_i^u + tau_i / 2 where nobody shares an uplink.
-        once: (seconds of the server's line, receivers) of what is sent once for several.
-        touched: [N] who receives or works; None: all. senders: who sends up, ascending.
-        shared: [N] bits up and own limits, for cells.
-    """
-
-    down: np.ndarray
-    work: np.ndarray
-    up: np.ndarray
-    once: list[tuple[float, np.ndarray]]
-    touched: np.ndarray | None
-    senders: np.ndarray
-    shared: tuple[np.ndarray, np.ndarray]
 
 
 @dataclass
@@ -64,7 +41,7 @@ class Clock:
         server: S. ready: [N] R_i. channel: until when a multicast occupies the server's line.
         downlink, compute, uplink, wait: the critical clients' shares of S, summed.
         last: duration of the last round. slowest: its last critical client, -1 for none.
-        critical: [N] how often each client was critical. rounds: so far.
+        critical: [N] how often each client was critical. rounds: so far. delays: what exchanges add to the clocks.
     """
 
     network: Network
@@ -81,15 +58,14 @@ class Clock:
     slowest: int = -1
     critical: np.ndarray = field(init=False)
     rounds: int = 0
+    delays: RoundDelays = field(init=False)
 
     def __post_init__(self) -> None:
         num = len(self.links.down)
         self.ready, self.critical = np.zeros(num), np.zeros(num, np.int64)
-        self._header = None if self.network.header is None else Header.of(self.network.header)
-        self._jitter = Key(("network", "jitter", self.network.seed, *self.key.path))
-        self._starts, self._half = bool(self.links.start.any()), self.links.rtt / 2
+        self.delays = RoundDelays(self.network, self.links, self.key)
+        self._half = self.links.rtt / 2
         self._needs_cohort = self.network.trailing == "wait" or self.network.deadline is not None
-        self._last: tuple[Round, list[Delays]] | None = None
 
     def advance(self, one: Round) -> None:
         """Add a round."""
@@ -98,7 +74,7 @@ class Clock:
         late = NOBODY if one.on_time is None else cohort[~one.on_time]
         self.slowest = -1
         ended: tuple[np.ndarray, np.ndarray] | None = None
-        for delays in self._delays(one):
+        for delays in self.delays.of(one, self.rounds):
             received, worked, sent = self._times(delays)
             self.ready = worked if delays.touched is None else np.where(delays.touched, worked, self.ready)
             ended = None if len(delays.senders) else (received, worked)
@@ -120,7 +96,7 @@ class Clock:
         """[M] seconds from the beginning of a round until each client's message up is there; changes nothing."""
         cohort = np.array(one.clients, np.int64)
         channel = self.channel
-        for delays in self._delays(one):
+        for delays in self.delays.of(one, self.rounds):
             *_, sent = self._times(delays)
             self.channel = channel
             if len(delays.senders):
@@ -139,49 +115,6 @@ class Clock:
         if self.network.deadline is not None:
             found["time/wait"] = self.wait
         return found | ({"time/slowest": self.slowest} if self.slowest >= 0 else {})
-
-    def _delays(self, one: Round) -> list[Delays]:
-        """What each exchange of the next round adds; that of the round before where it is the same."""
-        if self._last is not None and _alike(one, self._last[0]):
-            return self._last[1]
-        down, up = self._rates(self.rounds)
-        found: list[Delays] = []
-        working = self._starts
-        for exchange in exchanges(one, len(self.ready), self.network.down == "multicast"):
-            found.append(self._delays_of(exchange, down, up, working))
-            working = working and not exchange.work.any()
-        if not self.network.jitter:
-            self._last = one, found
-        return found
-
-    def _rates(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rates down and up in round `index`, with its jitter."""
-        if not self.network.jitter:
-            return self.links.down, self.links.up
-        factor = np.exp(self.network.jitter * jitter_draws(self._jitter, index, len(self.ready)))
-        return self.links.down * factor, self.links.up * factor
-
-    def _delays_of(self, exchange: Exchange, down: np.ndarray, up: np.ndarray, working: bool) -> Delays:
-        """`working`: those who work pay for their start."""
-        work = self.links.work * exchange.work
-        if working:
-            work = work + np.where(exchange.work > 0, self.links.start, 0.0)
-        touched = (exchange.down > 0) | (exchange.work > 0)
-        once = []
-        for bits, who in exchange.once:
-            once.append((self.line(bits) / float(down[who].min()), who))
-            touched[who] = True
-        bits_up = self.line(exchange.up)
-        sends = exchange.up > 0
-        return Delays(
-            np.where(exchange.down > 0, self.line(exchange.down) / down + self._half, 0.0),
-            work,
-            np.where(sends, bits_up / up + self._half, 0.0),
-            once,
-            None if touched.all() else touched,
-            np.flatnonzero(sends),
-            (bits_up, up),
-        )
 
     def _times(self, delays: Delays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """d_i, w_i, u_i."""
@@ -233,19 +166,3 @@ class Clock:
         self.server = float(self.ready[client])
         self.slowest = client
         self.critical[client] += 1
-
-    def line(self, bits: Any) -> Any:
-        """Bits on the line, with headers."""
-        return bits if self._header is None else self._header.line_bits(bits)
-
-
-def _alike(one: Round, other: Round) -> bool:
-    """Whether two rounds have the same legs with the same numbers, as most rounds that follow each other have."""
-    if one.varying or one.listed or one.on_time is not None or other.on_time is not None:
-        return False
-    return one.template == other.template and one.clients == other.clients
-
-
-def jitter_draws(key: Key, index: int, num_clients: int) -> np.ndarray:
-    """[N] float64 standard normal draws of round `index`."""
-    return key.fold_in(index).normal(torch.arange(num_clients, device="cpu"), 1).to(torch.float64).numpy()[:, 0]

@@ -179,7 +179,7 @@ class Deadline:
         fixed = links.work[ids] * work + np.where(work > 0, links.start[ids], 0.0) + legs * links.rtt[ids] / 2
         if late_legs:
             fixed = fixed + np.maximum(clock.ready[ids] - clock.server, 0.0)
-        varying = clock.line(down) / links.down[ids] + clock.line(up) / links.up[ids]
+        varying = clock.delays.line(down) / links.down[ids] + clock.delays.line(up) / links.up[ids]
         return on_time_probability(fixed, varying, self.seconds, clock.network.jitter)
 
 
