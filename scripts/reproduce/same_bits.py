@@ -22,8 +22,7 @@ GRIDS = (
     ("fedscalar", "client.lr=0.003,0.01,0.03"),
     ("diloco", "client.lr=0.0003,0.001,0.003"),
     ("sparseloco", "client.lr=0.001,0.003,0.01"),
-    ("decomfl", "algorithm.lr=0.001,0.003,0.01"),
-    ("fedkseed", "algorithm.lr=0.0003,0.001,0.003"),
+    ("decomfl,fedkseed", "algorithm.lr=0.001,0.003,0.01"),
 )
 """Methods and the three rates that are tried for each."""
 SHORT = "seed=10 rounds=40 max_bits=3.2e8 eval_every=40 name=neighbours_tuning"
