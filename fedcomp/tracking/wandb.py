@@ -33,6 +33,7 @@ from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Metrics, read_lines
 from fedcomp.tracking.call_with_timeout import CallWithTimeout
 from fedcomp.tracking.contract import RunInfo
+from fedcomp.tracking.wandb_artifacts import check_kinds, made, used
 from fedcomp.tracking.wandb_axes import against_other_axes, choice, x_axis
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Wandb:
         notes: str | None = None,
         folder: str | None = None,
         timeout: float = 60.0,
+        artifacts: Sequence[str] = (),
     ) -> None:
         variable = os.environ.get("WANDB_MODE")
         self._mode = variable or mode
@@ -79,6 +81,7 @@ class Wandb:
                 raise ValueError(f"tracker.tags: {tag!r} must be 1 to 64 characters")
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < float("inf"):
             raise ValueError(f"tracker.timeout={timeout} must be a positive number of seconds")
+        self._artifacts = check_kinds(artifacts)
         self._options: dict[str, Any] = {"project": project, "entity": entity, "job_type": job_type, "notes": notes}
         self._name, self._tags, self._folder, self._timeout = run_name, [str(tag) for tag in tags], folder, timeout
         self._call_with_timeout = CallWithTimeout()
@@ -126,6 +129,10 @@ class Wandb:
         if run is not None:
             self._run = None
             self._try("summary or curve are missing", lambda: self._summarise(run, state, summary))
+            if state == "finished" and self._artifacts:
+                if not run.offline:  # where W&B takes no inputs
+                    self._try("the data are not noted as the run's input", lambda: self._use_data(run))
+                self._try("artifacts are missing", lambda: self._log_artifacts(run, summary))
             if state == "interrupted":
                 self._try("cannot mark the run as preempted", run.mark_preempting)
             closed = self._try(
@@ -233,6 +240,19 @@ class Wandb:
                 best |= {f"{pick.__name__}_{name}": line[key], f"{pick.__name__}_{name}_round": line["round"]}
         spent = {name: value for name, value in last.items() if x_axis(name) in (None, "round")}
         run.summary.update({"state": state, **spent, **best})
+
+    def _use_data(self, run: wandb.Run) -> None:
+        import wandb
+
+        data = used(wandb, self._info)
+        if data is not None:
+            run.use_artifact(data)
+
+    def _log_artifacts(self, run: wandb.Run, last: Metrics) -> None:
+        import wandb
+
+        for artifact in made(wandb, self._info, self._artifacts, last):
+            run.log_artifact(artifact, aliases=["final"])
 
     def _picture(self, name: str) -> dict[str, Any]:
         import wandb

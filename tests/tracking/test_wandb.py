@@ -159,10 +159,36 @@ def test_a_run_that_was_finished_without_wandb_is_shown(fedcomp, tmp_path: Path)
     assert piece.summary["state"] == "finished"
 
 
+def test_a_finished_run_leaves_artifacts(fedcomp_with_pictures, tmp_path: Path) -> None:
+    assert fedcomp_with_pictures(*QUICK, "rounds=2", "tracker.artifacts=[config,table,pictures,model]", "seed=4") == 0
+    (piece,) = pieces(tmp_path)
+    assert set(piece.artifacts) == {"config", "table", "pictures", "model"}
+    wanted = {
+        "config": {"config.yaml", "provenance.json"},
+        "table": {"metrics.jsonl", "metrics.table.json"},
+        "pictures": {"curve.png", "partition.png"},
+        "model": {"checkpoint.pt"},
+    }
+    last = _lines(tmp_path)[-1]
+    for kind, files in wanted.items():
+        artifact = piece.artifacts[kind]
+        assert artifact["name"] == f"{kind}-{piece.group}-seed4"
+        assert set(artifact["aliases"]) == {"final", "latest"}
+        assert {entry["path"] for entry in artifact["manifest"]["contents"]} == files
+        assert json.loads(artifact["metadata"])["bits/total"] == last["bits/total"]
+
+
+def test_a_run_that_failed_leaves_none(fedcomp, tmp_path: Path) -> None:
+    assert fedcomp(*QUICK, "rounds=2", "client.lr=1e30", "tracker.artifacts=[config]") == 1
+    (piece,) = pieces(tmp_path)
+    assert not piece.artifacts
+
+
 WRONG = [
     (["tracker.mode=onlin"], "tracker.mode=onlin must be one of online, offline, disabled"),
     (["tracker.project=a/b"], "tracker.project='a/b' must be 1 to 128 characters without any of"),
     (["tracker.project="], "tracker.project="),
+    (["tracker.artifacts=[weights]"], "tracker.artifacts=['weights'] must be a list of config, table, pictures, model"),
     (["tracker.timeout=0"], "tracker.timeout=0 must be a positive number of seconds"),
     ([f"tracker.tags=[{'x' * 65}]"], "must be 1 to 64 characters"),
     (["tracker.modus=offline"], "there is no option 'tracker.modus'"),

@@ -31,6 +31,7 @@ class Piece:
     aggregates: dict[str, set[str]] = field(default_factory=dict)
     summary: dict[str, Any] = field(default_factory=dict)
     preempted: bool = False
+    artifacts: dict[str, dict[str, Any]] = field(default_factory=dict)
     exit_code: int | None = None
 
     @property
@@ -66,6 +67,8 @@ def read_piece(path: Path) -> Piece:
         elif kind == "metric":
             piece.axes[content["name"]] = content.get("step_metric", "")
             piece.aggregates[content["name"]] = set(content.get("summary", {}))
+        elif kind == "artifact":
+            piece.artifacts[content["type"]] = content
         elif kind == "preempting":
             piece.preempted = True
         elif kind == "exit":
