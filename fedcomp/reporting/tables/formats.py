@@ -46,7 +46,7 @@ def cells(table: ResultTable) -> list[list[str]]:
     return [
         [
             *names(table, row),
-            *(cell(*parts, len(row.group.runs)) for parts in zip(table.columns, row.means, row.paper)),
+            *(cell(*parts, parts[0].num_seeds(row.group)) for parts in zip(table.columns, row.means, row.paper)),
             *([str(len(row.group.runs))] if table.seeds else []),
         ]
         for row in table.rows
@@ -62,7 +62,7 @@ def names(table: ResultTable, row: TableRow) -> list[str]:
 def cell(column: Column, mean: Mean | None, paper: Mean | None, num_seeds: int) -> str:
     """`97.31 ± 0.12`, `1.16 (0.956)`, `34 ± 2 (2 of 3)`, `not reached (0 of 3)`, or a dash for nothing."""
     if mean is None:
-        return f"not reached (0 of {num_seeds})" if column.reached else "–"
+        return f"not reached (0 of {num_seeds})" if column.reached and num_seeds else "–"
     text = column.show(mean.mean)
     if column.deviation and mean.deviation is not None:
         text += f" ± {column.show(mean.deviation)}"

@@ -57,6 +57,7 @@ class Column:
         better: `high` or `low`, whose best value LaTeX and HTML set bold; None: neither is better.
         reached: whether only runs that reached the target have it.
         narrow: whether the terminal, where width is scarce, shows it too.
+        recorded: metric without which a run cannot have it; "": every run can.
     """
 
     title: str
@@ -67,6 +68,11 @@ class Column:
     better: str | None = None
     reached: bool = False
     narrow: bool = True
+    recorded: str = ""
+
+    def num_seeds(self, group: RunGroup) -> int:
+        """How many of a group's runs may have it."""
+        return sum(not self.recorded or self.recorded in run.lines[-1] for run in group.runs)
 
 
 @dataclass(frozen=True)
@@ -227,7 +233,14 @@ def _target_columns(target: Target, runs: Sequence[RecordedRun]) -> list[Column]
         *(
             [
                 Column(
-                    f"seconds to {target}", "seconds_to_target", until(NETWORK_TIME), units.duration, True, "low", True
+                    f"seconds to {target}",
+                    "seconds_to_target",
+                    until(NETWORK_TIME),
+                    units.duration,
+                    True,
+                    "low",
+                    True,
+                    recorded=NETWORK_TIME,
                 )
             ]
             if timed

@@ -206,3 +206,15 @@ def test_latex_compiles_as_far_as_a_reader_can_tell(make_run: MakeRun, tmp_path:
     assert r"\textbf{71.00}" not in rows[2]
     assert rows[3].count(r"\textbf{80.00}") == 0  # a tie of all is no win
     assert r"1.00 (0.500)" in rows[2]
+
+
+def test_seconds_to_a_target_are_of_runs_with_a_network(make_run: MakeRun, tmp_path: Path) -> None:
+    """A run without one has no seconds; to say that it did not reach the target would be wrong."""
+    make_run("sign", 0, [0.1, 0.9], extra={"time/total": 3.0})
+    make_run("topk", 0, [0.1, 0.9])
+    make_run("qsgd", 0, [0.1, 0.2], extra={"time/total": 3.0})
+    groups = group(read_runs([tmp_path]))
+    whole = table.build(groups, table.parse_target("0.8", groups))
+    found = [dict(zip(formats.titles(whole), row)) for row in formats.cells(whole)]
+    wanted = {"sign": "3.00 s", "topk": "–", "qsgd": "not reached (0 of 1)"}
+    assert {row["method"]: row["seconds to 80 %"] for row in found} == wanted
