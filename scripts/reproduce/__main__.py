@@ -95,7 +95,8 @@ def write_page(paper: ModuleType, name: str, scale: str, place: Path) -> None:
 
 def small_note(paper: ModuleType) -> str:
     """What stands before a page whose runs are smaller than those it names: their commands."""
-    lines = ["Fewer rounds and repetitions than the paper's (`SCALE=small`). The runs of this page:", ""]
+    head = "Fewer rounds and repetitions than the paper's (`SCALE=small`): verdicts are of these runs, and no more."
+    lines = [head, ""]
     lines += [f"- `fedcomp {' '.join(overrides)}`" for one in paper.EXPERIMENTS for overrides in one.overrides("small")]
     return "\n".join(lines) + "\n\n"
 
