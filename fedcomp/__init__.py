@@ -2,11 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
+from fedcomp.core.version import __version__
+
 if TYPE_CHECKING:
     from fedcomp.api import Run, compose, load_runs, report, run
 
-__version__ = "0.1.0"
-__all__ = ["Run", "compose", "load_runs", "report", "run"]
+__all__ = ["Run", "__version__", "compose", "load_runs", "report", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ import yaml
 import fedcomp
 
 ROOT = Path(__file__).resolve().parents[1]
-OPTIONAL = {"pandas", "polars", "safetensors", "IPython", "triton"}
+OPTIONAL = {"pandas", "polars", "safetensors", "IPython", "triton", "wandb_workspaces"}
 """Imported where they are installed; fedcomp works without them."""
 OF_ANOTHER = {"llvmlite": "numba"}
 """Packages that another one needs in exactly one version."""

@@ -22,7 +22,6 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from fedcomp import __version__
 from fedcomp.cli.arguments import Arguments, parse
 from fedcomp.cli.completion import completions, parse_line
 from fedcomp.cli.help import help_text
@@ -34,6 +33,7 @@ from fedcomp.config.errors import error_message
 from fedcomp.config.explain import Sources, explain
 from fedcomp.config.options import check_part_keys
 from fedcomp.config.quoting import quote
+from fedcomp.core.version import __version__
 from fedcomp.display.console import say
 from fedcomp.distributed.context import ProcessContext, say_once, torchrun_env
 from fedcomp.launcher.contract import RunFailed

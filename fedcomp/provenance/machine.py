@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from fedcomp import __version__
+from fedcomp.core.version import __version__
 from fedcomp.provenance.files import digest
 from fedcomp.records.provenance import Commit
 

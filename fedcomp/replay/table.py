@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting.group import group
 from fedcomp.reporting.tables import columns, formats, table
+from fedcomp.reporting.tables.target import parse_target
 
 SHOWN = ("seconds_to_target", "rounds_to_target", "time_total", "bits_total", columns.SEEDS)
 
@@ -17,7 +18,7 @@ def show(runs: Sequence[RecordedRun], target: str | None) -> None:
     from rich.console import Console
 
     groups = group(list(runs))
-    whole = table.build(groups, table.parse_target(target, groups) if target else None)
+    whole = table.build(groups, parse_target(target, groups) if target else None)
     known = columns.names(whole)
     kept = [known[0], *(name for name in SHOWN if name in known and name != known[0])]
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160)

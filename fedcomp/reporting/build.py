@@ -26,6 +26,7 @@ from fedcomp.reporting.pictures.draw import draw
 from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, shown_labels, split
 from fedcomp.reporting.tables import columns, formats, latex, published, table
 from fedcomp.reporting.tables.table import ResultTable
+from fedcomp.reporting.tables.target import parse_target
 from fedcomp.runtime.signals import restore_sigint
 from fedcomp.tracking import wandb_files, wandb_workspace
 
@@ -88,7 +89,7 @@ def report(options: Options) -> int:
     if not groups:
         _show(console, [("No finished run to report", [notes.describe(*one) for one in notes.left_out(runs, [])])])
         return 1
-    target = table.parse_target(options.target, groups) if options.target else None
+    target = parse_target(options.target, groups) if options.target else None
     whole = table.build(groups, target)
     results = columns.named_columns(options.columns, whole) if options.columns is not None else whole
     out = options.out or Path(options.paths[0]) / "report"

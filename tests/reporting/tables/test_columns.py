@@ -15,6 +15,7 @@ from fedcomp.reporting import page
 from fedcomp.reporting.__main__ import main
 from fedcomp.reporting.group import group
 from fedcomp.reporting.tables import columns, formats, latex, table
+from fedcomp.reporting.tables.target import parse_target
 from tests.records.synthetic_runs import MakeRun
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -30,7 +31,7 @@ def wide(make_run: MakeRun, tmp_path: Path) -> table.ResultTable:
         config = {"label": "the largest 3 % of entries, with error feedback"}
         make_run("topk", seed, accuracies, config=config, extra={"bpp/uplink": 1.158, **paper})
     groups = group(read_runs([tmp_path]))
-    return table.build(groups, table.parse_target("0.6", groups))
+    return table.build(groups, parse_target("0.6", groups))
 
 
 def test_the_columns_asked_for_in_their_order(wide: table.ResultTable) -> None:

@@ -12,6 +12,7 @@ from fedcomp.records.reader import read_runs
 from fedcomp.reporting.__main__ import main
 from fedcomp.reporting.group import group
 from fedcomp.reporting.tables import formats, latex, table
+from fedcomp.reporting.tables.target import parse_target
 from tests.records.synthetic_runs import MakeRun
 
 
@@ -100,12 +101,12 @@ def test_targets_of_the_training_and_of_any_metric(make_run: MakeRun, tmp_path: 
     lines = [{"test/accuracy": accuracy, **loss} for accuracy, loss in zip(accuracies, losses)]
     make_run("sign", 0, [], lines=lines)
     groups = group(read_runs([tmp_path]))
-    built = table.build(groups, table.parse_target("train/loss=0.3", groups))
+    built = table.build(groups, parse_target("train/loss=0.3", groups))
     (rounds, bits) = (column for column in built.columns if column.reached)
     assert (rounds.title, bits.title) == ("rounds to train loss 0.300", "bits to train loss 0.300")
     (run,) = groups[0].runs
     assert (rounds.value(run), bits.value(run)) == (20, 66_000)
     with pytest.raises(ValueError, match=r"no run recorded a quality trian/loss; did you mean 'train/loss'\?"):
-        table.parse_target("trian/loss=0.3", groups)
+        parse_target("trian/loss=0.3", groups)
     with pytest.raises(ValueError, match="no run recorded a quality bits/total"):
-        table.parse_target("bits/total=3", groups)
+        parse_target("bits/total=3", groups)

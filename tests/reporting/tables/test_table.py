@@ -12,6 +12,7 @@ from fedcomp.records.reader import read_runs
 from fedcomp.reporting import metrics
 from fedcomp.reporting.group import group
 from fedcomp.reporting.tables import formats, latex, table
+from fedcomp.reporting.tables.target import parse_target
 from tests.records.synthetic_runs import MakeRun
 
 
@@ -106,7 +107,7 @@ def test_a_target_is_reached_by_each_seed_at_its_own_round(make_run: MakeRun, tm
     make_run("sign", 2, [0.1, 0.2, 0.3])  # never
     make_run("topk", 0, [0.1, 0.2, 0.3])
     groups = group(read_runs([tmp_path]))
-    built = table.build(groups, table.parse_target("0.6", groups))
+    built = table.build(groups, parse_target("0.6", groups))
     rows = [row.split(" | ") for row in formats.to_markdown(built).splitlines()]
     assert rows[0][9:11] == ["rounds to 60 %", "bits to 60 %"]
     assert rows[2][9:11] == ["15 ± 7.1 (2 of 3)", "49.5 kbit (2 of 3)"]
@@ -114,7 +115,7 @@ def test_a_target_is_reached_by_each_seed_at_its_own_round(make_run: MakeRun, tm
     sign, topk = csv.DictReader(io.StringIO(formats.to_csv(built)))
     assert (sign["rounds_to_target"], sign["bits_to_target"], sign["seeds_reached"]) == ("15.0", "49500.0", "2")
     assert (topk["rounds_to_target"], topk["seeds_reached"]) == ("", "0")
-    loss = table.parse_target("test/loss=0.4", groups)
+    loss = parse_target("test/loss=0.4", groups)
     assert [loss.line(run) is not None for run in groups[0].runs] == [True, True, False]
 
 
@@ -130,7 +131,7 @@ def test_a_target_is_reached_by_each_seed_at_its_own_round(make_run: MakeRun, tm
 def test_a_wrong_target_is_one_clear_line(make_run: MakeRun, tmp_path: Path, text: str, said: str) -> None:
     make_run("sign", 0, [0.1, 0.6])
     with pytest.raises(ValueError, match=said):
-        table.parse_target(text, group(read_runs([tmp_path])))
+        parse_target(text, group(read_runs([tmp_path])))
 
 
 def test_any_metric_takes_the_place_of_accuracy_and_the_smaller_is_better(make_run: MakeRun, tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ def test_seconds_to_a_target_are_of_runs_with_a_network(make_run: MakeRun, tmp_p
     make_run("topk", 0, [0.1, 0.9])
     make_run("qsgd", 0, [0.1, 0.2], extra={"time/total": 3.0})
     groups = group(read_runs([tmp_path]))
-    whole = table.build(groups, table.parse_target("0.8", groups))
+    whole = table.build(groups, parse_target("0.8", groups))
     found = [dict(zip(formats.titles(whole), row)) for row in formats.cells(whole)]
     wanted = {"sign": "3.00 s", "topk": "–", "qsgd": "not reached (0 of 1)"}
     assert {row["method"]: row["seconds to 80 %"] for row in found} == wanted
