@@ -92,10 +92,10 @@ def _shuffled(ids: Tensor, sizes: np.ndarray, key: Key) -> Tensor:
     if (sizes != longest).any():
         held = to_device(sizes, ids.device)
         words = words.masked_fill(torch.arange(longest, device=ids.device) >= held[:, None], OUT_OF_RANGE)
-    if ids.device.type != "cpu" or longest > MOST_PLACES:
+    if words.device.type != "cpu" or longest > MOST_PLACES:
         return words.argsort(dim=1, stable=True)
     # Words that carry their places are sorted by NumPy, up to ten times as fast as torch finds the same order.
-    carrying = ((words << 30) | torch.arange(longest)).numpy()
+    carrying = ((words << 30) | torch.arange(longest, device=words.device)).numpy()
     carrying.sort(axis=1)
     return torch.from_numpy(carrying) & (MOST_PLACES - 1)
 
