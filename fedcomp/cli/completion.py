@@ -41,6 +41,7 @@ SCRIPTS = {
     "fedcomp-replay": Script(("--target", "--out", "--partial"), ("network",)),
     "fedcomp-report": Script(("--out", "--target", "--against", "--front", "--every-picture", "--columns")),
     "fedcomp-status": Script(("--watch",)),
+    "fedcomp-sweep": Script(("--check",)),
 }
 
 
