@@ -39,7 +39,7 @@ SCRIPTS = {
     "fedcomp-evaluate": Script(("--clients", "--config-dir", "--out"), ("dataset",)),
     "fedcomp-export": Script(()),
     "fedcomp-replay": Script(("--target", "--out", "--partial"), ("network",)),
-    "fedcomp-report": Script(("--out", "--target", "--against", "--front", "--every-picture", "--columns")),
+    "fedcomp-report": Script(("--out", "--target", "--against", "--front", "--every-picture", "--columns", "--wandb")),
     "fedcomp-status": Script(("--watch",)),
     "fedcomp-sweep": Script(("--check",)),
 }

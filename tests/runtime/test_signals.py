@@ -88,6 +88,10 @@ SCRIPTS = {
     "replay": "fedcomp.replay.__main__",
     "status": "fedcomp.status.__main__",
     "export": "fedcomp.api.export",
+    "evaluate": "fedcomp.api.evaluate",
+    "clean": "fedcomp.status.clean",
+    "diff": "fedcomp.status.diff",
+    "sweep": "fedcomp.cli.sweep",
 }
 
 
