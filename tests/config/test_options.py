@@ -23,6 +23,7 @@ def _compose(*overrides: str) -> DictConfig:
         return compose("train", overrides=["dataset=digits", *overrides])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("choice", "option"),
     [

@@ -58,6 +58,7 @@ def test_parameter_counts(factory, shape, num_outputs, dim, num_stats):
     assert theta.dtype == stats.dtype == torch.float32
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_option_of_the_config_group(path):
     if path.stem.startswith("char_"):

@@ -198,6 +198,7 @@ def _forget() -> None:
     code.source.cache_clear()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("finished", [True, False])
 @pytest.mark.parametrize("edit", ["# no more\n", "numbers = lambda: torch.ones(12, 2)\n"])
 def test_own_code_and_what_it_imports(

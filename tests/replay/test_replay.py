@@ -55,6 +55,7 @@ def _lines(root: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if name != "seconds"} for line in read_lines(record)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", METHODS)
 def test_a_replay_is_the_run_under_the_other_network(fedcomp: Fedcomp, tmp_path: Path, method: str) -> None:
     rates = tmp_path / "rates.csv"

@@ -49,6 +49,7 @@ class Case:
         return world.simulation(self.algorithm, self.module, chunk_size=chunk_size, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", [FEDAVG, FEDMRN, SVRG], ids=["fedavg", "fedmrn", "svrg"])
 @pytest.mark.parametrize("module", MODULES)
 def test_chunks_resume_and_repeat(module: Module, algorithm, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ def _last(root: Path, name: str = "metrics.jsonl") -> dict:
     return read_lines(path)[-1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedmrn", "fedpm", "fedsparsify", "bicompfl_gr"])
 def test_methods_on_pixels(fedcomp, tmp_path: Path, algorithm: str) -> None:
     assert fedcomp(*TINY, f"algorithm={algorithm}", "dataset.flip=true", "dataset.crop_padding=2") == 0

@@ -32,6 +32,7 @@ SGD, STEP, DENSE, SIGN = Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(Dens
 MASKS = Adam(lr=0.1, batch_size=4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_methods_legs_sum_up_to_the_ledger(case: AlgorithmCase, tmp_path: Path) -> None:
     traffic, ledger = traffic_of(case.simulation())

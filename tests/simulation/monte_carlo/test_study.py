@@ -181,6 +181,7 @@ MEMORIES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", MEMORIES)
 @pytest.mark.parametrize("coins", [FIRST_ALL, Bernoulli(0.97), Bernoulli(0.6), Bernoulli(1.0, schedule={25: 0.4})])
 def test_cohorts_that_differ_in_size_later_than_in_the_rounds_that_are_tried(name, coins) -> None:
