@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Iterable
+from typing import TypeGuard
 
 CONTROL_CATEGORIES = ("Cc", "Cs", "Zl", "Zp")
 """Unicode categories of control characters, surrogates, and separators of lines and paragraphs."""
@@ -60,7 +61,7 @@ def check_seed(name: str, value: object) -> None:
         raise ValueError(f"{name}={value} must be a whole number, 0 or more")
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether the value is an int or a float; a bool is not a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 

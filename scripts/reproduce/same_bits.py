@@ -100,7 +100,7 @@ def draw(folder: Folder, place: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(11, 8), layout="constrained")
-    colours, ends = pyplot.get_cmap("tab10").colors, []  # type: ignore[attr-defined]
+    colours, ends = [pyplot.get_cmap("tab10")(number) for number in range(10)], []
     for number, label in enumerate(records.values("label")):
         x, y = _curve(records.where(label=label))
         style = ("-", "--", ":")[number // 10]

@@ -133,11 +133,11 @@ class Network(ABC):
 
 def check_rate(name: str, value: object) -> None:
     """Raise ValueError unless `value` is a rate."""
-    if not is_number(value) or not value > 0:  # type: ignore[operator]
+    if not is_number(value) or not value > 0:
         raise ValueError(f"{name}={value} must be above 0, in bit/s (inf: no time)")
 
 
 def check_seconds(name: str, value: object) -> None:
     """Raise ValueError unless `value` is a time."""
-    if not is_number(value) or not 0 <= value < math.inf:  # type: ignore[operator]
+    if not is_number(value) or not 0 <= value < math.inf:
         raise ValueError(f"{name}={value} must be a finite number of 0 or more, in seconds")
