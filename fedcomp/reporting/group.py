@@ -55,18 +55,17 @@ def group(runs: Iterable[RecordedRun]) -> list[RunGroup]:
 
     A run-level config key `label` names its group; others are named by `labels`. Unfinished runs are left out,
     a mean over runs of different lengths would mean nothing: list them with `left_out`. Seeds in the folder of one
-    config hash are one group, also where later versions of fedcomp have options that its first runs did not record;
-    but a run that was replayed under several networks is one of several methods.
+    config hash are one group, also where later versions of fedcomp have options that its first runs did not record.
     """
     by_config: dict[str, dict[object, RecordedRun]] = {}
     flats: dict[str, Flat] = {}
-    of_folder: dict[tuple[Path, str], str] = {}
+    of_folder: dict[Path, str] = {}
     for run in runs:
         if run.finished:
             flat = method(run)
             key = json.dumps(flat, sort_keys=True, default=str)
             if (run.folder.parent / IDENTITY).is_file():
-                key = of_folder.setdefault((run.folder.parent, _network(flat)), key)
+                key = of_folder.setdefault(run.folder.parent, key)
             flats[key] = flat
             seeds = by_config.setdefault(key, {})
             seeds.setdefault(run.seed if run.seed is not None else run.folder, run)
@@ -138,12 +137,6 @@ def group_labels(
             for index, numbered in zip(own, distinct([names[index] for index in own])):
                 names[index] = numbered
     return names
-
-
-def _network(flat: Flat) -> str:
-    """The options of the network that a run was made or replayed under; empty for none, as before there were any."""
-    options = {name: value for name, value in flat.items() if name.startswith("network")}
-    return "" if any(str(value).endswith("none") for value in options.values()) else str(options or "")
 
 
 def _given(runs: Sequence[RecordedRun]) -> str:

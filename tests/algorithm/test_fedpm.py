@@ -58,6 +58,7 @@ def test_a_posterior_that_is_not_reset_counts_on() -> None:
     sim = world.simulation(FedPM(SCORES, reset_every=0, prior=2.0, smoothing="clip"), participation=world.FULL)
     state = world.run(sim, last=3)
     assert float(state.total) == 3 * world.NUM_CLIENTS
+    assert state.ones.max() > world.NUM_CLIENTS  # of more than one round
     mode = (1 + state.ones) / (2 + state.total)
     assert torch.allclose(state.theta, mode.clamp(0.01, 0.99))
     every = world.run(world.simulation(FedPM(SCORES, reset_every=2), participation=world.FULL), last=3)
