@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,30 +18,14 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.network.clock import Clock
 from fedcomp.network.deadline import Deadline, on_time_probability
 from fedcomp.network.links.fixed import FixedLinks
-from fedcomp.network.traffic.file import FILE, load
 from fedcomp.network.traffic.recorder import RecordedRepetition, TrafficRecorder
-from fedcomp.network.traffic.rounds import Round, round_of
+from fedcomp.network.traffic.rounds import round_of
 from fedcomp.random.keys import Key
-from fedcomp.records.metrics_file import read_lines
-from fedcomp.records.repetitions import read_repetitions
-from fedcomp.replay.__main__ import main
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 from fedcomp.wire import Ledger
 from fedcomp.wire.legs import BROADCAST, UP, WORK, Leg, Legs
 from tests.conformance import world
 from tests.network.two_clients import Given, clock
-
-SMALL = (
-    "rounds=6",
-    "num_clients=4",
-    "threads=1",
-    "eval_every=2",
-    "quiet=true",
-    "model.hidden=[3]",
-    "client.batch_size=40",
-)
-
 
 COHORT = Cohort.of((0, 1), torch.full((2,), 0.5))
 
@@ -76,6 +58,7 @@ def test_a_round_with_late_clients(deadline: float, late: list[bool], seconds: f
 
 
 A, B, DEADLINE, JITTER = 0.5, np.array([2.0, 1.0, 0.5]), 2.0, 0.5
+
 CHANCES = (0.282523, 0.791297, 0.985998)
 
 
@@ -123,6 +106,7 @@ def test_inverse_weights_are_unbiased_and_the_others_are_not() -> None:
 
 
 TOPK = Compressor(TopK(0.4), ErrorFeedback())
+
 LINKS = {"down_bps": np.inf, "rtt_s": 0.0}
 
 
@@ -191,130 +175,9 @@ def test_methods_and_weights_that_do_not_fit(legs: list[Leg], options: dict[str,
         deadline.decide(COHORT, Legs((0, 1), legs))
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (("algorithm=bicompfl_gr",), "algorithm=bicompfl_gr needs every client in every round"),
-        (("algorithm=powersgd", "algorithm.rank=1"), "the clients of algorithm=powersgd send again after the server's"),
-        (("algorithm=tamuna", "algorithm.p=0.5"), "algorithm=tamuna needs as many clients in every round"),
-        (("network.deadline_weights=inverse", "compressor=topk", "compressor.positions=rice"), "depends on the data"),
-        (("network.deadline_weights=inverse", "network.rtt_s=2.1"), "client 0 never meets network.deadline=1.0"),
-        (("network.deadline_weights=inverse", "network.down=multicast"), "is not for network.down=multicast"),
-        (("network.capacity_bps=1e6",), "is not for cells"),
-        (("network.deadline=0",), "network.deadline=0 must be above 0"),
-    ],
-)
-def test_runs_that_cannot_have_one(
-    fedcomp: Callable[..., int],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    options: tuple[str, ...],
-    says: str,
-) -> None:
-    def no_round(*_: object, **__: object) -> None:
-        raise AssertionError("refused too late")
-
-    monkeypatch.setattr("fedcomp.simulation.simulation.Simulation.round", no_round)
-    assert fedcomp(*SMALL, "network=fixed", "network.deadline=1.0", *options) != 0
-    assert says in capsys.readouterr().err
-
-
 def test_inverse_weights_look_at_clients_that_are_not_drawn() -> None:
     network = Given(rates=((10, 10, 0, 0), (10, 1e-3, 0, 0)), deadline=1.0, deadline_weights="inverse")
     deadline = Deadline(Clock(network, network.links(2), Key(("run", 0))), np.ones(2))
     alone = Cohort.of((0,), torch.ones(1))
     with pytest.raises(ValueError, match=r"client 1 never meets network.deadline=1.0"):
         deadline.decide(alone, Legs((0,), [Leg(WORK, "cohort", np.array([7])), Leg(UP, "cohort", 1_000_000)]))
-
-
-def test_each_repetition_of_a_study_has_its_own_late_clients(
-    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Repetition 0 is the run without `repeats`; an interrupted study ends as an unbroken one."""
-    options = (*SMALL, "network=fixed", "network.up_bps=1e4", "network.rtt_s=0", "network.jitter=0.5")
-    options = (*options, "network.deadline=0.8", "partition.seed=1", f"output_root={tmp_path}")
-    assert fedcomp(*options, "name=alone") == 0
-    assert fedcomp(*options, "name=study", "repeats=2") == 0
-    (alone,), (study,) = ([path.parent for path in (tmp_path / name).rglob(FILE)] for name in ("alone", "study"))
-    first, both = load(alone / FILE), load(study / FILE)
-    assert both.deadline == 0.8
-    late = [[tuple((~one.on_time).tolist()) for one in rounds] for rounds in (*first.rounds, *both.rounds)]
-    assert late[0] == late[1] != late[2]
-    assert any(any(one) for one in late[0])
-    own = [line["test/loss"] for line in read_lines(alone / "metrics.jsonl")]
-    assert [each["test/loss"][0] for each in read_repetitions(study).values()] == pytest.approx(own, rel=1e-6)
-    last = read_lines(study / "metrics.jsonl")[-1]
-    assert last["deadline/late"] == np.mean([np.mean(rounds) for rounds in late[1:]])
-    found = (study / FILE).read_bytes(), (study / "repetitions.jsonl").read_bytes()
-
-    plain = MonteCarloStudy.round
-
-    def broken(self: MonteCarloStudy, index: int, *rest: Any, **more: Any) -> Any:
-        if index == 3:
-            raise ValueError("stopped")
-        return plain(self, index, *rest, **more)
-
-    resumed = (*options, "name=resumed", "repeats=2", "checkpoint_every=1")
-    with monkeypatch.context() as patch:
-        patch.setattr(MonteCarloStudy, "round", broken)
-        assert fedcomp(*resumed) != 0
-    assert fedcomp(*resumed) == 0
-    (again,) = (path.parent for path in (tmp_path / "resumed").rglob(FILE))
-    assert ((again / FILE).read_bytes(), (again / "repetitions.jsonl").read_bytes()) == found
-    assert read_lines(again / "metrics.jsonl")[-1]["deadline/late"] == last["deadline/late"]
-
-
-def test_a_repetition_in_which_nobody_is_on_time_is_named(
-    fedcomp: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ("network=fixed", "network.deadline=1e-6", "repeats=2", f"output_root={tmp_path}")
-    assert fedcomp(*SMALL[:-1], *options, "quiet=false") == 0
-    shown = capsys.readouterr()
-    for number in (0, 1):
-        assert f"repetition {number}: nobody met network.deadline=1e-06 in round 1" in shown.out + shown.err
-
-
-def test_a_run_with_a_deadline_resumes_and_cannot_be_replayed(
-    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from fedcomp.simulation.simulation import Simulation
-
-    options = (
-        *SMALL,
-        "network=lognormal",
-        "network.down_bps=inf",
-        "network.up_bps=1e4",
-        "network.rtt_s=0",
-        "network.deadline=0.012",
-        "network.jitter=0.5",
-        "compressor=topk",
-        "compressor.feedback=error",
-    )
-    assert fedcomp(*options, f"output_root={tmp_path / 'whole'}") == 0
-    plain = Simulation.round
-
-    def broken(self: Simulation, index: int, *rest: Any, **more: Any) -> Any:
-        if index == 3:
-            raise ValueError("stopped")
-        return plain(self, index, *rest, **more)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Simulation, "round", broken)
-        assert fedcomp(*options, "checkpoint_every=1", f"output_root={tmp_path / 'parts'}") != 0
-    assert fedcomp(*options, "checkpoint_every=1", f"output_root={tmp_path / 'parts'}") == 0
-    found = []
-    for name in ("whole", "parts"):
-        (record,) = (tmp_path / name).rglob("metrics.jsonl")
-        lines = [{key: value for key, value in line.items() if key != "seconds"} for line in read_lines(record)]
-        found.append((lines, record.with_name(FILE).read_bytes()))
-    assert found[0] == found[1]
-    lines = found[0][0]
-    assert 0 < lines[-1]["deadline/late"] < 1
-    assert [line.get("deadline/unbiased") for line in lines] == [0, None, None, None]
-    traffic = load(next((tmp_path / "whole").rglob(FILE)))
-    assert traffic.deadline == 0.012
-    assert any(
-        isinstance(one, Round) and one.on_time is not None and not one.on_time.all() for one in traffic.rounds[0]
-    )
-    assert main([str(tmp_path / "whole"), "network=lte"]) == 1
-    assert "had network.deadline=0.012, which changed who learnt" in capsys.readouterr().err

@@ -1,73 +1,39 @@
-"""PowerSGD: what one machine would compute, its errors, warm start, floats of known models, what is refused."""
+"""PowerSGD: what one machine would compute, its errors, warm start, sampled clients, the independent form."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Setup
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.low_rank.matrices import LowRank
-from fedcomp.algorithm.low_rank.powersgd import PowerSGD
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor
-from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.wire import Ledger, Link
+from fedcomp.wire import Ledger
 from tests.algorithm import quadratic
+from tests.algorithm.low_rank.power_rounds import (
+    DIM,
+    TENSORS,
+    Matrices,
+    make_clients,
+    one_round,
+    power_sgd,
+    start,
+)
 
-TENSORS = (ParameterTensor(96, WEIGHT, 8), ParameterTensor(12, BIAS), ParameterTensor(60, WEIGHT, 20))
-DIM = 168
 DENSE = Compressor(Dense())
-
-
-@dataclass(frozen=True)
-class Matrices(quadratic.Quadratics):
-    """Quadratics with curvature 1 over weight matrices of 12 x 8 and 3 x 20 and a bias: the change is b_i - theta."""
-
-    tensors: tuple[ParameterTensor, ...] = field(default=TENSORS)
-
-
-def _clients(num: int = 4, spread: float = 1.0, seed: int = 0) -> Matrices:
-    generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(1, DIM, generator=generator) + spread * torch.randn(num, DIM, generator=generator)
-    return Matrices(torch.ones(DIM), centres)
-
-
-def _algorithm(**options: Any) -> PowerSGD:
-    return PowerSGD(quadratic.STEP, ServerSgd(), **({"min_ratio": 0.0} | options))
-
-
-def _init(algorithm: Any, clients: Matrices) -> Any:
-    return algorithm.init(torch.zeros(DIM), torch.zeros(0), Setup(clients.num_clients, TENSORS, Key(("power",))))
-
-
-def _round(
-    algorithm: Any,
-    clients: Matrices,
-    state: Any,
-    index: int,
-    who: list[int],
-    weight: Tensor | None = None,
-    ledger: Ledger | None = None,
-) -> Any:
-    weight = torch.full((len(who),), 1 / len(who)) if weight is None else weight
-    ctx = Context(index, 99, Key(("power", index)), Link(ledger or Ledger()), clients)
-    return algorithm.round(state, Cohort.of(who, weight), ctx)
 
 
 @pytest.mark.parametrize("weight", [(0.25, 0.25, 0.25, 0.25), (0.1, 0.5, 0.1, 0.3)])
 @pytest.mark.parametrize("rank", [1, 2])
 def test_round_is_what_one_machine_would_compute(rank: int, weight: tuple[float, ...]) -> None:
-    clients, algorithm, weights = _clients(), _algorithm(rank=rank), torch.tensor(weight)
-    state = _init(algorithm, clients)
-    after, metrics = _round(algorithm, clients, state, 0, [0, 1, 2, 3], weights)
+    clients, algorithm, weights = make_clients(), power_sgd(rank=rank), torch.tensor(weight)
+    state = start(algorithm, clients)
+    after, metrics = one_round(algorithm, clients, state, 0, [0, 1, 2, 3], weights)
     mean = weights @ clients.centres
     low = LowRank.of(TENSORS, rank, 0.0)
     parts = []
@@ -85,13 +51,13 @@ def test_round_is_what_one_machine_would_compute(rank: int, weight: tuple[float,
 
 
 def test_full_rank_is_fedavg_without_memory() -> None:
-    clients, algorithm = _clients(), _algorithm(rank=8)
+    clients, algorithm = make_clients(), power_sgd(rank=8)
     plain = FedAvg(quadratic.STEP, ServerSgd(0.5), DENSE, DENSE, "uniform")
     algorithm = replace(algorithm, server=ServerSgd(0.5))
-    mine, theirs = _init(algorithm, clients), _init(plain, clients)
+    mine, theirs = start(algorithm, clients), start(plain, clients)
     for index in range(3):
-        mine, _ = _round(algorithm, clients, mine, index, [0, 1, 2, 3])
-        theirs, _ = _round(plain, clients, theirs, index, [0, 1, 2, 3])
+        mine, _ = one_round(algorithm, clients, mine, index, [0, 1, 2, 3])
+        theirs, _ = one_round(plain, clients, theirs, index, [0, 1, 2, 3])
         torch.testing.assert_close(mine.theta, theirs.theta, rtol=1e-4, atol=1e-5)
         assert float(mine.errors.mean(0).abs().max()) < 1e-5  # a client's own part outside of P is not zero
         assert float(mine.errors[:, 96:].abs().max()) < 1e-5  # but it is where r = m
@@ -107,10 +73,10 @@ def test_warm_start_finds_the_best_subspace_and_fresh_starts_do_not() -> None:
     best = sum(1 / i**2 for i in (1, 2)) / sum(1 / i**2 for i in range(1, 9))
     captured = {}
     for warm in (True, False):
-        algorithm = replace(_algorithm(rank=2, memory="none", warm_start=warm), server=_Still())
-        state, found = _init(algorithm, clients), []
+        algorithm = replace(power_sgd(rank=2, memory="none", warm_start=warm), server=_Still())
+        state, found = start(algorithm, clients), []
         for index in range(10):
-            state, metrics = _round(algorithm, clients, state, index, [0])
+            state, metrics = one_round(algorithm, clients, state, index, [0])
             found.append(float(metrics["powersgd/captured"]))
         captured[warm] = found
     assert captured[True][-1] == pytest.approx(best, rel=0.01)
@@ -129,14 +95,14 @@ class _Still:
 
 
 def test_nothing_is_lost_with_all_clients_and_own_is_mean() -> None:
-    clients = _clients()
+    clients = make_clients()
     paths = {}
     for memory in ("own", "mean"):
-        algorithm = replace(_algorithm(rank=1, memory=memory), server=ServerSgd(0.1))
-        state, meant = _init(algorithm, clients), torch.zeros(DIM)
+        algorithm = replace(power_sgd(rank=1, memory=memory), server=ServerSgd(0.1))
+        state, meant = start(algorithm, clients), torch.zeros(DIM)
         for index in range(12):
             meant += clients.change(state.theta).mean(0)
-            state, _ = _round(algorithm, clients, state, index, [0, 1, 2, 3])
+            state, _ = one_round(algorithm, clients, state, index, [0, 1, 2, 3])
         low = LowRank.of(TENSORS, 1, 0.0)
         total = low.part.take(state.theta / 0.1) + state.errors.mean(0)
         torch.testing.assert_close(total, low.part.take(meant), rtol=1e-4, atol=1e-3)
@@ -146,14 +112,14 @@ def test_nothing_is_lost_with_all_clients_and_own_is_mean() -> None:
 
 def test_sampled_clients_need_their_own_error() -> None:
     """Heterogeneous quadratics, 3 of 10 clients: the mean's error stores drift, and the run is far worse."""
-    clients, distance = _clients(10, 1.0, 5), {}
+    clients, distance = make_clients(10, 1.0, 5), {}
     optimum = clients.centres.mean(0)
     for memory in ("own", "mean", "none"):
-        algorithm = replace(_algorithm(rank=1, memory=memory), server=ServerSgd(0.05))
-        state, found = _init(algorithm, clients), []
+        algorithm = replace(power_sgd(rank=1, memory=memory), server=ServerSgd(0.05))
+        state, found = start(algorithm, clients), []
         for index in range(200):
             who = sorted(torch.randperm(10, generator=torch.Generator().manual_seed(index))[:3].tolist())
-            state, _ = _round(algorithm, clients, state, index, who)
+            state, _ = one_round(algorithm, clients, state, index, who)
             found.append(float((state.theta - optimum).square().sum() / optimum.square().sum()))
         distance[memory] = sum(found[-40:]) / 40
     assert distance["own"] < distance["mean"]
@@ -163,36 +129,21 @@ def test_sampled_clients_need_their_own_error() -> None:
 @pytest.mark.parametrize("centre", [torch.zeros(1, DIM), torch.ones(1, DIM)])
 @pytest.mark.parametrize("mode", ["aggregated", "independent"])
 def test_zero_and_rank_one_updates_leave_nothing_stuck(centre: Tensor, mode: str) -> None:
-    clients, algorithm = Matrices(torch.ones(DIM), centre), _algorithm(rank=2, mode=mode)
-    state = _init(algorithm, clients)
-    state, _ = _round(algorithm, clients, state, 0, [0])
+    clients, algorithm = Matrices(torch.ones(DIM), centre), power_sgd(rank=2, mode=mode)
+    state = start(algorithm, clients)
+    state, _ = one_round(algorithm, clients, state, 0, [0])
     assert torch.isfinite(state.theta).all()
     torch.testing.assert_close(state.theta, centre[0], rtol=1e-4, atol=1e-5)
-    moved = replace(clients, centres=centre + _clients(1).centres)
+    moved = replace(clients, centres=centre + make_clients(1).centres)
     for index in range(1, 40):
-        state, _ = _round(algorithm, moved, state, index, [0])
+        state, _ = one_round(algorithm, moved, state, index, [0])
     assert float((state.theta - moved.centres[0]).norm() / moved.centres.norm()) < 0.05
 
 
-def test_bits_of_a_round_and_idle_clients() -> None:
-    clients, algorithm = _clients(), _algorithm(rank=2, min_ratio=1.5)
-    low = LowRank.of(TENSORS, 2, 1.5)
-    assert [(one.outputs, one.inputs) for one in low.matrices] == [(12, 8)]
-    state, ledger = _init(algorithm, clients), Ledger()
-    after, metrics = _round(algorithm, clients, state, 0, [1, 3], ledger=ledger)
-    counters = ledger.counters()
-    each = 32 * low.num_floats
-    assert low.num_floats == 2 * (12 + 8) + 12 + 60
-    assert (counters["uplink"], counters["broadcast"], counters["downlink"]) == (2 * each, each, 4 * each)
-    assert float(metrics["exchanges"]) == 2
-    assert not after.errors[[0, 2]].any()
-    assert after.errors[[1, 3]].any()
-
-
 def test_independent_form_has_own_factors_and_one_exchange() -> None:
-    clients, algorithm = _clients(3), _algorithm(rank=2, mode="independent", iterations=20, memory="own")
-    state, ledger = _init(algorithm, clients), Ledger()
-    after, metrics = _round(algorithm, clients, state, 0, [0, 1, 2], ledger=ledger)
+    clients, algorithm = make_clients(3), power_sgd(rank=2, mode="independent", iterations=20, memory="own")
+    state, ledger = start(algorithm, clients), Ledger()
+    after, metrics = one_round(algorithm, clients, state, 0, [0, 1, 2], ledger=ledger)
     low = LowRank.of(TENSORS, 2, 0.0)
     for number, matrix in enumerate(low.split(low.part.take(clients.centres))):
         best = torch.linalg.svdvals(matrix)[:, 2:].square().sum(1)
@@ -203,105 +154,3 @@ def test_independent_form_has_own_factors_and_one_exchange() -> None:
     assert float(metrics["exchanges"]) == 1
     assert ledger.counters()["uplink"] == 3 * 32 * low.num_floats
     assert ledger.counters()["broadcast"] == 32 * DIM
-
-
-def _resnet18() -> list[ParameterTensor]:
-    """ResNet-18 for 32 x 32 images and 10 classes."""
-    tensors, channels = [ParameterTensor(64 * 27, WEIGHT, 27)], 64
-    norms = [64]
-    for width in (64, 128, 256, 512):
-        for block in range(2):
-            tensors += [ParameterTensor(width * channels * 9, WEIGHT, channels * 9)]
-            tensors += [ParameterTensor(width * width * 9, WEIGHT, width * 9)]
-            norms += [width, width]
-            if block == 0 and width != 64:
-                tensors += [ParameterTensor(width * channels, WEIGHT, channels)]
-                norms += [width]
-            channels = width
-    tensors += [ParameterTensor(2 * width, NORMALISATION) for width in norms]
-    return [*tensors, ParameterTensor(5120, WEIGHT, 512), ParameterTensor(10, BIAS)]
-
-
-@pytest.mark.parametrize(("rank", "floats"), [(1, 45_935), (2, 82_260), (4, 154_910)])
-def test_floats_of_the_papers_network(rank: int, floats: int) -> None:
-    tensors = _resnet18()
-    assert sum(tensor.size for tensor in tensors) == 11_173_962
-    low = LowRank.of(tensors, rank, 0.0)
-    assert low.num_floats == floats
-    assert round(11_173_962 / low.num_floats, 1) == {1: 243.3, 2: 135.8, 4: 72.1}[rank]
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"rank": 0}, "algorithm.rank=0 must be a whole number, 1 or more"),
-        ({"rank": 1.5}, "algorithm.rank=1.5 must be a whole number"),
-        ({"min_ratio": -1.0}, "algorithm.min_ratio=-1.0 must be a number, 0 or more"),
-        ({"decay": 0.0}, r"algorithm.decay=0.0 must be in \(0, 1\]"),
-        ({"memory": "all"}, "algorithm.memory=all must be one of own, mean, none"),
-        ({"mode": "both"}, "algorithm.mode=both must be one of aggregated, independent"),
-        ({"refresh_every": -1}, "algorithm.refresh_every=-1 must be a number of rounds"),
-        (
-            {"mode": "independent", "warm_start": True},
-            "warm_start and .refresh_every make no sense with mode=independent",
-        ),
-        ({"iterations": 3}, "algorithm.iterations=3 makes no sense with mode=aggregated"),
-    ],
-)
-def test_options_are_checked(options: dict, line: str) -> None:
-    with pytest.raises(ValueError, match=line):
-        _algorithm(**options)
-
-
-def test_models_without_such_matrices_are_refused() -> None:
-    def init(tensors: tuple[ParameterTensor, ...], **options: Any) -> None:
-        size = sum(tensor.size for tensor in tensors)
-        _algorithm(**options).init(torch.zeros(size), torch.zeros(0), Setup(2, tensors, Key()))
-
-    with pytest.raises(ValueError, match="algorithm=powersgd compresses weight matrices, and this model has none"):
-        init((ParameterTensor(9, BIAS),))
-    with pytest.raises(
-        ValueError, match="algorithm.rank=9 is above the smaller side of every weight matrix.* at most 8"
-    ):
-        init(TENSORS, rank=9)
-    with pytest.raises(ValueError, match="algorithm.rank=4 saves less than algorithm.min_ratio=5.0 of every matrix"):
-        init(TENSORS, rank=4, min_ratio=5.0)
-
-
-def test_a_tensor_of_one_row() -> None:
-    tensors = (ParameterTensor(7, WEIGHT, 7),)
-    low = LowRank.of(tensors, 3, 0.0)
-    assert (low.matrices[0].rank, low.num_floats) == (1, 8)
-    assert low.part.size == 7
-
-
-@pytest.mark.parametrize("mode", ["aggregated", "independent"])
-def test_a_model_sent_down_is_the_same_run_and_nobody_else_is_told(mode: str) -> None:
-    """Up to the last bit, since float32 goes down either way; 4 clients, 2 of them in a round."""
-    clients, found = _clients(), {}
-    for downlink in ("factors", "model"):
-        algorithm = _algorithm(rank=2, mode=mode, downlink=downlink)
-        state, bits = _init(algorithm, clients), []
-        for index, who in enumerate(([0, 1], [1, 3], [0, 2])):
-            ledger = Ledger()
-            state, _ = _round(algorithm, clients, state, index, who, ledger=ledger)
-            bits.append(ledger.counters())
-        found[downlink] = state, bits
-    (one, told), (other, asked) = found.values()
-    assert torch.equal(one.theta, other.theta)
-    assert torch.equal(one.errors, other.errors)
-    assert [one["uplink"] for one in told] == [one["uplink"] for one in asked]
-    p, q = 2 * (12 + 3), 2 * (8 + 20)
-    if mode == "aggregated":  # the first Q follows from the seed
-        assert [one["downlink"] for one in told] == [4 * 32 * (p + q + 12)] * 3
-        assert [one["downlink"] for one in asked] == [2 * 32 * (DIM + p), *[2 * 32 * (DIM + p + q)] * 2]
-    else:
-        assert [one["downlink"] for one in told] == [4 * 32 * DIM] * 3
-        assert [one["downlink"] for one in asked] == [2 * 32 * DIM] * 3
-
-
-def test_a_model_sent_down_leaves_no_mean_to_remember() -> None:
-    with pytest.raises(ValueError, match=r"algorithm.memory=mean is what is left of the mean, .*downlink=model"):
-        _algorithm(memory="mean", downlink="model")
-    with pytest.raises(ValueError, match="algorithm.downlink=dense must be one of factors, model"):
-        _algorithm(downlink="dense")
