@@ -183,7 +183,7 @@ def check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:
         name, chosen = (file_name(config[group]) for group in ("client", "dataset"))
         raise ValueError(
             f"client={name} needs the same samples in every gradient, but dataset={chosen} changes them at random: "
-            "take dataset.crop_padding=0 and dataset.flip=false, or client=sgd"
+            "take dataset.crop_padding=0, dataset.flip=false and no dataset.rescale, or client=sgd"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import get_args
 
 import torch
@@ -51,8 +52,11 @@ def check(dataset: Dataset) -> None:
     _check_normalisation(where, dataset)
     if dataset.crop_padding < 0:
         raise ValueError(f"{where}: crop_padding is {dataset.crop_padding}, but must be 0 (no crop) or more pixels")
+    _check_rescale(where, dataset)
     if dataset.augments and train.dim() != 4:
-        raise ValueError(f"{where}: crop_padding and flip are for images [n, H, W, C]; set them to 0 and false")
+        raise ValueError(
+            f"{where}: crop_padding, flip and rescale are for images [n, H, W, C]; set them to 0, false and null"
+        )
     if dataset.task != "regression":
         _check_more_than_one(f"{where}: train", dataset)
     if dataset.train.owner is not None:
@@ -152,6 +156,19 @@ def _check_owners(where: str, owner: Tensor, num_samples: int) -> None:
         raise ValueError(
             f"{where}.owner is {owner.dtype} {tuple(owner.shape)}, but must be int64 ({num_samples},), 0 or more: one "
             "owner a sample"
+        )
+
+
+def _check_rescale(where: str, dataset: Dataset) -> None:
+    if dataset.rescale is None:
+        return
+    low, high = dataset.rescale
+    if not 0 < low <= high < math.inf:
+        raise ValueError(f"{where}: rescale is [{low}, {high}], but must be two factors above 0, the smaller first")
+    if dataset.crop_padding > 0:
+        raise ValueError(
+            f"{where}: rescale crops images by itself, but crop_padding is {dataset.crop_padding}: set rescale=null or "
+            "crop_padding=0"
         )
 
 

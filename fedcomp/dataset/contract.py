@@ -55,6 +55,8 @@ class Dataset:
         mean, std: normalisation, one entry a channel or feature (or one for all), in raw units.
         crop_padding: pixels of zero padding for a random crop while training; 0 for none.
         flip: mirror images left to right with probability 1/2 while training.
+        rescale: least and largest factor by which images are resized at random while training, before a random crop of
+            their own size; None: not at all.
         class_names: one a class, for pictures; empty for regression.
         background: for segmentation: class 0 is what lies behind the objects.
         unlabelled: for segmentation: what training makes of pixels without a class: they are ignored, or of some class
@@ -71,6 +73,7 @@ class Dataset:
     std: Tensor = field(default_factory=lambda: torch.ones(1))
     crop_padding: int = 0
     flip: bool = False
+    rescale: tuple[float, float] | None = None
     class_names: tuple[str, ...] = ()
     vocab_size: int | None = None
     background: bool = False
@@ -105,7 +108,7 @@ class Dataset:
     @property
     def augments(self) -> bool:
         """Whether training inputs are changed at random."""
-        return self.crop_padding > 0 or self.flip
+        return self.crop_padding > 0 or self.flip or self.rescale is not None
 
     def to(self, device: torch.device | str) -> Dataset:
         """The same dataset with every tensor on `device`."""

@@ -137,7 +137,11 @@ def test_good_datasets_pass(dataset):
         (with_train(PIXELS, y=MASK[:, :, :5]), r"train.y is torch.uint8 \(4, 2, 5\), but segmentation of images"),
         (replace(PIXELS, num_outputs=2), r"train.y is 2 at a pixel of sample 0, but classes are 0 to 1, and 255 for"),
         (with_train(PIXELS, y=torch.full_like(MASK, 255)), r"train.y has no pixel of any class: all are 255"),
-        (replace(CLASSES, flip=True), r"crop_padding and flip are for images"),
+        (replace(CLASSES, flip=True), r"crop_padding, flip and rescale are for images"),
+        (replace(CLASSES, rescale=(0.5, 1.5)), r"crop_padding, flip and rescale are for images"),
+        (replace(IMAGES, rescale=(0.0, 1.5)), r"rescale is \[0.0, 1.5\], but must be two factors above 0"),
+        (replace(IMAGES, rescale=(1.5, 0.5)), r"rescale is \[1.5, 0.5\], but must be two factors above 0"),
+        (replace(IMAGES, rescale=(0.5, 1.5)), r"rescale crops images by itself, but crop_padding is 2"),
         (replace(IMAGES, crop_padding=-1), r"crop_padding is -1, but must be 0"),
     ],
 )

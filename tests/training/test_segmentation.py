@@ -34,6 +34,16 @@ def test_methods_on_pixels(fedcomp, tmp_path: Path, algorithm: str) -> None:
     assert {"test/accuracy", "test/loss", "train/loss"} <= last.keys()
 
 
+def test_pictures_of_random_sizes(fedcomp, tmp_path: Path) -> None:
+    """They change what is learnt, alike for any chunk size."""
+    for name, options in (("plain", ()), ("resized", ("dataset.rescale=[0.5,1.5]",))):
+        assert fedcomp(*TINY, *options, f"name={name}") == 0
+    assert fedcomp(*TINY, "dataset.rescale=[0.5,1.5]", "name=chunks", "chunk_size=1") == 0
+    plain, resized, chunks = (_last(tmp_path / name) for name in ("plain", "resized", "chunks"))
+    assert plain["train/loss"] != resized["train/loss"]
+    assert resized["test/loss"] == pytest.approx(chunks["test/loss"], rel=1e-4)
+
+
 def test_booster_heads_are_sent(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*TINY, "model.boosters=true") == 0
     with_boosters = _last(tmp_path / "fedcomp")["bits/uplink"]

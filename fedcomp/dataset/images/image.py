@@ -27,6 +27,7 @@ def image_dataset(
     task: Task = "classification",
     background: bool = False,
     unlabelled: Unlabelled = "ignored",
+    rescale: Iterable[float] | None = None,
 ) -> Dataset:
     """Classes of images or of their pixels, with the normalisation in units of [0, 1] pixels.
 
@@ -42,8 +43,9 @@ def image_dataset(
         task: as in `Dataset`.
         background: as in `Dataset`.
         unlabelled: as in `Dataset`.
+        rescale: as in `Dataset`.
     Raises:
-        ValueError: `mean` or `std` that is no number or list of numbers.
+        ValueError: `mean` or `std` that is no number or list of numbers, `rescale` that is not two numbers.
     """
     return Dataset(
         name=name,
@@ -58,7 +60,16 @@ def image_dataset(
         class_names=tuple(class_names),
         background=background,
         unlabelled=unlabelled,
+        rescale=None if rescale is None else _factors(rescale),
     )
+
+
+def _factors(value: Iterable[float]) -> tuple[float, float]:
+    try:
+        low, high = (float(number) for number in value)
+    except (TypeError, ValueError):
+        raise ValueError(f"dataset.rescale is {value!r}, but must be null or [low, high], two factors") from None
+    return low, high
 
 
 def _channels(name: str, value: float | Iterable[float]) -> Tensor:

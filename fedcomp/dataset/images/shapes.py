@@ -46,6 +46,7 @@ def load(
     crop_padding: int = 0,
     flip: bool = False,
     unlabelled: Unlabelled = "ignored",
+    rescale: Iterable[float] | None = None,
 ) -> Dataset:
     """Pictures [n, S, S, 3] and the classes of their pixels [n, S, S]; picture i does not depend on n.
 
@@ -62,6 +63,7 @@ def load(
         crop_padding: as in `Dataset`.
         flip: as in `Dataset`.
         unlabelled: as in `Dataset`; "absent" is FedSeg's "back" loss.
+        rescale: as in `Dataset`.
     Raises:
         ValueError: an argument outside its range.
     """
@@ -84,7 +86,7 @@ def load(
         for num, split in ((num_train, "train"), (num_test, "test"))
     )
     return image_dataset(
-        "shapes", train, test, CLASSES, mean, std, crop_padding, flip, "segmentation", True, unlabelled
+        "shapes", train, test, CLASSES, mean, std, crop_padding, flip, "segmentation", True, unlabelled, rescale
     )
 
 

@@ -38,6 +38,7 @@ def load(
     crop_padding: int = 0,
     flip: bool = False,
     unlabelled: Unlabelled = "ignored",
+    rescale: Iterable[float] | None = None,
 ) -> Dataset:
     """Pictures of S x S pixels: resized so that the shorter side has S, then cropped around the centre.
 
@@ -56,6 +57,7 @@ def load(
         crop_padding: as in `Dataset`.
         flip: as in `Dataset`.
         unlabelled: as in `Dataset`; "absent" is FedSeg's "back" loss.
+        rescale: as in `Dataset`; FedSeg and FedMRN train on PascalVOC with [0.5, 1.5] and flip.
     Raises:
         ValueError: a missing or broken file, a mask that has not the size of its picture or has unknown values.
     """
@@ -67,7 +69,7 @@ def load(
         to_train, to_test = _once_for_each_class(_without_background(to_train)), _without_background(to_test)
     names = CLASSES[1:] if erased else CLASSES
     return image_dataset(
-        "voc", to_train, to_test, names, mean, std, crop_padding, flip, "segmentation", not erased, unlabelled
+        "voc", to_train, to_test, names, mean, std, crop_padding, flip, "segmentation", not erased, unlabelled, rescale
     )
 
 

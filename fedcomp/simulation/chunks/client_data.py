@@ -17,8 +17,8 @@ from fedcomp.client.contract import Batch, Batching, LoopRunner
 from fedcomp.client.hook import Draws
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.to_device import to_device
-from fedcomp.dataset.contract import IGNORED, Dataset
-from fedcomp.dataset.images.augment import NUM_DRAWS, crop_and_flip
+from fedcomp.dataset.contract import Dataset
+from fedcomp.dataset.images.augment import augment, num_draws
 from fedcomp.model.contract import AnyModel, Gradient, Model, StepDraws, tensors_of
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.batch_schedule import BatchSchedule, batch_schedule, in_order, num_steps
@@ -213,11 +213,9 @@ def gather(
     if augmentation and ids is not None:
         # Step by step, so that a sample's crop depends on its client and step and not on how many steps are gathered.
         rows, batch = index.shape[1:]
-        draws = [one.uniform(ids, NUM_DRAWS * batch).view(rows, batch, NUM_DRAWS) for one in augmentation]
-        uniform = torch.stack(draws)
-        raw = crop_and_flip(raw, uniform, dataset.crop_padding, dataset.flip)
-        if dataset.task == "segmentation":
-            ys = crop_and_flip(ys[..., None], uniform, dataset.crop_padding, dataset.flip, fill=IGNORED)[..., 0]
+        num = num_draws(dataset)
+        draws = [one.uniform(ids, num * batch).view(rows, batch, num) for one in augmentation]
+        raw, ys = augment(dataset, raw, ys, torch.stack(draws))
     return dataset.normalise(raw), ys
 
 
