@@ -56,10 +56,11 @@ def rows(runs: Sequence[RunState]) -> list[StatusRow]:
     groups: dict[Path, list[RunState]] = {}
     waiting: dict[str, list[RunState]] = {}
     for run in runs:
+        folder = run.folder.resolve().parent
         if run.config:
-            groups.setdefault(run.folder.parent, []).append(run)
-        elif run.folder.parent in groups:  # a seed that has not begun, of a config that has
-            groups[run.folder.parent].append(run)
+            groups.setdefault(folder, []).append(run)
+        elif folder in groups:  # a seed that has not begun, of a config that has
+            groups[folder].append(run)
         else:
             words = [word for word in run.overrides.split() if not word.startswith("seed=")]
             waiting.setdefault(" ".join(words) or run.folder.parent.name, []).append(run)

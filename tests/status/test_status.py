@@ -44,6 +44,15 @@ def grid(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_a_seed_that_has_not_begun_is_in_the_row_of_its_method(grid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (grid / "demo" / "grids" / "now" / "runs.jsonl").open("a") as file:
+        file.write(json.dumps({"number": 2, "folder": "../../topk/seed=2", "overrides": ["seed=2"]}) + "\n")
+    monkeypatch.chdir(grid)
+    for root in (grid, Path("demo")):  # absolute and relative
+        (row,) = [row for row in rows(run_states(root).runs) if any("topk" in str(run.folder) for run in row.runs)]
+        assert sorted(run.seed for run in row.runs) == [0, 1, 2]
+
+
 def test_every_state(grid: Path) -> None:
     with owned(grid / "demo" / "topk" / "seed=1"):
         runs = {f"{run.folder.parent.name} {run.seed}": run for run in run_states(grid).runs}
