@@ -43,7 +43,7 @@ from fedcomp.client.minibatch import MinibatchSolver, check_persistent
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor
-from fedcomp.core.validate import check_choice, check_count, is_number
+from fedcomp.core.validate import check_choice, check_count, is_number, is_whole
 from fedcomp.model.contract import Gradient
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
@@ -108,7 +108,7 @@ class StreamingDiLoCo:
                 "algorithm=streaming_diloco needs client.steps, the local steps from one fragment to the next, "
                 "H / algorithm.fragments"
             )
-        if not isinstance(self.tau, int) or isinstance(self.tau, bool) or not 0 <= self.tau < self.period:
+        if not is_whole(self.tau) or not 0 <= self.tau < self.period:
             raise ValueError(
                 f"algorithm.tau={self.tau} must be a number of local steps, 0 or more, below H = algorithm.fragments * "
                 f"client.steps = {self.period}: a fragment arrives before it is sent again"

@@ -26,7 +26,7 @@ from torch import Tensor
 from fedcomp.client.contract import GradFn, LocalData, LocalResult
 from fedcomp.client.minibatch import MinibatchSolver, add_scaled_
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
-from fedcomp.core.validate import at_least_zero, check_choice, positive, unit_interval
+from fedcomp.core.validate import at_least_zero, check_choice, is_whole, positive, unit_interval
 
 log = logging.getLogger("fedcomp")
 
@@ -70,7 +70,7 @@ class Muon(MinibatchSolver):
         at_least_zero("client.weight_decay", self.weight_decay)
         positive("client.adam_lr", self.adam_lr)
         positive("client.eps", self.eps)
-        if not isinstance(self.skip_last, int) or isinstance(self.skip_last, bool) or self.skip_last < 0:
+        if not is_whole(self.skip_last) or self.skip_last < 0:
             raise ValueError(f"client.skip_last={self.skip_last} must be a number of weight matrices, 0 or more")
 
     def check_tensors(self, tensors: tuple[ParameterTensor, ...]) -> None:

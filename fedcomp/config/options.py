@@ -16,6 +16,8 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from fedcomp.core.validate import reads_as_number
+
 HYDRA_KEYS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 """Keys of a part that Hydra reads."""
 NUMBERS = {"int": "a whole number", "float": "a number"}
@@ -70,7 +72,8 @@ def check_types(node: Any) -> None:
         wanted = types - {"None"}
         if wanted == {"bool"} and not isinstance(value, bool):
             raise ValueError(f"{name}={value} must be true or false{_or_null(types)}")
-        if wanted and wanted <= NUMBERS.keys() and isinstance(value, str) and _is_number(bare := value.strip("'\" ")):
+        only_numbers = wanted and wanted <= NUMBERS.keys()
+        if only_numbers and isinstance(value, str) and reads_as_number(bare := value.strip("'\" ")):
             number = NUMBERS["float" if "float" in wanted else "int"]
             raise ValueError(
                 f"{name}={value!r} is a string, but must be {number}{_or_null(types)}: write {name}={bare}, without "
@@ -105,14 +108,6 @@ def _entry_type(types: set[str]) -> str | None:
         return None
     name, _, entry = next(iter(types)).partition("[")
     return entry.rstrip("]").split(",")[0].strip() if name in LISTS else None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _or_null(types: set[str]) -> str:

@@ -43,10 +43,10 @@ def check_positive(name: str, value: float, meaning: str) -> None:
         raise ValueError(f"{name}={value} must be a positive number: {meaning}")
 
 
-def check_count(name: str, value: int) -> None:
-    """Raise ValueError unless the option is a whole number, 1 or more."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name}={value} must be a whole number, 1 or more")
+def check_count(name: str, value: object, least: int = 1) -> None:
+    """Raise ValueError unless the option is a whole number, `least` or more."""
+    if not is_whole(value) or value < least:
+        raise ValueError(f"{name}={value} must be a whole number, {least} or more")
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -57,13 +57,26 @@ def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def check_seed(name: str, value: object) -> None:
     """Raise ValueError unless the seed is a whole number, 0 or more."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name}={value} must be a whole number, 0 or more")
+    check_count(name, value, least=0)
 
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether the value is an int or a float; a bool is not a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether the value is an int; a bool is not a number."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def reads_as_number(text: str) -> bool:
+    """Whether `float` reads the text."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def check_one_line(what: str, text: str) -> None:

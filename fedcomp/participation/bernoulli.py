@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_seed
+from fedcomp.core.validate import check_seed, is_number, is_whole
 from fedcomp.random.keys import Key
 
 ALLOWED = "a number above 0 and at most 1, a list of one a client, or {low: 0.3, high: 1.0, seed: 0}"
@@ -117,7 +117,7 @@ def _steps(given: object) -> tuple[tuple[int, Probability], ...] | None:
             f"participation.schedule is {given!r}, but must be {{round: probability}} such as {{0: 0.9, 50: 0.3}}"
         )
     for start in given:
-        if not isinstance(start, int) or isinstance(start, bool) or start < 0:
+        if not is_whole(start) or start < 0:
             raise ValueError(f"participation.schedule has round {start!r}, but rounds are whole numbers, 0 or more")
     return tuple((start, _plain(f"participation.schedule[{start}]", given[start])) for start in sorted(given))
 
@@ -170,7 +170,7 @@ def _drawn(name: str, given: Mapping) -> Drawn:
             f"{name} is {given}, but must be {ALLOWED}, with low <= high, and alpha and beta for a Beta distribution"
         )
     for key, value in shapes.items():
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < float("inf"):
+        if not is_number(value) or not 0 < value < float("inf"):
             raise ValueError(f"{name}.{key} is {value!r}, but must be a number above 0")
     check_seed(f"{name}.seed", given["seed"])
     return Drawn(float(given["low"]), float(given["high"]), given["seed"], **{k: float(v) for k, v in shapes.items()})
@@ -180,7 +180,7 @@ def _ascending(*values: object) -> bool:
     """Numbers above 0 and at most 1, none below the one before it."""
     previous = 0.0
     for value in values:
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 1 or value < previous:
+        if not is_number(value) or not 0 < value <= 1 or value < previous:
             return False
         previous = value
     return True

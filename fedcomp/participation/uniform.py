@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.validate import is_whole
 from fedcomp.random.keys import Key
 
 
@@ -27,7 +28,7 @@ class Uniform:
     def check(self, num_clients: int) -> None:
         """As `Participation.check`: M must be a whole number from 1 to N."""
         given = self.num_participants
-        if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= num_clients:
+        if not is_whole(given) or not 1 <= given <= num_clients:
             raise ValueError(
                 f"participation.num_participants is {given!r}, but must be a whole number from 1 to "
                 f"num_clients={num_clients}; take participation=full for all"

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedcomp.core.validate import is_whole
 from fedcomp.random.keys import Key
 
 
@@ -106,6 +107,6 @@ def required_count(argument: str, value: object) -> int:
     Raises:
         ValueError: no whole number, or one below 1.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not is_whole(value) or value < 1:
         raise ValueError(f"partition.{argument} is {value!r}, but must be a whole number, 1 or more")
     return value

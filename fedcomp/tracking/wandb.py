@@ -28,6 +28,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from fedcomp.core.validate import is_number
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Metrics, read_lines
@@ -79,7 +80,7 @@ class Wandb:
         for tag in tags:
             if not 1 <= len(str(tag)) <= 64:
                 raise ValueError(f"tracker.tags: {tag!r} must be 1 to 64 characters")
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < float("inf"):
+        if not is_number(timeout) or not 0 < timeout < float("inf"):
             raise ValueError(f"tracker.timeout={timeout} must be a positive number of seconds")
         self._artifacts = check_kinds(artifacts)
         self._options: dict[str, Any] = {"project": project, "entity": entity, "job_type": job_type, "notes": notes}

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fedcomp.core.validate import is_number
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RecordedRun, without_rooms
 
@@ -128,5 +129,5 @@ def _numbers(row: Mapping[str, Any]) -> Iterator[tuple[str, float | int]]:
             continue
         if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
             yield name, {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}[value]
-        elif isinstance(value, int | float) and not isinstance(value, bool):
+        elif is_number(value):
             yield name, value

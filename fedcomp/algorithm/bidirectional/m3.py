@@ -42,7 +42,7 @@ from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import check_choice, is_number
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
@@ -137,7 +137,7 @@ class M3:
     def __post_init__(self) -> None:
         _check_probability("algorithm.p_down", self.p_down)
         _check_probability("algorithm.p_up", self.p_up)
-        if not (_is_number(self.beta) and 0 < self.beta <= 1):
+        if not (is_number(self.beta) and 0 < self.beta <= 1):
             raise ValueError(f"algorithm.beta={self.beta} must be a number in (0, 1]; 1 is no momentum")
         check_choice("algorithm.differences", self.differences, ("marina", "ef21"))
         check_choice("algorithm.uplink_entries", self.uplink_entries, ("per_client", "compressor"))
@@ -241,9 +241,5 @@ def _full(probability: float | None, link: str, cohort: Cohort, ctx: Context) ->
 
 
 def _check_probability(name: str, value: float | None) -> None:
-    if value is not None and not (_is_number(value) and 0 <= value <= 1):
+    if value is not None and not (is_number(value) and 0 <= value <= 1):
         raise ValueError(f"{name}={value} must be a probability in [0, 1], or null for 1 / num_clients")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

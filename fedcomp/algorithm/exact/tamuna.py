@@ -49,7 +49,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.rows import scatter_distinct_
 from fedcomp.core.to_device import to_device
-from fedcomp.core.validate import check_positive
+from fedcomp.core.validate import check_positive, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
@@ -142,7 +142,7 @@ class Tamuna:
     def __post_init__(self) -> None:
         check_client("TAMUNA", self.client)
         check_constant_step("TAMUNA", self.client)
-        if not isinstance(self.sparsity, int) or isinstance(self.sparsity, bool) or self.sparsity < 2:
+        if not is_whole(self.sparsity) or self.sparsity < 2:
             raise ValueError(
                 f"algorithm.sparsity={self.sparsity} must be a whole number, 2 or more: by how many clients of a round "
                 "an entry is sent"

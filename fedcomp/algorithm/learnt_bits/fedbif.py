@@ -30,7 +30,7 @@ from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send,
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import BIAS, EMBEDDING, ParameterSubset, ParameterTensor, is_normalisation
-from fedcomp.core.validate import check_choice, check_positive
+from fedcomp.core.validate import check_choice, check_positive, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Arithmetic, Coding, Float, Shortest, Unsigned
@@ -119,7 +119,7 @@ class FedBiF:
     weights: str = "samples"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.bits, int) or isinstance(self.bits, bool) or not 1 <= self.bits <= MOST_BITS:
+        if not is_whole(self.bits) or not 1 <= self.bits <= MOST_BITS:
             raise ValueError(f"algorithm.bits={self.bits} must be a whole number from 1 to {MOST_BITS}")
         check_choice("algorithm.levels", self.levels, LEVELS)
         check_positive("algorithm.range_factor", self.range_factor, "the range of levels as a multiple of max |w|")

@@ -106,9 +106,7 @@ class FedMUD:
         if not is_number(self.ratio) or not 0 < self.ratio <= 1:
             raise ValueError(f"algorithm.ratio={self.ratio} must be in (0, 1], the share of numbers that are trained")
         for name in ("skip_first", "skip_last"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ValueError(f"algorithm.{name}={value} must be a whole number, 0 or more")
+            check_count(f"algorithm.{name}", getattr(self, name), least=0)
         if self.distribution == "auto" and self.pattern == "ab":
             raise ValueError(
                 "algorithm.distribution=auto sets the first step's size, which algorithm.pattern=ab has not: its right "

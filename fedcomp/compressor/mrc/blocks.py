@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fedcomp.core.validate import is_whole
+
 MAX_BLOCK = 1 << 16
 """Maximum entries of a block. Scores are fixed-point sums, whose step grows with the longest block."""
 
@@ -105,7 +107,7 @@ class Blocks:
 
 def check_block(name: str, size: int) -> None:
     """Raise ValueError unless a block may have `size` entries."""
-    if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= MAX_BLOCK:
+    if not is_whole(size) or not 1 <= size <= MAX_BLOCK:
         raise ValueError(f"{name} {size} must be a whole number of entries, from 1 to {MAX_BLOCK}")
 
 

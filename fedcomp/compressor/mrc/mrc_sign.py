@@ -29,7 +29,7 @@ from torch import Tensor
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.codec import CodedByMRC
 from fedcomp.compressor.mrc.thresholds import TYPES
-from fedcomp.core.validate import check_choice, check_positive
+from fedcomp.core.validate import check_choice, check_positive, is_number
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -99,8 +99,7 @@ KLMS_SHARE = 1 / 20
 
 def check_rule(name: str, rule: str | float) -> None:
     """Raise ValueError unless `rule` names a rule for K or is a positive number."""
-    number = isinstance(rule, (int, float)) and not isinstance(rule, bool)
-    if rule not in RULES and not (number and 0 < float(rule) < float("inf")):
+    if rule not in RULES and not (is_number(rule) and 0 < rule < float("inf")):
         raise ValueError(f"{name}={rule} must be one of {', '.join(RULES)}, or K itself, a positive number")
 
 

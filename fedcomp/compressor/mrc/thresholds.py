@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcomp.core.validate import is_number
+
 FORMS = ("clip", "affine")
 TYPES = {8: torch.uint8, 16: torch.int32, 32: torch.int64}
 """{b: type of thresholds of b bits}."""
@@ -21,8 +23,7 @@ SMALLEST_CLAMP = 2.0**-11
 
 def check_clamp(name: str, clamp: float) -> None:
     """Raise ValueError unless probabilities can be clamped to [clamp, 1 - clamp]."""
-    number = isinstance(clamp, (int, float)) and not isinstance(clamp, bool)
-    if not number or not SMALLEST_CLAMP <= clamp < 0.5:
+    if not is_number(clamp) or not SMALLEST_CLAMP <= clamp < 0.5:
         raise ValueError(
             f"{name}={clamp} must be a number in [{SMALLEST_CLAMP:.6f}, 0.5): the smallest distance of p from 0 and 1"
         )

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedcomp.compressor.sparsifiers.topk import stable_topk
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import check_fraction
+from fedcomp.core.validate import check_fraction, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -50,14 +50,14 @@ class CountSketch:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rows, int) or isinstance(self.rows, bool) or self.rows < 1 or self.rows % 2 == 0:
+        if not is_whole(self.rows) or self.rows < 1 or self.rows % 2 == 0:
             raise ValueError(
                 f"compressor.rows={self.rows} must be an odd number, 1 or more: the median of an even number of rows "
                 "is biased"
             )
         for name, least in (("columns", 2), ("k", 1)):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+            if value is not None and (not is_whole(value) or value < least):
                 raise ValueError(f"compressor.{name}={value} must be a whole number, {least} or more, or null")
         check_fraction("compressor.fraction", self.fraction)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedcomp.compressor.projections.directions import DISTRIBUTIONS, Directions, Independent, Orthonormal, Source
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import check_choice, check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -54,8 +54,7 @@ class Projection:
         check_choice("compressor.distribution", self.distribution, DISTRIBUTIONS)
         check_choice("compressor.directions", self.directions, DIRECTIONS)
         check_choice("compressor.seed", self.seed, SEEDS)
-        if type(self.num_projections) is not int or self.num_projections < 1:
-            raise ValueError(f"compressor.num_projections={self.num_projections} must be a whole number, 1 or more")
+        check_count("compressor.num_projections", self.num_projections)
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if there are not as many orthonormal directions as asked for."""

@@ -30,7 +30,7 @@ from fedcomp.compressor.quantisers.block_scales import (
     largest_block,
     to_levels,
 )
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import check_choice, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Coding, Digits, Float, RunLength, Shortest, Unsigned, bits_for
@@ -56,8 +56,7 @@ class QSGD:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.levels, int) and not isinstance(self.levels, bool)
-        if not whole or not 1 <= self.levels <= MOST_LEVELS:
+        if not is_whole(self.levels) or not 1 <= self.levels <= MOST_LEVELS:
             raise ValueError(
                 f"compressor.levels={self.levels} must be an integer in [1, {MOST_LEVELS}]: the levels above zero; "
                 "float32 has no more"

@@ -26,7 +26,7 @@ from torch import Tensor
 from fedcomp.compressor.rotations.rotated_codec import fit_scale, levels, plus_minus, quantise
 from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.core.validate import check_choice, check_count
+from fedcomp.core.validate import check_choice, check_count, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
@@ -57,7 +57,7 @@ class TurboQuantProd:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.bits, int) or isinstance(self.bits, bool) or not 1 <= self.bits <= MOST_BITS:
+        if not is_whole(self.bits) or not 1 <= self.bits <= MOST_BITS:
             raise ValueError(
                 f"compressor.bits={self.bits} must be a whole number from 1 to {MOST_BITS}: bits an entry, one of them "
                 "for what the others leave out (compressor=eden takes fractions)"

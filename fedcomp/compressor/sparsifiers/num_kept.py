@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedcomp.core.validate import check_fraction
+from fedcomp.core.validate import check_fraction, is_whole
 
 FRACTION = 0.03
 """The default fraction of entries that sparsifiers send; FedMRN's."""
@@ -15,7 +15,7 @@ def check_num_kept(fraction: float | None, k: int | None, match_bits: float | No
     """
     if fraction is not None:
         check_fraction("compressor.fraction", fraction)
-    if k is not None and (not isinstance(k, int) or isinstance(k, bool) or k < 1):
+    if k is not None and (not is_whole(k) or k < 1):
         raise ValueError(f"compressor.k={k} must be a positive integer, or null for round(fraction * D)")
     given = {"compressor.k": k, "compressor.match_bits": match_bits}
     if any(value is not None for value in given.values()) and fraction == FRACTION:

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import check_seed
+from fedcomp.core.validate import check_seed, is_whole
 from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Unlabelled
 from fedcomp.dataset.images.image import MAX_PIXEL, image_dataset
 from fedcomp.random.keys import Key
@@ -73,7 +73,7 @@ def load(
         ("num_test", num_test, 1, None),
         ("objects", objects, 1, 9),
     ):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least or (most and value > most):
+        if not is_whole(value) or value < least or (most and value > most):
             limits = f"{least} to {most}" if most else f"{least} or more"
             raise ValueError(f"dataset.{name} is {value!r}, but must be a whole number, {limits}")
     if not isinstance(hue, (int, float)) or not 0 <= hue <= 1:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedcomp.core.validate import is_whole
 from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Unlabelled
 from fedcomp.dataset.images.image import image_dataset
 
@@ -61,7 +62,7 @@ def load(
     Raises:
         ValueError: a missing or broken file, a mask that has not the size of its picture or has unknown values.
     """
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+    if not is_whole(size) or size < 1:
         raise ValueError(f"dataset.size is {size!r}, but must be 1 or more pixels a side")
     folder = _folder(root, year)
     to_train, to_test = (_read(folder, names, size) for names in (train, test))

@@ -17,7 +17,7 @@ from typing import get_args
 
 import numpy as np
 
-from fedcomp.core.validate import by_similarity, suggest
+from fedcomp.core.validate import by_similarity, reads_as_number, suggest
 from fedcomp.dataset.contract import Dataset, Task
 from fedcomp.dataset.tables.tabular import Scaling, classes_of, distinct, is_missing, tabular_dataset
 
@@ -198,8 +198,8 @@ class _Table:
     def target_numbers(self, name: str, cells: Column) -> np.ndarray:
         """[n] the cells of the column to predict as numbers."""
         for line, cell in zip(self.lines, cells):
-            if not _is_number(cell):
-                numeric = [other for other, own in self.columns.items() if all(map(_is_number, own))]
+            if not reads_as_number(cell):
+                numeric = [other for other, own in self.columns.items() if all(map(reads_as_number, own))]
                 there = f" (columns of numbers: {', '.join(by_similarity(name, numeric))})" if numeric else ""
                 raise ValueError(
                     f"{self.file}, line {line}, column '{name}' (dataset.target): '{cell}' is no number"
@@ -225,17 +225,9 @@ class _Table:
         return numbers
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
 def _decimals(cell: str) -> str:
     """A hint for numbers such as 3,14, which are no error of a single cell."""
-    return " (decimals need a point, not a comma)" if _is_number(cell.replace(",", ".")) else ""
+    return " (decimals need a point, not a comma)" if reads_as_number(cell.replace(",", ".")) else ""
 
 
 def _character(delimiter: str, file: Path) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import check_seed
+from fedcomp.core.validate import check_count, check_seed
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.random.keys import Key
 
@@ -52,8 +52,7 @@ def load(
     if kind not in KINDS:
         raise ValueError(f"dataset.kind={kind} must be one of {', '.join(KINDS)}")
     for name, value in (("num", num), ("dim", dim)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"dataset.{name}={value} must be a whole number, 1 or more")
+        check_count(f"dataset.{name}", value)
     check_seed("dataset.seed", seed)
     if kind == "file":
         vectors = _read(path, root, num)

@@ -212,7 +212,7 @@ def bisenetv2(
         raise ValueError(
             f"model=bisenetv2 is for segmentation, the dataset's task is {task}: take dataset=shapes or another model"
         )
-    if not isinstance(width, (int, float)) or isinstance(width, bool) or not 0 < width <= 16:
+    if not is_number(width) or not 0 < width <= 16:
         raise ValueError(f"model.width is {width!r}, but must be a number above 0, 16 at most")
     if not is_number(dropout) or not 0 <= dropout < 1:
         raise ValueError(f"model.dropout is {dropout!r}, but must be a probability in [0, 1)")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fedcomp.core.validate import is_number
+from fedcomp.core.validate import is_number, is_whole
 
 
 class CharLSTM(nn.Module):
@@ -136,5 +136,5 @@ def _checked(
 
 
 def _at_least_one(name: str, size: int) -> None:
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+    if not is_whole(size) or size < 1:
         raise ValueError(f"model.{name} is {size!r}, but must be a whole number, 1 or more")

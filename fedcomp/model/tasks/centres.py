@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from fedcomp.core.validate import check_count
 from fedcomp.random.keys import Key
 
 
@@ -21,8 +22,7 @@ class Centres:
 
     def __init__(self, input_shape: tuple[int, ...], num_clusters: int = 10) -> None:
         """ValueError if `num_clusters` is no whole number above 0."""
-        if not isinstance(num_clusters, int) or isinstance(num_clusters, bool) or num_clusters < 1:
-            raise ValueError(f"model.num_clusters={num_clusters} must be a whole number, 1 or more")
+        check_count("model.num_clusters", num_clusters)
         self.layers = (math.prod(input_shape),) * num_clusters
         self.dim, self.num_stats = sum(self.layers), 0
         self.module: nn.Module = nn.Flatten()

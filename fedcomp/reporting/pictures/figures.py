@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedcomp.core.validate import is_number
 from fedcomp.reporting.group import RunGroup, by_setting, regroup
 from fedcomp.reporting.labels import show_value
 from fedcomp.reporting.metrics import Metric, metric
@@ -188,7 +189,7 @@ def _panel_title(key: str | None, one: RunGroup) -> str:
 def _number(key: str, line: Mapping[str, float], flat: Mapping[str, Any]) -> float | None:
     """A metric of the line, else a config key's number; None if it has neither."""
     value = line.get(key, flat.get(key))
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return float(value) if is_number(value) else None
 
 
 def _x_axis(figure: Figure, lines: Sequence[Series]) -> Axis:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fedcomp.core.validate import reads_as_number
 from fedcomp.display import figure
 from fedcomp.reporting.tables.table import Column, Mean, ResultTable, TableRow
 
@@ -201,16 +202,8 @@ def escape_markdown_line(text: str) -> str:
 
 def escape_csv(text: str) -> str:
     """Text in a cell of a CSV file, which a spreadsheet shall not take for a formula: an apostrophe goes before it."""
-    return f"'{text}" if text.startswith(FORMULA) and not _is_number(text) else text
+    return f"'{text}" if text.startswith(FORMULA) and not reads_as_number(text) else text
 
 
 def _escape_markup(text: str) -> str:
     return MARKUP.sub(lambda match: f"\\{match[0]}", text).replace("&", "&amp;")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

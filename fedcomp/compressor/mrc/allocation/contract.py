@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.mrc.blocks import Blocks, check_block
+from fedcomp.core.validate import is_number
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Unsigned
 
@@ -90,7 +91,7 @@ def enough(message: Payload, vote: str) -> bool:
 
 def check_trigger(phi: float, longest: int, smallest: int = 1) -> None:
     """Raise ValueError for invalid options of an allocation."""
-    if isinstance(phi, bool) or not isinstance(phi, (int, float)) or not 1 < phi < float("inf"):
+    if not is_number(phi) or not 1 < phi < float("inf"):
         raise ValueError(
             f"phi={phi} must be a number above 1: the factor from capacity at which new blocks are requested"
         )
