@@ -11,6 +11,7 @@ import torch
 
 from fedcomp.api.trained_model import trained_models
 from fedcomp.records.atomic_write import atomic_path
+from fedcomp.runtime.command import exit_status
 
 EXAMPLES = """\
 examples:
@@ -31,12 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run", type=Path, help="a run's folder")
     parser.add_argument("file", type=Path, help="what to write: *.pt, or *.safetensors")
     given = parser.parse_args(arguments)
-    try:
-        export(given.run, given.file)
-    except ValueError as error:
-        print(f"fedcomp-export: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return exit_status(lambda: export(given.run, given.file))
 
 
 def export(folder: Path, file: Path) -> None:

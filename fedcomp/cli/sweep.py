@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedcomp.config.compose import compose
+from fedcomp.runtime.command import exit_status
 from fedcomp.tracking.sweep_file import read_sweep
 
 EPILOG = """\
@@ -32,16 +33,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("file", type=Path, help="the sweep's YAML")
     parser.add_argument("--check", action="store_true", help="check alone")
     given, others = parser.parse_known_args(argv)
-    try:
-        sweep = read_sweep(given.file)
-        compose([*sweep.fixed, *sweep.first])
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    if given.check:
+    return exit_status(lambda: _sweep(given.file, given.check, others))
+
+
+def _sweep(file: Path, check: bool, others: Sequence[str]) -> int:
+    sweep = read_sweep(file)
+    compose([*sweep.fixed, *sweep.first])
+    if check:
         print(f"{sweep.name}: its first run is fedcomp {' '.join([*sweep.fixed, *sweep.first])}")
         return 0
-    return subprocess.run([sys.executable, "-m", "wandb", "sweep", *others, str(given.file)]).returncode
+    return subprocess.run([sys.executable, "-m", "wandb", "sweep", *others, str(file)]).returncode
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedcomp.runtime.signals import SIGINT_STATUS, restore_sigint
+from fedcomp.runtime.command import exit_status
+from fedcomp.runtime.signals import restore_sigint
 
 EPILOG = """\
   fedcomp-replay outputs/grid network=lte                            one network
@@ -45,14 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--partial", action="store_true", help="also unfinished runs, up to their last checkpoint")
     given = parser.parse_intermixed_args(argv)
     restore_sigint()
-    try:
-        return _replay(given.words, given.target, given.out, given.partial)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return SIGINT_STATUS
+    return exit_status(lambda: _replay(given.words, given.target, given.out, given.partial))
 
 
 def _replay(words: Sequence[str], target: str | None, out: Path | None, partial: bool) -> int:

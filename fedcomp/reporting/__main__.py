@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcomp.runtime.signals import SIGINT_STATUS
+from fedcomp.runtime.command import exit_status
 
 EPILOG = """\
 examples:
@@ -68,25 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_intermixed_args(argv)  # --out DIR may stand between two paths
     from fedcomp.reporting.build import Options, report  # takes a second
 
-    try:
-        return report(
-            Options(
-                paths=given.paths,
-                out=given.out,
-                target=given.target,
-                against=given.against,
-                every_picture=given.every_picture,
-                columns=given.columns,
-                front=given.front,
-                wandb=given.wandb,
-            )
-        )
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return SIGINT_STATUS
+    return exit_status(lambda: report(Options(**vars(given))))  # the options have the same names
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcomp.runtime.signals import SIGINT_STATUS, restore_sigint
+from fedcomp.runtime.command import exit_status
+from fedcomp.runtime.signals import restore_sigint
 from fedcomp.status.runs import GOING, RunState, run_states
 from fedcomp.status.table import render
 
@@ -38,15 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     arguments = parser.parse_intermixed_args(_with_seconds(sys.argv[1:] if argv is None else argv))
     restore_sigint()
-    try:
-        runs = _watch(Path(arguments.path), arguments.watch) if arguments.watch else _show(Path(arguments.path))
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return SIGINT_STATUS
-    return int(any(run.state in ("failed", "killed") for run in runs))
+    return exit_status(lambda: _status(Path(arguments.path), arguments.watch))
 
 
 def _with_seconds(words: Sequence[str]) -> list[str]:
@@ -56,6 +49,11 @@ def _with_seconds(words: Sequence[str]) -> list[str]:
         if word == "--watch" and not re.fullmatch(r"[0-9.eE+-]+", after):
             given[place] = f"--watch={WATCH_SECONDS:g}"
     return given
+
+
+def _status(root: Path, seconds: float | None) -> int:
+    runs = _watch(root, seconds) if seconds else _show(root)
+    return int(any(run.state in ("failed", "killed") for run in runs))
 
 
 def _show(root: Path) -> list[RunState]:

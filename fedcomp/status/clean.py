@@ -24,7 +24,8 @@ from fedcomp.display import units
 from fedcomp.records.atomic_write import explained
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG, IDENTITY, owned
-from fedcomp.runtime.signals import SIGINT_STATUS, restore_sigint
+from fedcomp.runtime.command import exit_status
+from fedcomp.runtime.signals import restore_sigint
 from fedcomp.status.runs import GOING, RunState, run_states
 
 KINDS = ("failed", "superseded", "duplicate")
@@ -72,14 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--yes", action="store_true", help="remove without asking")
     given = parser.parse_args(argv)
     restore_sigint()
-    try:
-        return _clean(Path(given.path), tuple(given.only or KINDS), given.dry_run, given.yes)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return SIGINT_STATUS
+    return exit_status(lambda: _clean(Path(given.path), tuple(given.only or KINDS), given.dry_run, given.yes))
 
 
 def _clean(root: Path, kinds: Sequence[str], dry_run: bool, yes: bool) -> int:

@@ -14,6 +14,7 @@ from fedcomp.records.metrics_file import Line
 from fedcomp.records.provenance import Provenance, differences
 from fedcomp.records.reader import RunFiles
 from fedcomp.reporting.metrics import metric
+from fedcomp.runtime.command import exit_status
 from fedcomp.runtime.signals import restore_sigint
 
 if TYPE_CHECKING:
@@ -75,13 +76,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("other", type=Path, metavar="RUN", help="another")
     given = parser.parse_args(argv)
     restore_sigint()
-    try:
-        found = compare(given.one, given.other)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    _show(found, given.one, given.other)
-    real = [one for one in found.settings if one.name not in ELSEWHERE]
+    return exit_status(lambda: _diff(given.one, given.other))
+
+
+def _diff(one: Path, other: Path) -> int:
+    found = compare(one, other)
+    _show(found, one, other)
+    real = [setting for setting in found.settings if setting.name not in ELSEWHERE]
     return int(bool(real or found.origin or not found.equal_records))
 
 

@@ -1,0 +1,22 @@
+"""The exit status of a console command: what it returns, or that of an error of the user's or of Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from fedcomp.runtime.signals import SIGINT_STATUS
+
+WRONG_ARGUMENT = 2
+
+
+def exit_status(work: Callable[[], int | None]) -> int:
+    """What `work` returns, 0 for None; after one line on standard error 2 for a ValueError, 130 for Ctrl-C."""
+    try:
+        return work() or 0
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return WRONG_ARGUMENT
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return SIGINT_STATUS
