@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from statistics import fmean
 
 from fedcomp.reporting.tables import published
-from scripts.reproduce import fedmrn_tasks
+from scripts.reproduce import fedmrn_masking, fedmrn_tasks
 from scripts.reproduce.experiment import Experiment
-from scripts.reproduce.markdown import Cell, average, claims, every, less, made_with, picture, spread, table, verdict
+from scripts.reproduce.markdown import average, claims, every, less, made_with, picture, verdict
 from scripts.reproduce.printed import ACCURACY, UPLINK, accuracies, beside
 from scripts.reproduce.records import Folder, Records, Run
 
@@ -22,8 +21,6 @@ FIRST = "fedavg,fedmrn,signsgd,eden,fedmrns,drive,terngrad,topk"
 FAR_BELOW = "fedsparsify,fedpm"
 COMPRESSED = ("SignSGD", "Top-k", "TernGrad", "DRIVE", "EDEN")
 """The baselines that compress the update after training."""
-PARTS = ("FedMRN", "w.o. PM", "w.o. SM", "w.o. PSM", "SignSGD")
-"""Of the ablation, in the paper's order, the best first."""
 SMALL = "rounds=1 client.epochs=1 num_clients=20 participation.num_participants=2"
 
 
@@ -50,31 +47,19 @@ MNIST = Experiment(
     METRICS,
     curves={ACCURACY: "fedmrn_mnist_small.png"},
 )
-ABLATION = Experiment(
-    "fedmrn_ablation", ["experiment=fedmrn/ablation seed=0"], f"{SMALL} {METHOD}=fedmrn,without_sm", METRICS
-)
-NOISE = Experiment(
-    "fedmrn_noise",
-    ["experiment=fedmrn/noise seed=0 experiment/fedmrn/data@_global_=fashion_mnist"],
-    f"{SMALL} {METHOD}=fedmrn algorithm.noise=uniform algorithm.alpha=1e-2",
-    METRICS,
-    ["algorithm.noise", "algorithm.alpha"],
-    {"alpha": "fedmrn_noise.png"},
-)
 EXPERIMENTS = (
     TABLE_1["non_iid_2"],
     MNIST,
     *fedmrn_tasks.EXPERIMENTS,
     TABLE_1["iid"],
     TABLE_1["non_iid_1"],
-    ABLATION,
-    NOISE,
+    *fedmrn_masking.EXPERIMENTS,
 )
 
 
 def page(folder: Folder) -> str:
     """docs/results/fedmrn.md."""
-    mnist, ablation, noise = folder[MNIST], folder[ABLATION], folder[NOISE]
+    mnist = folder[MNIST]
     tables = {split: folder[experiment] for split, experiment in TABLE_1.items()}
     first = tables["non_iid_2"]
     return f"""\
@@ -83,7 +68,7 @@ def page(folder: Folder) -> str:
 Accuracies are the best over the rounds, as the paper's program logs them. The page is written by
 `make reproduce PAPER=fedmrn SCALE=paper`.
 
-{_claims(first, mnist, ablation, noise, folder)}
+{_claims(first, mnist, folder)}
 
 The bit counts of the paper, 1 per parameter and a compression by 32, leave out the seed and BatchNorm's scales,
 shifts and statistics, which are sent as floats and are counted here. Differences from the paper and its program:
@@ -111,30 +96,17 @@ FedAvg's, nor the protocol, which its program has: the best test accuracy over t
 
 {_section("Table 1, Fashion-MNIST, Non-IID-1", "non_iid_1", tables["non_iid_1"])}
 
-## Ablation (figure 4)
-
-{made_with(ABLATION, ablation)}
-
-{beside({}, ablation, [UPLINK])}
-
-## Noise (figure 5)
-
-{made_with(NOISE, noise)}
-
-{_by_magnitude(noise)}
-
-{picture("Accuracy over the magnitude of the noise", "fedmrn_noise.png", noise)}
+{fedmrn_masking.sections(folder)}
 """
 
 
-def _claims(first: Records, mnist: Records, ablation: Records, noise: Records, folder: Folder) -> str:
+def _claims(first: Records, mnist: Records, folder: Folder) -> str:
     main = TABLE_1["non_iid_2"]
     rows: list[tuple[str, str, Experiment | str]] = [
         ("a client sends 1 bit per parameter and a seed", _one_bit(first or mnist), main if first else MNIST),
         *_accuracy_claims("Fashion-MNIST, 3 labels a client", main, first),
         *_accuracy_claims("MNIST, 3 labels a client", MNIST, mnist),
-        ("each part of the masking helps: full > w.o. PM > w.o. SM > w.o. PSM > SignSGD", _ordered(ablation), ABLATION),
-        ("FedMRN is as accurate at magnitudes of 0.0025 to 0.01, within a point", _insensitive(noise), NOISE),
+        *fedmrn_masking.claims(folder),
         *fedmrn_tasks.claims(folder),
         (
             "progressive masking reduces the error by √(Στ²/S³) (proposition 1)",
@@ -214,33 +186,3 @@ def _far(records: Records) -> str:
     (reference, *others), note = accuracies(records, "FedMRN", "FedPM", "FedSparsify")
     limit = None if reference is None else reference - 0.02
     return verdict(every([less(one, limit) for one in others])) + note
-
-
-def _ordered(records: Records) -> str:
-    values, note = accuracies(records, *PARTS)
-    return verdict(every([less(low, high) for high, low in pairwise(values)])) + note
-
-
-def _insensitive(records: Records) -> str:
-    own = records.where(label="FedMRN", algorithm__noise="uniform")
-    found = [average(own.where(algorithm__alpha=alpha), _best) for alpha in ("0.0025", "0.005", "0.01")]
-    known = [one for one in found if one is not None]
-    return verdict(max(known) - min(known) < 0.01) if len(known) == len(found) else ""
-
-
-def _best(run: Run) -> float | None:
-    return run.best(ACCURACY)
-
-
-def _by_magnitude(records: Records) -> str:
-    noises, alphas = records.values("algorithm.noise"), sorted(records.values("algorithm.alpha"), key=float)
-    rows = [
-        (f"{label}, {noise}", records.where(label=label, algorithm__noise=noise))
-        for label in records.values("label")
-        for noise in noises
-    ]
-
-    def cell(alpha: str) -> Cell:
-        return lambda runs: spread(runs.where(algorithm__alpha=alpha).collect(_best), "{:.2f}".format, 100)
-
-    return table("best accuracy (%)", rows, [(f"α = {alpha}", cell(alpha)) for alpha in alphas])
