@@ -89,7 +89,6 @@ def made_with(experiment: Experiment, records: Records) -> str:
     """The commands, and how far, on what and from which commits its runs went."""
     if not records:
         return f"{experiment.shown}: not run yet."
-    unfinished = [run for run in records if run.about["state"] != "finished"]
     seeds = len(records.values("seed"))
     parts = [
         f"{len(records)} {_plural('run', len(records))} of {seeds} {_plural('seed', seeds)}",
@@ -97,8 +96,9 @@ def made_with(experiment: Experiment, records: Records) -> str:
         f"{' and '.join(records.values('versions'))}",
         f"{_plural('commit', len(records.values('commit')))} {', '.join(records.values('commit'))}",
     ]
-    if unfinished:
-        parts.append(f"{len(unfinished)} unfinished")
+    for state in ("unfinished", "failed"):
+        if number := len(records.where(state=state)):
+            parts.append(f"{number} {state}")
     return f"{experiment.shown}: {'; '.join(parts)}."
 
 

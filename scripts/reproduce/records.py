@@ -136,20 +136,26 @@ class Folder:
 
 
 def _read_outputs(experiment: Experiment, outputs: Path) -> list[Run]:
-    """The runs below a folder that have evaluated a round."""
+    """The runs below a folder that have evaluated a round, and those that failed where the experiment keeps them."""
     if not outputs.is_dir():
         return []
     try:
         found = read_runs([outputs])
     except ValueError:  # nothing has begun
         return []
-    begun = [one for one in found if one.config and one.lines and one.lines[-1]["round"] > 0]
+    begun = [
+        one for one in found if one.config and one.lines and (one.lines[-1]["round"] > 0 or _kept(experiment, one))
+    ]
     labels = {
         member.folder: one.label
         for one in group([replace(run, state="finished") for run in begun])
         for member in one.runs
     }
     return [_run(experiment, one, labels.get(one.folder, "")) for one in begun]
+
+
+def _kept(experiment: Experiment, recorded: RecordedRun) -> bool:
+    return experiment.keep_failed and recorded.state == "failed"
 
 
 def _run(experiment: Experiment, recorded: RecordedRun, label: str) -> Run:
@@ -163,7 +169,7 @@ def _run(experiment: Experiment, recorded: RecordedRun, label: str) -> Run:
         "run": f"{recorded.folder.parent.name}/{recorded.folder.name}",
         "label": str(recorded.config.get("label") or label),
         "seed": str(recorded.seed),
-        "state": recorded.state if recorded.state == "finished" else "unfinished",
+        "state": recorded.state if recorded.state in ("finished", "failed") else "unfinished",
         "rounds": str(int(lines[-1]["round"])),
         "of_rounds": str(recorded.config["rounds"]),
         "seconds": f"{recorded.lines[-1].get('seconds', math.nan):.0f}",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import yaml
 
@@ -16,34 +18,38 @@ GRIDS = (
     (
         "fedavg,topk,doublesqueeze,fedmrn,randk_spatial,gr,fedbat,deltamask,powersgd,ef21,cafe,tamuna,scaffold,scallion,"
         "eden,turboquant,rand_proj_spatial,svrg",
-        "client.lr=0.03,0.1,0.3",
+        "client.lr=0.03,0.1,0.3,1,3",
     ),
-    ("fedmud,fetchsgd", "client.lr=0.01,0.03,0.1"),
-    ("fedscalar", "client.lr=0.003,0.01,0.03"),
-    ("diloco", "client.lr=0.0003,0.001,0.003"),
-    ("sparseloco", "client.lr=0.001,0.003,0.01"),
-    ("decomfl,fedkseed", "algorithm.lr=0.001,0.003,0.01"),
+    ("fedmud,fetchsgd", "client.lr=0.01,0.03,0.1,0.3,1"),
+    ("fedscalar", "client.lr=0.003,0.01,0.03,0.1,0.3"),
+    ("diloco", "client.lr=0.0003,0.001,0.003,0.01,0.03"),
+    ("sparseloco", "client.lr=0.001,0.003,0.01,0.03,0.1"),
+    ("decomfl", "algorithm.lr=0.001,0.003,0.01,0.03,0.1"),
+    ("fedkseed", "algorithm.lr=0.0003,0.001,0.003,0.01,0.03"),
 )
-"""Methods and the three rates that are tried for each."""
-SHORT = "seed=10 rounds=40 max_bits=3.2e8 eval_every=40 name=neighbours_tuning"
+"""Methods and the five rates that are tried for each."""
+SHORT = "seed=10,11 rounds=40 max_bits=3.2e8 eval_every=40 name=neighbours_tuning"
 RATES = ["client.lr", "algorithm.lr"]
 TUNING = Experiment(
     "neighbours_tuning",
     [f"experiment=neighbours/bits_mnist {METHOD}={methods} {rates} {SHORT}" for methods, rates in GRIDS],
-    "rounds=4 max_bits=1e8",
+    None,
     ["test/accuracy", "bits/uplink", "bits/total"],
     RATES,
+    keep_failed=True,
 )
 BITS = Experiment(
     "neighbours_bits_mnist",
     ["experiment=neighbours/bits_mnist"],
-    "rounds=20 max_bits=1e8",
+    "rounds=20 max_bits=1e8 seed=0",
     ["test/accuracy", "test/loss", "bits/uplink", "bits/total"],
     RATES,
+    keep_failed=True,
 )
 EXPERIMENTS = (TUNING, BITS)
 BUDGETS = (("3 Mbit", 3e6), ("30 Mbit", 3e7), ("300 Mbit", 3e8), ("1.28 Gbit", 1.4e9))
 """Total bits at which methods are compared; a run's last round may go a little beyond its budget."""
+UPLINK_BUDGETS = (("0.3 Mbit", 3e5), ("3 Mbit", 3e6), ("30 Mbit", 3e7), ("300 Mbit", 3e8))
 PICTURE = "same_bits.png"
 METHODS = Path(__file__).resolve().parents[2] / "conf" / "experiment" / "neighbours" / "method"
 ACCURACY = "test/accuracy"
@@ -52,6 +58,7 @@ ACCURACY = "test/accuracy"
 def page(folder: Folder) -> str:
     """docs/results/same_bits.md."""
     tuning, bits = folder[TUNING], folder[BITS]
+    failed, bits = bits.where(state="failed"), completed(bits)
     order = sorted(bits.values("label"), key=lambda label: -_mean(bits.where(label=label), _final))
     return f"""\
 # Accuracy for the same bits
@@ -59,21 +66,28 @@ def page(folder: Folder) -> str:
 One method of each family, the five papers' and their [neighbours](neighbours.md), with the same budget of true bits in
 both directions. The page is written by `make reproduce PAPER=same_bits SCALE=paper`.
 
-{made_with(BITS, bits)}
+{made_with(BITS, folder[BITS])}
 
 LeNet-5 on MNIST; 10 clients with Dirichlet(0.3) classes, all in every round, 5 local steps on batches of 32
 (FedAvg-SVRG: 5 corrected steps after a full gradient; DeComFL: one step along 20 directions). A run ends after the
 round by which 1.28 Gbit were sent in both directions, as FedAvg does after 33 rounds, or after 160 rounds, which is
 what limits methods that send little. Bits are those of all clients' messages, with seeds, indices, scales and all that
-goes down.
+goes down. Accuracies are of the last round, mean ± sample standard deviation over the seeds; bits are means, those to
+85 % where every seed came so far.
 
 {_results(bits, order)}
 
 {_picture(bits)}
 
+## What wins where
+
 Highest accuracy by the time so many bits were sent in both directions:
 
-{_leaders(bits)}
+{_leaders(bits, "bits/total", BUDGETS)}
+
+And by the time so many bits were sent up, which is what counts where the downlink is free:
+
+{_leaders(bits, "bits/uplink", UPLINK_BUDGETS)}
 
 {_missing(bits)}
 
@@ -81,9 +95,10 @@ Highest accuracy by the time so many bits were sent in both directions:
 
 {made_with(TUNING, tuning)}
 
-Every method has the best of three rates, about a factor of 3 apart around its default or published one, by the test
-accuracy on another seed (and another partition) after a quarter of the bits and rounds. Where the best is the
-largest, a larger one might be better still: one seed and three rates are a coarse search. Accuracy in percent by rate:
+Every method has the best of five rates, about a factor of 3 apart around its default or published one, by the mean
+test accuracy on two other seeds (and other partitions) after a quarter of the bits and rounds; a rate with which a run
+diverged, then or in the experiment itself, is not taken.{_diverged(failed, tuning)}
+Accuracy in percent by rate:
 
 {_rates(tuning)}
 """
@@ -91,7 +106,7 @@ largest, a larger one might be better still: one seed and three rates are a coar
 
 def draw(folder: Folder, place: Path) -> None:
     """Accuracy against total bits on a log axis, each line with its label at its end; nothing where nothing was run."""
-    records = folder[BITS]
+    records = completed(folder[BITS])
     if not records:
         return
     import matplotlib
@@ -119,7 +134,7 @@ def draw(folder: Folder, place: Path) -> None:
             color=colour,
             fontsize=9,
             va="center",
-            arrowprops={"arrowstyle": "-", "color": colour, "alpha": 0.35, "linewidth": 0.8},
+            arrowprops={"arrowstyle": "-", "color": colour, "alpha": 0.35, "linewidth": 0.8, "relpos": (0, 0.5)},
         )
     figure.savefig(place / PICTURE, dpi=110)
     pyplot.close(figure)
@@ -142,26 +157,30 @@ def _mean(runs: Records, value: Callable[[Run], float | None]) -> float:
     return sum(found) / len(found) if found else -1.0
 
 
-def _by(limit: float) -> Callable[[Run], float | None]:
+def _by(limit: float, bits: str) -> Callable[[Run], float | None]:
     """The best accuracy by the time that so many bits were sent."""
 
     def value(run: Run) -> float | None:
-        return max((one[ACCURACY] for one in run.lines if 0 < one["bits/total"] <= limit), default=None)
+        return max((one[ACCURACY] for one in run.lines if 0 < one[bits] <= limit), default=None)
 
     return value
 
 
 def _to(target: float, bits: str) -> Callable[[Run], float | None]:
-    """Megabits when the accuracy was first evaluated to be so high."""
-    return lambda run: next((line[bits] / 1e6 for line in run.lines if line.get(ACCURACY, 0) >= target), None)
+    """Bits when the accuracy was first evaluated to be so high."""
+    return lambda run: next((line[bits] for line in run.lines if line.get(ACCURACY, 0) >= target), None)
 
 
 def _percent(value: float) -> str:
     return f"{value:.1f}"
 
 
-def _megabits(value: float) -> str:
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+def _megabits(bits: Sequence[float]) -> str:
+    """The mean of numbers of bits, in megabits; nothing where there is none."""
+    if not bits:
+        return ""
+    mean = fmean(bits) / 1e6
+    return f"{mean:.3g}" if mean < 1000 else f"{mean:.0f}"
 
 
 def _all(runs: Records, value: Callable[[Run], float | None]) -> list[float]:
@@ -178,10 +197,10 @@ def _results(bits: Records, order: Sequence[str]) -> str:
         [
             ("accuracy, %", lambda runs: spread(runs.collect(_final), _percent, 100)),
             ("rounds", rounds_done),
-            ("Mbit up", lambda runs: spread(runs.collect(lambda run: run.last("bits/uplink")), _megabits, 1e-6)),
-            ("Mbit in all", lambda runs: spread(runs.collect(lambda run: run.last("bits/total")), _megabits, 1e-6)),
-            ("Mbit up to 85 %", lambda runs: spread(_all(runs, _to(0.85, "bits/uplink")), _megabits)),
-            ("Mbit in all to 85 %", lambda runs: spread(_all(runs, _to(0.85, "bits/total")), _megabits)),
+            ("Mbit up", lambda runs: _megabits(runs.collect(lambda run: run.last("bits/uplink")))),
+            ("Mbit in all", lambda runs: _megabits(runs.collect(lambda run: run.last("bits/total")))),
+            ("Mbit up to 85 %", lambda runs: _megabits(_all(runs, _to(0.85, "bits/uplink")))),
+            ("Mbit in all to 85 %", lambda runs: _megabits(_all(runs, _to(0.85, "bits/total")))),
         ],
     )
 
@@ -193,15 +212,16 @@ def rounds_done(runs: Records) -> str:
     )
 
 
-def _leaders(bits: Records) -> str:
-    """Of each budget, the three methods with the highest accuracy."""
-    if not bits:
+def _leaders(records: Records, bits: str, budgets: Sequence[tuple[str, float]]) -> str:
+    """Of each budget, the four methods with the highest mean accuracy of those all of whose seeds sent no more."""
+    if not records:
         return ""
-    lines = ["| bits | first | second | third |", "| --- | --- | --- | --- |"]
-    for name, limit in BUDGETS:
-        scores = [(_mean(bits.where(label=label), _by(limit)), label) for label in bits.values("label")]
-        best = [f"{label} {100 * score:.1f}" for score, label in sorted(scores, reverse=True)[:3] if score >= 0]
-        lines.append(f"| {' | '.join([name, *best, *[''] * (3 - len(best))])} |")
+    lines = ["| bits | first | second | third | fourth |", "| --- | --- | --- | --- | --- |"]
+    for name, limit in budgets:
+        found = {label: _all(records.where(label=label), _by(limit, bits)) for label in records.values("label")}
+        scores = [(fmean(values), label) for label, values in found.items() if values]
+        best = [f"{label} {100 * score:.1f}" for score, label in sorted(scores, reverse=True)[:4]]
+        lines.append(f"| {' | '.join([name, *best, *[''] * (4 - len(best))])} |")
     return "\n".join(lines)
 
 
@@ -217,16 +237,41 @@ def _rates(tuning: Records) -> str:
     rows = []
     for label in tuning.values("label"):
         runs = tuning.where(label=label)
-        option = next((name for name in RATES if len(runs.values(name)) > 1), RATES[0])
-        by_rate = {float(run.about[option]): _score(run) for run in runs}
-        cells = ", ".join(f"{rate:g}: {by_rate[rate]}" for rate in sorted(by_rate))
+        option = _tuned_option(runs)
+        by_rate = {float(rate): tuning_score(runs.where(**{option: rate})) for rate in runs.values(option)}
+        cells = ", ".join(f"{rate:g}: {_shown(by_rate[rate])}" for rate in sorted(by_rate))
         rows.append(f"| {label} | {cells} |")
     return "\n".join(["| method | accuracy by rate |", "| --- | --- |", *rows]) if rows else ""
 
 
-def _score(run: Run) -> str:
-    final = run.last(ACCURACY)
-    return _percent(100 * final) if run.about["state"] == "finished" and final is not None else "diverged"
+def _tuned_option(runs: Records) -> str:
+    """Which of `RATES` differs among a method's runs."""
+    return next((name for name in RATES if len(runs.values(name)) > 1), RATES[0])
+
+
+def tuning_score(runs: Records) -> float | None:
+    """The mean final accuracy of one rate's runs; None where one of them diverged."""
+    return _mean(runs, _final) if all(run.about["state"] != "failed" for run in runs) else None
+
+
+def _shown(score: float | None) -> str:
+    return "diverged" if score is None else _percent(100 * score)
+
+
+def completed(bits: Records) -> Records:
+    """The runs that have not failed."""
+    return replace(bits, runs=[run for run in bits if run.about["state"] != "failed"])
+
+
+def _diverged(failed: Records, tuning: Records) -> str:
+    """A sentence on each method whose runs diverged in the experiment itself, with the last round evaluated."""
+    sentences = []
+    for label in failed.values("label"):
+        runs = failed.where(label=label)
+        rates = " and ".join(runs.values(_tuned_option(tuning.where(label=label))))
+        first = min(run.rounds for run in runs)
+        sentences.append(f" {label} diverged with {rates} in {len(runs)} runs, the first after round {first}.")
+    return "".join(sentences)
 
 
 def _picture(bits: Records) -> str:

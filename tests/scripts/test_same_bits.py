@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from scripts.reproduce.records import Folder
-from scripts.reproduce.same_bits import ACCURACY, BITS, GRIDS, METHODS, TUNING
+from scripts.reproduce.same_bits import BITS, GRIDS, METHODS, TUNING, completed, tuning_score
 
 RECORDS = Folder(Path(__file__).resolve().parents[2] / "docs" / "results" / "records")
 
@@ -24,7 +24,7 @@ def _rate(method: dict, option: str) -> float:
     return float(method[group][name])
 
 
-def test_every_method_is_tuned_over_three_rates_a_factor_of_three_apart() -> None:
+def test_every_method_is_tuned_over_five_rates_a_factor_of_three_apart() -> None:
     grids = _grids()
     files = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in METHODS.glob("*.yaml")}
     assert sorted(grids) == sorted(files)
@@ -32,7 +32,7 @@ def test_every_method_is_tuned_over_three_rates_a_factor_of_three_apart() -> Non
     chosen = experiment["hydra"]["sweeper"]["params"]["experiment/neighbours/method@_global_"].split(",")
     assert sorted(chosen) == sorted(files)
     for name, (option, rates) in grids.items():
-        assert len(rates) == 3
+        assert len(rates) == 5
         assert all(2.99 < later / rate < 3.4 for rate, later in itertools.pairwise(rates))
         assert _rate(files[name], option) in rates
 
@@ -41,15 +41,14 @@ def test_rates_are_the_best_of_the_tuning() -> None:
     tuning, runs = RECORDS[TUNING], RECORDS[BITS]
     for name, (option, rates) in _grids().items():
         method = yaml.safe_load((METHODS / f"{name}.yaml").read_text(encoding="utf-8"))
-        tried = {float(run.about[option]): run for run in tuning.where(label=method["label"])}
-        if sorted(tried) == rates:
-            scores = {
-                rate: run.last(ACCURACY) or 0.0 if run.about["state"] == "finished" else -1.0
-                for rate, run in tried.items()
-            }
-            assert _rate(method, option) == max(scores, key=lambda rate: scores[rate]), name
-        for run in runs.where(label=method["label"]):
-            assert sorted(tried) == rates, f"{name} was run before it was tuned"
+        tried = tuning.where(label=method["label"])
+        scores = {float(rate): tuning_score(tried.where(**{option: rate})) for rate in tried.values(option)}
+        for run in runs.where(label=method["label"], state="failed"):
+            scores[float(run.about[option])] = None
+        if sorted(scores) == rates:
+            assert _rate(method, option) == max(scores, key=lambda rate: scores[rate] or -1.0), name
+        for run in completed(runs).where(label=method["label"]):
+            assert sorted(scores) == rates, f"{name} was run before it was tuned"
             assert float(run.about[option]) == _rate(method, option)
 
 
