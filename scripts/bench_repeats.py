@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hydra import compose, initialize_config_dir
 
 from fedcomp.config import schema
-from fedcomp.config.defaults import CONF
 from fedcomp.config.factory import build_runner, build_simulation
+from fedcomp.core.folders import CONF
 from fedcomp.runtime.process_settings import keep_freed_memory
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 from fedcomp.training.train import train

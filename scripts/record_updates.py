@@ -22,8 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hydra import compose, initialize_config_dir
 
 from fedcomp.config import schema
-from fedcomp.config.defaults import CONF
 from fedcomp.config.factory import build_simulation
+from fedcomp.core.folders import CONF
 from fedcomp.wire import Ledger, Link, Payload
 
 

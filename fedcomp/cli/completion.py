@@ -15,7 +15,7 @@ from pathlib import Path
 
 from fedcomp.cli.arguments import SWITCHES, VALUES, Arguments, flag_with_value, parse
 from fedcomp.config.comments import experiments, read
-from fedcomp.config.defaults import CONF
+from fedcomp.core.folders import CONF
 
 SWEPT = re.compile(r"([\w@/]+=[\w/]+),[\w/,]*")
 """A group with several choices: `compressor=topk,sign`."""

@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedcomp.config.comments import about, experiments, read
-from fedcomp.config.defaults import CONF, default_choices
+from fedcomp.config.defaults import default_choices
 from fedcomp.config.explain import NO_COMMENT, ConfigPart, Option
+from fedcomp.core.folders import CONF
 
 WIDTH = 100
 WIDEST = 26

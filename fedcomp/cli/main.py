@@ -28,11 +28,11 @@ from fedcomp.cli.help import help_text
 from fedcomp.cli.shells import INSTALL, UNINSTALL
 from fedcomp.config import schema
 from fedcomp.config.comments import list_experiments
-from fedcomp.config.defaults import CONF
 from fedcomp.config.errors import error_message
 from fedcomp.config.explain import Sources, explain
 from fedcomp.config.options import check_part_keys
 from fedcomp.config.quoting import quote
+from fedcomp.core.folders import CONF
 from fedcomp.core.version import __version__
 from fedcomp.display.console import say
 from fedcomp.distributed.context import ProcessContext, say_once, torchrun_env

@@ -14,9 +14,9 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp.config import schema
-from fedcomp.config.defaults import CONF
 from fedcomp.config.errors import error_message
 from fedcomp.config.quoting import quote
+from fedcomp.core.folders import CONF
 
 
 def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None) -> DictConfig:

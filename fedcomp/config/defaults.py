@@ -1,14 +1,12 @@
-"""Where the configs lie, and the default choices of `conf/train.yaml`."""
+"""The default choices of `conf/train.yaml`."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-PACKAGE = Path(__file__).resolve().parents[1]
-CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
+from fedcomp.core.folders import CONF
 
 
 def default_choices() -> dict[str, str]:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp.config.comments import Comments, read
-from fedcomp.config.defaults import CONF
+from fedcomp.core.folders import CONF
 
 NO_COMMENT = "(no comment in its YAML)"
 

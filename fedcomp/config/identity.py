@@ -21,7 +21,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fedcomp.config.defaults import CONF, default_choices
+from fedcomp.config.defaults import default_choices
+from fedcomp.core.folders import CONF
 from fedcomp.records.run_folder import VERSION, WITHOUT_EFFECT
 
 GROUPS = {"downlink": "compressor"}

@@ -14,7 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from fedcomp.config.defaults import PACKAGE
+from fedcomp.core.folders import PACKAGE
 from fedcomp.core.validate import suggest
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from fedcomp.records.reader import RecordedRun
 from fedcomp.records.run_folder import IDENTITY, VERSION, WITHOUT_EFFECT
 from fedcomp.reporting.labels import Flat, distinct, flatten, labels, part_name, short_keys, show_value
+from fedcomp.reporting.presets import with_preset
 
 NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "figures", "record_traffic"}
 """Config keys, folders included, that say where, when or how visibly a run happens, not what it computes."""
@@ -107,7 +108,8 @@ def regroup(groups: Sequence[RunGroup], without: Iterable[str]) -> list[RunGroup
 
 def settings(flats: Sequence[Flat]) -> list[Setting]:
     """Of each config, its value of every one of SETTINGS that varies; all empty where no two configs share them."""
-    columns = {key: _column(flats, key) for key in SETTINGS}
+    named = [with_preset(flat) for flat in flats]
+    columns = {key: _column(named, key) for key in SETTINGS}
     varying = {key: column for key, column in columns.items() if len(set(column)) > 1}
     found = [tuple((key, column[index]) for key, column in varying.items()) for index in range(len(flats))]
     return found if len(set(found)) < len(found) else [()] * len(found)
@@ -121,7 +123,7 @@ def group_labels(
     Several configs of a setting with the same given label get what differs among them behind it: `ours lr=0.1`.
     """
     split = {key for setting in places for key, _ in setting}
-    bare = [{key: value for key, value in flat.items() if not _within(key, split)} for flat in flats]
+    bare = [{key: value for key, value in with_preset(flat).items() if not _within(key, split)} for flat in flats]
     names = [label or made for label, made in zip(given, labels(bare, places))]
     for label in {label for label in given if label}:
         own = [index for index in range(len(flats)) if given[index] == label]

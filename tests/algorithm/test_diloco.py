@@ -14,8 +14,8 @@ from fedcomp.client.gd import GD
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.config import schema
-from fedcomp.config.defaults import CONF
 from fedcomp.config.factory import build_simulation
+from fedcomp.core.folders import CONF
 from fedcomp.core.pytree import flatten
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm.heterogeneous import N, Run, problem

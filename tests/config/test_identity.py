@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 
 from fedcomp.config import defaults, schema
 from fedcomp.config import identity as module
-from fedcomp.config.defaults import CONF
 from fedcomp.config.identity import config_hash, identity
 from fedcomp.config.schema import PARTS, plain_config
+from fedcomp.core.folders import CONF
 from fedcomp.records.reader import without_rooms
 from fedcomp.records.run_folder import VERSION
 

@@ -13,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from fedcomp.config import schema
-from fedcomp.config.defaults import CONF
+from fedcomp.core.folders import CONF
 from fedcomp.records.metrics_file import read_lines
 from tests.docs.pages import PAGES, blocks, prose
 

@@ -16,8 +16,8 @@ from fedcomp.client.svrg import Svrg
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.config import schema
-from fedcomp.config.defaults import CONF
 from fedcomp.config.factory import build_simulation
+from fedcomp.core.folders import CONF
 from fedcomp.model.build import build
 from fedcomp.model.networks.linear import linear
 from fedcomp.participation.bernoulli import Bernoulli

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedcomp.config.defaults import CONF
+from fedcomp.core.folders import CONF
 from fedcomp.dataset.images import image_folder
 from fedcomp.provenance.data import data_parts
 

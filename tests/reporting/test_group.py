@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from fedcomp.core.folders import CONF
 from fedcomp.records.reader import read_runs
 from fedcomp.reporting.group import group, regroup, setting_text
 from fedcomp.reporting.labels import flatten, labels
@@ -135,6 +137,28 @@ def test_a_network_is_a_setting(make_run: MakeRun, tmp_path: Path) -> None:
             make_run(method, 0, [0.1, 0.5], config={"network": network}, folder=f"{method}-{name}")
     found = [(setting_text(one.setting), one.label) for one in group(read_runs([tmp_path]))]
     assert found == [(f"network {name}", method) for name in ("fixed", "none") for method in ("sign", "topk")]
+
+
+@pytest.mark.parametrize("methods", [("sign", "topk"), ("sign",)])
+def test_a_network_has_the_name_of_its_preset(make_run: MakeRun, tmp_path: Path, methods: tuple[str, ...]) -> None:
+    """Alone or as a setting, with the options that are not the preset's; changed rates make it the kind itself."""
+    options = {
+        name: yaml.safe_load((CONF / "network" / f"{name}.yaml").read_text()) for name in ("lte", "5g", "shared")
+    }
+    networks = {
+        "5g": options["5g"],
+        "lte": options["lte"],
+        "lte jitter=0.5": options["lte"] | {"jitter": 0.5},
+        "lognormal": options["lte"] | {"rtt_s": 0.1},
+        "cell_20": options["shared"] | {"capacity_bps": 2e7},
+    }
+    for number, network in enumerate(networks.values()):
+        for method in methods:
+            make_run(method, 0, [0.1, 0.5], config={"network": network}, folder=f"{method}-{number}")
+    found = group(read_runs([tmp_path]))
+    names = [setting_text(one.setting).removeprefix("network ") or one.label for one in found]
+    assert sorted(set(names)) == sorted(networks)
+    assert len(names) == len(networks) * len(methods)
 
 
 def test_an_option_added_later_with_no_effect_splits_no_group(make_run: MakeRun, tmp_path: Path) -> None:

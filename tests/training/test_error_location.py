@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.config.defaults import CONF
+from fedcomp.core.folders import CONF
 from fedcomp.records.status import read_status
 from fedcomp.training.error_location import first_line, is_in_code
 

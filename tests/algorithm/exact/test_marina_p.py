@@ -15,7 +15,7 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.sparsifiers.permk import PermK
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.config import schema
-from fedcomp.config.defaults import CONF
+from fedcomp.core.folders import CONF
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import SharedKnowledge

@@ -16,8 +16,8 @@ from fedcomp.client.gd import GD
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.config import schema
-from fedcomp.config.defaults import CONF
 from fedcomp.config.factory import build_simulation
+from fedcomp.core.folders import CONF
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import WireLink

@@ -11,7 +11,7 @@ import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from fedcomp.config.defaults import CONF
+from fedcomp.core.folders import CONF
 from fedcomp.network.links.csv import CsvLinks
 from fedcomp.network.links.fixed import FixedLinks
 from fedcomp.network.links.lognormal import LognormalLinks, sigma

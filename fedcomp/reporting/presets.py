@@ -1,0 +1,49 @@
+"""Networks by their preset: `lte`, instead of `lognormal down_bps=2.9e+07 up_bps=5.74e+06 rtt_s=0.0616`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import yaml
+
+from fedcomp.core.folders import CONF
+from fedcomp.reporting.labels import Flat, flatten, part_name
+
+TARGET = "network._target_"
+FIGURES = ("network.down_bps", "network.up_bps", "network.rtt_s")
+
+
+def with_preset(flat: Flat) -> Flat:
+    """A config whose network is the preset of `conf/network` that it is, and the options that differ from that.
+
+    A network is a preset if it has the preset's own values: rates, round trip, and all in which the preset differs from
+    the general choice of its kind, but not, say, its jitter.
+
+    Args:
+        flat: the config as dotted keys; without a network, or with one that is no preset, it stays as it is.
+    """
+    fitting = [
+        (len(own), name, options)
+        for name, (own, options) in _presets().items()
+        if part_name(flat.get(TARGET)) == part_name(options[TARGET])
+        and all(flat.get(key) == value for key, value in own.items())
+    ]
+    if not fitting:
+        return flat
+    _, name, options = max(fitting)
+    rest = {key: value for key, value in flat.items() if key not in options or value != options[key]}
+    return {**rest, TARGET: name}
+
+
+@lru_cache(maxsize=1)
+def _presets() -> dict[str, tuple[Flat, Flat]]:
+    """{name: (own values, all options)}, with the options' dotted keys."""
+    files = {path.stem: path.read_text() for path in (CONF / "network").glob("*.yaml")}
+    choices = {name: flatten(yaml.safe_load(text), "network.") for name, text in files.items()}
+    found = {}
+    for name, options in choices.items():
+        general = part_name(options[TARGET])
+        own = {key: value for key, value in options.items() if key in FIGURES or value != choices[general].get(key)}
+        if name != general:
+            found[name] = own, options
+    return found
