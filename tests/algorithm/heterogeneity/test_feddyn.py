@@ -32,7 +32,11 @@ EXACTLY = Sgd(lr=0.9, steps=150)
 
 @pytest.mark.parametrize(
     ("algorithm", "participants", "rounds"),
-    [(FedDyn(TEN, DENSE), None, 118), (FedDyn(TEN, DENSE), 3, 200), (FedDyn(TEN, TOP4, 1.0), None, 300)],
+    [
+        (FedDyn(TEN, DENSE), None, 118),
+        (FedDyn(TEN, DENSE), 3, 200),
+        pytest.param(FedDyn(TEN, TOP4, 1.0), None, 300, marks=pytest.mark.thorough),
+    ],
 )
 def test_reaches_the_optimum(algorithm: FedDyn, participants, rounds: int) -> None:
     found = Run(algorithm, CLIENTS, participants).rounds_to(1e-8, 2 * rounds)

@@ -35,6 +35,7 @@ def test_without_a_pull_it_is_fedavg_and_refused() -> None:
         FedProx(TEN, STEP, DENSE, DENSE)
 
 
+@pytest.mark.thorough
 def test_ten_steps_with_mu_1_have_the_floor_of_the_program() -> None:
     assert Run(_prox(1.0), CLIENTS).floor(300) == pytest.approx(1.3e-2, rel=0.05)
 

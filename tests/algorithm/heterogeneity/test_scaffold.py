@@ -39,7 +39,7 @@ FALLING = Sgd(lr=0.12, schedule="exponential", lr_final=0.998, epochs=10)
 
 EXACT = [
     ("scaffold", Scaffold(TEN, STEP, DENSE), CLIENTS, None, 324),
-    ("scaffold-3 of 7", Scaffold(TEN, STEP, DENSE), CLIENTS, 3, 324),
+    pytest.param("scaffold-3 of 7", Scaffold(TEN, STEP, DENSE), CLIENTS, 3, 324, marks=pytest.mark.thorough),
     ("scallion-rand4", Scallion(TEN, STEP, RAND4, DENSE), CLIENTS, None, 330),
 ]
 SLOWLY_EXACT = [
