@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from fedcomp.core.free_memory import free_bytes
 from fedcomp.model.batched.cnn_backward import CompiledCnn
+from fedcomp.model.batched.dense_backward import dense_layers
 from fedcomp.model.batched.dropout import UnkeyedDraw, trial_draws
 from fedcomp.model.batched.functional import Functional
-from fedcomp.model.batched.mlp_backward import Perceptron, dense_layers
+from fedcomp.model.batched.mlp_backward import Perceptron
 from fedcomp.model.batched.padding import random_inputs
 from fedcomp.model.batched.small_cnn import small_cnn
 from fedcomp.model.batched.stacked import Stacked

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from fedcomp.core.parameter_layout import ParameterTensor
+from fedcomp.core.step_counts import StepCounts
 from fedcomp.random.keys import Key
 
 
@@ -129,7 +130,7 @@ class TrainFused(Protocol):
         theta: Tensor,
         normalisation: tuple[Tensor, Tensor],
         numbers: Tensor,
-        counts: Tensor,
+        counts: StepCounts,
         rate: float,
         decay: float,
     ) -> tuple[Tensor, Tensor]:
@@ -137,7 +138,7 @@ class TrainFused(Protocol):
 
         Args:
             theta: [M, D], left as it is. normalisation: offset and scale, [F], [C] or [1]: inputs are offset + scale x.
-            numbers: [S, M, B] int64 samples of each step, of which the first counts [S, M] int32 are real; a client
+            numbers: [S, M, B] int64 samples of each step, of which the first `counts` are real; a client
                 without real samples in a step does not make it.
         """
         ...

@@ -24,7 +24,8 @@ class Full:
 
     def sample(self, key: Key, importance: Tensor, round_index: int = 0) -> Cohort:
         """As `Participation.sample`; nothing is drawn."""
-        return Cohort.of(tuple(range(len(importance))), importance / importance.sum())
+        num, weight = len(importance), importance / importance.sum()
+        return Cohort(torch.arange(num), weight.to(torch.float32), tuple(range(num)))
 
     def metrics(self, num_clients: int, round_index: int) -> dict[str, float]:
         """Nothing."""

@@ -83,6 +83,23 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return njit(forceinline=True, **_OPTIONS)(function)
 
 
+def _borrowed(_: Any, array: Any) -> Any:
+    """An argument as an array whose slices count no references, each of which would be two atomic operations.
+
+    Whoever calls keeps the argument alive; an array that a compiled function made itself would be freed too early.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        view = context.make_array(array)(context, builder, args[0])
+        view.meminfo = view.parent = cgutils.get_null_value(view.meminfo.type)
+        return view._getvalue()
+
+    return array(array), generate
+
+
+borrowed: Any = intrinsic(_borrowed)
+
+
 def separate(function: Any, *arguments: Any) -> Callable[..., Any]:
     """`function`, for calls by compiled functions, which jump to its code instead of containing a copy.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from torch import Tensor
 
@@ -27,8 +28,8 @@ class WeightedSum:
     def estimate(
         self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: SharedKnowledge
     ) -> tuple[Tensor, Tensor]:
-        if isinstance(codec, SumsMessages):
-            return codec.weighted_sum(payload, common, cohort.weight), memory
+        if issubclass(type(codec), SumsMessages):  # isinstance takes 20 us each time before Python 3.12
+            return cast(SumsMessages, codec).weighted_sum(payload, common, cohort.weight), memory
         return cohort.weight @ codec.decode(payload, common), memory
 
     def expected_error(self, codec: Codec, x: Tensor) -> Tensor | None:

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedcomp.model.batched.mlp_backward import dense_rows
+from fedcomp.core.step_counts import StepCounts
+from fedcomp.model.batched.dense_backward import dense_rows
 from fedcomp.model.batched.small_cnn import SmallCnn
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.contract import Gradient, StepDraws, TrainFused
@@ -92,7 +93,7 @@ class CompiledCnn(Stacked):
         theta: Tensor,
         normalisation: tuple[Tensor, Tensor],
         numbers: Tensor,
-        counts: Tensor,
+        counts: StepCounts,
         rate: float,
         decay: float,
     ) -> tuple[Tensor, Tensor]:
@@ -103,7 +104,7 @@ class CompiledCnn(Stacked):
         raw, none = x.flatten(1).numpy(), torch.empty(0, 0)
         images = (raw, none.numpy()) if x.dtype == torch.uint8 else (none.to(torch.uint8).numpy(), raw)
         offset, scale = (part.to(theta.dtype).expand(x.shape[1:]).flatten().numpy() for part in normalisation)
-        batches = numbers.contiguous().numpy(), counts.to(torch.int64).contiguous().numpy()
+        batches = numbers.contiguous().numpy(), np.ascontiguousarray(counts.of_steps)
         rates = np.float32(rate), np.float32(decay)
         given = theta.numpy(), *images, *self._targets(y, theta.dtype), offset, scale, *batches, *rates
         self._check(cnn_numba.train(*given, *self._sizes, loss.numpy()))

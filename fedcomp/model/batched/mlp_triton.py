@@ -14,10 +14,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from fedcomp.core.step_counts import StepCounts
+from fedcomp.core.to_device import to_device
 
 LIMITS, MAX_WEIGHTS = {"FP": 64, "HP": 64, "CP": 16, "BP": 16}, 2048
 """The largest of each, and of FP HP, with which no register spills."""
@@ -129,7 +133,7 @@ def train(
     theta: Tensor,
     normalisation: tuple[Tensor, Tensor],
     numbers: Tensor,
-    counts: Tensor,
+    counts: StepCounts,
     rate: float,
     decay: float,
 ) -> tuple[Tensor, Tensor]:
@@ -151,7 +155,7 @@ def train(
         samples[0],
         samples[1],
         numbers.contiguous(),
-        counts,
+        to_device(counts.of_steps.astype(np.int32), theta.device),
         offset.contiguous(),
         scale.contiguous(),
         out,

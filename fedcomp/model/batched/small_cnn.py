@@ -14,8 +14,8 @@ import torch
 from torch.nn import functional
 
 from fedcomp.model.batched.convolution import Convolution
+from fedcomp.model.batched.dense_backward import DenseLayer, dense_layers
 from fedcomp.model.batched.layers import Activation, Layer, Pooling
-from fedcomp.model.batched.mlp_backward import DenseLayer, dense_layers
 from fedcomp.model.flat import Flat
 from fedcomp.model.loss import Loss, cross_entropy, squared_error
 

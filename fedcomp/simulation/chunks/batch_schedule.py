@@ -5,6 +5,7 @@ Shape legend: M clients of a chunk, A of them still at work, S steps, B batch, E
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.client.contract import Batching
+from fedcomp.core.step_counts import StepCounts
 from fedcomp.core.to_device import to_device
 from fedcomp.random.keys import Key
 
@@ -26,17 +28,11 @@ class BatchSchedule:
 
     Attributes:
         position: [S, M, B] int64 places in a client's own list of samples; 0 where no sample is taken.
-        counts: [S, M] samples really taken (0 after a client's last step), known to the host.
+        counts: samples really taken.
     """
 
     position: Tensor
-    counts: np.ndarray
-
-    def shapes(self) -> list[tuple[int, int, bool]]:
-        """For each step: clients still at work, samples of the largest batch, whether batches differ in size."""
-        active, longest = (self.counts > 0).sum(1), self.counts.max(1)
-        ragged = ((self.counts > 0) & (self.counts < longest[:, None])).any(1)
-        return list(zip(active.tolist(), longest.tolist(), ragged.tolist(), strict=True))
+    counts: StepCounts
 
 
 def num_steps(sizes: np.ndarray, batching: Batching) -> np.ndarray:
@@ -52,27 +48,56 @@ def batch_schedule(ids: Tensor, sizes: np.ndarray, batching: Batching, key: Key)
     A client's schedule depends only on its number and size: epoch e goes through its samples in the order of keyed
     random words, in batches of B; the last one may be smaller.
     """
-    steps = num_steps(sizes, batching)
+    plan = _plan(sizes.tobytes(), batching)
+    batch, num_passes, counts, num = plan.batch, plan.num_passes, plan.counts, len(plan.counts.of_steps)
     if batching.replacement:
-        return _with_replacement(ids, sizes, steps, batching.batch_size, key)
+        drawn = _with_replacement(ids, sizes, num * batch, key)
+        return BatchSchedule(drawn.view(len(sizes), num, batch).transpose(0, 1), counts)
+    order = torch.stack([_shuffled(ids, sizes, key.fold_in("pass", index)) for index in range(num_passes)])  # [E, M, n]
+    if plan.first_place is None:
+        whole = order.view(num_passes, len(sizes), -1, batch).transpose(1, 2).flatten(0, 1)
+        return BatchSchedule(whole[:num], counts)
+    flat = order.transpose(0, 1).flatten(1)  # [M, E n]
+    start = to_device(plan.first_place, ids.device)
+    index = (start[:, :, None] + torch.arange(batch, device=ids.device)).clamp_(max=flat.shape[1] - 1)  # [S, M, B]
+    position = flat.gather(1, index.transpose(0, 1).flatten(1)).view(len(sizes), num, batch)
+    held = to_device(sizes, ids.device)
+    return BatchSchedule(position.masked_fill_(position >= held[:, None, None], 0).transpose(0, 1), counts)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What does not differ between rounds.
+
+    Attributes:
+        batch: B. num_passes: E. counts: of the steps.
+        first_place: [S, M] place of a step's first sample in the client's passes, one after another [E n]; None: all
+            passes are cut evenly, or samples are drawn with replacement.
+    """
+
+    batch: int
+    num_passes: int
+    counts: StepCounts
+    first_place: np.ndarray | None
+
+
+@functools.lru_cache(maxsize=8)
+def _plan(sizes_bytes: bytes, batching: Batching) -> _Plan:
+    """Of clients with as many samples as `sizes_bytes` says, int64."""
+    sizes = np.frombuffer(sizes_bytes, np.int64)
+    steps = num_steps(sizes, batching)
+    step = np.arange(int(steps.max()))[:, None]
+    if batching.replacement:
+        return _Plan(batching.batch_size, 0, StepCounts(np.where(step < steps, batching.batch_size, 0)), None)
     batch = int(min(batching.batch_size, sizes.max()))
     per_pass = -(-sizes // batch)
     num_passes = int((-(-steps // per_pass)).max())
-    order = torch.stack([_shuffled(ids, sizes, key.fold_in("pass", index)) for index in range(num_passes)])  # [E, M, n]
-
-    step = np.arange(int(steps.max()))[:, None]
-    first = (step % per_pass) * batch  # [S, M] place of the step's first sample in its pass
-    counts = np.where(step < steps, np.minimum(batch, sizes - first), 0)
+    first = (step % per_pass) * batch  # place in its pass
+    counts = StepCounts(np.where(step < steps, np.minimum(batch, sizes - first), 0))
     if (sizes == sizes[0]).all() and int(sizes[0]) % batch == 0:
-        whole = order.view(num_passes, len(sizes), -1, batch).transpose(1, 2).flatten(0, 1)
-        return BatchSchedule(whole[: len(step)], counts)
-    place = np.minimum((step // per_pass) * order.shape[2] + first, num_passes * order.shape[2] - 1)
-    flat = order.transpose(0, 1).flatten(1)  # [M, E n]
-    start = to_device(place, ids.device)
-    index = (start[:, :, None] + torch.arange(batch, device=ids.device)).clamp_(max=flat.shape[1] - 1)  # [S, M, B]
-    position = flat.gather(1, index.transpose(0, 1).flatten(1)).view(len(sizes), len(step), batch)
-    held = to_device(sizes, ids.device)
-    return BatchSchedule(position.masked_fill_(position >= held[:, None, None], 0).transpose(0, 1), counts)
+        return _Plan(batch, num_passes, counts, None)
+    longest = int(sizes.max())
+    return _Plan(batch, num_passes, counts, np.minimum((step // per_pass) * longest + first, num_passes * longest - 1))
 
 
 def in_order(ids: Tensor, sizes: np.ndarray, batch_size: int) -> BatchSchedule:
@@ -82,7 +107,7 @@ def in_order(ids: Tensor, sizes: np.ndarray, batch_size: int) -> BatchSchedule:
     counts = np.clip(sizes - batch * np.arange(num)[:, None], 0, batch)
     position = torch.arange(num * batch, device=ids.device).view(num, 1, batch).expand(num, len(sizes), batch)
     held = to_device(sizes, ids.device)
-    return BatchSchedule(position.masked_fill(position >= held[:, None], 0), counts)
+    return BatchSchedule(position.masked_fill(position >= held[:, None], 0), StepCounts(counts))
 
 
 def _shuffled(ids: Tensor, sizes: np.ndarray, key: Key) -> Tensor:
@@ -95,14 +120,15 @@ def _shuffled(ids: Tensor, sizes: np.ndarray, key: Key) -> Tensor:
     if words.device.type != "cpu" or longest > MOST_PLACES:
         return words.argsort(dim=1, stable=True)
     # Words that carry their places are sorted by NumPy, up to ten times as fast as torch finds the same order.
-    carrying = ((words << 30) | torch.arange(longest, device=words.device)).numpy()
+    carrying = words.numpy()
+    carrying <<= 30
+    carrying |= np.arange(longest)
     carrying.sort(axis=1)
-    return torch.from_numpy(carrying) & (MOST_PLACES - 1)
+    carrying &= MOST_PLACES - 1
+    return words
 
 
-def _with_replacement(ids: Tensor, sizes: np.ndarray, steps: np.ndarray, batch: int, key: Key) -> BatchSchedule:
-    total = int(steps.max())
-    held = to_device(sizes, ids.device)
-    words = key.fold_in("replacement").bits(ids, total * batch)
-    position = ((words * held[:, None]) >> 32).view(len(sizes), total, batch).transpose(0, 1)
-    return BatchSchedule(position, np.where(np.arange(total)[:, None] < steps, batch, 0))
+def _with_replacement(ids: Tensor, sizes: np.ndarray, num: int, key: Key) -> Tensor:
+    """[M, num] places of independent samples."""
+    words = key.fold_in("replacement").bits(ids, num)
+    return (words * to_device(sizes, ids.device)[:, None]) >> 32

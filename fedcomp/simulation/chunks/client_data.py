@@ -16,6 +16,7 @@ from torch import Tensor
 from fedcomp.client.contract import Batch, Batching, LoopRunner
 from fedcomp.client.hook import Draws
 from fedcomp.core.parameter_layout import ParameterTensor
+from fedcomp.core.step_counts import StepCounts
 from fedcomp.core.to_device import to_device
 from fedcomp.dataset.contract import Dataset
 from fedcomp.dataset.images.augment import augment, num_draws
@@ -125,11 +126,11 @@ class ClientChunk:
         if self.each is not None:
             self.each.append(each)
 
-    def count(self, counts: np.ndarray) -> None:
-        """Count the gradients of a whole loop, whose steps take `counts` [S, M] samples."""
-        self.computed.append(int(counts.sum()))
+    def count(self, counts: StepCounts) -> None:
+        """Count the gradients of a whole loop."""
+        self.computed.append(counts.total)
         if self.each is not None:
-            self.each.append(counts.sum(0))
+            self.each.append(counts.of_clients)
 
     def gradients_of_each(self) -> np.ndarray | Tensor:
         """[M] int64 component gradients of each client; a tensor, not waited for, if any is on a GPU."""
@@ -180,7 +181,7 @@ class ClientChunk:
         num_steps, num_rows, batch = index.shape
         sample_bytes = self.dataset.train.x[0].numel() * 4
         window = max(1, GATHER_BYTES // (num_rows * batch * sample_bytes))
-        shapes = steps.shapes()
+        shapes = steps.counts.shapes
         for first in range(0, num_steps, window):
             chosen = index[first : first + window]
             keys = [self.augmentation(first + offset) for offset in range(len(chosen))] if augments else []
@@ -192,7 +193,7 @@ class ClientChunk:
                 if not ragged:
                     yield x, y, None
                     continue
-                counts = steps.counts[first + offset, :active]
+                counts = steps.counts.of_steps[first + offset, :active]
                 weight = _real(counts, x)
                 self.uneven[:] = [(weight, counts)]
                 yield x, y, weight

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -50,10 +49,10 @@ class FusedLoops:
         if train is None or decay is None:
             return self.otherwise.run(data, solver, theta, stats, lr, grad_fn)
         steps = data.schedule(solver.batching)
-        counts = to_device(steps.counts.astype(np.int32), theta.device)
-        after, loss = train(theta, dataset.offset_and_scale, data.numbers(steps.position), counts, lr, decay)
+        after, loss = train(theta, dataset.offset_and_scale, data.numbers(steps.position), steps.counts, lr, decay)
         data.count(steps.counts)
-        return LocalResult(after, stats.clone(), loss / data.num_steps(solver.batching).clamp(min=1))
+        num_steps = to_device(steps.counts.num_steps, theta.device)
+        return LocalResult(after, stats.clone(), loss / num_steps.clamp(min=1))
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,9 @@ class GraphedLoops:
             return None
         batching = solver.batching
         steps = data.schedule(batching)
-        step_coefficients = solver.stacked_coefficients(torch.arange(len(steps.counts)), lr)
-        graphs = list(segments(steps.counts, steps.position.shape[2]))
+        counts = steps.counts.of_steps
+        step_coefficients = solver.stacked_coefficients(torch.arange(len(counts)), lr)
+        graphs = list(segments(counts, steps.position.shape[2]))
         if any(shape.masked for _, _, shape in graphs) and getattr(data.model, "drops_empty_places", False):
             self._explain("the model leaves empty places out, which reads where they are")
             return None
@@ -81,7 +82,7 @@ class GraphedLoops:
         numbers = data.numbers(steps.position)
         for first, length, shape in graphs:
             graph = loop.graph(length, shape, len(step_coefficients))
-            _fill(graph.inputs, data, numbers, steps.counts, step_coefficients.t().contiguous(), first, grad_fn)
+            _fill(graph.inputs, data, numbers, counts, step_coefficients.t().contiguous(), first, grad_fn)
             graph.run(self._capture)
         for counted in loop.counted:  # counts made during capture or replay are unreliable: the true count is set below
             counted.clear()

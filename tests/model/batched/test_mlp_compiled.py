@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from fedcomp.model.batched import mlp_backward
-from fedcomp.model.batched.mlp_backward import Perceptron, products_are_chains
+from fedcomp.model.batched.mlp_backward import Perceptron
+from fedcomp.model.batched.mlp_compiled import CompiledMlp, products_are_chains
 from fedcomp.model.contract import Gradient
 from fedcomp.model.loss import cross_entropy, squared_error
 from fedcomp.model.networks.mlp import mlp
@@ -43,9 +43,13 @@ def _twin(model: Perceptron, *batch: Tensor) -> Gradient:
     return found
 
 
+def _compiles(model: Perceptron, theta: Tensor, x: Tensor) -> bool:
+    return model.small is not None and model.small.takes(theta, x.shape[1])
+
+
 def _check(model: Perceptron, *batch: Tensor) -> None:
-    assert model._compiles(batch[0], batch[2])
-    model._verified.add((batch[2].shape[0], batch[2].shape[1]))
+    assert _compiles(model, batch[0], batch[2])
+    model._verified.add(("gradient", batch[2].shape[0], batch[2].shape[1]))
     found, expected = model.gradient(*batch), _twin(model, *batch)
     for one, other in ((found.grad, expected.grad), (found.loss, expected.loss)):
         assert torch.equal(one, other)
@@ -88,7 +92,7 @@ def test_what_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiles(width: int = 64, hidden: int = 32, batch: int = 10, dtype: torch.dtype = torch.float32) -> bool:
         model = Perceptron(mlp((width,), 10, hidden=(hidden,)), cross_entropy)
         theta, _, x, _ = _inputs(model, 2, batch, width)
-        return model._compiles(theta.to(dtype), x.to(dtype))
+        return _compiles(model, theta.to(dtype), x.to(dtype))
 
     assert compiles()
     assert not compiles(dtype=torch.float64)
@@ -97,25 +101,27 @@ def test_what_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not compiles(width=129)
     assert not compiles(hidden=15)
     assert Perceptron(mlp((64,), 10), cross_entropy, precision="bf16").small is None
-    assert not Perceptron(mlp((64,), 10), cross_entropy)._compiles(
-        torch.empty(2, 2410, device="meta"), torch.empty(2, 10, 64)
-    )
+    model = Perceptron(mlp((64,), 10), cross_entropy)
+    assert not _compiles(model, torch.empty(2, 2410, device="meta"), torch.empty(2, 10, 64))
+    theta, stats, x, y = _inputs(model, 2, 10, 64)
+    expected = _twin(model, theta, stats, x.double(), y)
+    assert torch.equal(model.gradient(theta, stats, x.double(), y).grad, expected.grad)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
     assert not compiles()
 
 
 def test_it_is_compiled_after_some_gradients_if_the_bits_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mlp_backward, "COMPILE_AFTER", 3)
-    model, compiled = Perceptron(mlp((64,), 10), cross_entropy), Perceptron._compiled_gradient
+    model, compiled = Perceptron(mlp((64,), 10), cross_entropy), CompiledMlp.gradient
     calls: list[int] = []
 
-    def counted(self: Perceptron, layers: np.ndarray, *batch: Tensor) -> Gradient:
+    def counted(self: CompiledMlp, *batch: Tensor) -> tuple[Tensor, Tensor]:
         calls.append(len(calls))
-        found = compiled(self, layers, *batch)
-        found.grad[0, 0] += error
-        return found
+        grad, loss = compiled(self, *batch)
+        grad[0, 0] += error
+        return grad, loss
 
-    monkeypatch.setattr(Perceptron, "_compiled_gradient", counted)
+    monkeypatch.setattr(CompiledMlp, "gradient", counted)
     given, error = _inputs(model, 2, 10, 64), 0.0
     expected = _twin(model, *given).grad
     for done in range(6):

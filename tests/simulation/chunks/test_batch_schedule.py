@@ -18,12 +18,9 @@ KEY = Key(("batch", 0))
 def _taken(sizes, batching, ids=IDS, key=KEY) -> list[list[list[int]]]:
     """For each client, the places taken in each of its steps."""
     steps = batch_schedule(ids, sizes, batching, key)
+    counts = steps.counts.of_steps
     return [
-        [
-            steps.position[step, row, : steps.counts[step, row]].tolist()
-            for step in range(len(steps.counts))
-            if steps.counts[step, row]
-        ]
+        [steps.position[step, row, : counts[step, row]].tolist() for step in range(len(counts)) if counts[step, row]]
         for row in range(len(sizes))
     ]
 

@@ -5,7 +5,7 @@ the gradient of a weight it is the input's features. Tiles of results stay in re
 
 Every number of a matrix product is one chain of fused multiply-adds over the summed axis, in its order, that starts at
 0; a bias is added afterwards. Sums over the batch have the order of torch's. So every processor computes the same bits,
-whatever its vectors hold and whatever tiles the numbers are in, and those of the tensor code in `mlp_backward.py`
+whatever its vectors hold and whatever tiles the numbers are in, and those of the tensor code in `dense_backward.py`
 wherever torch's products are such chains.
 
 Arrays are flat float32. `layers` is int64, one row a layer: numbers of inputs I and outputs O, where weight [O, I] and
@@ -32,8 +32,8 @@ from fedcomp.model.batched.compiled.tile_numba import (
     transpose,
     zeros,
 )
-from fedcomp.model.batched.compiled.tile_values_numba import added, added_to_rows, rectified
-from fedcomp.random.numba_jit import compiled, separate
+from fedcomp.model.batched.compiled.tile_values_numba import added, added_to_rows, chosen, not_negative, rectified
+from fedcomp.random.numba_jit import borrowed, compiled, separate
 
 _NUMBERS, LAYERS, _NUM = types.float32[::1], types.int64[:, ::1], types.int64
 """numba's types of the arguments."""
@@ -52,6 +52,7 @@ def _forward(theta: np.ndarray, layers: np.ndarray, held: np.ndarray, z: np.ndar
     Args:
         theta: (D). held: (F + H, P), of which the first F rows are the inputs and the others are written.
     """
+    theta, layers, held, z = borrowed(theta), borrowed(layers), borrowed(held), borrowed(z)
     at, last = 0, layers.shape[0] - 1
     for index in range(last + 1):
         num_in, num_out = layers[index, 0], layers[index, 1]
@@ -80,6 +81,8 @@ def _backward(
             to the front of g. g, spare: room for P numbers of every output and, without x, of every input. turned: as
             much, and 16 numbers more.
     """
+    theta, layers, held, x, grad = borrowed(theta), borrowed(layers), borrowed(held), borrowed(x), borrowed(grad)
+    g, spare, turned = borrowed(g), borrowed(spare), borrowed(turned)
     at, last = held.size, layers.shape[0] - 1
     for index in range(last, -1, -1):
         layer, num_in = layers[index], layers[index, 0]
@@ -94,9 +97,10 @@ def _backward(
         _weight_gradient(g, turned, layer, grad, places, batch)
         _input_gradient(g, theta, layer, spare, places)
         if index > 0 and layers[index - 1, 4]:
-            for place in range(num_in * places):
-                kept = spare[place]  # read in any case: without a branch, whose direction nobody could foretell
-                spare[place] = np.float32(0) if values[place] <= 0 else kept
+            for place in range(0, num_in * places, LANES):
+                kept = loaded(zeros(1, 1), spare, place, LANES)
+                positive = not_negative(loaded(zeros(1, 1), values, place, LANES))
+                store(chosen(positive, kept, zeros(1, 1)), spare, place, LANES)
         g, spare = spare, g
     if layers.shape[0] % 2:
         for place in range(layers[0, 0] * places):

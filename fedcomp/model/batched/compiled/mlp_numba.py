@@ -1,13 +1,13 @@
 """Small perceptrons of M clients, forwards and backwards, compiled for a CPU; one client after another.
 
-The layers are those of `dense_numba.py`, with the bits of the tensor code in `mlp_backward.py` wherever torch's
-products are chains of fused multiply-adds: those of MKL are, with AVX-512 and the sizes that
-`mlp_backward.small_layers` allows. The softmax between the two ways is torch's.
+The layers are those of `dense_numba.py`, with the bits of the tensor code in `dense_backward.py` wherever torch's
+products are chains of fused multiply-adds: those of MKL are, with AVX-512 and the sizes of `mlp_compiled.py`. The
+softmax between the two ways is torch's. A step of SGD is two calls around it, `forward_samples` and `descend`.
 
 Arrays are contiguous float32; `layers` as in `dense_numba.py`.
 
-Shape legend: M clients, D parameters, B batch, P places: B filled up to vectors, F features of the input, H outputs of
-all layers but the last.
+Shape legend: M clients, D parameters, B batch, P places: B filled up to vectors, n samples, F features of the input, H
+outputs of all layers but the last.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 
 from fedcomp.model.batched.compiled.dense_numba import backward_dense, forward_dense, turn
 from fedcomp.model.batched.compiled.sums_numba import total_of
-from fedcomp.model.batched.compiled.tile_numba import LANES
-from fedcomp.random.numba_jit import compiled
+from fedcomp.model.batched.compiled.tile_numba import LANES, multiply_add
+from fedcomp.random.numba_jit import borrowed, compiled
 
 
 @compiled
@@ -32,6 +32,7 @@ def forward(theta: np.ndarray, x: np.ndarray, layers: np.ndarray, held: np.ndarr
 
     theta: (M, D). x: (M, B, F).
     """
+    theta, x, layers, held = borrowed(theta), borrowed(x), borrowed(layers), borrowed(held)
     (num_clients, num_outputs, batch), places = z.shape, num_places(z.shape[2])
     out = np.empty(num_outputs * places, np.float32)
     for m in range(num_clients):
@@ -43,8 +44,32 @@ def forward(theta: np.ndarray, x: np.ndarray, layers: np.ndarray, held: np.ndarr
 
 
 @compiled
+def forward_samples(
+    theta: np.ndarray,
+    samples: np.ndarray,
+    offset: np.ndarray,
+    scale: np.ndarray,
+    numbers: np.ndarray,
+    layers: np.ndarray,
+    x: np.ndarray,
+    held: np.ndarray,
+    z: np.ndarray,
+) -> None:
+    """As `forward`, of the samples `numbers` (M, B) int64: x (M, B, F) = offset + scale * raw, which is written too.
+
+    samples: (n, F) raw, uint8 or float32. offset, scale: (F).
+    """
+    for m in range(numbers.shape[0]):
+        for b in range(numbers.shape[1]):
+            number = numbers[m, b]
+            for f in range(offset.size):
+                x[m, b, f] = multiply_add(np.float32(samples[number, f]), scale[f], offset[f])
+    forward(theta, x, layers, held, z)
+
+
+@compiled
 def cross_entropy(log_p: np.ndarray, p: np.ndarray, y: np.ndarray, loss: np.ndarray) -> None:
-    """loss (M), each client's mean over its batch; its gradient at the outputs takes the place of p (M, O, B).
+    """Adds each client's mean over its batch to loss (M); its gradient at the outputs takes the place of p (M, O, B).
 
     log_p: (M, O, B) log softmax of the outputs. p: its exponential. y: (M, B) int64 classes.
     """
@@ -54,7 +79,7 @@ def cross_entropy(log_p: np.ndarray, p: np.ndarray, y: np.ndarray, loss: np.ndar
         for b in range(batch):
             picked[b] = log_p[m, y[m, b], b]
             p[m, y[m, b], b] += np.float32(-1)
-        loss[m] = total_of(picked, 0, batch) * -share
+        loss[m] += total_of(picked, 0, batch) * -share
         for o in range(num_outputs):
             for b in range(batch):
                 p[m, o, b] *= share
@@ -68,6 +93,7 @@ def backward(
 
     theta, x, held: as in `forward`.
     """
+    theta, x, layers, held, grad = borrowed(theta), borrowed(x), borrowed(layers), borrowed(held), borrowed(grad)
     (num_clients, num_outputs, batch), places = g.shape, num_places(g.shape[2])
     widest = 0
     for index in range(layers.shape[0]):
@@ -82,3 +108,22 @@ def backward(
             for b in range(batch):
                 above[o * places + b] = g[m, o, b]
         backward_dense(theta[m], layers, held[m], x[m].reshape(-1), above, spare, turned, grad[m], places, batch)
+
+
+@compiled
+def descend(
+    theta: np.ndarray,
+    x: np.ndarray,
+    layers: np.ndarray,
+    held: np.ndarray,
+    g: np.ndarray,
+    grad: np.ndarray,
+    rate: float,
+    decay: float,
+) -> None:
+    """`backward`, and then theta <- theta - rate (grad + decay theta); `rate` and `decay` are float32."""
+    backward(theta, x, layers, held, g, grad)
+    for m in range(theta.shape[0]):
+        for place in range(theta.shape[1]):
+            direction = multiply_add(decay, theta[m, place], grad[m, place]) if decay else grad[m, place]
+            theta[m, place] = multiply_add(-rate, direction, theta[m, place])
