@@ -6,7 +6,9 @@ import math
 import os
 import re
 import shlex
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
@@ -32,9 +34,9 @@ LOCAL = ("-m", "launcher=joblib", "launcher=slurm")
 """Words that say where the runs of a grid run; a test runs them here, one after another."""
 
 
-def _commands() -> list[list[str]]:
+def _commands(names: Collection[str] = PAGES.keys()) -> list[list[str]]:
     """The words of each command in a block or between backticks, without its comment and its dots."""
-    pages = PAGES.values()
+    pages = [PAGES[name] for name in names]
     lines = [line.split(" #")[0] for page in pages for _, block in blocks(page) for line in block.splitlines()]
     spans = [span for page in pages for span in re.findall(r"`(fedcomp [^`]+)`", prose(page))]
     texts = [text for text in [*lines, *spans] if re.match(r"fedcomp(\s|$)", text)]
@@ -58,6 +60,8 @@ def _id(words: list[str]) -> str:
 
 
 TRAINING = [words for words in _commands() if _runs(words)]
+FIRST_READ = _commands(("README.md", "docs/running.md"))
+"""Commands of the pages that a newcomer types; those of the other pages are thorough tests."""
 
 
 def _first(choices: str) -> str:
@@ -114,14 +118,12 @@ def _check_that_its_loss_falls(fedcomp, words: list[str], root: Path) -> None:
         assert last[key] < first[key], f"fedcomp {_id(words)}: {key} went from {first[key]} to {last[key]}"
 
 
-GRIDS = [
-    pytest.param(words, marks=pytest.mark.thorough) for words in TRAINING if "-m" in words and not _needs_data(words)
-]
+def _marked(words: list[str]) -> Any:
+    fast = words in FIRST_READ and "-m" not in words
+    return pytest.param(words, marks=[] if fast else pytest.mark.thorough)
 
 
-@pytest.mark.parametrize(
-    "words", [*(words for words in TRAINING if "-m" not in words and not _needs_data(words)), *GRIDS], ids=_id
-)
+@pytest.mark.parametrize("words", [_marked(words) for words in TRAINING if not _needs_data(words)], ids=_id)
 def test_a_command_learns(fedcomp, tmp_path: Path, words: list[str]) -> None:
     for index, one in enumerate(_each_compressor(words)):
         _check_that_its_loss_falls(fedcomp, one, tmp_path / str(index))
