@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor
@@ -103,14 +103,21 @@ def waits_of(work: Callable[[], Any]) -> dict[str, int]:
     """Operations for which the host waits while `work` runs on CUDA, by the place in the package that asks for them."""
     seen: collections.Counter[str] = collections.Counter()
 
-    def note(message: Warning | str, category: type[Warning], file: str, line: int, *_: Any) -> None:
+    def note(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         inside = [frame for frame in traceback.extract_stack() if "/fedcomp/" in frame.filename]
-        place = (inside[-1].filename.rsplit("/fedcomp/")[-1], inside[-1].lineno) if inside else (file, line)
+        place = (inside[-1].filename.rsplit("/fedcomp/")[-1], inside[-1].lineno) if inside else (filename, lineno)
         seen[f"{place[0]}:{place[1]}"] += 1
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = note  # type: ignore[assignment]
+        warnings.showwarning = note
         torch.cuda.set_sync_debug_mode("warn")
         try:
             work()

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, read, write."""
     parser = argparse.ArgumentParser(
         prog="fedcomp-export",
-        description=__doc__,
+        description="Write a run's trained weights to a file that other programs read.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

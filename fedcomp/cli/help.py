@@ -53,9 +53,10 @@ Flags:
 RUNS = """\
 A run lives in outputs/<name>/<config hash>/seed=<n>/; the same command resumes it, or returns at
 once if it is finished. `fedcomp-status outputs/<name>` shows how far runs are,
-`fedcomp-report outputs/<name>` compares them, `fedcomp-evaluate <run>` tests a trained model,
-`fedcomp-replay outputs/<name> network=lte` says how long they take on a network,
-`fedcomp-diff <run> <run>` what differs, and `fedcomp-clean outputs` removes failed runs.
+`fedcomp-report outputs/<name>` compares them, `fedcomp-evaluate <run>` tests a trained model and
+`fedcomp-export <run> model.pt` writes its weights, `fedcomp-replay outputs/<name> network=lte`
+says how long they take on a network, `fedcomp-diff <run> <run>` what differs, and
+`fedcomp-clean outputs` removes failed runs.
 """
 DOTS = "Options of a part follow its name and a dot: client.lr=0.1; of the downlink, downlink.<option>."
 

@@ -14,7 +14,7 @@ from fedcomp.tracking.sweep_file import read_sweep
 
 EPILOG = """\
 examples:
-  fedcomp-sweep conf/wandb/topk_grid.yaml --check    check the file alone
+  fedcomp-sweep conf/wandb/topk_grid.yaml --check    only check the file
   fedcomp-sweep conf/wandb/topk_grid.yaml            and start the sweep at W&B, which prints `wandb agent ...`
   wandb agent ENTITY/PROJECT/SWEEP                   runs it: on as many machines as you like
 
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("file", type=Path, help="the sweep's YAML")
-    parser.add_argument("--check", action="store_true", help="check alone")
+    parser.add_argument("--check", action="store_true", help="only check")
     given, others = parser.parse_known_args(argv)
     return exit_status(lambda: _sweep(given.file, given.check, others))
 

@@ -12,6 +12,7 @@ from fedcomp.runtime.command import exit_status
 from fedcomp.runtime.signals import restore_sigint
 
 EPILOG = """\
+examples:
   fedcomp-replay outputs/grid network=lte                            one network
   fedcomp-replay outputs/grid network=lte,5g --target 0.9            two; seconds until 90 % test accuracy
   fedcomp-replay outputs/grid network=lte network.seconds_per_gradient=0,1e-3,1e-2
@@ -40,7 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("words", nargs="+", metavar="PATH | network=NAME | network.OPTION=VALUE")
+    parser.add_argument(
+        "words",
+        nargs="+",
+        metavar="PATH | network=NAME | network.OPTION=VALUE",
+        help="folders of runs, or that hold some; networks and their options, several values after commas",
+    )
     parser.add_argument("--target", metavar="[METRIC=]VALUE", help="seconds until a run is as good: 0.9, test/loss=0.3")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the replayed runs below this folder")
     parser.add_argument("--partial", action="store_true", help="also unfinished runs, up to their last checkpoint")

@@ -18,11 +18,11 @@ examples:
   fedcomp-report outputs/mnist --against bicompfl        ours beside the paper's tables, with the difference
   fedcomp-report outputs/grid --front                    what nothing else beats in both accuracy and bits
   fedcomp-report outputs/grid --wandb                    from W&B's files, and to W&B (key: WANDB_API_KEY)
-  fedcomp-report outputs/grid --columns test_accuracy,bpp_uplink,seeds   these columns alone
+  fedcomp-report outputs/grid --columns test_accuracy,bpp_uplink,seeds   only these columns
 
 writes into DIR:
   table.md, table.csv, table.tex     mean ± deviation over seeds; LaTeX needs \\usepackage{booktabs}
-  report.html                        one file, no network: sortable table, curves to zoom and point at
+  report.html                        one file, works offline: sortable table, curves to zoom and point at
   curves*.png, .pdf                  test accuracy and loss over uplink, downlink, total bits and rounds
   scatter.png, .pdf                  best accuracy against bits per parameter
   <name>.png, .pdf                   what the experiment's config asks for under `figures:`

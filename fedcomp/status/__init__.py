@@ -1,1 +1,1 @@
-"""A grid at a glance, while it runs: `fedcomp-status PATH`."""
+"""How far the runs in a folder are, what differs between two, which can go: `fedcomp-status`, `-diff`, `-clean`."""

@@ -14,6 +14,12 @@ from fedcomp.runtime.signals import restore_sigint
 from fedcomp.status.runs import GOING, RunState, run_states
 from fedcomp.status.table import render
 
+EXAMPLES = """\
+examples:
+  fedcomp-status                         all runs in outputs/
+  fedcomp-status outputs/grid --watch    the same table every 5 seconds, until no run is left
+
+exit status: 0 no run has failed, 1 some have or were killed, 2 a wrong argument (one line on standard error)"""
 PLAIN_WIDTH = 200
 WATCH_SECONDS = 5.0
 
@@ -27,7 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0, 1 if a run failed or was killed, or 2 after one line on standard error.
     """
-    parser = argparse.ArgumentParser(prog="fedcomp-status", description="A grid at a glance, while it runs.")
+    parser = argparse.ArgumentParser(
+        prog="fedcomp-status",
+        description="The runs in a folder: how many are done, how far the others are, when they end, why some failed.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("path", nargs="?", default="outputs", help="a folder that holds runs; default: outputs")
     parser.add_argument(
         "--watch",

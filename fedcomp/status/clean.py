@@ -1,12 +1,4 @@
-"""`fedcomp-clean PATH`: lists failed, superseded and duplicate runs, and removes them after asking.
-
-    failed      ended with an error
-    superseded  not finished (failed, interrupted or killed), while the same settings and seed are finished in another
-                folder: another name, or the folder of another version of fedcomp
-    duplicate   finished, with the same settings, seed and record as another finished run, apart from the seconds
-
-No other finished run is removed, nor one that a process works on or that Slurm is about to run.
-"""
+"""`fedcomp-clean PATH`: lists failed, superseded and duplicate runs, and removes them after asking."""
 
 from __future__ import annotations
 
@@ -29,10 +21,20 @@ from fedcomp.runtime.signals import restore_sigint
 from fedcomp.status.runs import GOING, RunState, run_states
 
 KINDS = ("failed", "superseded", "duplicate")
+DESCRIPTION = """\
+List failed, superseded and duplicate runs, and remove them after asking.
+
+    failed      ended with an error
+    superseded  not finished (failed, interrupted or killed), while the same settings and seed are finished in another
+                folder: another name, or the folder of another version of fedcomp
+    duplicate   finished, with the same settings, seed and record as another finished run, apart from the seconds
+
+No other finished run is removed, nor one that a process works on or that Slurm is about to run.
+"""
 EXAMPLES = """\
 examples:
   fedcomp-clean outputs/grid                     list, ask, remove
-  fedcomp-clean outputs --only failed --dry-run  list alone
+  fedcomp-clean outputs --only failed --dry-run  only list
   fedcomp-clean outputs --only duplicate --yes   remove without asking
 
 exit status: 0 done or nothing to do, 1 not removed, 2 a wrong argument (one line on standard error)"""
@@ -63,13 +65,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="fedcomp-clean",
-        description=__doc__,
+        description=DESCRIPTION,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("path", nargs="?", default="outputs", help="a folder that holds runs; default: outputs")
     parser.add_argument("--only", choices=KINDS, action="append", help="this kind; may be given again; default: all")
-    parser.add_argument("--dry-run", action="store_true", help="list alone")
+    parser.add_argument("--dry-run", action="store_true", help="only list")
     parser.add_argument("--yes", action="store_true", help="remove without asking")
     given = parser.parse_args(argv)
     restore_sigint()

@@ -13,7 +13,9 @@ from fedcomp.display import units
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.provenance import Provenance, differences
 from fedcomp.records.reader import RunFiles
+from fedcomp.reporting.labels import flatten, part_name
 from fedcomp.reporting.metrics import metric
+from fedcomp.reporting.presets import with_preset
 from fedcomp.runtime.command import exit_status
 from fedcomp.runtime.signals import restore_sigint
 
@@ -68,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="fedcomp-diff",
-        description=__doc__,
+        description="What differs between two runs: in their settings, their origin and their results.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -99,16 +101,15 @@ def compare(one: Path, other: Path) -> RunDifferences:
     )
 
 
-def _flat(value: Any, path: str = "") -> dict[str, str]:
-    """{key with dots: value in words}; a part's class as the name of its module, such as `topk`."""
-    if not isinstance(value, Mapping) or not value:
-        return {path: "null" if value is None else str(value)}
-    found: dict[str, str] = {}
-    for key, one in value.items():
-        if key == "_target_":
-            found[path] = str(one).split(".")[-2]
-        elif key != "_partial_":
-            found |= _flat(one, f"{path}.{key}" if path else str(key))
+def _flat(config: Mapping[str, Any]) -> dict[str, str]:
+    """{key with dots: value in words}; a part by its name in conf/, such as `topk`, or `lte` for that network."""
+    found = {}
+    for key, value in with_preset(flatten(config)).items():
+        part, _, last = key.rpartition(".")
+        if last == "_target_":
+            found[part] = part_name(value)
+        elif last != "_partial_":
+            found[key] = "null" if value is None else str(value)
     return found
 
 
@@ -197,7 +198,7 @@ def _show(found: RunDifferences, one: Path, other: Path) -> None:
 
     console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
     console.print(f"1: {one}\n2: {other}", markup=False)
-    parts = (("settings", found.settings), ("made of and by", found.origin), ("results", found.results))
+    parts = (("settings", found.settings), ("origin", found.origin), ("results", found.results))
     for title, rows in parts:
         console.print(_table(title, rows) if rows else f"{title}: no difference")
     if found.equal_records:

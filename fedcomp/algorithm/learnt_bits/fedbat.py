@@ -239,5 +239,5 @@ class FedBAT:
             return Gradient(torch.cat((grad, jump, note), 1), plain.loss, plain.stats)
 
         steps = self.plain_steps(data.num_steps(self.client.batching))
-        name = replace(self, client=None, server=None, downlink=None), part  # type: ignore[arg-type]
+        name = "fedbat", self.rho, self.alpha0, sizes, part
         return Hook(gradient, name, (data.ids, steps), (start, rate), key)

@@ -39,7 +39,7 @@ def leave_out(module: nn.Module, places: Places) -> None:
             continue
         if part.running_mean is None or part.momentum is None or part._forward_hooks or part._forward_pre_hooks:
             continue
-        part.forward = functools.partial(_batch_norm, part, places)  # type: ignore[method-assign]
+        vars(part)["forward"] = functools.partial(_batch_norm, part, places)  # before the class's own
 
 
 def random_inputs(
