@@ -1,113 +1,200 @@
-"""What the exchanges of a round add to each client's clock: bits over rates, round trips, gradients, headers, jitter.
+"""What an exchange adds to clients' clocks, and the few steps in which most rounds come to it.
 
-Shape legend: N clients.
+`RoundDelays` goes over all N clients leg by leg, whatever a round is. Where links stay as they are and each client gets
+its messages by itself, a template says once what adds up, a number that is the same for all costs a client the same
+seconds in every round, and only what varies is divided anew, for the cohort alone. Both come to the same bits, since
+each client's seconds are made by the same operations.
+
+Shape legend: N clients, L of them in an exchange: the cohort, or all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
-from fedcomp.network.exchanges import Exchange, exchanges
-from fedcomp.network.headers import Header
-from fedcomp.network.links.contract import Links, Network
-from fedcomp.network.traffic.rounds import Round
-from fedcomp.random.keys import Key
+from fedcomp.network.exchanges import exchange_numbers
+from fedcomp.network.links.contract import Links
+from fedcomp.network.traffic.rounds import (
+    DOWN_PHASE,
+    NUMBER,
+    PHASES,
+    TO_ALL,
+    TO_COHORT,
+    UP_PHASE,
+    VARYING,
+    WORK_PHASE,
+    Round,
+    Template,
+    TemplateLeg,
+)
+from fedcomp.wire.legs import BROADCAST, RELAY, XOR_RELAY
+
+MOST = 64
+"""Templates and vectors that are kept: most methods have a few, and where none comes again keeping them is no use."""
+
+Seconds = np.ndarray | None
+Places = np.ndarray | None
 
 
 @dataclass(frozen=True)
 class Delays:
-    """What an exchange adds to each client's clock, in seconds.
+    """What an exchange adds to the clocks of those in it, in seconds.
 
     Attributes:
-        down, work, up: [N] delta_i, kappa_i G_i with o_i, and U_i / r_i^u + tau_i / 2 where nobody shares an uplink.
-        once: (seconds of the server's line, receivers) of what is sent once for several.
-        touched: [N] who receives or works; None: all. senders: who sends up, ascending.
-        shared: [N] bits up and own limits, for cells.
+        who: [L] client numbers, ascending; None: all N.
+        down, work, up: [L] delta_i, kappa_i G_i with o_i, and U_i / r_i^u + tau_i / 2 where nobody shares an uplink;
+            None: nothing.
+        touched: [L] who receives or works; None: all of them. senders: places of those who send up; None: all.
+        once: (seconds of the server's line, receivers) of what is sent once for several, if `who` is None.
+        shared: [N] bits up and own limits, for cells; None: there are none.
     """
 
-    down: np.ndarray
-    work: np.ndarray
-    up: np.ndarray
-    once: list[tuple[float, np.ndarray]]
+    who: Places
+    down: Seconds
+    work: Seconds
+    up: Seconds
     touched: np.ndarray | None
-    senders: np.ndarray
-    shared: tuple[np.ndarray, np.ndarray]
+    senders: Places
+    once: tuple[tuple[float, np.ndarray], ...] = ()
+    shared: tuple[np.ndarray, np.ndarray] | None = None
 
 
-class RoundDelays:
-    """The delays of a run's rounds.
+class Sum(NamedTuple):
+    """What the legs of one phase come to, for each of those in the exchange.
+
+    Attributes:
+        number: the same for each. row: [N] on top, of a template for all; None: no such leg.
+        varying: on top, (place among the round's varying amounts, whether these are one number, of a broadcast).
+    """
+
+    number: int = 0
+    row: np.ndarray | None = None
+    varying: tuple[tuple[int, bool], ...] = ()
+
+    def of(self, one: Round) -> int | np.ndarray:
+        """An int, or int64 [L]."""
+        total: Any = self.number if self.row is None else self.row + self.number
+        for place, broadcast in self.varying:
+            amounts = one.varying[place]
+            more: Any = amounts.item(0) if broadcast else amounts
+            total = more if isinstance(total, int) and not total else total + more
+        return total
+
+
+class Plan(NamedTuple):
+    """One exchange of a template: whether all N clients are in it or the cohort, and the sums of its phases."""
+
+    everyone: bool
+    sums: tuple[Sum, Sum, Sum]
+
+
+def plans(template: Template, whole: bool) -> list[Plan] | None:
+    """The exchanges of a template; None: some leg is for `RoundDelays`.
 
     Args:
-        network: its rules. links: the clients'. key: the run's, for jitter.
+        whole: the cohort has all clients.
+    """
+    numbers = exchange_numbers(template)
+    parts: list[list[tuple[int, TemplateLeg]]] = [[] for _ in range(max(numbers, default=-1) + 1)]
+    place = 0  # among what varies
+    for number, leg in zip(numbers, template, strict=True):
+        parts[number].append((place, leg))
+        place += leg.form == VARYING
+    found = []
+    for legs in parts:
+        who = {TO_ALL if whole and leg.who == TO_COHORT else leg.who for _, leg in legs}
+        if len(who) > 1 or not who <= {TO_ALL, TO_COHORT} or any(leg.kind in (RELAY, XOR_RELAY) for _, leg in legs):
+            return None
+        down, work, up = ([one for one in legs if PHASES[one[1].kind] == phase] for phase in PHASES_IN_ORDER)
+        found.append(Plan(who == {TO_ALL}, (_sum(down), _sum(work), _sum(up))))
+    return found
+
+
+PHASES_IN_ORDER = (DOWN_PHASE, WORK_PHASE, UP_PHASE)
+
+
+def _sum(legs: list[tuple[int, TemplateLeg]]) -> Sum:
+    rows = [np.frombuffer(leg.row, np.int64) for _, leg in legs if leg.row]
+    return Sum(
+        sum(leg.value for _, leg in legs if leg.form == NUMBER),
+        sum(rows[1:], rows[0]) if rows else None,
+        tuple((place, leg.kind == BROADCAST) for place, leg in legs if leg.form == VARYING),
+    )
+
+
+class CohortDelays:
+    """The delays of rounds, where `plans` has them.
+
+    Args:
+        links: the clients'; nobody shares one, and nobody pays for a start. line: bits on the line, with headers.
     """
 
-    def __init__(self, network: Network, links: Links, key: Key) -> None:
-        self._links, self._num_clients = links, len(links.down)
-        self._multicast, self._jitter = network.down == "multicast", network.jitter
-        self._header = None if network.header is None else Header.of(network.header)
-        self._key = Key(("network", "jitter", network.seed, *key.path))
-        self._starts, self._half = bool(links.start.any()), links.rtt / 2
-        self._last: tuple[Round, list[Delays]] | None = None
+    def __init__(self, links: Links, line: Callable[[Any], Any]) -> None:
+        self._links, self._line, self._half = links, line, links.rtt / 2
+        self._rates = {DOWN_PHASE: links.down, UP_PHASE: links.up}
+        self._works = bool(links.work.any())
+        self._plans: dict[tuple[Template, bool], list[Plan] | None] = {}
+        self._same: dict[tuple[int, int], np.ndarray] = {}
 
-    def of(self, one: Round, index: int) -> list[Delays]:
-        """What each exchange of round `index` adds; that of the round before where it is the same."""
-        if self._last is not None and _alike(one, self._last[0]):
-            return self._last[1]
-        down, up = self._rates(index)
-        found: list[Delays] = []
-        working = self._starts
-        for exchange in exchanges(one, self._num_clients, self._multicast):
-            found.append(self._delays_of(exchange, down, up, working))
-            working = working and not exchange.work.any()
-        if not self._jitter:
-            self._last = one, found
-        return found
+    def of(self, one: Round) -> list[Delays] | None:
+        """What each exchange of a round adds; None: it is for `RoundDelays`."""
+        whole = len(one.clients) == len(self._half)
+        found = self._plans.get((one.template, whole), ...)
+        if found is ...:
+            found = _kept(self._plans, (one.template, whole), plans(one.template, whole))
+        if found is None:
+            return None
+        cohort = None if whole else np.array(one.clients, np.int64)
+        return [self._of(plan, one, None if plan.everyone else cohort) for plan in found]
 
-    def _rates(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rates down and up in round `index`, with its jitter."""
-        if not self._jitter:
-            return self._links.down, self._links.up
-        factor = np.exp(self._jitter * jitter_draws(self._key, index, self._num_clients))
-        return self._links.down * factor, self._links.up * factor
-
-    def _delays_of(self, exchange: Exchange, down: np.ndarray, up: np.ndarray, working: bool) -> Delays:
-        """`working`: those who work pay for their start."""
-        work = self._links.work * exchange.work
-        if working:
-            work = work + np.where(exchange.work > 0, self._links.start, 0.0)
-        touched = (exchange.down > 0) | (exchange.work > 0)
-        once = []
-        for bits, who in exchange.once:
-            once.append((self.line(bits) / float(down[who].min()), who))
-            touched[who] = True
-        bits_up = self.line(exchange.up)
-        sends = exchange.up > 0
+    def _of(self, plan: Plan, one: Round, who: Places) -> Delays:
+        num = len(self._half) if who is None else len(who)
+        down, work, up = (one_sum.of(one) for one_sum in plan.sums)
+        received, worked, sent = (_positive(amount, num) for amount in (down, work, up))
+        touched = None if received is None or worked is None else received | worked
         return Delays(
-            np.where(exchange.down > 0, self.line(exchange.down) / down + self._half, 0.0),
-            work,
-            np.where(sends, bits_up / up + self._half, 0.0),
-            once,
-            None if touched.all() else touched,
-            np.flatnonzero(sends),
-            (bits_up, up),
+            who,
+            self._seconds(DOWN_PHASE, down, received, who),
+            self._seconds(WORK_PHASE, work, worked, who),
+            self._seconds(UP_PHASE, up, sent, who),
+            None if touched is None or touched.all() else touched,
+            None if sent is None else np.flatnonzero(sent),
         )
 
-    def line(self, bits: Any) -> Any:
-        """Bits on the line, with headers."""
-        return bits if self._header is None else self._header.line_bits(bits)
+    def _seconds(self, phase: int, amount: int | np.ndarray, positive: np.ndarray | None, who: Places) -> Seconds:
+        """[L] seconds of amounts, which are `positive` where it says so; None: everywhere."""
+        if isinstance(amount, np.ndarray):
+            return self._divided(phase, amount, positive, who)
+        if not amount or (phase == WORK_PHASE and not self._works):
+            return None
+        found = self._same.get((phase, amount))
+        if found is None:
+            found = _kept(self._same, (phase, amount), self._divided(phase, amount, None, None))
+        return found if who is None else found[who]
+
+    def _divided(self, phase: int, amount: Any, positive: np.ndarray | None, who: Places) -> np.ndarray:
+        here: Any = slice(None) if who is None else who
+        if phase == WORK_PHASE:
+            return np.asarray(self._links.work[here] * amount)
+        seconds = self._line(amount) / self._rates[phase][here] + self._half[here]
+        return np.asarray(seconds if positive is None else np.where(positive, seconds, 0.0))
 
 
-def _alike(one: Round, other: Round) -> bool:
-    """Whether two rounds have the same legs with the same numbers, as most rounds that follow each other have."""
-    if one.varying or one.listed or one.on_time is not None or other.on_time is not None:
-        return False
-    return one.template == other.template and one.clients == other.clients
+def _positive(amount: int | np.ndarray, num: int) -> np.ndarray | None:
+    """[L] where an amount is above 0; None: everywhere."""
+    if isinstance(amount, int):
+        return None if amount and num else np.zeros(num, bool)
+    positive = amount > 0
+    return None if num and positive.all() else positive
 
 
-def jitter_draws(key: Key, index: int, num_clients: int) -> np.ndarray:
-    """[N] float64 standard normal draws of round `index`."""
-    return key.fold_in(index).normal(torch.arange(num_clients, device="cpu"), 1).to(torch.float64).numpy()[:, 0]
+def _kept(store: dict[Any, Any], name: Any, value: Any) -> Any:
+    """`value`, which is kept under its name."""
+    if len(store) >= MOST:
+        store.clear()
+    store[name] = value
+    return value

@@ -23,6 +23,7 @@ from fedcomp.network.traffic.rounds import (
     TO_LISTED,
     UP_PHASE,
     Round,
+    Template,
 )
 from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, WORK, XOR_RELAY
 
@@ -55,9 +56,9 @@ def exchanges(one: Round, num_clients: int, multicast: bool) -> list[Exchange]:
     found: list[Exchange] = []
     cohort = np.array(one.clients, np.int64)
     reached = cohort if one.on_time is None else cohort[one.on_time]
-    for kind, who, ids, amounts in rows(one, cohort):
+    for number, (kind, who, ids, amounts) in zip(exchange_numbers(one.template), rows(one, cohort), strict=True):
         phase = PHASES[kind]
-        if not found or (phase != UP_PHASE and found[-1].phases[-1] == UP_PHASE) or phase < found[-1].phases[-1]:
+        if number == len(found):
             found.append(Exchange(*np.zeros((3, num_clients), np.int64)))
         exchange = found[-1]
         if not exchange.phases or exchange.phases[-1] != phase:
@@ -77,6 +78,18 @@ def exchanges(one: Round, num_clients: int, multicast: bool) -> list[Exchange]:
         else:
             _relay(exchange, kind, amounts, receivers, multicast)
     return found
+
+
+def exchange_numbers(template: Template) -> list[int]:
+    """To which exchange each leg belongs, from 0 on: a new one begins where a phase comes before the last one's."""
+    numbers: list[int] = []
+    last = UP_PHASE
+    for leg in template:
+        phase = PHASES[leg.kind]
+        before = numbers[-1] if numbers else -1
+        numbers.append(before + 1 if not numbers or phase < last else before)
+        last = phase
+    return numbers
 
 
 def rows(one: Round, cohort: Ids) -> Iterator[tuple[int, int, Ids, np.ndarray]]:

@@ -57,8 +57,8 @@ class Legs:
         """Append a leg; `who` is None for the cohort."""
         self.made.append(Leg(kind, self._named(who), amount))
 
-    def add_work(self, cohort: Cohort, gradients: np.ndarray | Tensor) -> None:
-        """Append the component gradients [L] that the clients of `cohort` computed between two messages."""
+    def add_work(self, cohort: Cohort, gradients: Amount) -> None:
+        """Append the component gradients that the clients of `cohort` computed between two messages."""
         self.made.append(Leg(WORK, self._named(cohort), gradients))
 
     @property

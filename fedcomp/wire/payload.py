@@ -86,7 +86,11 @@ class Payload:
 
     def row_bits(self, total: int | Tensor) -> int | Tensor:
         """Bits of each row, given `total_bits`: an int if the layout determines them, else int64 [M]."""
-        return total // self.num_rows if isinstance(total, int) else self.bits
+        if isinstance(total, int):
+            return total // self.num_rows
+        fixed, varying = _by_form(list(self.fields.values()))
+        bits = varying[0].bits if len(varying) == 1 else torch.stack([field.bits for field in varying]).sum(0)
+        return bits + fixed if fixed else bits
 
     @property
     def total_bits(self) -> int | Tensor:
@@ -102,15 +106,15 @@ class Payload:
 
 
 def _total(fields: Sequence[Field], num_rows: int) -> int | Tensor:
-    fixed, varying = 0, []
-    for field in fields:
-        static = field.static_bits
-        if static is None:
-            varying.append(field.bits.sum())
-        else:
-            fixed += static
+    fixed, varying = _by_form(fields)
     total = fixed * num_rows
-    return total if not varying else torch.stack(varying).sum() + total
+    return total if not varying else torch.stack([field.bits.sum() for field in varying]).sum() + total
+
+
+def _by_form(fields: Sequence[Field]) -> tuple[int, list[Field]]:
+    """(bits of a row in the fields whose layout alone determines them, the other fields)."""
+    each = [(field, field.static_bits) for field in fields]
+    return sum(bits for _, bits in each if bits is not None), [field for field, bits in each if bits is None]
 
 
 def _described(nums: Mapping[str, int]) -> str:

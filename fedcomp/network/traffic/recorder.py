@@ -105,11 +105,11 @@ class TrafficRecorder:
 
     def submit(self) -> Callable[[], Times]:
         """Begin to read the rounds so far. Returns a function that waits for them and gives `time/...` after them."""
-        taken = [(one, one.log.rounds) for one in self.repetitions]
-        if not any(log for _, log in taken):  # nothing to read; what is said is said of now
+        taken = [(one, one.log.rounds) for one in self.repetitions if one.log.rounds]
+        if not taken:  # nothing to read; what is said is said of now
             found = self.metrics()
             return lambda: found
-        for one in self.repetitions:
+        for one, _ in taken:
             one.log.rounds = []
         amounts = [amount for _, log in taken for legs in log for amount in legs.on_device]
         read = _begin_reading(amounts)

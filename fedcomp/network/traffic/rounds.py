@@ -9,8 +9,9 @@ Shape legend: M clients of the cohort, N clients in all, L rows of a leg.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,9 @@ class TemplateLeg(NamedTuple):
 
 
 Template = tuple[TemplateLeg, ...]
+Shape = tuple[bool, tuple[tuple[int, Who, Any], ...]]
+Groups = tuple[tuple[int, ...], ...]
+"""The places of the legs that add up to each varying one."""
 
 
 @dataclass(frozen=True)
@@ -68,71 +72,102 @@ class RoundForms:
     def __init__(self, num_clients: int) -> None:
         self.num_clients = num_clients
         self._templates: dict[Template, Template] = {}
-        self._last: tuple[Legs, Round] | None = None
+        self._last: tuple[Shape, Round, Groups] | None = None
 
     def of(self, legs: Legs) -> Round:
-        """As `round_of`, with the template of earlier rounds that have the same."""
-        if self._last is not None and _alike(legs, self._last[0]):
-            before = self._last[1]
-            one = Round(before.template, legs.clients, before.listed, before.varying, _on_time(legs))
+        """As `round_of`, with the template of earlier rounds that have the same; the round before if it is equal."""
+        shape = _shape(legs, self.num_clients)
+        if shape is not None and self._last is not None and shape == self._last[0]:
+            _, before, groups = self._last
+            if not groups and legs.late is None and before.on_time is None and legs.clients == before.clients:
+                return before
+            varying = tuple(_sum([legs.made[place].amount for place in group]) for group in groups)
+            one = Round(before.template, legs.clients, before.listed, varying, _on_time(legs))
         else:
-            one = round_of(legs, self.num_clients)
-            one = replace(one, template=self._templates.setdefault(one.template, one.template))
-        self._last = legs, one
+            one, groups = _formed(legs, self.num_clients)
+            template = self._templates.setdefault(one.template, one.template)
+            one = Round(template, one.clients, one.listed, one.varying, one.on_time)
+        self._last = None if shape is None else (shape, one, groups)
         return one
 
 
 def round_of(legs: Legs, num_clients: int) -> Round:
     """The recorded form of legs whose amounts are on the host."""
-    merged: list[tuple[int, Who, list[int | np.ndarray]]] = []
+    return _formed(legs, num_clients)[0]
+
+
+def _formed(legs: Legs, num_clients: int) -> tuple[Round, Groups]:
+    """The recorded form, and which legs add up to each varying one."""
+    merged: list[tuple[int, Who, list[int]]] = []
     first, phase = 0, -1
-    for kind, who, amount in legs.made:
-        assert isinstance(amount, (int, np.ndarray)), "an amount that is still on its device"
-        if kind == WORK and not np.count_nonzero(amount):
+    for place, (kind, who, amount) in enumerate(legs.made):
+        if kind == WORK and not np.count_nonzero(_on_host(amount)):
             continue
         if PHASES[kind] != phase:
             first, phase = len(merged), PHASES[kind]
-        for earlier, whose, amounts in merged[first:]:
+        for earlier, whose, places in merged[first:]:
             if earlier == kind and whose == who:
-                amounts.append(amount)
+                places.append(place)
                 break
         else:
-            merged.append((kind, who, [amount]))
-    template, listed, varying = [], [], []
+            merged.append((kind, who, [place]))
+    template, listed, varying, groups = [], [], [], []
     whole = len(legs.clients) == num_clients
-    for kind, who, amounts in merged:
-        total = amounts[0] if len(amounts) == 1 else sum(amounts)
+    for kind, who, places in merged:
+        total = _sum([legs.made[place].amount for place in places])
         to = TO_COHORT if who == COHORT else TO_ALL if who == ALL else TO_LISTED
         if isinstance(who, tuple):
             listed.append(who)
-        if not isinstance(total, np.ndarray):
-            template.append(TemplateLeg(kind, to, NUMBER, int(total)))
-            continue
-        each = total.astype(np.int64)
-        row = each.tobytes()
-        if kind == WORK and row == row[: each.itemsize] * len(each):
-            template.append(TemplateLeg(kind, to, NUMBER, each.item(0)))
+        if isinstance(total, int):
+            template.append(TemplateLeg(kind, to, NUMBER, total))
+        elif kind == WORK and (same := _same(total)) is not None:
+            template.append(TemplateLeg(kind, to, NUMBER, same))
         elif kind == WORK and whole and to == TO_COHORT:
-            template.append(TemplateLeg(kind, to, ROW, -1, row))
+            template.append(TemplateLeg(kind, to, ROW, -1, total.tobytes()))
         else:
             template.append(TemplateLeg(kind, to, VARYING, -1))
-            varying.append(each)
-    return Round(tuple(template), legs.clients, tuple(listed), tuple(varying), _on_time(legs))
+            varying.append(total)
+            groups.append(tuple(places))
+    return Round(tuple(template), legs.clients, tuple(listed), tuple(varying), _on_time(legs)), tuple(groups)
 
 
-def _alike(one: Legs, other: Legs) -> bool:
-    """Whether two rounds have the same legs with the same amounts."""
-    if len(one.made) != len(other.made) or len(one.clients) != len(other.clients):
-        return False
-    for (kind, who, amount), (earlier, whose, before) in zip(one.made, other.made):
-        if kind != earlier or who != whose or _content(amount) != _content(before):
-            return False
-    return True
+def _shape(legs: Legs, num_clients: int) -> Shape | None:
+    """What the template and `listed` follow from: rounds of one shape differ in what varies alone. None: unknown."""
+    whole = len(legs.clients) == num_clients
+    if all(type(leg.amount) is int for leg in legs.made):
+        return whole, tuple(legs.made)
+    shape, several = [], set[Who]()
+    for kind, who, found in legs.made:
+        amount = _on_host(found)
+        content: int | bytes | None = None  # of what varies nothing is looked at
+        if isinstance(amount, int):
+            content = amount
+        elif kind == WORK:
+            if not whole and who in several:  # whether their sum is the same for all is not known
+                return None
+            several.add(who)
+            content = amount.tobytes() if whole else _same(amount)
+        if kind != WORK:
+            several.clear()
+        shape.append((kind, who, content))
+    return whole, tuple(shape)
 
 
-def _content(amount: Amount) -> int | bytes:
+def _sum(amounts: Sequence[Amount]) -> Any:
+    """An int, or int64 [L] if one of them is an array."""
+    total = amounts[0] if len(amounts) == 1 else sum(amounts)
+    return total.astype(np.int64) if isinstance(total, np.ndarray) else int(total)
+
+
+def _same(amounts: np.ndarray) -> int | None:
+    """The number that all are; None: they differ."""
+    row = amounts.tobytes()
+    return amounts.item(0) if len(amounts) and row == row[: amounts.itemsize] * len(amounts) else None
+
+
+def _on_host(amount: Amount) -> int | np.ndarray:
     assert isinstance(amount, (int, np.ndarray)), "an amount that is still on its device"
-    return amount if isinstance(amount, int) else amount.tobytes()
+    return amount
 
 
 def _on_time(legs: Legs) -> np.ndarray | None:

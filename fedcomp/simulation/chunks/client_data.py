@@ -132,8 +132,8 @@ class ClientChunk:
         if self.each is not None:
             self.each.append(counts.of_clients)
 
-    def gradients_of_each(self) -> np.ndarray | Tensor:
-        """[M] int64 component gradients of each client; a tensor, not waited for, if any is on a GPU."""
+    def gradients_of_each(self) -> int | np.ndarray | Tensor:
+        """Component gradients of each client: int64 [M], an int if all computed as many; not waited for on a GPU."""
         counts: list[np.ndarray | Tensor] = []
         even: dict[int, int] = {}  # of the first so many rows
         for rows in self.each or ():
@@ -141,10 +141,14 @@ class ClientChunk:
                 even[rows[0]] = even.get(rows[0], 0) + rows[1]
             else:
                 counts.append(rows)
+        num = len(self.sizes)
+        for_all = even.pop(num, 0)
+        if not even and not counts:
+            return for_all
         on_gpu = any(isinstance(one, Tensor) and one.device.type != "cpu" for one in counts)
-        total: Any = self.ids.new_zeros(len(self.sizes)) if on_gpu else np.zeros(len(self.sizes), np.int64)
-        for num, each in even.items():
-            total[:num] += each
+        total: Any = self.ids.new_full((num,), for_all) if on_gpu else np.full(num, for_all, np.int64)
+        for first, each in even.items():
+            total[:first] += each
         for one in counts:
             if isinstance(one, Tensor):
                 total[: len(one)] += one.to(torch.int64) if on_gpu else one.numpy().astype(np.int64)

@@ -42,7 +42,8 @@ class Executor:
         loop_runner: replays local loops as CUDA graphs, or None.
         group: the processes that share the chunks.
         batching: what clients do in a round, so that chunks are shared evenly; None: one pass over their samples.
-        count_each: callback that receives the component gradients of each client [M], after each `run` that had any.
+        count_each: callback that receives the component gradients of each client [M], an int if all computed as many,
+            after each `run` that had any.
         results: what clients trained so far, so that the error of a round that fails can name a client.
     """
 
@@ -57,7 +58,7 @@ class Executor:
     loop_runner: LoopRunner | None = None
     group: ProcessGroup = field(default_factory=ProcessGroup)
     batching: Batching | None = None
-    count_each: Callable[[Cohort, np.ndarray | Tensor], None] | None = None
+    count_each: Callable[[Cohort, int | np.ndarray | Tensor], None] | None = None
     results: list[tuple[Cohort, LocalResult]] = field(default_factory=list)
 
     @property
@@ -95,7 +96,7 @@ class Executor:
 
         result: Any = None
         computed: list[int | Tensor] = []
-        each: list[tuple[np.ndarray, np.ndarray | Tensor]] = []
+        each: list[tuple[np.ndarray, int | np.ndarray | Tensor]] = []
         for data, chunk, where, part in self.workers.map(work_on, shares[self.group.rank]):
             computed += data.computed
             if self.count_each is not None and data.each:
@@ -109,7 +110,7 @@ class Executor:
         if self.count is not None:  # called from this thread alone: the threads of the chunks share the count
             self.count(self.group.sum(_total(computed)))
         if self.count_each is not None:
-            self.count_each(cohort, self.group.sum_rows(_by_client(each, num, cohort.ids)))
+            self.count_each(cohort, self._gradients(each, num, cohort.ids))
         result = self.group.gather(result, shares)
         if self.dtype != torch.float32:
             result = map_tensors(lambda tensor: _cast(tensor, self.dtype, torch.float32), result)
@@ -120,6 +121,16 @@ class Executor:
     def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
         """`map(function, pieces)` over the workers."""
         return self.workers.map(function, pieces)
+
+    def _gradients(
+        self, parts: Sequence[tuple[np.ndarray, int | np.ndarray | Tensor]], num: int, ids: Tensor
+    ) -> int | np.ndarray | Tensor:
+        """Of each client, from those of this process's chunks with their places."""
+        if self.group.size == 1 and parts:
+            same = parts[0][1]
+            if len(parts) == 1 and isinstance(same, int) and len(parts[0][0]) == num:
+                return same
+        return self.group.sum_rows(_by_client(parts, num, ids))
 
     def _data(self, ids: Tensor, sizes: np.ndarray) -> ClientChunk:
         parts = ids, sizes, self.key, self.dataset, self.shards, self.model
@@ -138,12 +149,15 @@ def _total(computed: Sequence[int | Tensor]) -> int | Tensor:
     return known + torch.stack(left).sum() if left else known
 
 
-def _by_client(parts: Sequence[tuple[np.ndarray, np.ndarray | Tensor]], num: int, ids: Tensor) -> np.ndarray | Tensor:
+def _by_client(
+    parts: Sequence[tuple[np.ndarray, int | np.ndarray | Tensor]], num: int, ids: Tensor
+) -> np.ndarray | Tensor:
     """[M] counts from those of chunks with their places; a tensor if any lies on a GPU, without synchronising."""
     if any(isinstance(own, Tensor) for _, own in parts):
         whole = ids.new_zeros(num)
         for places, own in parts:
-            found = own if isinstance(own, Tensor) else to_device(own, ids.device)
+            on_host = np.full(len(places), own) if isinstance(own, int) else own
+            found = on_host if isinstance(on_host, Tensor) else to_device(on_host, ids.device)
             whole.index_copy_(0, to_device(places, ids.device), found)
         return whole
     counts = np.zeros(num, np.int64)
