@@ -185,6 +185,8 @@ def build_recorder(simulation: Simulation, config: DictConfig) -> TrafficRecorde
         clock = Clock(network, links, repetition_key(simulation.key, number))
         where = f"repetition {number}: " if repeated else ""
         deadline = None if network.deadline is None else Deadline(clock, inclusion, where)
+        if deadline is not None and network.deadline_weights == "inverse" and not number:
+            deadline.check(simulation.trial_legs())
         repetitions.append(RecordedRepetition(clock, deadline))
     return TrafficRecorder(num_clients, repetitions, repeated)
 

@@ -78,10 +78,7 @@ class Deadline:
         Raises:
             ValueError: the method has several phases up, or `inverse` cannot be unbiased.
         """
-        varying = any(leg.kind != WORK and isinstance(leg.amount, Tensor) for leg in legs.made)
-        legs.resolve(amount.reshape(-1).cpu().numpy() for amount in legs.on_device)
-        one = round_of(legs, len(self.inclusion))
-        self._check_phases(one)
+        one, varying = self._read(legs)
         seconds = self.clock.seconds_of(one)
         legs.late = seconds > self.seconds
         if self._inverse and one.template:
@@ -95,6 +92,16 @@ class Deadline:
                 "as if empty"
             )
         return self._on_time(cohort, one, legs.late) if self._inverse or legs.late.any() else cohort
+
+    def check(self, legs: Legs) -> None:
+        """Before the first round, whether anybody could be on time with the messages of such a round.
+
+        Raises:
+            ValueError: as `decide`, as far as it follows from messages; gradients of other clients are not known yet.
+        """
+        one, varying = self._read(legs)
+        if self._inverse and one.template:
+            self._check_everyone(one, varying)
 
     def remember(self, one: Round) -> None:
         """A round of before a resume, as far as what is logged is concerned; the clock is told afterwards."""
@@ -132,6 +139,14 @@ class Deadline:
         clients = tuple(client for client, gone in zip(cohort.clients, late.tolist()) if not gone)
         return replace(cohort, ids=cohort.ids.index_select(0, places), weight=weight, clients=clients)
 
+    def _read(self, legs: Legs) -> tuple[Round, bool]:
+        """(the round, whether bits depend on data); bits that are on a device are read."""
+        varying = any(leg.kind != WORK and isinstance(leg.amount, Tensor) for leg in legs.made)
+        legs.resolve(amount.reshape(-1).cpu().numpy() for amount in legs.on_device)
+        one = round_of(legs, len(self.inclusion))
+        self._check_phases(one)
+        return one, varying
+
     def _check_phases(self, one: Round) -> None:
         """Of a method of the user's own; `config/compatibility.py` refuses fedcomp's before the first round."""
         found = exchanges(one, len(self.inclusion), self.clock.network.down == "multicast")
@@ -143,13 +158,16 @@ class Deadline:
             )
 
     def _check_inverse(self, one: Round, varying: bool) -> None:
+        self._check_everyone(one, varying)
+        self._check_chances(one.clients, self._chances(one, late_legs=False))
+        self._count_inverse(one)
+
+    def _check_everyone(self, one: Round, varying: bool) -> None:
         if varying:
             raise ValueError(VARYING_LENGTH)
-        self._check_chances(one.clients, self._chances(one, late_legs=False))
         common = tuple(leg for leg in one.template if leg.kind != WORK and leg.who != TO_LISTED)
         everyone = Round(common, tuple(range(len(self.inclusion))))  # as if all had been asked, for no work
         self._check_chances(everyone.clients, self._chances(everyone, late_legs=False))
-        self._count_inverse(one)
 
     def _check_chances(self, clients: Sequence[int], chances: np.ndarray) -> None:
         never = [client for client, chance in zip(clients, chances) if not chance]

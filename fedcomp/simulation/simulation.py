@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,7 +30,7 @@ from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.optimum import LeastSquares
 from fedcomp.simulation.round_result import Evaluation, RoundResult
 from fedcomp.wire import Ledger, Link
-from fedcomp.wire.legs import RoundDeadline
+from fedcomp.wire.legs import Legs, RoundDeadline, RoundLog
 
 CPU = torch.device("cpu")
 
@@ -123,6 +124,17 @@ class Simulation:
             except Diverged as cause:
                 raise cause from error
             raise
+
+    def trial_legs(self) -> Legs:
+        """What a round of one client alone sends, the one with the fewest samples; nothing is kept of it."""
+        sizes = self.shards.sizes
+        client = int(np.where(sizes > 0, sizes, sizes.max()).argmin())
+        cohort, ledger = Cohort.of((client,), torch.ones(1)).to(self.device), Ledger()
+        ledger.log = RoundLog()
+        ledger.begin_round(cohort)
+        assert ledger.legs is not None
+        self._attempt(0, self.init(), cohort, ledger)
+        return ledger.legs
 
     def round_key(self, index: int) -> Key:
         """Names the draws of round `index`."""

@@ -35,6 +35,8 @@ SMALL = (
         (("algorithm=tamuna", "algorithm.p=0.5"), "algorithm=tamuna needs as many clients in every round"),
         (("network.deadline_weights=inverse", "compressor=topk", "compressor.positions=rice"), "depends on the data"),
         (("network.deadline_weights=inverse", "network.rtt_s=2.1"), "client 0 never meets network.deadline=1.0"),
+        (("network.deadline_weights=inverse", "network.up_bps=1000"), "client 0 never meets network.deadline=1.0"),
+        (("network.deadline_weights=inverse", "network.up_bps=100", "algorithm=fedpm"), "client 0 never meets"),
         (("network.deadline_weights=inverse", "network.down=multicast"), "is not for network.down=multicast"),
         (("network.capacity_bps=1e6",), "is not for cells"),
         (("network.deadline=0",), "network.deadline=0 must be above 0"),
