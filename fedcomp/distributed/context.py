@@ -105,3 +105,13 @@ def say_once(text: str) -> None:
     if place is not None and place.rank > 0:
         time.sleep(PATIENCE_SECONDS)
     say(text)
+
+
+def check_enough_work(num_clients: int, repeats: int, size: int) -> None:
+    """Raise ValueError if some of the processes would never have anything to do."""
+    most = max(num_clients, repeats)
+    if size > most:
+        work = f"{num_clients} clients" + (f" in each of {repeats} repetitions" if repeats > 1 else "")
+        raise ValueError(
+            f"{size} processes for {work}: start {most} at most (torchrun --nproc_per_node, launcher.processes_per_run)"
+        )

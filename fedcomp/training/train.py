@@ -16,7 +16,7 @@ from fedcomp.config import schema
 from fedcomp.config.factory import build_recorder, build_runner, build_simulation, pick_device
 from fedcomp.config.placement import run_folder
 from fedcomp.config.schema import plain_config
-from fedcomp.distributed.context import ProcessContext
+from fedcomp.distributed.context import ProcessContext, check_enough_work
 from fedcomp.model.precision import set_tf32
 from fedcomp.provenance.check import RunInputs, run_inputs
 from fedcomp.records.metrics_file import Line
@@ -58,7 +58,7 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
                 simulation, parts = build_simulation(config, device)
             inputs = run_inputs(plain, lambda: simulation.dataset)
             _check_same_inputs(inputs, processes.broadcast_object(inputs))
-            _check_enough_work(len(simulation.shards.sizes), config.repeats, processes.size)
+            check_enough_work(len(simulation.shards.sizes), config.repeats, processes.size)
             simulation = processes.distribute(simulation, config.chunk_size, config.threads)
             setup.begin(inputs, simulation)
             simulation, plan = _planned(simulation, config, folder, processes)
@@ -74,16 +74,6 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
             writer.note(text)
         with setup.running(simulation, _split(rounds, processes, simulation), plan):
             return session.run()
-
-
-def _check_enough_work(num_clients: int, repeats: int, size: int) -> None:
-    """Raise ValueError if some of the processes would never have anything to do."""
-    most = max(num_clients, repeats)
-    if size > most:
-        work = f"{num_clients} clients" + (f" in each of {repeats} repetitions" if repeats > 1 else "")
-        raise ValueError(
-            f"{size} processes for {work}: start {most} at most (torchrun --nproc_per_node, launcher.processes_per_run)"
-        )
 
 
 def _split(rounds: RoundRunner, processes: ProcessContext, simulation: Simulation) -> str | None:

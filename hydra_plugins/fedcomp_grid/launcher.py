@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from fedcomp.config import schema
 from fedcomp.config.placement import adopt_former, run_folder
 from fedcomp.display.console import say
+from fedcomp.distributed.context import check_enough_work
 from fedcomp.launcher.contract import GridRun, RunFailed, RunOutcome
 from fedcomp.launcher.contract import Launcher as RunLauncher
 from fedcomp.records.grid import MANIFEST
@@ -91,6 +92,8 @@ class GridLauncher(Launcher):
             OmegaConf.update(composed, key, value)
         task = _without_hydra(composed)
         schema.check(task)
+        if task.num_clients is not None:  # else the data decide
+            check_enough_work(task.num_clients, task.repeats, getattr(self.settings, "processes_per_run", 1))
         plain = schema.plain_config(task, task.device)
         folder = run_folder(plain).absolute()
         adopt_former(folder, plain)

@@ -128,6 +128,24 @@ def test_wrong_settings_are_one_clear_line(fedcomp, capsys, monkeypatch, argumen
     assert "\n" not in shown
 
 
+def test_more_processes_than_clients_are_refused_before_anything_is_queued(
+    fedcomp, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    pytest.importorskip("submitit", reason="no submitit here: pip install 'fedcomp[grids]'")
+    for name in ("sbatch", "sinfo"):
+        (tmp_path / name).write_text("#!/bin/sh\ntouch $0.called\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    slurm = ("launcher=slurm", "launcher.processes_per_run=3", f"output_root={tmp_path}")
+    assert fedcomp("-m", *QUICK, *slurm, "num_clients=4,2") == 2
+    error = "3 processes for 2 clients: start 2 at most (torchrun --nproc_per_node, launcher.processes_per_run)"
+    assert capsys.readouterr().err == f"fedcomp: error: {error}\n"
+    assert not (tmp_path / "sbatch.called").exists()
+    assert fedcomp("-m", *QUICK, *slurm, "num_clients=2", "repeats=3,4") != 0  # a process for each repetition
+    assert "processes for" not in capsys.readouterr().err
+    assert (tmp_path / "sbatch.called").exists()
+
+
 def test_missing_submitit_is_one_line_with_the_remedy(fedcomp, capsys, monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "submitit", None)
     assert fedcomp(*QUICK, "launcher=slurm") == 2
