@@ -23,6 +23,9 @@ $(READY): pyproject.toml constraints.txt
 run: $(READY)  ## compare methods on the 8x8 digits: a table and a picture, in about a minute
 	$(RUN) scripts/quickstart.py
 
+# Compiled files are kept, whatever the caller's environment says: every process of the tests would compile them anew.
+test thorough slow processors: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(READY)  ## fast tests, on all cores up to 8; in one process: .venv/bin/pytest -n 0
 	$(RUN) -m pytest
 

@@ -71,10 +71,10 @@ class Run:
     def model(self, round: int | str = "last") -> nn.Module:
         """The trained module, on the CPU, in evaluation mode.
 
-        Args:
-            round: "last", or the number of rounds of the run's checkpoint: a run keeps its last one.
         A checkpoint of another version of fedcomp is read as far as the model needs it; a warning says what it lacks.
 
+        Args:
+            round: "last", or the number of rounds of the run's checkpoint: a run keeps its last one.
         Raises:
             ValueError: the run has no checkpoint, or not of this round, or its model is no network, or it evaluates
                 several models: take `models`, or its checkpoint lacks something that the model follows from.

@@ -85,7 +85,7 @@ def _clean(root: Path, kinds: Sequence[str], dry_run: bool, yes: bool) -> int:
     for one in found:
         print(f"{one.kind}: {one.folder} ({units.size(one.num_bytes)}): {one.reason}")
     if not found:
-        print(f"nothing to remove under {root}: no run is {', '.join(kinds)}")
+        print(f"nothing to remove under {root}: no run is {' or '.join(kinds)}")
         return 0
     total = f"{len(found)} {'run' if len(found) == 1 else 'runs'}, {units.size(sum(one.num_bytes for one in found))}"
     if dry_run:

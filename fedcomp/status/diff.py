@@ -27,7 +27,18 @@ examples:
   fedcomp-diff outputs/fedcomp/0a1b2c3d4e/seed=0 outputs/fedcomp/5f6a7b8c9d/seed=0
 
 exit status: 0 no difference but in seconds and in where the runs lie, 1 some, 2 a wrong argument"""
-ELSEWHERE = ("name", "output_root", "label", "quiet", "verbose", "overwrite", "accept_changes", "pictures")
+ELSEWHERE = (
+    "name",
+    "output_root",
+    "label",
+    "quiet",
+    "verbose",
+    "overwrite",
+    "accept_changes",
+    "pictures",
+    "figures",
+    "record_traffic",
+)
 """Keys of a config that say nothing of what was computed or measured: shown, but no difference for the exit status."""
 MISSING = "–"
 

@@ -97,6 +97,7 @@ complete -C 'fedcomp compressor=topk_'
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("fish") is None, reason="needs a fish")
 def test_a_real_fish(place: tuple[Path, dict[str, str]]) -> None:
     folder, env = place
@@ -115,6 +116,7 @@ def _typed(descriptor: int, text: str, wanted: str) -> None:
             found += os.read(descriptor, 4096).decode(errors="replace")
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="needs a zsh")
 def test_a_real_zsh(place: tuple[Path, dict[str, str]]) -> None:
     folder, env = place
