@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import torch
 
+from fedcomp.core.validate import check_choice
+
 PRECISIONS = ("fp32", "tf32", "bf16")
 
 
@@ -22,8 +24,7 @@ def product_type(precision: str) -> torch.dtype | None:
     Raises:
         ValueError: no such precision.
     """
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision={precision} must be one of {', '.join(PRECISIONS)}")
+    check_choice("precision", precision, PRECISIONS)
     return torch.bfloat16 if precision == "bf16" else None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from fedcomp.core.validate import check_choice
 from fedcomp.display import units
 from fedcomp.records.metrics_file import Line
 
@@ -64,8 +65,7 @@ class BitsToTarget:
     def __post_init__(self) -> None:
         if not 0 < self.target <= 1:
             raise ValueError(f"objective.target={self.target} must be a fraction in (0, 1]")
-        if self.way not in WAYS:
-            raise ValueError(f"objective.way={self.way} must be one of {', '.join(WAYS)}")
+        check_choice("objective.way", self.way, WAYS)
 
     def __call__(self, lines: Sequence[Line]) -> float:
         """Bits; infinite if the target is never reached; NaN for a regression."""

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fedcomp.core.validate import check_choice
 from fedcomp.display import units
 from fedcomp.objective.objectives import WAYS, BestAccuracy, Direction
 from fedcomp.records.metrics_file import Line
@@ -44,8 +45,7 @@ class Pareto:
     bits_to: float | None = None
 
     def __post_init__(self) -> None:
-        if self.way not in WAYS:
-            raise ValueError(f"objective.way={self.way} must be one of {', '.join(WAYS)}")
+        check_choice("objective.way", self.way, WAYS)
         if not 0 <= self.accuracy_from < 1:
             raise ValueError(f"objective.accuracy_from={self.accuracy_from} must be a fraction in [0, 1)")
         if self.bits_to is not None and not 0 < self.bits_to < math.inf:

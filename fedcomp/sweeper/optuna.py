@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedcomp.core.validate import check_choice
 from fedcomp.objective.objectives import Objective
 from fedcomp.objective.pareto import Ends, Pareto
 from fedcomp.sweeper.contract import Choices, Evaluate, Interval, Report, Result, Space
@@ -61,8 +62,7 @@ class Optuna:
                 raise ValueError(f"sweeper.{name}={getattr(self, name)} must be 1 or more")
         if self.seed < 0:
             raise ValueError(f"sweeper.seed={self.seed} must be 0 or more")
-        if self.sampler not in SAMPLERS:
-            raise ValueError(f"sweeper.sampler={self.sampler} must be one of {', '.join(SAMPLERS)}")
+        check_choice("sweeper.sampler", self.sampler, SAMPLERS)
 
     def sweep(self, space: Space, evaluate: Evaluate, objective: Objective | Pareto, fixed: str = "") -> Report:
         """Search to the end, or until the objective is seen to find nothing; failed only if no trial has a value.

@@ -5,11 +5,12 @@ W&B ignores keys that it does not know, so that `paramters:` starts a sweep over
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from fedcomp.core.validate import suggest
 
 KEYS = (
     "command",
@@ -105,6 +106,4 @@ def _written(value: Any) -> str:
 def _refuse_unknown(path: Path, what: str, given: Iterable[Any], allowed: tuple[str, ...]) -> None:
     for key in given:
         if key not in allowed:
-            close = difflib.get_close_matches(str(key), allowed, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f" (there are: {', '.join(allowed)})"
-            raise ValueError(f"{path}: {what} {key} is unknown{hint}")
+            raise ValueError(f"{path}: {what} {key} is unknown{suggest(str(key), allowed)}")

@@ -19,8 +19,8 @@ def test_the_repositorys_sweeps_are_right(file: Path, capsys: pytest.CaptureFixt
 
 
 WRONG = [
-    (("parameters:", "paramters:"), "key paramters is unknown; did you mean parameters?"),
-    (("values:", "valus:"), "compressor: key valus is unknown; did you mean values?"),
+    (("parameters:", "paramters:"), "key paramters is unknown; did you mean 'parameters'?"),
+    (("values:", "valus:"), "compressor: key valus is unknown; did you mean 'values'?"),
     (("client.lr", "client.lrr"), "there is no option 'client.lrr'; did you mean 'lr'?"),
     (("method: bayes", "method: bayesian"), "method=bayesian must be one of bayes, grid, random"),
     (("tracker=wandb", "tracker=jsonl"), "W&B sees a run only with tracker=wandb: add it to command"),

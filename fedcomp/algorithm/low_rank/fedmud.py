@@ -147,10 +147,8 @@ class FedMUD:
         mean = gather("factors", local.theta, cohort, ctx, paper_bits=paper)
         stats = gather_stats(local.stats, cohort, ctx)
         if self.downlink == "factors":
-            mean, stats = (
-                send("factors", mean, ctx.everyone, ctx, paper_bits=paper),
-                send_stats(stats, ctx.everyone, ctx),
-            )
+            mean = send("factors", mean, ctx.everyone, ctx, paper_bits=paper)
+            stats = send_stats(stats, ctx.everyone, ctx)
         x, dense = mean.split((num, len(dense)))
         update = factors.fold(x[None], fixed)[0]
         theta = part.put(part.rest.put(state.theta, dense), base + update)
@@ -174,16 +172,11 @@ class FedMUD:
 
     def part(self, tensors: tuple[ParameterTensor, ...]) -> ParameterSubset:
         """The columns that are decomposed: all weight tensors but the skipped ones."""
-        weights = [place for place, tensor in enumerate(tensors) if tensor.kind == WEIGHT]
-        chosen = iter(weights[self.skip_first : max(self.skip_first, len(weights) - self.skip_last)])
-        left = [*chosen]
-        places = iter(range(len(tensors)))
-        return ParameterSubset.of(tensors, lambda tensor: next(places) in left)
+        return ParameterSubset.at(tensors, self._decomposed(tensors))
 
     def factors(self, tensors: tuple[ParameterTensor, ...]) -> Factors:
         """The factors of these tensors, at the ratio that is left after the search."""
-        weights = [tensor for tensor in tensors if tensor.kind == WEIGHT]
-        chosen = weights[self.skip_first : max(self.skip_first, len(weights) - self.skip_last)]
+        chosen = [tensors[place] for place in self._decomposed(tensors)]
         total, coded = sum(tensor.size for tensor in tensors), sum(tensor.size for tensor in chosen)
         times = 0
         while True:
@@ -194,6 +187,11 @@ class FedMUD:
             if not self.search or small or ratio <= LOWERED_BY:
                 return found
             times += 1
+
+    def _decomposed(self, tensors: tuple[ParameterTensor, ...]) -> list[int]:
+        """The numbers of the tensors that are decomposed."""
+        weights = [place for place, tensor in enumerate(tensors) if tensor.kind == WEIGHT]
+        return weights[self.skip_first : max(self.skip_first, len(weights) - self.skip_last)]
 
     def gain(self, product: Product, variance: float) -> float:
         """g of a tensor whose fixed numbers have this variance."""

@@ -19,6 +19,7 @@ from fedcomp.algorithm.updates.metrics import clients_memory, correlation
 from fedcomp.client import LocalData
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 
 MEMORIES = ("reset", "keep")
@@ -58,8 +59,7 @@ class MeanEstimation:
     weights = "uniform"
 
     def __post_init__(self) -> None:
-        if self.memory not in MEMORIES:
-            raise ValueError(f"algorithm.memory={self.memory} must be one of {', '.join(MEMORIES)}")
+        check_choice("algorithm.memory", self.memory, MEMORIES)
 
     @property
     def remembers(self) -> bool:

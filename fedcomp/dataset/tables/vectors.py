@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import check_count, check_seed
+from fedcomp.core.validate import check_choice, check_count, check_seed
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.random.keys import Key
 
@@ -49,8 +49,7 @@ def load(
     Raises:
         ValueError: an argument outside its range, or a file that holds no such array.
     """
-    if kind not in KINDS:
-        raise ValueError(f"dataset.kind={kind} must be one of {', '.join(KINDS)}")
+    check_choice("dataset.kind", kind, KINDS)
     for name, value in (("num", num), ("dim", dim)):
         check_count(f"dataset.{name}", value)
     check_seed("dataset.seed", seed)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 
 CENTRES = ("none", "global")
@@ -33,8 +34,7 @@ class PrincipalDirection:
 
     def __init__(self, input_shape: tuple[int, ...], train: Iterable[Tensor], centre: str = "none") -> None:
         """ValueError if `centre` is neither none nor global."""
-        if centre not in CENTRES:
-            raise ValueError(f"model.centre={centre} must be one of {', '.join(CENTRES)}")
+        check_choice("model.centre", centre, CENTRES)
         self.dim = math.prod(input_shape)
         self.layers = (self.dim,)
         self.module: nn.Module = nn.Flatten()

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from fedcomp.core.validate import check_choice
 from fedcomp.model.tunable import FORMS, TunableModel, TunableOperation, Workload
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.simulation.autotune.timing_cache import Seconds, cached_timings, device_name, seconds_of
@@ -67,8 +68,7 @@ def plan_convolutions(
     Raises:
         ValueError: no such mode.
     """
-    if mode not in MODES:
-        raise ValueError(f"plan={mode} must be one of {', '.join(MODES)}")
+    check_choice("plan", mode, MODES)
     model, device = simulation.model, simulation.device
     if not isinstance(model, TunableModel) or not model.conv_algorithms:
         return None
