@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,15 +13,14 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from fedcomp.api.trained_model import Note, TrainedRun, trained_run
+from fedcomp.api.trained_model import Note, TrainedRun, trained_repetitions
+from fedcomp.api.worth import Worth, mean_of, text_of, write
 from fedcomp.config.compose import compose
 from fedcomp.config.factory import build, check_keys
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
-from fedcomp.display.client_plot import plot_clients
 from fedcomp.display.figure import can_draw
-from fedcomp.evaluation.per_client import ClientSamples, PerClient, fairness, quantity, scores
-from fedcomp.records.atomic_write import explained, write_atomically
+from fedcomp.evaluation.per_client import ClientSamples, PerClient, fairness, scores
 from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.simulation.evaluation import BATCH, client_values, metrics_of
 
@@ -32,29 +31,12 @@ examples:
   fedcomp-evaluate outputs/fedcomp/0a1b2c3d4e/seed=0 dataset=fashion_mnist  another test set of the same form
   fedcomp-evaluate outputs/fedcomp/0a1b2c3d4e/seed=0 dataset.root=/data     where the data of the run lie by now
 
+Of a study (repeats=R) every repetition is evaluated: figures are means over them with their standard deviation, and
+tables and histogram have the clients of all.
 A client's test samples are those of its owner where the data say so (as in partition=natural), else the test set with
 the classes in the proportions of the client's training samples. Inputs are normalised as in training.
 DIR (default: RUN/evaluation/NAME) gets metrics.csv, clients.csv, classes.csv and clients.png.
 exit status: 0 done, 2 a wrong argument (one line on standard error)"""
-
-
-@dataclass(frozen=True)
-class Worth:
-    """What a trained model is worth on some test samples.
-
-    Attributes:
-        name: of the test set. task: of its dataset.
-        metrics: `test/...` and, if clients were judged, `per_client/...`.
-        clients: [N'] numbers of the clients that were judged. values: [N'] accuracy (regression: loss) of each.
-        classes: (name, test samples, accuracy) of each class that occurs; only where a sample has one class.
-    """
-
-    name: str
-    task: str
-    metrics: dict[str, float]
-    clients: np.ndarray
-    values: np.ndarray
-    classes: list[tuple[str, int, float]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         note(str(error))
         return 2
-    print("\n".join(_text(worth)))
+    print("\n".join(text_of(worth)))
     print(f"tables {'and picture ' if len(worth.values) and can_draw() else ''}in {out}")
     return 0
 
@@ -115,11 +97,17 @@ def evaluate(
         compose([], config_dir)  # which finds its Python files from now on
     named = any(word.startswith("dataset=") for word in words)
     places = {} if named else dict(_parsed(word) for word in words if word not in others)
-    run = trained_run(folder, note, places)
-    own = run.simulation.dataset
-    test = own
-    if others:
-        test = _other_test(own, _other_dataset(folder, words, named, config_dir))
+    every = trained_repetitions(folder, note, places)
+    other = _other_dataset(folder, words, named, config_dir) if others else None
+    found: list[Worth] = []
+    for _, run in every:
+        own = run.simulation.dataset
+        test = own if other is None else _other_test(own, other)
+        found.append(_worth(run, test, clients, note if not found else lambda _: None))
+    return found[0] if len(found) == 1 else mean_of(found)
+
+
+def _worth(run: TrainedRun, test: Dataset, clients: str | None, note: Note) -> Worth:
     metrics = metrics_of({"test": run.models}, run.network, test, run.simulation.workers)
     judged = _judged(run, test, clients, note)
     values = torch.zeros(0, dtype=torch.float64)
@@ -193,61 +181,3 @@ def _by_class(run: TrainedRun, test: Dataset) -> list[tuple[str, int, float]]:
     names = test.class_names or tuple(map(str, range(test.num_outputs)))
     rows = ((name, right[y == label]) for label, name in enumerate(names))
     return [(name, len(own), float(own.mean())) for name, own in rows if len(own)]
-
-
-def _text(worth: Worth) -> list[str]:
-    """The report on the terminal."""
-    percent = quantity(worth.task) == "accuracy"
-
-    def show(value: float) -> str:
-        return f"{100 * value:.2f} %" if percent else f"{value:.4g}"
-
-    test = {name.removeprefix("test/"): value for name, value in worth.metrics.items() if name.startswith("test/")}
-    lines = [
-        f"test set {worth.name}: "
-        + ", ".join(f"{name} {show(value) if name == 'accuracy' else f'{value:.4g}'}" for name, value in test.items())
-    ]
-    if len(worth.values):
-        figures = {name.rpartition("/")[2].partition("_")[2]: value for name, value in worth.metrics.items()}
-        unit = "percentage points" if percent else ""
-        scale = 100 if percent else 1
-        std = scale * figures["std"]
-        lines += [
-            f"by client ({len(worth.values)} clients), {quantity(worth.task)}: mean {show(figures['mean'])}, "
-            f"worst tenth {show(figures['worst_decile'])}, best tenth {show(figures['best_decile'])}",
-            f"  standard deviation {std:.4g} {unit}, variance {std**2:.4g}",
-        ]
-    if worth.classes:
-        width = max(len(name) for name, _, _ in worth.classes)
-        lines += ["by class:", *(f"  {name:{width}} {num:7,} {show(value):>9}" for name, num, value in worth.classes)]
-    return lines
-
-
-def write(worth: Worth, out: Path) -> None:
-    """Write the tables and the picture to a folder. Raises ValueError: it cannot be written."""
-    name, percent = quantity(worth.task), quantity(worth.task) == "accuracy"
-    tables: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
-        "metrics.csv": ("metric,value", list(worth.metrics.items()))
-    }
-    if len(worth.values):
-        tables["clients.csv"] = f"client,{name}", list(zip(worth.clients.tolist(), worth.values.tolist()))
-    if worth.classes:
-        tables["classes.csv"] = "class,samples,accuracy", list(worth.classes)
-    with explained(out):
-        out.mkdir(parents=True, exist_ok=True)
-    for file, (head, rows) in tables.items():
-        text = "\n".join([head, *(",".join(map(_cell, row)) for row in rows)]) + "\n"
-        write_atomically(out / file, text.encode())
-    if len(worth.values) and can_draw():
-        scale = 100 if percent else 1
-        figures = (("mean", "mean"), ("worst tenth", "worst_decile"), ("best tenth", "best_decile"))
-        marks = {words: scale * worth.metrics[f"per_client/{name}_{key}"] for words, key in figures}
-        classes = [(label, scale * value) for label, _, value in worth.classes]
-        title = f"{worth.name}, {len(worth.values)} clients"
-        axis = "accuracy (%)" if percent else "loss"
-        plot_clients(scale * worth.values, out / "clients.png", axis, marks, classes, title)
-
-
-def _cell(value: Any) -> str:
-    text = str(value)
-    return f'"{text.replace(chr(34), chr(34) * 2)}"' if any(mark in text for mark in ',"\n') else text

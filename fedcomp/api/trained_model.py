@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from fedcomp.algorithm.contract import Models
-from fedcomp.config.factory import build_simulation
+from fedcomp.config.factory import build_simulation, repetitions_of
 from fedcomp.config.former import as_composed_now
 from fedcomp.core.pytree import flatten, restore
 from fedcomp.model.contract import Model, TaskModel
@@ -52,6 +52,21 @@ def trained_run(folder: Path, note: Note, changes: Mapping[str, Any] | None = No
         ValueError: there is no config or checkpoint, the model is no network, the run has repeats, or the checkpoint
             lacks something that the models follow from.
     """
+    found = trained_repetitions(folder, note, changes)
+    repeats, first = next(found)
+    if repeats > 1:
+        raise ValueError(f"{folder} is a study of repeats={repeats}: it has a model for each repetition")
+    return first
+
+
+def trained_repetitions(
+    folder: Path, note: Note, changes: Mapping[str, Any] | None = None
+) -> Iterator[tuple[int, TrainedRun]]:
+    """(number of repetitions, one of them), one after another; of a run without repeats itself. As `trained_run`.
+
+    Raises:
+        ValueError: as `trained_run`.
+    """
     RunFiles(folder).existing_config()
     plain = OmegaConf.to_container(OmegaConf.load(folder / CONFIG))  # with the modules of classes
     assert isinstance(plain, dict)
@@ -59,8 +74,6 @@ def trained_run(folder: Path, note: Note, changes: Mapping[str, Any] | None = No
     config.device = "cpu"
     for key, value in (changes or {}).items():
         OmegaConf.update(config, key, value, force_add=True)
-    if config.repeats > 1:
-        raise ValueError(f"{folder} is a study of repeats={config.repeats}: it has a model for each repetition")
     simulation, _ = build_simulation(config, torch.device("cpu"))
     network = simulation.model
     if isinstance(network, TaskModel):
@@ -68,7 +81,12 @@ def trained_run(folder: Path, note: Note, changes: Mapping[str, Any] | None = No
     content = read_last(folder / CHECKPOINT)
     if content is None:
         raise ValueError(f"{folder} has no checkpoint: it has not begun, or {CHECKPOINT} was deleted")
-    return TrainedRun(simulation, network, content.round, _models(simulation, content, folder, note))
+    for number, repetition in enumerate(repetitions_of(simulation, config)):
+        own = content
+        if config.repeats > 1:  # the state of a study has repetitions as its first axis
+            own = replace(content, tensors={name: tensor[number] for name, tensor in content.tensors.items()})
+        models = _models(repetition, own, folder, note if not number else lambda _: None)
+        yield config.repeats, TrainedRun(repetition, network, content.round, models)
 
 
 def trained_models(folder: Path, note: Note, round: int | str = "last") -> list[nn.Module]:

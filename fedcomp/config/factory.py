@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -154,15 +155,19 @@ def build_runner(simulation: Simulation, config: DictConfig, spread: bool = True
     """
     if config.repeats == 1:
         return simulation
-    repetitions = [simulation]
+    return MonteCarloStudy.of(tuple(repetitions_of(simulation, config)), spread)
+
+
+def repetitions_of(simulation: Simulation, config: DictConfig) -> Iterator[Simulation]:
+    """The `config.repeats` repetitions, of which `simulation` is the first."""
+    yield simulation
     for number in range(1, config.repeats):
         repetition = replace(simulation, key=repetition_key(simulation.key, number))
         if config.partition.get("seed") is None:
             shards = ClientShards.of(_split(config, simulation.dataset, number), repetition.device)
             repetition = _with_optimum(replace(repetition, shards=shards))
             check_estimators(repetition)
-        repetitions.append(repetition)
-    return MonteCarloStudy.of(tuple(repetitions), spread)
+        yield repetition
 
 
 def build_recorder(simulation: Simulation, config: DictConfig) -> TrafficRecorder | None:

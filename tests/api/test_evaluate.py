@@ -10,6 +10,7 @@ import pytest
 
 from fedcomp.api import Run, run
 from fedcomp.api.evaluate import evaluate, main
+from fedcomp.records.repetitions import read_repetitions
 
 SMALL = ["num_clients=8", "partition=dirichlet", "rounds=3", "pictures=false", "quiet=true", "device=cpu"]
 
@@ -63,6 +64,44 @@ def test_on_the_clients_own_samples(finished: Run, capsys: pytest.CaptureFixture
     )
 
 
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedscalar"])
+def test_each_repetition_of_a_study(
+    finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], algorithm: str
+) -> None:
+    """As their record has them; the first one is the run without repeats, and the clients of each are its own."""
+    options = [*SMALL, f"output_root={tmp_path}", "repeats=3", "evaluation=per_client", f"algorithm={algorithm}"]
+    study = run(options)
+    assert main([str(study.folder), "--out", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert said.out.startswith("3 repetitions: means and standard deviations over them\n")
+    assert "by client (8 clients in each repetition), accuracy: mean " in said.out
+    judged = ("test/", "per_client/")
+    recorded = {name: one for name, one in read_repetitions(study.folder)[3].items() if name.startswith(judged)}
+    each = {name: [float(row[name]) for row in _rows(tmp_path / "out" / "repetitions.csv")] for name in recorded}
+    assert each == {name: pytest.approx(values, abs=1e-6) for name, values in recorded.items()}
+    for row in _rows(tmp_path / "out" / "metrics.csv"):
+        values = each.get(row["metric"])
+        if values is not None:
+            found = float(row["value"]), float(row["std"])
+            assert found == pytest.approx((np.mean(values), np.std(values, ddof=1)), abs=1e-6)
+    clients = _rows(tmp_path / "out" / "clients.csv")
+    assert [(row["repetition"], row["client"]) for row in clients] == [
+        (str(a), str(b)) for a in range(3) for b in range(8)
+    ]
+    assert len(_rows(tmp_path / "out" / "classes.csv")) == 10
+    assert (tmp_path / "out" / "clients.png").read_bytes()[1:4] == b"PNG"
+    if algorithm == "fedavg":
+        alone = evaluate(finished.folder)
+        own = evaluate(study.folder).repetitions
+        assert own[0].metrics == pytest.approx(alone.metrics, abs=1e-6)
+        assert own[1].metrics != pytest.approx(alone.metrics, abs=1e-3)
+    other = evaluate(study.folder, ["dataset.split_seed=3"], "test")
+    assert len({one.metrics["test/loss"] for one in other.repetitions}) == 3
+    with pytest.raises(ValueError, match="is a study of repeats=3: it has a model for each repetition"):
+        study.model()
+
+
 def test_a_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = ["dataset=diabetes", "model=linear", "num_clients=4", "rounds=1", "quiet=true", "pictures=false"]
     done = run([*data, f"output_root={tmp_path}", "device=cpu"])
@@ -93,13 +132,11 @@ def test_wrong_words(finished: Run, capsys: pytest.CaptureFixture[str], words: l
 
 
 def test_wrong_runs(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    study = run([*SMALL, f"output_root={tmp_path}", "repeats=2", "rounds=1"])
     task = run(["dataset=vectors", "model=mean_vector", "algorithm=mean_estimation", "rounds=1", "quiet=true",
                 "pictures=false", "partition=one_each", "num_clients=4", f"output_root={tmp_path}"])  # fmt: skip
     for folder, line in (
         (tmp_path, "is no run's folder: it has no config.yaml; a run's is <output_root>/<name>/<hash>/seed=<n>"),
         (tmp_path / "nowhere", "there is no folder"),
-        (study.folder, "is a study of repeats=2: it has a model for each repetition"),
         (task.folder, "model=mean_vector is no network"),
     ):
         assert main([str(folder)]) == 2

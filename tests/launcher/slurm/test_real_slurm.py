@@ -249,5 +249,6 @@ def test_runs_of_several_processes_are_packed_requeued_and_resume(tmp_path: Path
 
 def test_more_processes_than_clients_is_one_line(tmp_path: Path) -> None:
     code, said = _end(_start(tmp_path, *SEVERAL, "num_clients=1", "rounds=3", "seed=0,1"))
-    assert code == 1
-    assert said.count("failed: 2 processes for 1 clients: start 1 at most") == 2, said
+    assert code == 2
+    assert said.count("error: 2 processes for 1 clients: start 1 at most") == 1, said
+    assert "jobs of Slurm" not in said
