@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -29,12 +30,14 @@ from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.evaluation.per_client import PerClient
 from fedcomp.model.tasks.centres import Centres
 from fedcomp.model.tasks.mean_vector import MeanVector
 from fedcomp.model.tasks.principal_direction import PrincipalDirection
 from fedcomp.network.traffic.recorder import TrafficRecorder
 from fedcomp.server.adam import Adam
 from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation.async_metrics import to_host
 from fedcomp.wire import Ledger
 from tests.conformance import world
 
@@ -186,6 +189,22 @@ def test_tasks_read_nothing_and_stay_on_the_device(make, module, downlink) -> No
         again, _ = fixed.round(0, state, Ledger())
         fixed.test_metrics(1, again)
     assert torch.equal(after.theta, again.theta)
+
+
+@pytest.mark.parametrize("source", ["test", "train"])
+def test_an_evaluation_by_client_reads_nothing(source) -> None:
+    """After the first one, which looks up whose the samples are."""
+    sim = world.simulation(FedAvg(Sgd(lr=0.1), ServerSgd(), DENSE, DENSE), world.with_batch_norm)
+    fixed = replace(_everybody(sim), per_client=PerClient(source))
+    state, result = fixed.round(0, fixed.init(), Ledger())
+    expected = to_host(fixed.evaluate(1, state, result).line)[0]
+    with Counter() as counter:
+        found = fixed.evaluate(1, state, result)
+    assert counter.reads == []
+    assert {"per_client/accuracy_mean", "per_client/accuracy_worst_decile"} <= found.line.keys()
+    with torch.device("meta"):
+        again = fixed.evaluate(1, state, result)
+    assert to_host(found.line)[0] == to_host(again.line)[0] == expected
 
 
 def test_the_counter_counts() -> None:
