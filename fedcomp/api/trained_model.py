@@ -15,6 +15,7 @@ from torch import nn
 from fedcomp.algorithm.contract import Models
 from fedcomp.config.factory import build_simulation, repetitions_of
 from fedcomp.config.former import as_composed_now
+from fedcomp.core.folders import part_name
 from fedcomp.core.pytree import flatten, restore
 from fedcomp.model.contract import Model, TaskModel
 from fedcomp.model.flat import Flat
@@ -77,7 +78,7 @@ def trained_repetitions(
     simulation, _ = build_simulation(config, torch.device("cpu"))
     network = simulation.model
     if isinstance(network, TaskModel):
-        raise ValueError(f"{folder}: model={config.model._target_.split('.')[-2]} is no network")
+        raise ValueError(f"{folder}: model={part_name(config.model._target_)} is no network")
     content = read_last(folder / CHECKPOINT)
     if content is None:
         raise ValueError(f"{folder} has no checkpoint: it has not begun, or {CHECKPOINT} was deleted")

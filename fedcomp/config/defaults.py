@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from fedcomp.core.folders import CONF
+from fedcomp.core.folders import CONF, part_name
 
 
 def default_choices() -> dict[str, str]:
@@ -34,6 +34,6 @@ def changes(key: str, given: Any) -> list[str]:
     plain = OmegaConf.to_container(given, resolve=True)
     assert isinstance(plain, dict)
     if plain.get("_target_") != default.get("_target_"):
-        return [f"{key}={str(plain.get('_target_')).split('.')[-2:][0]}"]
+        return [f"{key}={part_name(plain.get('_target_'))}"]
     names = sorted({str(name) for name in (*plain, *default)})
     return [f"{key}.{name}={plain.get(name)}" for name in names if plain.get(name) != default.get(name)]

@@ -1,9 +1,18 @@
-"""Where the package and its configs lie."""
+"""Where the package and its configs lie, and what a part is called there."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
 """In the package of an installed wheel, beside it in the repository."""
+
+
+def part_name(target: Any) -> str:
+    """What a part is called in conf/: `fedcomp.compressor.sparsifiers.topk.TopK` -> topk, `….cnn.lenet5` -> lenet5."""
+    path = str(target).split(".")
+    if path[0] == "fedcomp" and path[-1].islower() and path[-1] != "load":
+        return path[-1]  # a function that makes the part has the config's name
+    return path[-2] if len(path) > 1 else path[0]

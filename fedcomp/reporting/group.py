@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedcomp.core.folders import part_name
 from fedcomp.records.reader import RecordedRun
 from fedcomp.records.run_folder import IDENTITY, VERSION, WITHOUT_EFFECT
-from fedcomp.reporting.labels import Flat, distinct, flatten, labels, part_name, short_keys, show_value
+from fedcomp.reporting.labels import Flat, distinct, flatten, labels, short_keys, show_value
 from fedcomp.reporting.presets import with_preset
 
 NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "figures", "record_traffic"}

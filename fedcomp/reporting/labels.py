@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fedcomp.core.folders import part_name
+
 ARROWS = {"compressor": "↑", "downlink": "↓"}
 """The two config folders that hold compressors, and the way their messages go."""
 
@@ -68,14 +70,6 @@ def distinct(names: Sequence[str]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         out.append(name if names.count(name) == 1 else f"{name} #{seen[name]}")
     return out
-
-
-def part_name(target: Any) -> str:
-    """What a part is called in conf/: `fedcomp.compressor.sparsifiers.topk.TopK` -> topk, `….cnn.lenet5` -> lenet5."""
-    path = str(target).split(".")
-    if path[0] == "fedcomp" and path[-1].islower() and path[-1] != "load":
-        return path[-1]  # a function that makes the part has the config's name
-    return path[-2] if len(path) > 1 else path[0]
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:

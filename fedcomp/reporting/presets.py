@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import yaml
 
-from fedcomp.core.folders import CONF
-from fedcomp.reporting.labels import Flat, flatten, part_name
+from fedcomp.core.folders import CONF, part_name
+from fedcomp.reporting.labels import Flat, flatten
 
 TARGET = "network._target_"
 FIGURES = ("network.down_bps", "network.up_bps", "network.rtt_s")

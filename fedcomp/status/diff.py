@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedcomp.core.folders import part_name
 from fedcomp.display import units
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.provenance import Provenance, differences
 from fedcomp.records.reader import RunFiles
-from fedcomp.reporting.labels import flatten, part_name
+from fedcomp.reporting.labels import flatten
 from fedcomp.reporting.metrics import metric
 from fedcomp.reporting.presets import with_preset
 from fedcomp.runtime.command import exit_status

@@ -28,6 +28,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from fedcomp.core.folders import part_name
 from fedcomp.core.validate import is_number
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import FILE as RECORD
@@ -35,7 +36,7 @@ from fedcomp.records.metrics_file import Metrics, read_lines
 from fedcomp.tracking.call_with_timeout import CallWithTimeout
 from fedcomp.tracking.contract import RunInfo
 from fedcomp.tracking.wandb_artifacts import check_kinds, made, used
-from fedcomp.tracking.wandb_axes import against_other_axes, choice, x_axis
+from fedcomp.tracking.wandb_axes import against_other_axes, x_axis
 
 if TYPE_CHECKING:
     import wandb
@@ -159,9 +160,9 @@ class Wandb:
         import wandb
 
         info = self._info
-        method = [choice(info.config[part]) for part in ("algorithm", "compressor", "downlink")]
+        method = [part_name(info.config[part]["_target_"]) for part in ("algorithm", "compressor", "downlink")]
         label = info.config.get("label")
-        data = [choice(info.config[part]) for part in ("dataset", "model")]
+        data = [part_name(info.config[part]["_target_"]) for part in ("dataset", "model")]
         tags = [label, method[0], method[1], f"downlink-{method[2]}", *data, *self._tags]
         wanted: dict[str, Any] = {
             "silent": True,

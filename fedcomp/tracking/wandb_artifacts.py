@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from fedcomp.core.folders import part_name
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Metrics, read_lines
 from fedcomp.records.provenance import FILE as PROVENANCE
@@ -42,7 +43,7 @@ def used(wandb: Any, info: RunInfo) -> Any:
     known = read_provenance(info.folder)
     if known is None or not known.data:
         return None
-    artifact = wandb.Artifact(f"data-{str(info.config['dataset']['_target_']).split('.')[-2]}", type="dataset")
+    artifact = wandb.Artifact(f"data-{part_name(info.config['dataset']['_target_'])}", type="dataset")
     with artifact.new_file("fingerprints.json", mode="w") as file:
         json.dump({name: asdict(one) for name, one in known.data.items()}, file, indent=2, sort_keys=True)
     return artifact

@@ -1,9 +1,6 @@
-"""What W&B draws against what, and the names of parts there. A metric has one x axis in W&B."""
+"""What W&B draws against what: a metric has one x axis there."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 from fedcomp.records.metrics_file import Metrics
 
@@ -30,9 +27,3 @@ def x_axis(name: str) -> str | None:
     if first in ("bits", "bpp", "paper", "seconds", "time"):
         return "round"
     return AXES.get(first.removeprefix("vs_"), "bits/total")
-
-
-def choice(node: Mapping[str, Any]) -> str:
-    """The name of a part as its YAML has it: of fedcomp.model.networks.cnn.lenet5 `lenet5`, of ....topk.TopK `topk`."""
-    *modules, name = str(node["_target_"]).split(".")
-    return name if not modules or (name.islower() and name != "load") else modules[-1]

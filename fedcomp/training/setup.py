@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.config.factory import build
 from fedcomp.config.placement import adopt_former, claim
+from fedcomp.core.folders import part_name
 from fedcomp.dataset.contract import Dataset
 from fedcomp.display.figure import can_draw
 from fedcomp.display.partition_plot import plot_partition
@@ -199,7 +200,7 @@ def _label_counts(dataset: Dataset, parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def _draw_partition(dataset: Dataset, counts: torch.Tensor, config: DictConfig, path: Path) -> None:
-    rule = config.partition._target_.split(".")[-2]
+    rule = part_name(config.partition._target_)
     title = f"{dataset.name}, {rule}, {len(counts)} clients"
     below = entropy_in_words(counts) if counts.shape[1] > 1 else ""
     plot_partition(counts.numpy(), path, dataset.class_names, title, below)

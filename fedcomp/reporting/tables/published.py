@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
+from fedcomp.core.folders import part_name
 from fedcomp.display import units
 from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting.group import RunGroup
-from fedcomp.reporting.labels import flatten, part_name, show_value
+from fedcomp.reporting.labels import flatten, show_value
 from fedcomp.reporting.metrics import metric
 from fedcomp.reporting.tables import formats
 from fedcomp.reporting.tables.formats import markdown_table
