@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from fedcomp.core.free_memory import free_bytes
 from fedcomp.model.batched.cnn_backward import CompiledCnn
@@ -116,13 +117,23 @@ def _named(factory: Factory, given: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in given.items() if name in accepted and name not in bound}
 
 
+class _Undrawn(TorchFunctionMode):
+    """Leaves normal draws out: on the meta device torch would load its compiler for them, 150 MiB and two seconds."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function.__name__ == "normal_":  # `Tensor.normal_`, or `nn.init.normal_`, which gives the tensor by name
+            return args[0] if args else kwargs["tensor"]
+        return function(*args, **kwargs)
+
+
 def _check_size(make: Make, name: str) -> None:
     """ValueError if the module's parameters and one copy do not fit into memory; checked without allocating them.
 
     A factory that cannot be called without allocating, such as one that loads weights, is not checked.
     """
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), _Undrawn():
             module = make()
         sizes = [tensor.numel() * tensor.element_size() for tensor in module.parameters()]
     except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError, OSError):

@@ -194,7 +194,7 @@ class FedBAT:
     ) -> tuple[LocalResult, Tensor, Tensor]:
         """m and the changes of the dense columns [M, D] as `theta`; lambda and ln alpha_0, [M, L] each."""
         key, num, dim = ctx.private_key("training"), len(part.layers), start.shape[0]
-        rate = start.new_tensor(self.client.learning_rate(ctx.progress))
+        rate = start.new_full((), self.client.learning_rate(ctx.progress))
 
         def train(data: LocalData, zero: Tensor, stats: Tensor) -> tuple[LocalResult, Tensor, Tensor]:
             local = self.client.run(data, zero, stats, ctx.progress, self._hook(data, start, rate, part, key))
