@@ -153,9 +153,8 @@ def build_runner(simulation: Simulation, config: DictConfig, spread: bool = True
         spread: whether several processes may share the repetitions, instead of the clients of each; not where somebody
             records what all of them send.
     """
-    if config.repeats == 1:
-        return simulation
-    return MonteCarloStudy.of(tuple(repetitions_of(simulation, config)), spread)
+    repetitions = tuple(repetitions_of(simulation, config))
+    return MonteCarloStudy.of(repetitions, spread) if config.repeats > 1 else simulation
 
 
 def repetitions_of(simulation: Simulation, config: DictConfig) -> Iterator[Simulation]:
@@ -181,18 +180,17 @@ def build_recorder(simulation: Simulation, config: DictConfig) -> TrafficRecorde
     num_clients, repeated = len(simulation.shards.sizes), config.repeats > 1
     if network is None:
         return TrafficRecorder(num_clients, [RecordedRepetition() for _ in range(config.repeats)], repeated)
-    links = network.links(num_clients)
+    links, repetitions = network.links(num_clients), []
     check_deadline(network, simulation, config)
     drawn = file_name(config.participation) == "bernoulli"
     inclusion = simulation.participation.inclusion(num_clients).numpy() if drawn else np.ones(num_clients)
-    repetitions = []
     for number in range(config.repeats):
         clock = Clock(network, links, repetition_key(simulation.key, number))
         where = f"repetition {number}: " if repeated else ""
-        deadline = None if network.deadline is None else Deadline(clock, inclusion, where)
-        if deadline is not None and network.deadline_weights == "inverse" and not number:
-            deadline.check(simulation.trial_legs())
+        deadline = Deadline(clock, inclusion, where) if network.deadline is not None else None
         repetitions.append(RecordedRepetition(clock, deadline))
+    if (first := repetitions[0].deadline) is not None and network.deadline_weights == "inverse":
+        first.check(simulation.trial_legs())
     return TrafficRecorder(num_clients, repetitions, repeated)
 
 
@@ -279,9 +277,8 @@ def _build_error(error: Exception, node: DictConfig) -> ValueError:
 
 def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[torch.Tensor]:
     partition = build(config.partition)
-    if partition.seed is not None:
-        check_seed("partition.seed", partition.seed)
     seed = config.seed if partition.seed is None else partition.seed
+    check_seed("seed" if partition.seed is None else "partition.seed", seed)
     key = repetition_key(Key(("partition", seed)), repetition)
     parts = partition.split(dataset.labels, len(dataset.train), config.num_clients, key, dataset.train.owner)
     check_parts(parts, len(dataset.train))
