@@ -40,6 +40,7 @@ def _lines(root: Path):
     return read_lines(path)
 
 
+@pytest.mark.thorough
 def test_a_sweeps_agent_gets_every_run_also_one_that_is_finished(server, tmp_path: Path) -> None:
     """`wandb agent` itself; its second point is its first again, as a random search may try one twice."""
     file = CONF / "wandb" / "topk_grid.yaml"
