@@ -88,6 +88,7 @@ def test_what_hydra_is_asked() -> None:
     assert parse_line("fedcomp client.lr='tag(log, ").word == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs a bash")
 def test_a_real_bash(mine: Path) -> None:
     program = mine.parent / "bin" / "fedcomp"

@@ -109,6 +109,7 @@ def test_every_choice_runs_a_round_of_the_default(group: str, choice: str) -> No
     assert metrics[main_metric([metrics])] > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("group", sorted({group for group, _ in CHOICES}))
 def test_every_choice_has_an_identity_of_its_own(group: str) -> None:
     found: dict[str, str] = {}

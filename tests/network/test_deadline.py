@@ -94,6 +94,7 @@ def _aggregates(weights: str, num: int) -> np.ndarray:
     return np.array(found)
 
 
+@pytest.mark.thorough
 def test_inverse_weights_are_unbiased_and_the_others_are_not() -> None:
     num = 3000
     for weights, mean in (("inverse", 2.0), ("renormalise", 2.426), ("lost", 1.608)):

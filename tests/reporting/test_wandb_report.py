@@ -41,6 +41,7 @@ def _table(folder: Path) -> list[dict[str, str]]:
     return [{name: value for name, value in row.items() if name != "method"} for row in rows]  # W&B sorts options
 
 
+@pytest.mark.thorough
 def test_reports_from_wandbs_files_are_those_of_the_runs(
     outputs: Path, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:

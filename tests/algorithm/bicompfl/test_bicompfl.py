@@ -45,6 +45,7 @@ def first_round(algorithm: Any, link: type[Link] = Link, participation: Any = wo
     return sim, state, result.metrics
 
 
+@pytest.mark.thorough
 def test_all_clients_need_all_indices() -> None:
     algorithm = BiCompFLGR(client=SCORES, block=16)
     _, whole, _ = first_round(algorithm)

@@ -150,6 +150,7 @@ def test_a_cpu_plans_nothing_by_itself(monkeypatch, tmp_path) -> None:
         plan_convolutions(simulation, "fast", 2, 3, False, tmp_path / FILE)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS)
 def test_one_form_for_all_gives_the_same_rounds(tmp_path, form) -> None:
     expected, ledger = _simulation(chunk_size=3), Ledger()
