@@ -98,13 +98,19 @@ def test_rounds_with_options(case) -> None:
             _rounds(moved(simulation, recorded=True))
 
 
+NEAR_SQUARE = ("rand_proj-blocks", "proj_max")
+"""Refused in its first round: n k is near d."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CODECS, ids=lambda case: case.name)
 def test_compressors_with_every_feedback_and_estimator_both_ways(case) -> None:
     tried = 0
-    for feedback, estimator, down in product(FEEDBACKS.values(), ESTIMATORS.values(), (False, True)):
+    for feedback, name, down in product(FEEDBACKS.values(), ESTIMATORS, (False, True)):
+        if (case.name, name) == NEAR_SQUARE:
+            continue
         try:
-            coded, dense = Compressor(case.codec, feedback, estimator), Compressor(Dense())
+            coded, dense = Compressor(case.codec, feedback, ESTIMATORS[name]), Compressor(Dense())
             algorithm = FedAvg(Sgd(lr=0.1), ServerSgd(), *((dense, coded) if down else (coded, dense)))
             simulation = drawn(world.simulation(algorithm, chunk_size=2), ROUNDS)
             simulation.init()
@@ -173,7 +179,7 @@ def test_no_codec_sorts_where_indices_are_distinct(case) -> None:
     Entries that share a cell of a sketch are summed in a fixed order, which needs the sort.
     """
     for name, estimator in ESTIMATORS.items():
-        if (case.name, name) == ("rand_proj-blocks", "proj_max"):  # refused in its first round: n k is near d
+        if (case.name, name) == NEAR_SQUARE:
             continue
         try:
             coded = Compressor(case.codec, FEEDBACKS["none"], estimator)
