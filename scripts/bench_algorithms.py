@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hydra import compose, initialize_config_dir
 
 from fedcomp.config import schema
-from fedcomp.config.factory import build, build_compressor
+from fedcomp.config.instantiate import build, build_compressor
 from fedcomp.core.folders import CONF
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.build import build as build_model

@@ -26,7 +26,7 @@ from hydra import compose, initialize_config_dir
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fedcomp.config import schema
-from fedcomp.config.factory import build_compressor
+from fedcomp.config.instantiate import build_compressor
 from fedcomp.model.build import build
 from fedcomp.model.networks.cnn import cnn4
 from fedcomp.random.keys import Key

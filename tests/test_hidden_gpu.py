@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from fedcomp.config.factory import pick_device
+from fedcomp.runtime.process_settings import pick_device
 from tests.hidden_gpu import hide_gpu
 
 

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from fedcomp.api.trained_model import Note, TrainedRun, trained_repetitions
 from fedcomp.api.worth import Worth, mean_of, text_of, write
 from fedcomp.config.compose import compose
-from fedcomp.config.factory import build, check_keys
+from fedcomp.config.instantiate import build, check_keys
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
 from fedcomp.display.figure import can_draw

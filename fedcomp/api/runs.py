@@ -103,7 +103,7 @@ def run(config: DictConfig | Iterable[str]) -> Run:
         ValueError: something in the config cannot be; one line says what, what is allowed and what to do.
     """
     from fedcomp.config.compose import compose
-    from fedcomp.config.factory import pick_device
+    from fedcomp.runtime.process_settings import pick_device
     from fedcomp.training.train import train
 
     if not isinstance(config, DictConfig):

@@ -43,7 +43,7 @@ from fedcomp.sweeper.contract import SweepFailed
 @hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")
 def _entry(config: DictConfig) -> float | tuple[float, ...]:
     """One run. Returns its objective, which a sweeper reads."""
-    from fedcomp.config.factory import build
+    from fedcomp.config.instantiate import build
     from fedcomp.runtime.signals import Interrupted
     from fedcomp.training.train import train
 

@@ -15,7 +15,9 @@ from fedcomp.client.contract import solver_options
 from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.contract import ChecksSenders, Recursive
+from fedcomp.config.schema import Dtype, Precision
 from fedcomp.core.cohort import server
+from fedcomp.core.folders import part_name
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import AnyModel, TaskModel, tensors_of
 from fedcomp.network.deadline import VARYING_LENGTH
@@ -40,7 +42,7 @@ def check_needs(algorithm: Any, config: DictConfig) -> None:
     """
     for group, kind in getattr(algorithm, "needs", {}).items():
         if not isinstance(getattr(algorithm, group), kind):
-            name, chosen = file_name(config.algorithm), file_name(config[group])
+            name, chosen = _choice(config, "algorithm"), _choice(config, group)
             wanted = kind.__module__.split(".")[-1]
             raise ValueError(
                 f"algorithm={name} needs {group}={wanted}, but {group}={chosen} was chosen: leave {group} out, or take "
@@ -56,7 +58,7 @@ def check_learns(algorithm: Any, model: AnyModel, config: DictConfig) -> None:
     """
     learns, kind = getattr(algorithm, "learns", NETWORK), getattr(model, "kind", NETWORK)
     if learns != kind:
-        name, chosen = (file_name(config[group]) for group in ("algorithm", "model"))
+        name, chosen = (_choice(config, group) for group in ("algorithm", "model"))
         remedy = f"model={learns}" if learns != NETWORK else f"a network, or the algorithm that learns {chosen}"
         raise ValueError(
             f"algorithm={name} needs a model of kind {learns}, but model={chosen} is of kind {kind}: take {remedy}"
@@ -70,7 +72,7 @@ def check_evaluation(simulation: Simulation, config: DictConfig) -> None:
         ValueError: the model is no network, or the data do not say whose the test samples are.
     """
     if simulation.per_client is not None and isinstance(simulation.model, TaskModel):
-        chosen = file_name(config.model)
+        chosen = _choice(config, "model")
         raise ValueError(f"evaluation=per_client is for networks, not for model={chosen}: take evaluation=pooled")
     _ = simulation.client_samples
 
@@ -85,7 +87,7 @@ def check_participation(algorithm: Any, participation: Any, config: DictConfig, 
     """
     needed = getattr(algorithm, "full_participation", False)
     if needed and any(float(participation.inclusion(num_clients, index).min()) < 1 for index in range(config.rounds)):
-        name, chosen = (file_name(config[group]) for group in ("algorithm", "participation"))
+        name, chosen = (_choice(config, group) for group in ("algorithm", "participation"))
         raise ValueError(
             f"algorithm={name} needs every client in every round, but participation={chosen} leaves some out: take "
             "participation=full"
@@ -112,7 +114,7 @@ def check_deadline(network: Network, simulation: Simulation, config: DictConfig)
     if network.deadline is None:
         return
     algorithm: Any = simulation.algorithm
-    name, given = file_name(config.algorithm), f"network.deadline={network.deadline}"
+    name, given = _choice(config, "algorithm"), f"network.deadline={network.deadline}"
     if getattr(algorithm, "full_participation", False):
         raise ValueError(
             f"{given} leaves late clients out, but algorithm={name} needs every client in every round: leave the "
@@ -163,7 +165,7 @@ def check_predictors(algorithm: Any, config: DictConfig) -> None:
         part = getattr(algorithm, name, None)
         if isinstance(part, Compressor) and part.predictor is not None and not getattr(algorithm, "predicts", False):
             raise ValueError(
-                f"algorithm={file_name(config.algorithm)} has memories of its own, or sends what cannot be predicted: "
+                f"algorithm={_choice(config, 'algorithm')} has memories of its own, or sends what cannot be predicted: "
                 f"take {group}.predictor=none, or algorithm=fedavg"
             )
 
@@ -176,11 +178,11 @@ def check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:
     """
     if dataset.unlabelled == "absent" and solver_options(algorithm).fixed_samples:
         raise ValueError(
-            f"client={file_name(config.client)} needs a loss that is a mean over samples, but with "
+            f"client={_choice(config, 'client')} needs a loss that is a mean over samples, but with "
             "dataset.unlabelled=absent it depends on the whole batch: take dataset.unlabelled=ignored, or client=sgd"
         )
     if dataset.augments and solver_options(algorithm).fixed_samples:
-        name, chosen = (file_name(config[group]) for group in ("client", "dataset"))
+        name, chosen = (_choice(config, group) for group in ("client", "dataset"))
         raise ValueError(
             f"client={name} needs the same samples in every gradient, but dataset={chosen} changes them at random: "
             "take dataset.crop_padding=0, dataset.flip=false and no dataset.rescale, or client=sgd"
@@ -202,9 +204,23 @@ def check_precision(algorithm: Any, config: DictConfig) -> None:
     """
     if getattr(algorithm, "exact_losses", False) and config.precision.name != "fp32":
         raise ValueError(
-            f"algorithm={file_name(config.algorithm)} takes differences of nearly equal losses, which "
+            f"algorithm={_choice(config, 'algorithm')} takes differences of nearly equal losses, which "
             f"precision={config.precision.name} would round away: take precision=fp32"
         )
+
+
+def check_dtype(model: AnyModel, config: DictConfig) -> None:
+    """Check that what clients compute in float64 is a network, whose products are not rounded to fewer bits.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if config.dtype is not Dtype.float64:
+        return
+    if config.precision is not Precision.fp32:
+        raise ValueError(f"dtype=float64 contradicts precision={config.precision.name}: take precision=fp32")
+    if isinstance(model, TaskModel):
+        raise ValueError(f"dtype=float64 is for networks, not for model={_choice(config, 'model')}: take dtype=float32")
 
 
 def check_estimators(simulation: Simulation) -> None:
@@ -261,9 +277,6 @@ def mean_squares(participation: Participation, importance: Tensor, index: int) -
     return sum(sums) / max(len(sums), 1)
 
 
-def file_name(node: DictConfig) -> str:
-    """What a node's choice is called: a function of ours in its `_target_`, such as lenet5, else the class's module."""
-    path = str(node.get("_target_")).split(".")
-    if path[0] == "fedcomp" and path[-1].islower() and path[-1] != "load":
-        return path[-1]
-    return path[-2:][0]
+def _choice(config: DictConfig, part: str) -> str:
+    """What the choice of a part is called in conf/, such as lenet5."""
+    return part_name(config[part].get("_target_"))

@@ -1,4 +1,4 @@
-"""Builds the parts of a simulation from a composed config, and checks before the first round that they fit."""
+"""Builds what a composed config describes: the simulation, its repetitions, and the clocks of its network."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from hydra.errors import InstantiationException
-from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig
 
 from fedcomp.client.contract import solver_options
 from fedcomp.compressor import Compressor
@@ -20,6 +18,7 @@ from fedcomp.compressor.exclude_norm_layers import exclude_norm_layers
 from fedcomp.config import schema
 from fedcomp.config.compatibility import (
     check_deadline,
+    check_dtype,
     check_estimators,
     check_evaluation,
     check_learns,
@@ -29,24 +28,22 @@ from fedcomp.config.compatibility import (
     check_predictors,
     check_samples,
     check_tensors,
-    file_name,
 )
 from fedcomp.config.defaults import changes, default_choice
-from fedcomp.config.misspelt import ALGORITHM, CLIENT, CODEC, ESTIMATOR, check_spelling
-from fedcomp.config.options import check_part_keys, check_types, wrong_number
-from fedcomp.config.unresolved_target import unresolved
+from fedcomp.config.instantiate import build, build_compressor, build_error, check_keys
+from fedcomp.config.misspelt import ALGORITHM, CLIENT, check_spelling
 from fedcomp.core.validate import check_seed
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
-from fedcomp.model.contract import TaskModel, tensors_of
+from fedcomp.model.contract import AnyModel, tensors_of
 from fedcomp.network.clock import Clock
 from fedcomp.network.deadline import Deadline
 from fedcomp.network.traffic.recorder import RecordedRepetition, TrafficRecorder
+from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.partition.contract import check_parts
 from fedcomp.random.keys import Key
-from fedcomp.records.run_folder import VERSION
 from fedcomp.runtime.workers import Workers, num_cores
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.fused_loop import loop_runner_on
@@ -68,54 +65,21 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     key = Key(("run", config.seed))
     dataset: Dataset = build(config.dataset)
     check_dataset(dataset)
-    factory, sizes = build(config.model), (dataset.input_shape, dataset.num_outputs, dataset.task)
-    shapes = dataset.target_shape, dataset.vocab_size, dataset.unlabelled
-    try:
-        train = dataset.inputs(dataset.train)
-        model = build_model(factory, key.fold_in("model"), *sizes, train, config.precision.name, *shapes)
-    except TypeError as error:  # the factory does not take the options in its config
-        raise _build_error(error, config.model) from error
-
+    model = _build_model(config, dataset, key.fold_in("model"))
     participation = build(config.participation)
     if config.num_clients is not None:
         participation.check(config.num_clients)
     parts = _split(config, dataset)
     participation.check(len(parts))
 
-    def without_norm_layers(compressor: Compressor) -> Compressor:
-        if config.normalisation is schema.Normalisation.compressed:
-            return compressor
-        return exclude_norm_layers(compressor, tensors_of(model))
-
-    constructors = {
-        "client": lambda: build(config.client),
-        "server": lambda: build(config.server),
-        "uplink": lambda: without_norm_layers(build_compressor(config.compressor)),
-        "downlink": lambda: without_norm_layers(build_compressor(config.downlink, "downlink")),
-    }
-    algorithm = build(config.algorithm)
-    check_learns(getattr(algorithm, "func", algorithm), model, config)
-    wanted = _open_parameters(algorithm)
-    _refuse_unused(config, set(constructors) - wanted)
-    if isinstance(algorithm, functools.partial):
-        try:
-            algorithm = algorithm(**{name: make() for name, make in constructors.items() if name in wanted})
-        except TypeError as error:  # the algorithm does not have this option
-            raise _build_error(error, config.algorithm) from error
-
-    check_spelling(algorithm, ALGORITHM)
-    check_spelling(getattr(algorithm, "client", None), CLIENT)
+    algorithm = _build_algorithm(config, model)
     check_needs(algorithm, config)
     check_predictors(algorithm, config)
     check_participation(algorithm, participation, config, len(parts))
     check_samples(algorithm, dataset, config)
     check_tensors(algorithm, model)
     check_precision(algorithm, config)
-    expected = int(participation.inclusion(len(parts)).sum().ceil())
-    if config.dtype is schema.Dtype.float64 and config.precision is not schema.Precision.fp32:
-        raise ValueError(f"dtype=float64 contradicts precision={config.precision.name}: take precision=fp32")
-    if config.dtype is schema.Dtype.float64 and isinstance(model, TaskModel):
-        raise ValueError(f"dtype=float64 is for networks, not for model={file_name(config.model)}: take dtype=float32")
+    check_dtype(model, config)
     most_samples = solver_options(algorithm).most_samples or config.client.batch_size
     batch_size = getattr(algorithm, "batch_size", most_samples)
     num_in_chunk = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size, dataset.input_dtype)
@@ -134,6 +98,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         per_client=build(config.evaluation),
     )
     check_evaluation(simulation, config)
+    expected = int(participation.inclusion(len(parts)).sum().ceil())
     check_memory(simulation, expected, batch_size, device, config.repeats)
     simulation = replace(
         simulation,
@@ -182,8 +147,9 @@ def build_recorder(simulation: Simulation, config: DictConfig) -> TrafficRecorde
         return TrafficRecorder(num_clients, [RecordedRepetition() for _ in range(config.repeats)], repeated)
     links, repetitions = network.links(num_clients), []
     check_deadline(network, simulation, config)
-    drawn = file_name(config.participation) == "bernoulli"
-    inclusion = simulation.participation.inclusion(num_clients).numpy() if drawn else np.ones(num_clients)
+    participation = simulation.participation
+    drawn = isinstance(participation, Bernoulli)
+    inclusion = participation.inclusion(num_clients).numpy() if drawn else np.ones(num_clients)
     for number in range(config.repeats):
         clock = Clock(network, links, repetition_key(simulation.key, number))
         where = f"repetition {number}: " if repeated else ""
@@ -192,6 +158,53 @@ def build_recorder(simulation: Simulation, config: DictConfig) -> TrafficRecorde
     if (first := repetitions[0].deadline) is not None and network.deadline_weights == "inverse":
         first.check(simulation.trial_legs())
     return TrafficRecorder(num_clients, repetitions, repeated)
+
+
+def _build_model(config: DictConfig, dataset: Dataset, key: Key) -> AnyModel:
+    factory = build(config.model)
+    try:
+        return build_model(
+            factory,
+            key,
+            dataset.input_shape,
+            dataset.num_outputs,
+            dataset.task,
+            dataset.inputs(dataset.train),
+            config.precision.name,
+            dataset.target_shape,
+            dataset.vocab_size,
+            dataset.unlabelled,
+        )
+    except TypeError as error:  # the factory does not take the options in its config
+        raise build_error(error, config.model) from error
+
+
+def _build_algorithm(config: DictConfig, model: AnyModel) -> Any:
+    """The algorithm with those of the client, the server and the compressors that its constructor takes."""
+
+    def without_norm_layers(compressor: Compressor) -> Compressor:
+        if config.normalisation is schema.Normalisation.compressed:
+            return compressor
+        return exclude_norm_layers(compressor, tensors_of(model))
+
+    constructors = {
+        "client": lambda: build(config.client),
+        "server": lambda: build(config.server),
+        "uplink": lambda: without_norm_layers(build_compressor(config.compressor)),
+        "downlink": lambda: without_norm_layers(build_compressor(config.downlink, "downlink")),
+    }
+    algorithm = build(config.algorithm)
+    check_learns(getattr(algorithm, "func", algorithm), model, config)
+    wanted = _open_parameters(algorithm)
+    _refuse_unused(config, set(constructors) - wanted)
+    if isinstance(algorithm, functools.partial):
+        try:
+            algorithm = algorithm(**{name: make() for name, make in constructors.items() if name in wanted})
+        except TypeError as error:  # the algorithm does not have this option
+            raise build_error(error, config.algorithm) from error
+    check_spelling(algorithm, ALGORITHM)
+    check_spelling(getattr(algorithm, "client", None), CLIENT)
+    return algorithm
 
 
 def _with_optimum(simulation: Simulation) -> Simulation:
@@ -218,63 +231,6 @@ def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
             raise ValueError(f"{algorithm} has no use for {', '.join(given)}: leave {group} at its default, {default}")
 
 
-def check_keys(config: DictConfig) -> None:
-    """Raise ValueError for an unknown option of any part, including parts that this run does not build."""
-    for name in schema.PARTS:
-        check_part_keys(name, config[name], (VERSION, *schema.READ_BESIDE.get(name, ())))
-
-
-def build(node: Any) -> Any:
-    """Instantiate a config node.
-
-    Raises:
-        ValueError: an option has the wrong type, or the part refuses it; the part's own message, without Hydra's.
-    """
-    check_types(node)
-    options = node.copy() if isinstance(node, DictConfig) and VERSION in node else node
-    if options is not node:
-        with open_dict(options):
-            del options[VERSION]
-    try:
-        return instantiate(options, _convert_="all")
-    except InstantiationException as error:
-        raise _build_error(error, node) from error
-
-
-def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
-    """Build a `Compressor` of the codec's options and of those beside them: `feedback`, `estimator`, `predictor`.
-
-    These are names, or nodes with a `_target_`. All options lie side by side, because overrides such as
-    `compressor.fraction=0.2` and the hashes of finished runs say them so, and because `_target_` is the codec's, whose
-    signature the checks of options read.
-    """
-    beside = {name: node[name] for name in schema.READ_BESIDE[group] if name in node}
-    options = {name: value for name, value in node.items() if name not in beside}
-    parts = {name: build(part) if isinstance(part, DictConfig) else part for name, part in beside.items()}
-    try:
-        codec = build(OmegaConf.create({group: options})[group])  # within its group, so that errors have full names
-        check_spelling(codec, CODEC)
-        compressor = Compressor.of(codec, **parts)
-        check_spelling(compressor.estimator, ESTIMATOR)
-        return compressor
-    except ValueError as error:
-        raise ValueError(str(error).replace("compressor.", f"{group}.")) from error
-
-
-def _build_error(error: Exception, node: DictConfig) -> ValueError:
-    """One line: the innermost ValueError's message, or an option that is not a number, or Python's own reason."""
-    inner: BaseException = error
-    while inner.__cause__ is not None:
-        inner = inner.__cause__
-    if isinstance(inner, ValueError):
-        return ValueError(str(inner))
-    line = wrong_number(node) if isinstance(inner, TypeError) else None
-    if isinstance(inner, (ImportError, AttributeError)):
-        line = unresolved(node)
-    reason = str(inner).strip().split("\n")[0]
-    return ValueError(line or f"cannot build {node.get('_target_')}: {type(inner).__name__}: {reason}")
-
-
 def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[torch.Tensor]:
     partition = build(config.partition)
     seed = config.seed if partition.seed is None else partition.seed
@@ -283,18 +239,3 @@ def _split(config: DictConfig, dataset: Dataset, repetition: int = 0) -> list[to
     parts = partition.split(dataset.labels, len(dataset.train), config.num_clients, key, dataset.train.owner)
     check_parts(parts, len(dataset.train))
     return parts
-
-
-def pick_device(name: str) -> torch.device:
-    """The device called `name`; auto is a GPU if there is one. Raises ValueError if there is no such device."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ValueError(f"device={name} must be auto, cpu, cuda or cuda:<number>") from error
-    if device.type not in ("cpu", "cuda"):
-        raise ValueError(f"device={name} must be auto, cpu, cuda or cuda:<number>")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device={name}: {torch.cuda.device_count()} GPUs are visible here; use device=cpu or auto")
-    return device

@@ -102,7 +102,7 @@ PARTS = tuple(key.name for key in fields(RunConfig) if key.default is MISSING)
 
 
 READ_BESIDE = dict.fromkeys(("compressor", "downlink"), ("feedback", "estimator", "predictor"))
-"""{part: options that `factory.build_compressor` reads in addition to the codec's}."""
+"""{part: options that `instantiate.build_compressor` reads in addition to the codec's}."""
 
 
 def register() -> None:

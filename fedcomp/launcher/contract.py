@@ -96,7 +96,7 @@ class Local:
 
 def local_device(name: str) -> str:
     """What `device=auto` means on this machine. Raises ValueError: no such device."""
-    from fedcomp.config.factory import pick_device  # torch takes seconds to import
+    from fedcomp.runtime.process_settings import pick_device  # torch takes seconds to import
 
     return str(pick_device(name))
 

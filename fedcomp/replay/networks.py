@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from fedcomp.config.compose import compose
-from fedcomp.config.factory import build, check_keys
+from fedcomp.config.instantiate import build, check_keys
 from fedcomp.config.schema import with_contents
 from fedcomp.network.links.contract import Network
 

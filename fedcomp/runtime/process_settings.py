@@ -1,4 +1,4 @@
-"""Settings of the whole process: kernels that give the same bits in every run, and a heap that keeps freed memory.
+"""What a run sets for its whole process: the device, kernels with the same bits in every run, a heap that keeps memory.
 
 On a GPU some of torch's kernels add numbers in an order that differs from run to run.
 
@@ -21,6 +21,21 @@ THRESHOLDS = (128 << 20, 32 << 20)
 doubled the memory of large cohorts. Older C libraries refuse more than 32 MiB."""
 TRIM_BYTES = 1 << 30
 """How much free memory at the end of the heap is kept."""
+
+
+def pick_device(name: str) -> torch.device:
+    """The device called `name`; auto is a GPU if there is one. Raises ValueError if there is no such device."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"device={name} must be auto, cpu, cuda or cuda:<number>") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device={name} must be auto, cpu, cuda or cuda:<number>")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device={name}: {torch.cuda.device_count()} GPUs are visible here; use device=cpu or auto")
+    return device
 
 
 def set_determinism(wanted: bool, device: torch.device) -> None:

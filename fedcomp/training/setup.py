@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from fedcomp.config.factory import build
+from fedcomp.config.instantiate import build
 from fedcomp.config.placement import adopt_former, claim
 from fedcomp.core.folders import part_name
 from fedcomp.dataset.contract import Dataset

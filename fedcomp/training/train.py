@@ -13,7 +13,7 @@ import torch
 from omegaconf import DictConfig
 
 from fedcomp.config import schema
-from fedcomp.config.factory import build_recorder, build_runner, build_simulation, pick_device
+from fedcomp.config.factory import build_recorder, build_runner, build_simulation
 from fedcomp.config.placement import run_folder
 from fedcomp.config.schema import plain_config
 from fedcomp.distributed.context import ProcessContext, check_enough_work
@@ -21,7 +21,7 @@ from fedcomp.model.precision import set_tf32
 from fedcomp.provenance.check import RunInputs, run_inputs
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.provenance import differences
-from fedcomp.runtime.process_settings import keep_freed_memory, set_determinism
+from fedcomp.runtime.process_settings import keep_freed_memory, pick_device, set_determinism
 from fedcomp.runtime.signals import restore_sigint
 from fedcomp.simulation.async_metrics import SyncReader, reader_for
 from fedcomp.simulation.autotune.conv_autotune import FILE as PLAN

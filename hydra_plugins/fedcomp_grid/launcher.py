@@ -112,7 +112,7 @@ class GridLauncher(Launcher):
 
     def _checked(self, folder: Path, task: DictConfig) -> str | None:
         """A line for the user about a finished run. Raises ValueError if its data or code have changed."""
-        from fedcomp.config.factory import build  # torch takes seconds to import
+        from fedcomp.config.instantiate import build  # torch takes seconds to import
         from fedcomp.provenance.check import FinishedRuns
 
         if self._finished_runs is None:

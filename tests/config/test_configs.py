@@ -12,8 +12,9 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from fedcomp.config import schema
-from fedcomp.config.factory import build, build_compressor, build_simulation, check_keys
+from fedcomp.config.factory import build_simulation
 from fedcomp.config.identity import config_hash
+from fedcomp.config.instantiate import build, build_compressor, check_keys
 from fedcomp.config.placement import run_folder
 from fedcomp.config.schema import plain_config
 from fedcomp.display.main_metric import main_metric

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor.dense import Dense
-from fedcomp.config.factory import build_compressor
+from fedcomp.config.instantiate import build_compressor
 from fedcomp.config.misspelt import ALGORITHM, CLIENT, CODEC, ESTIMATOR, check_spelling
 
 

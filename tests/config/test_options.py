@@ -11,8 +11,10 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from fedcomp.config import schema
-from fedcomp.config.factory import build, build_compressor, build_simulation, pick_device
+from fedcomp.config.factory import build_simulation
+from fedcomp.config.instantiate import build, build_compressor
 from fedcomp.config.options import check_types
+from fedcomp.runtime.process_settings import pick_device
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 

@@ -1,0 +1,73 @@
+"""Builds a part of a run from its node in a composed config; errors are one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from fedcomp.compressor import Compressor
+from fedcomp.config import schema
+from fedcomp.config.misspelt import CODEC, ESTIMATOR, check_spelling
+from fedcomp.config.options import check_part_keys, check_types, wrong_number
+from fedcomp.config.unresolved_target import unresolved
+from fedcomp.records.run_folder import VERSION
+
+
+def check_keys(config: DictConfig) -> None:
+    """Raise ValueError for an unknown option of any part, including parts that this run does not build."""
+    for name in schema.PARTS:
+        check_part_keys(name, config[name], (VERSION, *schema.READ_BESIDE.get(name, ())))
+
+
+def build(node: Any) -> Any:
+    """Instantiate a config node.
+
+    Raises:
+        ValueError: an option has the wrong type, or the part refuses it; the part's own message, without Hydra's.
+    """
+    check_types(node)
+    options = node.copy() if isinstance(node, DictConfig) and VERSION in node else node
+    if options is not node:
+        with open_dict(options):
+            del options[VERSION]
+    try:
+        return instantiate(options, _convert_="all")
+    except InstantiationException as error:
+        raise build_error(error, node) from error
+
+
+def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
+    """Build a `Compressor` of the codec's options and of those beside them: `feedback`, `estimator`, `predictor`.
+
+    These are names, or nodes with a `_target_`. All options lie side by side, because overrides such as
+    `compressor.fraction=0.2` and the hashes of finished runs say them so, and because `_target_` is the codec's, whose
+    signature the checks of options read.
+    """
+    others = {name: node[name] for name in schema.READ_BESIDE[group] if name in node}
+    options = {name: value for name, value in node.items() if name not in others}
+    parts = {name: build(part) if isinstance(part, DictConfig) else part for name, part in others.items()}
+    try:
+        codec = build(OmegaConf.create({group: options})[group])  # within its group, so that errors have full names
+        check_spelling(codec, CODEC)
+        compressor = Compressor.of(codec, **parts)
+        check_spelling(compressor.estimator, ESTIMATOR)
+        return compressor
+    except ValueError as error:
+        raise ValueError(str(error).replace("compressor.", f"{group}.")) from error
+
+
+def build_error(error: Exception, node: DictConfig) -> ValueError:
+    """One line: the innermost ValueError's message, or an option that is not a number, or Python's own reason."""
+    inner: BaseException = error
+    while inner.__cause__ is not None:
+        inner = inner.__cause__
+    if isinstance(inner, ValueError):
+        return ValueError(str(inner))
+    line = wrong_number(node) if isinstance(inner, TypeError) else None
+    if isinstance(inner, (ImportError, AttributeError)):
+        line = unresolved(node)
+    reason = str(inner).strip().split("\n")[0]
+    return ValueError(line or f"cannot build {node.get('_target_')}: {type(inner).__name__}: {reason}")
