@@ -10,7 +10,7 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp.config import schema
@@ -31,14 +31,15 @@ def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None)
         ValueError: an override names what does not exist, or has several values: compose each of them. One line.
     """
     words = tuple(map(quote, [overrides] if isinstance(overrides, str) else overrides))
-    own = [] if config_dir is None else [Path(config_dir)]
-    for folder in own:
+    own, search = [], []
+    if config_dir is not None:
+        folder = Path(config_dir)
         if not folder.is_dir():
             raise ValueError(f"there is no folder {folder}, which config_dir names")
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))  # configs in it may name Python files in it
+        own, search = [folder], [f"hydra.searchpath=[file://{folder.resolve()}]"]
     schema.register()
-    search = [f"hydra.searchpath=[{','.join(f'file://{folder.resolve()}' for folder in own)}]"] if own else []
     before = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
@@ -49,8 +50,6 @@ def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None)
         raise ValueError(error_message(error, CONF, words, own)) from error
     finally:
         GlobalHydra.instance().hydra = before
-    from omegaconf import open_dict
-
     with open_dict(config):
         del config["hydra"]
     return config

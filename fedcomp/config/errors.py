@@ -15,15 +15,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.config.comments import experiments
 from fedcomp.config.quoting import quote_text, quoting_error
+from fedcomp.config.schema import PARTS
 
 UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'")
 UNKNOWN_CHOICE = re.compile(
     r"Could not find '([^']+)'\s+Available options in '([^']+)':\s+(.*?)\s*(?:Config search|$)", re.S
 )
 UNKNOWN_GROUP = re.compile(r"Could not override '([^']+)'\.\s+(?:No match|Did you mean)", re.S)
-PARTS = "compressor|compressor@downlink|algorithm|client|server|dataset|model|partition|participation|tracker|launcher"
-CHOICE = re.compile(rf"({PARTS})=\w+")
-"""One part of a run, chosen by name."""
+CHOICE = re.compile(rf"({'|'.join(PARTS)}|compressor@downlink|experiment)=[\w/]+")
+"""One part of a run, chosen by name, or an experiment, which chooses several."""
 
 
 def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), own: Sequence[Path] = ()) -> str:

@@ -1,9 +1,9 @@
-"""What an exchange adds to clients' clocks, and the few steps in which most rounds come to it.
+"""What an exchange adds to clients' clocks, and a fast way to it for rounds on links that stay as they are.
 
-`RoundDelays` goes over all N clients leg by leg, whatever a round is. Where links stay as they are and each client gets
-its messages by itself, a template says once what adds up, a number that is the same for all costs a client the same
-seconds in every round, and only what varies is divided anew, for the cohort alone. Both come to the same bits, since
-each client's seconds are made by the same operations.
+`RoundDelays` goes over all N clients, leg by leg. `CohortDelays` is for networks whose links stay as they are and whose
+messages go to each client by itself: it plans the sums of a template once, keeps the seconds of amounts that are the
+same for all clients, and divides only those that vary, for the cohort alone. Both give the same bits, since each
+client's seconds are made by the same operations.
 
 Shape legend: N clients, L of them in an exchange: the cohort, or all.
 """
@@ -33,8 +33,8 @@ from fedcomp.network.traffic.rounds import (
 )
 from fedcomp.wire.legs import BROADCAST, RELAY, XOR_RELAY
 
-MOST = 64
-"""Templates and vectors that are kept: most methods have a few, and where none comes again keeping them is no use."""
+MAX_KEPT = 64
+"""Entries of a cache of plans or of vectors, which is emptied when it is full: most methods have a few."""
 
 Seconds = np.ndarray | None
 Places = np.ndarray | None
@@ -100,7 +100,7 @@ def plans(template: Template, whole: bool) -> list[Plan] | None:
     """
     numbers = exchange_numbers(template)
     parts: list[list[tuple[int, TemplateLeg]]] = [[] for _ in range(max(numbers, default=-1) + 1)]
-    place = 0  # among what varies
+    place = 0  # among the round's varying amounts
     for number, leg in zip(numbers, template, strict=True):
         parts[number].append((place, leg))
         place += leg.form == VARYING
@@ -109,12 +109,11 @@ def plans(template: Template, whole: bool) -> list[Plan] | None:
         who = {TO_ALL if whole and leg.who == TO_COHORT else leg.who for _, leg in legs}
         if len(who) > 1 or not who <= {TO_ALL, TO_COHORT} or any(leg.kind in (RELAY, XOR_RELAY) for _, leg in legs):
             return None
-        down, work, up = ([one for one in legs if PHASES[one[1].kind] == phase] for phase in PHASES_IN_ORDER)
-        found.append(Plan(who == {TO_ALL}, (_sum(down), _sum(work), _sum(up))))
+        down, work, up = (
+            _sum([one for one in legs if PHASES[one[1].kind] == phase]) for phase in (DOWN_PHASE, WORK_PHASE, UP_PHASE)
+        )
+        found.append(Plan(who == {TO_ALL}, (down, work, up)))
     return found
-
-
-PHASES_IN_ORDER = (DOWN_PHASE, WORK_PHASE, UP_PHASE)
 
 
 def _sum(legs: list[tuple[int, TemplateLeg]]) -> Sum:
@@ -145,7 +144,7 @@ class CohortDelays:
         whole = len(one.clients) == len(self._half)
         found = self._plans.get((one.template, whole), ...)
         if found is ...:
-            found = _kept(self._plans, (one.template, whole), plans(one.template, whole))
+            found = _keep(self._plans, (one.template, whole), plans(one.template, whole))
         if found is None:
             return None
         cohort = None if whole else np.array(one.clients, np.int64)
@@ -173,7 +172,7 @@ class CohortDelays:
             return None
         found = self._same.get((phase, amount))
         if found is None:
-            found = _kept(self._same, (phase, amount), self._divided(phase, amount, None, None))
+            found = _keep(self._same, (phase, amount), self._divided(phase, amount, None, None))
         return found if who is None else found[who]
 
     def _divided(self, phase: int, amount: Any, positive: np.ndarray | None, who: Places) -> np.ndarray:
@@ -192,9 +191,9 @@ def _positive(amount: int | np.ndarray, num: int) -> np.ndarray | None:
     return None if num and positive.all() else positive
 
 
-def _kept(store: dict[Any, Any], name: Any, value: Any) -> Any:
-    """`value`, which is kept under its name."""
-    if len(store) >= MOST:
+def _keep(store: dict[Any, Any], name: Any, value: Any) -> Any:
+    """Put `value` into a cache and return it."""
+    if len(store) >= MAX_KEPT:
         store.clear()
     store[name] = value
     return value

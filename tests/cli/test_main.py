@@ -114,6 +114,8 @@ WRONG = [
     (["+model.depth=3"], "there is no option 'model.depth' (there are: bias, hidden, relu_on_logits)"),
     (["client.lr=fast"], "client.lr=fast must be a positive number"),
     (["+client.speed=3"], "there is no option 'client.speed'"),
+    (["network=lognormal", "network.spread_dwn=2"], "no option 'network.spread_dwn'; did you mean 'spread_down'?"),
+    (["experiment=quickstart", "partition.alfa=1"], "no option 'partition.alfa'; did you mean 'alpha'?"),
     (["participation=uniform", "participation.num_participants=21"], "participation.num_participants"),
     (["participation=bernoulli", "participation.probability=0"], "participation.probability"),
     (["partition=shards", "partition.shards_per_client=1000"], "partition.shards_per_client"),

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcomp.core.fingerprint import fingerprint
-from fedcomp.network.links.contract import Links, Network
+from fedcomp.network.links.contract import Links, Network, check_seconds
 
 OWN = ("down_bps", "up_bps", "rtt_s", "seconds_per_gradient", "cell", "client")
 FEDSCALE = ("computation", "communication")
@@ -45,6 +45,7 @@ class CsvLinks(Network):
         super().__post_init__()
         if not self.path:
             raise ValueError("network.path is empty: give the CSV with the clients' rates, network.path=rates.csv")
+        check_seconds("network.seconds_per_gradient", self.seconds_per_gradient)
         if self.contents is not None and self.contents != fingerprint(self.path):
             raise ValueError(
                 f"network.contents={self.contents} is not the fingerprint of {self.path}: the file has changed; leave "

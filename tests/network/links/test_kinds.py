@@ -119,6 +119,8 @@ def test_a_pickle_and_a_file_that_is_not_there(tmp_path: Path) -> None:
         CsvLinks(path=str(tmp_path / "none.csv")).links(1)
     with pytest.raises(ValueError, match=r"network.path is empty"):
         CsvLinks(path="")
+    with pytest.raises(ValueError, match=r"network.seconds_per_gradient=-1 must be a finite number of 0 or more"):
+        CsvLinks(path="rates.csv", seconds_per_gradient=-1)
 
 
 @pytest.mark.parametrize(
