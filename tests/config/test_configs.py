@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from pathlib import Path
 
 import pytest
@@ -62,20 +63,29 @@ def _needs(group: str, choice: str) -> list[str]:
     return NEEDS.get(f"{group}={choice}", NEEDS.get(choice, []))
 
 
-@pytest.mark.parametrize(("group", "choice"), CHOICES, ids=["=".join(pair) for pair in CHOICES])
-def test_every_choice_composes_and_builds(group: str, choice: str) -> None:
-    config = _compose(f"{group}={choice}", *_needs(group, choice))
+def _composed_together() -> list[list[tuple[str, str]]]:
+    """All choices, as few times composed as may be: the groups that play no part in a round side by side."""
+    alone = [[pair] for pair in CHOICES if pair[0] not in WITHOUT_ROUND]
+    columns = [[pair for pair in CHOICES if pair[0] == group] for group in WITHOUT_ROUND]
+    return alone + [[pair for pair in row if pair is not None] for row in itertools.zip_longest(*columns)]
+
+
+@pytest.mark.parametrize("choices", _composed_together(), ids=lambda pairs: " ".join("=".join(pair) for pair in pairs))
+def test_every_choice_composes_and_builds(choices: list[tuple[str, str]]) -> None:
+    overrides = [word for group, choice in choices for word in (f"{group}={choice}", *_needs(group, choice))]
+    config = _compose(*overrides)
     OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     schema.check(config)
     check_keys(config)
-    if group == "compressor":
-        build_compressor(config.compressor)
-        build_compressor(config.compressor, "downlink")
-    elif group == "dataset":
-        module, _, function = config.dataset._target_.rpartition(".")
-        assert callable(getattr(__import__(module, fromlist=[function]), function))
-    else:
-        build(config[group])
+    for group, _ in choices:
+        if group == "compressor":
+            build_compressor(config.compressor)
+            build_compressor(config.compressor, "downlink")
+        elif group == "dataset":
+            module, _, function = config.dataset._target_.rpartition(".")
+            assert callable(getattr(__import__(module, fromlist=[function]), function))
+        else:
+            build(config[group])
 
 
 def test_a_downlinks_estimator_is_refused_by_its_own_name() -> None:

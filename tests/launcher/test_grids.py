@@ -83,6 +83,7 @@ def test_an_experiment_may_be_a_grid_and_the_command_line_wins(fedcomp, tmp_path
     assert not any("/method/" in name for name in lines)
 
 
+@pytest.mark.thorough
 def test_optuna_studies_digits_and_resumes(fedcomp, tmp_path: Path, capsys) -> None:
     pytest.importorskip("optuna", reason="no Optuna here: pip install 'fedcomp[grids]'")
     search = ("sweeper=optuna", "client.lr=tag(log, interval(0.001, 1))", "compressor=dense,sign", *QUICK)

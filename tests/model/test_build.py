@@ -291,6 +291,7 @@ def test_a_model_that_fits_no_memory_is_one_line_before_it_is_made() -> None:
         build(functools.partial(mlp, hidden=[1_000_000, 1_000_000]), Key(), (64,), 10, "classification")
 
 
+@pytest.mark.thorough
 def test_the_size_of_a_model_is_found_without_torchs_compiler() -> None:
     """Which normal draws on the meta device would load: 150 MiB and two seconds of every run."""
     program = """

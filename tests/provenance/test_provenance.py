@@ -222,6 +222,7 @@ def test_own_code_and_what_it_imports(
     assert fedcomp(*mine, "accept_changes=true") == 0
 
 
+@pytest.mark.thorough
 def test_other_versions_are_said(fedcomp: Command, tmp_path: Path, capsys, monkeypatch, csv: tuple[str, ...]) -> None:
     _stop(fedcomp, monkeypatch, *csv)
     now = {**check.versions(), "torch": "9.9"}

@@ -83,6 +83,7 @@ def test_times_of_a_run_without_a_network(fedcomp: Fedcomp, tmp_path: Path, caps
     assert shown.count("lte") == shown.count("5g") == 2, "networks are named as they were given"
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_replayed(
     fedcomp: Fedcomp, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

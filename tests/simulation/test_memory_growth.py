@@ -61,6 +61,7 @@ def _run(fedcomp: Callable[..., int], folder: Path, *more: str) -> tuple[list[di
     return read_lines(record), (record.parent / "run.log").read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("more", [(), ("repeats=2", "rounds=20")], ids=["once", "study"])
 def test_error_feedback_outgrows_messages_of_a_fixed_size(fedcomp, tmp_path: Path, capsys, more) -> None:
     lines, log = _run(fedcomp, tmp_path, "compressor.feedback=error", *more)

@@ -125,6 +125,7 @@ def test_overwriting_starts_another_run(fedcomp, tmp_path: Path) -> None:
     assert [row["round"] for row in second.evaluations] == [0, 1]
 
 
+@pytest.mark.thorough
 def test_agents_of_a_sweep_get_the_runs_that_they_asked_for(fedcomp, tmp_path: Path, monkeypatch, capsys) -> None:
     """The second agent comes upon a finished run, and W&B still shows it under the second agent's id."""
     monkeypatch.setenv("WANDB_SWEEP_ID", "sweep1")

@@ -34,6 +34,7 @@ def test_methods_on_pixels(fedcomp, tmp_path: Path, algorithm: str) -> None:
     assert {"test/accuracy", "test/loss", "train/loss"} <= last.keys()
 
 
+@pytest.mark.thorough
 def test_pictures_of_random_sizes(fedcomp, tmp_path: Path) -> None:
     """They change what is learnt, alike for any chunk size."""
     for name, options in (("plain", ()), ("resized", ("dataset.rescale=[0.5,1.5]",))):
@@ -44,6 +45,7 @@ def test_pictures_of_random_sizes(fedcomp, tmp_path: Path) -> None:
     assert resized["test/loss"] == pytest.approx(chunks["test/loss"], rel=1e-4)
 
 
+@pytest.mark.thorough
 def test_booster_heads_are_sent(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*TINY, "model.boosters=true") == 0
     with_boosters = _last(tmp_path / "fedcomp")["bits/uplink"]

@@ -76,6 +76,7 @@ def test_bits_over_a_period() -> None:
     assert total == 113 * D + 49 * 32
 
 
+@pytest.mark.thorough
 def test_it_converges_where_plain_sign_descent_stalls() -> None:
     clients, server = Quadratics.of(condition=1e3), ServerSgd(0.1)
     start = clients.excess(torch.zeros(D))

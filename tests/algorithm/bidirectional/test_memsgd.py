@@ -43,6 +43,7 @@ def test_bits_of_every_round(sends: str) -> None:
         assert bits == {"uplink": N * (D + 32), "downlink": N * 32 * D, "broadcast": 32 * D}
 
 
+@pytest.mark.thorough
 def test_it_converges_where_plain_sign_descent_stalls() -> None:
     clients, server = Quadratics.of(condition=1e3), ServerSgd(0.1)
     start = clients.excess(torch.zeros(D))

@@ -65,6 +65,7 @@ def test_a_dense_message_is_not_sent_again() -> None:
         assert not after.uplink.sender.any()
 
 
+@pytest.mark.thorough
 def test_it_converges_where_plain_sign_descent_stalls() -> None:
     clients, server = Quadratics.of(condition=1e3), ServerSgd(0.1)
     start = clients.excess(torch.zeros(D))
