@@ -22,6 +22,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.display.figure import can_draw
 from fedcomp.evaluation.per_client import ClientSamples, PerClient, fairness, scores
 from fedcomp.records.run_folder import WITHOUT_EFFECT
+from fedcomp.runtime.command import exit_status
 from fedcomp.simulation.evaluation import BATCH, client_values, metrics_of
 
 EXAMPLES = """\
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("run", type=Path, help="a run's folder")
-    parser.add_argument("words", nargs="*", metavar="dataset=NAME | dataset.OPTION=VALUE")
+    parser.add_argument("words", nargs="*", default=[], metavar="dataset=NAME | dataset.OPTION=VALUE")
     parser.add_argument("--clients", choices=("test", "train"), help="whose samples judge a client; default: test")
     parser.add_argument("--config-dir", type=Path, metavar="DIR", help="more configs and Python files, your own")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for tables and the picture")
@@ -58,16 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def note(line: str) -> None:
         print(f"fedcomp-evaluate: {line}", file=sys.stderr)
 
-    try:
+    def show() -> None:
         worth = evaluate(given.run, given.words, given.clients, given.config_dir, note)
         out = given.out or given.run / "evaluation" / (worth.name + ("-train" if given.clients == "train" else ""))
         write(worth, out)
-    except ValueError as error:
-        note(str(error))
-        return 2
-    print("\n".join(text_of(worth)))
-    print(f"tables {'and picture ' if len(worth.values) and can_draw() else ''}in {out}")
-    return 0
+        print("\n".join(text_of(worth)))
+        print(f"tables {'and picture ' if len(worth.values) and can_draw() else ''}in {out}")
+
+    return exit_status(show)
 
 
 def evaluate(

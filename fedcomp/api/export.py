@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from fedcomp.api.trained_model import trained_models
-from fedcomp.records.atomic_write import atomic_path
+from fedcomp.records.atomic_write import write_atomically
 from fedcomp.runtime.command import exit_status
 
 EXAMPLES = """\
@@ -50,12 +52,20 @@ def export(folder: Path, file: Path) -> None:
     if len(models) > 1:
         raise ValueError(f"{folder} evaluates {len(models)} models and records their mean: take Run({folder}).models()")
     weights = {name: tensor.contiguous() for name, tensor in models[0].state_dict().items()}
-    with atomic_path(file) as temporary:
-        if file.suffix == ".pt":
-            torch.save(weights, temporary)
-            return
-        try:
-            from safetensors.torch import save_file
-        except ImportError as error:
-            raise ValueError("*.safetensors needs the package safetensors: pip install safetensors") from error
-        save_file(weights, temporary)
+    write_atomically(file, _safetensors(weights) if file.suffix == ".safetensors" else _state_dict(weights))
+
+
+def _state_dict(weights: dict[str, Tensor]) -> bytes:
+    """What `torch.load` reads."""
+    buffer = io.BytesIO()
+    torch.save(weights, buffer)
+    return buffer.getvalue()
+
+
+def _safetensors(weights: dict[str, Tensor]) -> bytes:
+    """What safetensors reads. Raises ValueError: it is not installed."""
+    try:
+        from safetensors.torch import save
+    except ImportError as error:
+        raise ValueError("*.safetensors needs the package safetensors: pip install safetensors") from error
+    return save(weights)

@@ -32,6 +32,9 @@ class Run:
 
     folder: Path
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))  # which may be given as a string
+
     @functools.cached_property
     def _recorded(self) -> RecordedRun:
         return read_run(RunFiles(self.folder))
@@ -130,23 +133,26 @@ def load_runs(path: str | Path | Iterable[str | Path]) -> list[Run]:
     return found
 
 
-def report(runs: Iterable[Run | str | Path], out: str | Path, target: str | None = None) -> Path:
+def report(
+    runs: Run | str | Path | Iterable[Run | str | Path], out: str | Path, target: str | float | None = None
+) -> Path:
     """Write the tables and pictures of `fedcomp-report` to a folder.
 
     Args:
-        runs: runs, or folders that hold some.
+        runs: runs, or folders that hold some; also a single one.
         out: the folder to write.
-        target: as `--target`: `0.9`, `test/loss=0.3`.
+        target: as `--target`: 0.9, "test/loss=0.3".
     Raises:
         ValueError: no run is finished, or the target is unknown.
     """
     from fedcomp.reporting.build import Options
     from fedcomp.reporting.build import report as build_report
 
-    folders = [one.folder if isinstance(one, Run) else Path(one) for one in runs]
+    every = [runs] if isinstance(runs, Run | str | Path) else runs
+    folders = [one.folder if isinstance(one, Run) else Path(one) for one in every]
     if not folders:
         raise ValueError("there is no run to report")
-    if build_report(Options(folders, Path(out), target, one_process=True)):
+    if build_report(Options(folders, Path(out), None if target is None else str(target), one_process=True)):
         raise ValueError("no run is finished")
     return Path(out)
 

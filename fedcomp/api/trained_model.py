@@ -81,7 +81,9 @@ def trained_repetitions(
         raise ValueError(f"{folder}: model={part_name(config.model._target_)} is no network")
     content = read_last(folder / CHECKPOINT)
     if content is None:
-        raise ValueError(f"{folder} has no checkpoint: it has not begun, or {CHECKPOINT} was deleted")
+        raise ValueError(
+            f"{folder} has no checkpoint: it was stopped before the first one, or {CHECKPOINT} was deleted"
+        )
     for number, repetition in enumerate(repetitions_of(simulation, config)):
         own = content
         if config.repeats > 1:  # the state of a study has repetitions as its first axis

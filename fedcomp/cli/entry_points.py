@@ -1,12 +1,15 @@
-"""The console scripts. They handle Ctrl-C before they import anything that takes time."""
+"""The console scripts. They handle Ctrl-C, and a reader such as `head` that leaves, before they import anything
+that takes time."""
 
 from __future__ import annotations
 
 import sys
 
+from fedcomp.display.console import end_with_reader
 from fedcomp.runtime.signals import exit_on_sigint
 
 
+@end_with_reader()
 def fedcomp() -> None:
     """`fedcomp`, the same as `python -m fedcomp`."""
     exit_on_sigint("fedcomp: interrupted before the first round")
@@ -15,6 +18,7 @@ def fedcomp() -> None:
     main()
 
 
+@end_with_reader()
 def report() -> None:
     """`fedcomp-report`."""
     exit_on_sigint("interrupted")
@@ -23,6 +27,7 @@ def report() -> None:
     sys.exit(main())
 
 
+@end_with_reader()
 def replay() -> None:
     """`fedcomp-replay`."""
     exit_on_sigint("interrupted")
@@ -31,6 +36,7 @@ def replay() -> None:
     sys.exit(main())
 
 
+@end_with_reader()
 def status() -> None:
     """`fedcomp-status`."""
     exit_on_sigint("interrupted")
@@ -39,6 +45,7 @@ def status() -> None:
     sys.exit(main())
 
 
+@end_with_reader()
 def export() -> None:
     """`fedcomp-export`."""
     exit_on_sigint("interrupted")
@@ -47,6 +54,7 @@ def export() -> None:
     sys.exit(main())
 
 
+@end_with_reader()
 def evaluate() -> None:
     """`fedcomp-evaluate`."""
     exit_on_sigint("interrupted")
@@ -55,6 +63,7 @@ def evaluate() -> None:
     sys.exit(main())
 
 
+@end_with_reader()
 def clean() -> None:
     """`fedcomp-clean`."""
     exit_on_sigint("interrupted")
@@ -63,6 +72,7 @@ def clean() -> None:
     sys.exit(main())
 
 
+@end_with_reader()
 def diff() -> None:
     """`fedcomp-diff`."""
     exit_on_sigint("interrupted")
@@ -71,6 +81,7 @@ def diff() -> None:
     sys.exit(main())
 
 
+@end_with_reader()
 def sweep() -> None:
     """`fedcomp-sweep`."""
     exit_on_sigint("interrupted")

@@ -160,6 +160,8 @@ def main() -> None:
     except ValueError as error:
         say_once(f"error: {error}")
         raise SystemExit(2) from None
+    except BrokenPipeError:
+        raise
     except OSError as error:
         say_once(f"error: {error.strerror}: {error.filename}")
         raise SystemExit(2) from None

@@ -38,7 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _sweep(file: Path, check: bool, others: Sequence[str]) -> int:
     sweep = read_sweep(file)
-    compose([*sweep.fixed, *sweep.first])
+    compose([*sweep.fixed, *sweep.first])  # an unknown option is told before a wrong command
+    sweep.check_command()
     if check:
         print(f"{sweep.name}: its first run is fedcomp {' '.join([*sweep.fixed, *sweep.first])}")
         return 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,6 +20,9 @@ from fedcomp.config.errors import error_message
 from fedcomp.config.quoting import quote
 from fedcomp.core.folders import CONF
 
+COMPOSING = threading.Lock()
+"""Hydra keeps its state in one place for the whole process: threads compose one after another."""
+
 
 def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None) -> DictConfig:
     """The config that `fedcomp OVERRIDE ...` runs.
@@ -28,9 +33,13 @@ def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None)
         overrides: as on the command line, ["compressor=topk", "compressor.fraction=0.03", "rounds=50"].
         config_dir: a folder of one's own configs and Python files, as with `--config-dir`.
     Raises:
-        ValueError: an override names what does not exist, or has several values: compose each of them. One line.
+        ValueError: an override is none, names what does not exist, or has several values: compose each. One line.
     """
-    words = tuple(map(quote, [overrides] if isinstance(overrides, str) else overrides))
+    given = [overrides] if isinstance(overrides, str) else list(overrides)
+    wrong = [word for word in given if not (isinstance(word, str) and re.match(r"~|[^-].*=", word))]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is no override: give strings such as 'rounds=50'")
+    words = tuple(map(quote, given))
     own, search = [], []
     if config_dir is not None:
         folder = Path(config_dir)
@@ -40,16 +49,17 @@ def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None)
             sys.path.insert(0, str(folder))  # configs in it may name Python files in it
         own, search = [folder], [f"hydra.searchpath=[file://{folder.resolve()}]"]
     schema.register()
-    before = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
-    try:
-        with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-            loader = GlobalHydra.instance().config_loader()
-            config = loader.load_configuration("train", [*search, *words], RunMode.RUN)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ValueError(error_message(error, CONF, words, own)) from error
-    finally:
-        GlobalHydra.instance().hydra = before
+    with COMPOSING:
+        before = GlobalHydra.instance().hydra
+        GlobalHydra.instance().clear()
+        try:
+            with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+                loader = GlobalHydra.instance().config_loader()
+                config = loader.load_configuration("train", [*search, *words], RunMode.RUN)
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ValueError(error_message(error, CONF, words, own)) from error
+        finally:
+            GlobalHydra.instance().hydra = before
     with open_dict(config):
         del config["hydra"]
     return config

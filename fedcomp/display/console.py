@@ -1,11 +1,13 @@
-"""Lines for the user on the standard error stream, and what to do when nobody reads a stream any more."""
+"""Lines for the user on the standard streams, and what to do when nobody reads a stream any more."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
+import signal
 import sys
+from collections.abc import Iterator
 from typing import TextIO
 
 
@@ -26,3 +28,16 @@ def redirect_to_null(stream: TextIO) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
         os.close(null)
+
+
+@contextlib.contextmanager
+def end_with_reader() -> Iterator[None]:
+    """Ends the process without a message, as `cat` does, if `| head` has closed standard output. A decorator too."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        redirect_to_null(sys.stdout)
+        sys.exit(128 + signal.SIGPIPE)

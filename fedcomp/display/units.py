@@ -63,3 +63,8 @@ def power(value: float) -> str:
     mantissa, _, exponent = f"{value:.0e}".partition("e")
     digits = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return f"10{digits}" if mantissa == "1" else f"{mantissa}·10{digits}"
+
+
+def counted(number: int, word: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

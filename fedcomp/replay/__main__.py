@@ -56,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _replay(words: Sequence[str], target: str | None, out: Path | None, partial: bool) -> int:
-    from fedcomp.records.reader import read_runs  # the rest takes seconds
+    from fedcomp.display.units import counted  # the rest takes seconds
+    from fedcomp.records.reader import read_runs
     from fedcomp.replay.networks import networks
     from fedcomp.replay.replayed import replayed, write
     from fedcomp.replay.table import show
@@ -82,7 +83,7 @@ def _replay(words: Sequence[str], target: str | None, out: Path | None, partial:
         return 1
     show(found, target)
     if out is not None:
-        print(f"{len(found)} replayed runs in {out}: fedcomp-report {out}")
+        print(f"{counted(len(found), 'replayed run')} in {out}: fedcomp-report {out}")
     return 0
 
 

@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedcomp.display.console import redirect_to_null
 from fedcomp.records.atomic_write import explained, write_atomically
 from fedcomp.records.reader import RecordedRun, read_runs
 from fedcomp.reporting import front, notes, page
@@ -258,11 +259,18 @@ def _in_print(table: ResultTable, shown: ResultTable) -> str:
 
 
 def _console() -> Console:
-    """As wide as the terminal; where there is none, as wide as a table may be, so that no line is broken."""
+    """As wide as the terminal; where there is none, as wide as a table may be, so that no line is broken.
+
+    If `| head` closes it, the rest is not shown, and the files are written all the same.
+    """
     from rich.console import Console
 
+    class Unread(Console):
+        def on_broken_pipe(self) -> None:
+            redirect_to_null(sys.stdout)
+
     tty = sys.stdout.isatty()
-    return Console(highlight=False, emoji=False, soft_wrap=not tty, width=None if tty else 400)
+    return Unread(highlight=False, emoji=False, soft_wrap=not tty, width=None if tty else 400)
 
 
 def _some(names: Sequence[str]) -> str:

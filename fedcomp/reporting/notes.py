@@ -165,7 +165,8 @@ def _machines(sessions: Sequence[SessionRecord]) -> str:
     where = _counted(f"{one.device} ({one.processor}) of {one.host}" for one in sessions)
     threads = _counted(str(one.threads) for one in sessions)
     first, last = min(one.start for one in sessions), max(one.end or one.start for one in sessions)
-    return f"{len(sessions)} sessions from {_time(first)} to {_time(last)} UTC on {where}, threads: {threads}"
+    number = units.counted(len(sessions), "session")
+    return f"{number} from {_time(first)} to {_time(last)} UTC on {where}, threads: {threads}"
 
 
 def _time(iso: str) -> str:

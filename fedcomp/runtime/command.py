@@ -11,11 +11,20 @@ WRONG_ARGUMENT = 2
 
 
 def exit_status(work: Callable[[], int | None]) -> int:
-    """What `work` returns, 0 for None; after one line on standard error 2 for a ValueError, 130 for Ctrl-C."""
+    """What `work` returns, 0 for None; after one line on standard error 2 for wrong input or output, 130 for Ctrl-C.
+
+    Raises:
+        BrokenPipeError: nobody reads standard output any more.
+    """
     try:
         return work() or 0
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
+        return WRONG_ARGUMENT
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        print(f"error: {error.strerror}: {error.filename}", file=sys.stderr)
         return WRONG_ARGUMENT
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

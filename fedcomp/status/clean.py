@@ -87,7 +87,7 @@ def _clean(root: Path, kinds: Sequence[str], dry_run: bool, yes: bool) -> int:
     if not found:
         print(f"nothing to remove under {root}: no run is {' or '.join(kinds)}")
         return 0
-    total = f"{len(found)} {'run' if len(found) == 1 else 'runs'}, {units.size(sum(one.num_bytes for one in found))}"
+    total = f"{units.counted(len(found), 'run')}, {units.size(sum(one.num_bytes for one in found))}"
     if dry_run:
         print(f"{total}; nothing was removed")
         return 0

@@ -80,7 +80,7 @@ def counts(runs: Sequence[RunState]) -> str:
     listed = ", ".join(f"{of[state]} {state}" for state in ORDER if of[state])
     left = max((run.seconds_left for run in runs if run.seconds_left is not None), default=None)
     more = f"; {units.duration(left)} left for those that run" if left is not None else ""
-    return f"{len(runs)} runs: {listed}{more}"
+    return f"{units.counted(len(runs), 'run')}: {listed}{more}"
 
 
 def early_ends(runs: Sequence[RunState]) -> Iterator[str]:

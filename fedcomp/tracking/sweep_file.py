@@ -36,17 +36,35 @@ class SweepFile:
     """A sweep.
 
     Attributes:
-        name: of the sweep, or of its file. first: one value of every parameter, as fedcomp's overrides.
-        fixed: what else its command gives fedcomp.
+        path: of its file. name: of the sweep, or of its file.
+        first: one value of every parameter, as fedcomp's overrides.
+        command: what an agent runs, as it stands in the file.
     """
 
+    path: Path
     name: str
     first: tuple[str, ...]
-    fixed: tuple[str, ...]
+    command: tuple[str, ...]
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The overrides in the command itself."""
+        start = self.command.index("fedcomp") + 1 if "fedcomp" in self.command else 0
+        return tuple(word for word in self.command[start:] if not word.startswith("${") and (start or "=" in word))
+
+    def check_command(self) -> None:
+        """Raise ValueError: an agent would not run fedcomp with the parameters, or W&B would not see the run."""
+        if ARGUMENTS not in self.command or "fedcomp" not in self.command:
+            raise ValueError(
+                f"{self.path}: command must call fedcomp with {ARGUMENTS}: "
+                f'["${{env}}", "fedcomp", "tracker=wandb", "tracker.mode=online", "{ARGUMENTS}"]'
+            )
+        if "tracker=wandb" not in (*self.fixed, *self.first):
+            raise ValueError(f"{self.path}: W&B sees a run only with tracker=wandb: add it to command")
 
 
 def read_sweep(path: Path) -> SweepFile:
-    """Read and check a sweep.
+    """Read a sweep and check its keys; `check_command` checks the rest, after the options.
 
     Raises:
         ValueError: in one line, what cannot be read, is unknown or is missing.
@@ -69,15 +87,8 @@ def read_sweep(path: Path) -> SweepFile:
         raise ValueError(f"{path}: parameters must be a mapping of fedcomp's options, such as seed: {{values: [0, 1]}}")
     first = tuple(f"{name}={_written(_first(path, str(name), entry))}" for name, entry in parameters.items())
     command = content.get("command")
-    if not isinstance(command, list) or ARGUMENTS not in command or "fedcomp" not in command:
-        raise ValueError(
-            f"{path}: command must call fedcomp with {ARGUMENTS}: "
-            f'["${{env}}", "fedcomp", "tracker=wandb", "tracker.mode=online", "{ARGUMENTS}"]'
-        )
-    fixed = [str(word) for word in command[command.index("fedcomp") + 1 :] if word != ARGUMENTS]
-    if "tracker=wandb" not in (*fixed, *first):
-        raise ValueError(f"{path}: W&B sees a run only with tracker=wandb: add it to command")
-    return SweepFile(str(content.get("name") or path.stem), first, tuple(fixed))
+    words = tuple(map(str, command)) if isinstance(command, list) else ()
+    return SweepFile(path, str(content.get("name") or path.stem), first, words)
 
 
 def _first(path: Path, name: str, entry: Any) -> Any:

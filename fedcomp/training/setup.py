@@ -230,11 +230,22 @@ class _Notes(logging.Handler):
             self._show(record.getMessage())
 
 
+class _FileHandler(logging.FileHandler):
+    """Writes `run.log`. Where the disk is full it writes nothing: the run's own error says so."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
+
+
 class _log_file:
     """Sends the package's log to `run.log` while a run lasts, and its notes to the console too."""
 
     def __init__(self, folder: Path, show: Callable[[str], None]) -> None:
-        self._handler = logging.FileHandler(folder / LOG)
+        self._handler = _FileHandler(folder / LOG)
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         self._notes = _Notes(show)
 

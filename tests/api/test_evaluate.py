@@ -131,6 +131,12 @@ def test_wrong_words(finished: Run, capsys: pytest.CaptureFixture[str], words: l
     assert said.count("\n") == 1
 
 
+def test_only_the_run_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([])
+    assert capsys.readouterr().err.endswith("the following arguments are required: run\n")
+
+
 def test_wrong_runs(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     task = run(["dataset=vectors", "model=mean_vector", "algorithm=mean_estimation", "rounds=1", "quiet=true",
                 "pictures=false", "partition=one_each", "num_clients=4", f"output_root={tmp_path}"])  # fmt: skip

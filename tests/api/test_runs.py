@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -116,6 +117,29 @@ def test_in_a_thread(tmp_path: Path) -> None:
     assert one.state == "finished"
 
 
+def test_threads_compose_one_after_another() -> None:
+    """Hydra knows one config loader in a process."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda seed: compose([f"seed={seed}"]).seed, range(8)))
+    finally:
+        sys.setswitchinterval(before)
+    assert found == list(range(8))
+
+
+@pytest.mark.parametrize("words", [["-m", "seed=0"], {"rounds": 3}, [3], [""]], ids=str)
+def test_what_is_no_override(words) -> None:
+    with pytest.raises(ValueError, match="is no override: give strings such as 'rounds=50'"):
+        compose(words)
+
+
+def test_a_folder_may_be_a_string(finished: Run) -> None:
+    assert Run(str(finished.folder)) == finished
+    assert Run(str(finished.folder)).model() is not None
+
+
 def test_threads_of_torch_are_as_before(tmp_path: Path) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -144,6 +168,9 @@ def test_reports(finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     out = report([finished], tmp_path / "report")
     assert (out / "table.md").read_text().count("|")
+    for one in (finished, str(finished.folder)):
+        out = report(one, tmp_path / "again", target=0.01)
+        assert "bits to 1 %" in (out / "table.md").read_text()
     with pytest.raises(ValueError, match="no run to report"):
         report([], tmp_path)
 
@@ -155,6 +182,7 @@ def test_export(finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert weights.keys() == wanted.keys()
     assert all(torch.equal(weights[name], wanted[name]) for name in weights)
     for run_folder, file, line in (
+        (finished.folder, "/proc/model.pt", "cannot write /proc/model.pt: "),
         (finished.folder, "model.onnx", "must end in .pt or .safetensors"),
         (tmp_path, "model.pt", "is no run's folder"),
         (finished.folder, "nowhere/model.pt", "there is no folder"),

@@ -23,13 +23,25 @@ WRONG = [
     (("values:", "valus:"), "compressor: key valus is unknown; did you mean 'values'?"),
     (("client.lr", "client.lrr"), "there is no option 'client.lrr'; did you mean 'lr'?"),
     (("method: bayes", "method: bayesian"), "method=bayesian must be one of bayes, grid, random"),
-    (("tracker=wandb", "tracker=jsonl"), "W&B sees a run only with tracker=wandb: add it to command"),
+    (('"tracker=wandb", "tracker.mode=online", ', ""), "W&B sees a run only with tracker=wandb: add it to command"),
     (("${args_no_hyphens}", "${args}"), "command must call fedcomp with ${args_no_hyphens}"),
     (("max: 1.0", "mean: 1.0"), "client.lr: key mean is unknown"),
     (("min: 0.01, max: 1.0", "max: 1.0"), "client.lr must have value, values (a list), or min and max"),
     (("rounds: {value: 50}", "rounds: 50"), "rounds must be {value: ...}, {values: [...]} or {min: ..., max: ...}"),
     (("method:", "method: [\n"), "is no YAML"),
 ]
+
+
+def test_an_unknown_option_is_told_before_a_missing_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "sweep.yaml"
+    text = "method: grid\nparameters: {bogus: {values: [1, 2]}}\n"
+    for command, words in (("", "'bogus'"), ("command: [python, train.py, bogus2=1]\n", "'bogus2'")):
+        file.write_text(text + command)
+        assert main([str(file), "--check"]) == 2
+        assert f"there is no option {words}" in capsys.readouterr().err
+    file.write_text(text.replace("bogus", "seed"))
+    assert main([str(file), "--check"]) == 2
+    assert "command must call fedcomp" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("change", "words"), WRONG, ids=[words[:30] for _, words in WRONG])

@@ -1,5 +1,8 @@
 """The command: tables, what is not in them, files, errors of one line, exit statuses."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,3 +93,15 @@ def test_the_record_of_a_real_run(fedcomp, tmp_path: Path, capsys: pytest.Captur
     assert (dense[0], dense[4:8]) == ("| dense", ["32.0", "32.0", "64.0", "1.60"])
     assert (sign[0], sign[4]) == ("| sign", "1.05 (1.00)")  # 2410 parameters in 4 tensors: 1 + 4 * 32 / 2410
     assert dense[-1] == sign[-1] == "2 |"
+
+
+def test_files_are_written_if_nobody_reads_the_table(make_run: MakeRun, tmp_path: Path) -> None:
+    """`fedcomp-report outputs | head -1`."""
+    make_run("sign", 0, [0.1, 0.8])
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "fedcomp.reporting", str(tmp_path / "outputs")]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "outputs" / "report" / "report.html").is_file()

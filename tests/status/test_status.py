@@ -91,6 +91,7 @@ def test_the_screen_and_the_exit_status(grid: Path, capsys) -> None:
     assert "killed after round 10" in shown
     assert "\x1b" not in shown, "no escape codes where there is no terminal"
     assert main([str(grid / "demo" / "topk" / "seed=0")]) == 0
+    assert "1 run: 1 done" in capsys.readouterr().out
     assert main([str(grid / "nowhere")]) == 2
     assert "is no folder" in capsys.readouterr().err
 
