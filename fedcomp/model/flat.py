@@ -6,6 +6,7 @@ Shape legend: M clients, D parameters, C running statistics.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ class Flat:
     Attributes:
         module: the plain twin, on the CPU.
         dim: D. num_stats: C.
-        layers: size of each parameter tensor. tensors: what each of them is.
+        layers: size of each parameter tensor. starts: where each begins in the row. tensors: what each of them is.
         draws_in_training: whether gradients need `draws`.
         shapes, stat_shapes: shape of each parameter tensor and of each float buffer.
     """
@@ -47,8 +48,8 @@ class Flat:
         self.make: Make = make if make is not None else lambda: reset(module)
         self.shapes = tuple(parameter.shape for parameter in module.parameters())
         self.layers = tuple(shape.numel() for shape in self.shapes)
+        *self.starts, self.dim = accumulate(self.layers, initial=0)
         self.tensors = _tensors(module)
-        self.dim = sum(self.layers)
         self.stat_shapes = tuple(buffer.shape for buffer in _float_buffers(module).values())
         self.stat_sizes = tuple(shape.numel() for shape in self.stat_shapes)
         self.num_stats = sum(self.stat_sizes)

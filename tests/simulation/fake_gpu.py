@@ -76,7 +76,9 @@ def _mode() -> Iterator[None]:
         patch.setattr(coder, "_decode", lambda device: _decode)
         patch.setattr(mlp_backward, "has_triton", lambda device: False)
         patch.setattr(torch.autograd, "grad", _grad)
-        patch.setattr(streamed, "spread", lambda function, pieces, device: [function(piece) for piece in pieces])
+        patch.setattr(
+            streamed, "map_on_streams", lambda function, pieces, device: [function(piece) for piece in pieces]
+        )
         yield
 
 

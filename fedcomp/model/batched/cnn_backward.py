@@ -1,4 +1,4 @@
-"""Gradients of networks with few channels on a CPU, written out by hand and compiled: `cnn_numba.py`.
+"""Networks with few channels on a CPU: gradients and local SGD, written by hand and compiled (`cnn_numba.py`).
 
 Everything else (GPUs, other types of numbers, wide layers) is computed by `Stacked`, the slow twin, whose results are
 the same but for rounding.
@@ -141,7 +141,8 @@ class CompiledCnn(Stacked):
 
     def _check(self, classes_are_outputs: bool) -> None:
         if not classes_are_outputs:
-            raise ValueError(f"a sample's class is none of the model's {self.small.denses[-1].num_out} outputs")
+            num_out = self.small.denses[-1].num_out
+            raise ValueError(f"a sample's class is none of the model's {num_out} outputs, 0 to {num_out - 1}")
 
 
 def _channels_last(x: Tensor, dtype: torch.dtype) -> np.ndarray:

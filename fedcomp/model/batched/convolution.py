@@ -88,10 +88,10 @@ class Convolution:
         num_clients = weight.shape[0]
         biases = [None] * num_clients if bias is None else bias.unbind()
         blocks = zip(x.chunk(num_clients, 1), weight.unbind(), biases, strict=True)
-        each = [
-            functional.conv2d(_last(one), _last(own), add, self.stride, self.padding, self.dilation, self.groups)
-            for one, own, add in blocks
-        ]
+        each = []
+        for one, own, add in blocks:
+            x_block, kernel = _channels_last(one), _channels_last(own)
+            each.append(functional.conv2d(x_block, kernel, add, self.stride, self.padding, self.dilation, self.groups))
         return torch.cat(each, 1)
 
     def _streamed(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -150,5 +150,5 @@ def candidates_on(device: torch.device, clients: int) -> tuple[str, ...]:
     return FORMS if can_fork(device) else tuple(form for form in FORMS if form != "streamed")
 
 
-def _last(x: Tensor) -> Tensor:
+def _channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last)

@@ -10,22 +10,20 @@ Shape legend: M clients, D parameters, B batch, F features, O outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.model.batched.layers import Activation, Flatten, Layer, Linear
+from fedcomp.model.batched.layers import RELU, Activation, Flatten, Layer, Linear
 from fedcomp.model.flat import Flat
 from fedcomp.model.loss import Loss, cross_entropy
-
-_RELU = (torch.relu, torch.relu_)
 
 
 @dataclass(frozen=True)
 class DenseLayer:
-    """One linear layer in the row: its sizes, where weight and bias begin, and whether ReLU follows."""
+    """One linear layer: its sizes, where weight and bias begin in a client's parameters, and whether ReLU follows."""
 
     num_in: int
     num_out: int
@@ -133,17 +131,15 @@ def dense_layers(flat: Flat, chain: list[Layer] | None, expected: int = 0) -> tu
     """
     if chain is None:
         return None
-    starts = [sum(flat.layers[:place]) for place in range(len(flat.layers))]
     denses: list[DenseLayer] = []
     for layer in chain:
         if isinstance(layer, Linear) and layer.weight == expected and layer.bias in (None, expected + 1):
             num_out, num_in = flat.shapes[layer.weight]
-            bias = None if layer.bias is None else starts[layer.bias]
-            denses.append(DenseLayer(num_in, num_out, starts[layer.weight], bias, relu=False))
+            bias = None if layer.bias is None else flat.starts[layer.bias]
+            denses.append(DenseLayer(num_in, num_out, flat.starts[layer.weight], bias, relu=False))
             expected += 1 if layer.bias is None else 2
-        elif isinstance(layer, Activation) and layer.function in _RELU and denses:
-            last = denses[-1]
-            denses[-1] = DenseLayer(last.num_in, last.num_out, last.weight, last.bias, relu=True)
+        elif isinstance(layer, Activation) and layer.function in RELU and denses:
+            denses[-1] = replace(denses[-1], relu=True)
         elif not (isinstance(layer, Flatten) and not denses):
             return None
     return tuple(denses) if denses and expected == len(flat.layers) else None

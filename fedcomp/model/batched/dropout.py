@@ -2,9 +2,9 @@
 
 Draw c of a forward pass of client i is row i of `StepDraws.key.fold_in(c).uniform(ids, n)`, n the entries that the
 client's own tensor has, in row-major order; an entry is kept where its uniform number is below 1 - p. So masks do not
-depend on which clients go together, and a longer batch begins with the mask of a shorter one.
+depend on which clients are in a batch, and a longer batch begins with the mask of a shorter one.
 
-Three ways to the same masks:
+Three places where the same masks are drawn:
 
     `Dropout`        a layer of stacked clients, for `nn.Dropout` and `nn.Dropout2d` in a chain of known layers
     `key_dropouts`   torch's dropout modules inside any other module: `KeyedDraws` is active in their calls alone
@@ -46,18 +46,18 @@ class KeyedDraws(TorchDispatchMode):
     checkpointing, which calls the module again in the backward pass.
 
     Attributes:
-        calls: draws so far. within: whether one of torch's dropout modules is being called.
-        elsewhere: whether anything else has drawn.
+        calls: draws so far. in_dropout_module: whether one of torch's dropout modules is being called.
+        drew_elsewhere: whether anything else has drawn.
     """
 
-    def __init__(self, draws: StepDraws, together: bool = False, even: bool = False) -> None:
-        """`together`: the first axis of drawn tensors is the clients, as under `vmap`; else there is one client.
+    def __init__(self, draws: StepDraws, clients_first: bool = False, extreme: bool = False) -> None:
+        """`clients_first`: the first axis of drawn tensors is the clients, as under `vmap`; else there is one client.
 
-        `even`: uniform numbers are 0 or almost 1, so that a trial notices dropout of any probability.
+        `extreme`: uniform numbers are 0 or almost 1, so that a trial notices dropout of any probability.
         """
         super().__init__()
-        self.draws, self.together, self.even = draws, together, even
-        self.calls, self.within, self.elsewhere, self.closed = 0, False, False, False
+        self.draws, self.clients_first, self.extreme = draws, clients_first, extreme
+        self.calls, self.in_dropout_module, self.drew_elsewhere, self.closed = 0, False, False, False
 
     def close(self) -> None:
         """The forward pass is over."""
@@ -70,13 +70,13 @@ class KeyedDraws(TorchDispatchMode):
                 "the model draws random numbers in its backward pass, as activation checkpointing does, where they "
                 "would differ from those of the forward pass; leave the checkpointing or the dropout out"
             )
-        own = shape[1:] if self.together else shape
-        if self.together and shape[0] != len(self.draws.ids):
+        own = shape[1:] if self.clients_first else shape
+        if self.clients_first and shape[0] != len(self.draws.ids):
             raise RuntimeError("a random draw without an axis of clients")  # as vmap's own: the clients go one by one
-        self.elsewhere |= not self.within
+        self.drew_elsewhere |= not self.in_dropout_module
         drawn = self.draws.uniform(self.calls, math.prod(own)).view(shape).to(device)
         self.calls += 1
-        return torch.where(drawn < 0.5, 0.0, _BELOW_ONE) if self.even else drawn
+        return torch.where(drawn < 0.5, 0.0, _BELOW_ONE) if self.extreme else drawn
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -168,17 +168,17 @@ def _keyed(part: nn.Module, forward: Callable[[Tensor], Tensor], drawing: Drawin
     if not part.training:
         return forward(x)
     assert drawing.mode is not None, "a gradient of a model that draws needs `draws`"
-    drawing.mode.within = True
+    drawing.mode.in_dropout_module = True
     try:
         with drawing.mode:
             return forward(x)
     finally:
-        drawing.mode.within = False
+        drawing.mode.in_dropout_module = False
 
 
-def trial_draws(even: bool = False) -> KeyedDraws:
-    """Draws of one client from a fixed key, to try a module with. `even`: as `KeyedDraws` has it."""
-    return KeyedDraws(StepDraws(Key(("trial",)), torch.zeros(1, dtype=torch.int64)), even=even)
+def trial_draws(extreme: bool = False) -> KeyedDraws:
+    """Draws of one client from a fixed key, to try a module with. `extreme`: as in `KeyedDraws`."""
+    return KeyedDraws(StepDraws(Key(("trial",)), torch.zeros(1, dtype=torch.int64)), extreme=extreme)
 
 
 def may_draw(module: nn.Module) -> bool:

@@ -157,7 +157,7 @@ class Functional(Flat):
         self._worker().train()
 
         def call(x: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
-            return self._tried(trial_draws(even=True), theta, stats, x, real)
+            return self._tried(trial_draws(extreme=True), theta, stats, x, real)
 
         return reads_real_samples_only(call, input_shape, vocab_size)
 
@@ -169,7 +169,7 @@ class Functional(Flat):
         mode = trial_draws()
         try:
             outputs, _ = self._tried(mode, theta.requires_grad_(), stats, x)
-            self.draws_in_training, self.draws_anywhere = mode.calls > 0, mode.elsewhere
+            self.draws_in_training, self.draws_anywhere = mode.calls > 0, mode.drew_elsewhere
             if self.draws_in_training:
                 mode.close()
                 self._own.drawing.mode = mode
@@ -214,12 +214,12 @@ class Functional(Flat):
         return self._own.others
 
     @contextlib.contextmanager
-    def _drawing(self, draws: StepDraws | None, together: bool, device: torch.device) -> Iterator[None]:
+    def _drawing(self, draws: StepDraws | None, clients_first: bool, device: torch.device) -> Iterator[None]:
         """Inside, the worker draws from `draws`, for one gradient."""
         if draws is None or not self.draws_in_training:
             yield
             return
-        self._own.drawing.mode = KeyedDraws(draws, together)
+        self._own.drawing.mode = KeyedDraws(draws, clients_first)
         # A GPU's fused attention draws inside its kernel.
         fused = self.draws_anywhere and device.type == "cuda"
         with sdpa_kernel(SDPBackend.MATH) if fused else contextlib.nullcontext():

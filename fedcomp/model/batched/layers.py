@@ -91,6 +91,10 @@ class Activation:
         return self.function(x)
 
 
+RELU = (torch.relu, torch.relu_)
+"""The functions of an `Activation` that is a ReLU."""
+
+
 @dataclass(frozen=True)
 class Flatten:
     """Images (B, M*C, H, W) to features (M, B, C*H*W), in the order of a plain `nn.Flatten`."""

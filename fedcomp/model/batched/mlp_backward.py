@@ -42,7 +42,10 @@ class Perceptron(Flat):
         super().__init__(module, make)
         denses = dense_layers(self, translate(module))
         if denses is None or loss not in (cross_entropy, squared_error):
-            raise ValueError(f"{type(module).__name__} with {loss} is no perceptron; use model.stacked.Stacked")
+            raise ValueError(
+                f"{type(module).__name__} with {loss} is no perceptron (Flatten, Linear and ReLU, cross-entropy or "
+                "squared error): use Stacked or Functional"
+            )
         self.loss = loss
         self.denses = denses
         self.products = product_type(precision)
@@ -80,7 +83,7 @@ class Perceptron(Flat):
         return expected
 
     def _note(self, what: str, batch: Tensor, same: bool) -> None:
-        """The compiled form gave or did not give the bits of the tensor code, of a batch [M, B, ...]."""
+        """Remember whether the compiled form gave the bits of the tensor code, for batches of this size [M, B, ...]."""
         if same:
             self._verified.add((what, batch.shape[0], batch.shape[1]))
         else:

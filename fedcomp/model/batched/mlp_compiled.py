@@ -1,7 +1,7 @@
 """Small perceptrons in float32 on a CPU, compiled but for the softmax: gradients, and steps of plain SGD.
 
 All bits are those of the tensor code in `mlp_backward.py`: the products are chains of fused multiply-adds, as MKL's are
-with AVX-512 at these sizes, and the softmax between the two ways is torch's own.
+with AVX-512 at these sizes, and the softmax between forward and backward pass is torch's own.
 
 Shape legend: M clients, D parameters, B batch, n samples, F features, O outputs.
 """
@@ -65,7 +65,7 @@ class CompiledMlp:
     def __init__(self, denses: Sequence[DenseLayer], loss: Loss) -> None:
         self.loss, self.last = loss, denses[-1]
         self.layers = dense_rows(denses)
-        self._num_held = int(self.layers[:, 0].sum())
+        self._num_inputs = sum(dense.num_in for dense in denses)
 
     def takes(self, theta: Tensor, batch: int) -> bool:
         """Whether rows theta [M, D] and batches of so many samples are those of the compiled form."""
@@ -78,18 +78,18 @@ class CompiledMlp:
 
         theta_MD, x_MBF, grad = theta.contiguous().numpy(), x.contiguous().numpy(), torch.empty(theta.shape)
         loss = torch.zeros(theta.shape[0])
-        held, z_MOB = self._room(x.shape[0], x.shape[1])
-        kernels.forward(theta_MD, x_MBF, self.layers, held, z_MOB.numpy())
+        inputs, z_MOB = self._buffers(x.shape[0], x.shape[1])
+        kernels.forward(theta_MD, x_MBF, self.layers, inputs, z_MOB.numpy())
         g_MOB = self._output_gradient(z_MOB, y, weight, loss)
-        kernels.backward(theta_MD, x_MBF, self.layers, held, g_MOB, grad.numpy())
+        kernels.backward(theta_MD, x_MBF, self.layers, inputs, g_MOB, grad.numpy())
         return grad, loss
 
-    def _room(self, num_clients: int, batch: int) -> tuple[np.ndarray, Tensor]:
-        """For the values that the way back needs, and for the outputs [M, O, B]."""
+    def _buffers(self, num_clients: int, batch: int) -> tuple[np.ndarray, Tensor]:
+        """Buffers for the inputs of all layers, and for the outputs [M, O, B]."""
         from fedcomp.model.batched.compiled import mlp_numba as kernels
 
-        held = np.empty((num_clients, self._num_held * kernels.num_places(batch)), np.float32)
-        return held, torch.empty(num_clients, self.last.num_out, batch)
+        inputs = np.empty((num_clients, self._num_inputs * kernels.num_places(batch)), np.float32)
+        return inputs, torch.empty(num_clients, self.last.num_out, batch)
 
     def _output_gradient(self, z_MOB: Tensor, y: Tensor, weight: Tensor | None, loss: Tensor) -> np.ndarray:
         """`dense_backward.output_gradient`, with fewer calls where it can; adds to the loss [M], overwrites z."""
@@ -116,14 +116,11 @@ class CompiledMlp:
         (_, num_clients, batch), num_features = numbers.shape, sgd.samples.shape[1]
         normalisation = (part.expand(num_features).contiguous().numpy() for part in (sgd.offset, sgd.scale))
         sources = sgd.samples.numpy(), *normalisation
-        held, z_MOB = self._room(num_clients, batch)
-        theta_MD, outputs, x_MBF = (
-            theta.numpy(),
-            z_MOB.numpy(),
-            np.empty((num_clients, batch, num_features), np.float32),
-        )
+        inputs, z_MOB = self._buffers(num_clients, batch)
+        theta_MD, outputs = theta.numpy(), z_MOB.numpy()
+        x_MBF = np.empty((num_clients, batch, num_features), np.float32)
         grad, rates = np.empty_like(theta_MD), (np.float32(sgd.rate), np.float32(sgd.decay))
         for step, chosen in enumerate(numbers.contiguous().numpy()):
-            kernels.forward_samples(theta_MD, *sources, chosen, self.layers, x_MBF, held, outputs)
+            kernels.forward_samples(theta_MD, *sources, chosen, self.layers, x_MBF, inputs, outputs)
             g_MOB = self._output_gradient(z_MOB, y[step], None if weight is None else weight[step], total)
-            kernels.descend(theta_MD, x_MBF, self.layers, held, g_MOB, grad, *rates)
+            kernels.descend(theta_MD, x_MBF, self.layers, inputs, g_MOB, grad, *rates)

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from fedcomp.model.batched.convolution import Convolution
 from fedcomp.model.batched.dense_backward import DenseLayer, dense_layers
-from fedcomp.model.batched.layers import Activation, Layer, Pooling
+from fedcomp.model.batched.layers import RELU, Activation, Layer, Pooling
 from fedcomp.model.flat import Flat
 from fedcomp.model.loss import Loss, cross_entropy, squared_error
 
@@ -29,8 +29,6 @@ LEAST_ROW = 64
 """Numbers, of all samples, that a row of a convolution holds at least; small batches are filled up."""
 MOST_EMPTY = 16
 """Places to which a batch may be filled up."""
-
-_RELU = (torch.relu, torch.relu_)
 
 
 @dataclass(frozen=True)
@@ -94,11 +92,10 @@ def small_cnn(flat: Flat, chain: Sequence[Layer], loss: Loss, input_shape: tuple
     """The chain as a `SmallCnn`, or None where it is anything else or its layers are too wide or too narrow to gain."""
     if len(input_shape) != 3 or loss not in (cross_entropy, squared_error) or not has_fused_multiply_add():
         return None
-    starts = [sum(flat.layers[:place]) for place in range(len(flat.layers))]
     blocks: list[Block] = []
     shape, rest, used = input_shape, list(chain), 0
     while rest and isinstance(rest[0], Convolution):
-        block, length = _block(rest, shape, starts, flat.shapes)
+        block, length = _block(rest, shape, flat)
         tensors = [place for place in (rest[0].weight, rest[0].bias) if place is not None]
         if block is None or tensors != list(range(used, used + len(tensors))):
             return None
@@ -117,32 +114,29 @@ def has_fused_multiply_add() -> bool:
     return platform.machine() in ("arm64", "aarch64") or not without
 
 
-def _block(
-    rest: list[Layer], shape: tuple[int, ...], starts: list[int], shapes: Sequence[torch.Size]
-) -> tuple[Block | None, int]:
+def _block(rest: list[Layer], shape: tuple[int, ...], flat: Flat) -> tuple[Block | None, int]:
     """The block at the head of `rest` and how many layers it takes; None where a block has no such form."""
     layer = rest[0]
     assert isinstance(layer, Convolution)
-    out, _, kernel_h, kernel_w = shapes[layer.weight]
-    pad = 0 if layer.padding == "valid" else layer.padding
-    if isinstance(pad, str) or (layer.stride, layer.dilation, layer.groups) != ((1, 1), (1, 1), 1):
+    out, _, kernel_h, kernel_w = flat.shapes[layer.weight]
+    pads = (0, 0) if layer.padding == "valid" else layer.padding
+    if isinstance(pads, str) or (layer.stride, layer.dilation, layer.groups) != ((1, 1), (1, 1), 1):
         return None, 0
-    pads = (pad, pad) if isinstance(pad, int) else pad
     if pads[0] != pads[1] or pads[0] >= min(kernel_h, kernel_w):
         return None, 0
     pool, maximum, relu, length = (1, 1), False, False, 1
     for other in rest[1:3]:
         window = _window(other)
-        if isinstance(other, Activation) and other.function in _RELU and not relu and (pool == (1, 1) or maximum):
+        if isinstance(other, Activation) and other.function in RELU and not relu and (pool == (1, 1) or maximum):
             relu = True  # ReLU of a mean is not the mean of ReLU, and stays for `Stacked`
         elif window is not None and pool == (1, 1):
             pool, maximum = window
         else:
             break
         length += 1
-    bias = None if layer.bias is None else starts[layer.bias]
+    bias = None if layer.bias is None else flat.starts[layer.bias]
     channels, height, width = shape
-    kernel, weight = (kernel_h, kernel_w), starts[layer.weight]
+    kernel, weight = (kernel_h, kernel_w), flat.starts[layer.weight]
     return Block(weight, bias, channels, height, width, pads[0], out, kernel, pool, maximum, relu), length
 
 

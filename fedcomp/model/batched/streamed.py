@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fedcomp.model.batched.streams import spread
+from fedcomp.model.batched.streams import map_on_streams
 
 Options = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
 """Stride, padding, dilation and groups of a convolution."""
@@ -45,7 +45,7 @@ class _Streamed(torch.autograd.Function):
 
         biases = [None] * num_clients if bias is None else bias.unbind()
         pieces = list(zip(x.chunk(num_clients, 1), weight.unbind(), biases, strict=True))
-        blocks, owns, each = zip(*spread(convolve, pieces, x.device), strict=True)
+        blocks, owns, each = zip(*map_on_streams(convolve, pieces, x.device), strict=True)
         ctx.save_for_backward(*blocks, *owns)
         ctx.options, ctx.has_bias = options, bias is not None
         return torch.cat(each, 1)
@@ -67,7 +67,7 @@ class _Streamed(torch.autograd.Function):
             )
 
         pieces = list(zip(gradient.chunk(num_clients, 1), saved[:num_clients], saved[num_clients:], strict=True))
-        of_x, of_weight, of_bias = zip(*spread(back, pieces, gradient.device), strict=True)
+        of_x, of_weight, of_bias = zip(*map_on_streams(back, pieces, gradient.device), strict=True)
         return (
             torch.cat(of_x, 1) if wanted[0] else None,
             torch.stack(of_weight) if wanted[1] else None,

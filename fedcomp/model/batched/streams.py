@@ -8,20 +8,20 @@ from typing import Any, TypeVar
 
 import torch
 
-MOST = 8
-"""Streams at once. Torch has 32 a device in all, and an eighth of a GPU is about what one small client fills."""
+MAX_STREAMS = 8
+"""Streams in use at once. Torch has 32 a device in all, and an eighth of a GPU is about what one small client fills."""
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
 def can_fork(device: torch.device) -> bool:
-    """Whether there are streams."""
+    """Whether work can run on several streams there."""
     return device.type == "cuda"
 
 
-def spread(function: Callable[[Piece], Result], pieces: Sequence[Piece], device: torch.device) -> list[Result]:
-    """`function` of every piece, in their order; each on one of up to `MOST` streams, taking turns.
+def map_on_streams(function: Callable[[Piece], Result], pieces: Sequence[Piece], device: torch.device) -> list[Result]:
+    """`function` of every piece, in their order; each on one of up to `MAX_STREAMS` streams, taking turns.
 
     Every stream waits for the current one first, and the current one for all of them last, also where a piece fails:
 
@@ -29,7 +29,7 @@ def spread(function: Callable[[Piece], Result], pieces: Sequence[Piece], device:
       CUDA graphs: work that forks to other streams has to rejoin);
     - a piece's results lie in memory of its stream, which the allocator gives to that stream's next piece as soon as
       the host lets go of them. That piece comes after the next fork, so after all that the current stream did with
-      them. For the same reason what pieces read must be held until `spread` returns, and needs no `record_stream`.
+      them. For the same reason what pieces read must be held until this returns, and needs no `record_stream`.
     """
     current: Any = torch.cuda.current_stream(device)
     sides = side_streams(device)[: len(pieces)]
@@ -49,4 +49,4 @@ def spread(function: Callable[[Piece], Result], pieces: Sequence[Piece], device:
 @functools.cache
 def side_streams(device: torch.device) -> list[Any]:
     """The device's side streams, made once: cuBLAS and cuDNN keep a workspace for each stream that they have seen."""
-    return [torch.cuda.Stream(device) for _ in range(MOST)]
+    return [torch.cuda.Stream(device) for _ in range(MAX_STREAMS)]

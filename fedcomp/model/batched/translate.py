@@ -11,7 +11,7 @@ from fedcomp.model.batched.convolution import Convolution
 from fedcomp.model.batched.dropout import Dropout
 from fedcomp.model.batched.layers import Activation, Flatten, Layer, Linear, Pooling
 
-# A max-pool may go before these (they never decrease, so max and function commute), on a quarter of the values.
+# A max-pool behind one of these may be computed before it, on a quarter of the values: they never decrease.
 _COMMUTE_WITH_MAX = (nn.ReLU,)
 _NEEDS_IMAGES = (nn.Conv2d, nn.BatchNorm2d, nn.Dropout2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
 _NEEDS_FEATURES = (nn.Linear, nn.BatchNorm1d)

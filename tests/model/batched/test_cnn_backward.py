@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from fedcomp.model.batched.cnn_backward import CompiledCnn
 from fedcomp.model.batched.compiled import cnn_numba, conv_backward_numba, conv_numba
-from fedcomp.model.batched.compiled.conv_numba import SLACK, Geometry, num_codes, pooled
+from fedcomp.model.batched.compiled.conv_numba import SLACK, Geometry, num_masks, pooled
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
 from fedcomp.model.networks.cnn import cnn4, lenet5
@@ -48,15 +48,15 @@ def _buffer(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
 
 
 def _forward(size: Geometry, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Packed input, output with margins and codes of x (B, C, H, W)."""
+    """Packed input, output with margins and masks of x (B, C, H, W)."""
     (height, width), pad, margin = pooled(size), size.pad, size.margin
     packed = _buffer(size.channels, size.height + 2 * pad, size.width + 2 * pad, size.batch)
     samples = x.permute(0, 2, 3, 1).flatten(1).numpy()
     conv_numba.pack(samples, np.arange(size.batch), packed.numpy(), size)
     out = _buffer(size.out, height + 2 * margin, width + 2 * margin, size.batch)
-    codes = torch.full((size.out * height * width * num_codes(size),), 0xAAAA, dtype=torch.uint16)
-    conv_numba.forward(packed.numpy(), weight.view(-1).numpy(), bias.numpy(), out.numpy(), codes.numpy(), size)
-    return packed, out, codes
+    masks = torch.full((size.out * height * width * num_masks(size),), 0xAAAA, dtype=torch.uint16)
+    conv_numba.forward(packed.numpy(), weight.view(-1).numpy(), bias.numpy(), out.numpy(), masks.numpy(), size)
+    return packed, out, masks
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -66,7 +66,7 @@ def test_blocks_are_torchs_but_for_rounding(name: str) -> None:
     x = torch.randn(size.batch, size.channels, size.height, size.width, generator=generator)
     weight = torch.randn(size.out, size.channels, size.kernel_h, size.kernel_w, generator=generator)
     bias = torch.randn(size.out, generator=generator)
-    packed, out, codes = _forward(size, x, weight, bias)
+    packed, out, masks = _forward(size, x, weight, bias)
     leaves = [part.double().requires_grad_() for part in (x, weight, bias)]
     expected = _plain(functional.conv2d(*leaves, padding=size.pad), size)
     margins = [size.margin] * 4
@@ -79,7 +79,7 @@ def test_blocks_are_torchs_but_for_rounding(name: str) -> None:
     for wanted in (of_x, torch.empty(0)):
         conv_backward_numba.backward(
             above.numpy(),
-            codes.numpy(),
+            masks.numpy(),
             packed.numpy(),
             weight.view(-1).numpy(),
             of_weight.view(-1).numpy(),
@@ -103,7 +103,7 @@ def test_pooling_is_torchs_bit_for_bit(relu: int, maximum: int, window: tuple[in
     kinds = torch.randint(0, 12, x.shape, generator=generator)
     for kind, value in enumerate((0.0, -0.0, 1.0, float("inf"), float("-inf"), float("nan"))):
         x[kinds == kind] = value
-    _, out, codes = _forward(size, x, torch.ones(1, 1, 1, 1), torch.tensor([-0.0]))
+    _, out, masks = _forward(size, x, torch.ones(1, 1, 1, 1), torch.tensor([-0.0]))
     leaf = x.clone().requires_grad_()
     expected = _plain(leaf, size)
     assert _same(out[:-SLACK].view(*pooled(size), samples).permute(2, 0, 1), expected[:, 0])
@@ -114,7 +114,7 @@ def test_pooling_is_torchs_bit_for_bit(relu: int, maximum: int, window: tuple[in
     found = torch.zeros(size.pool_h * line)
     for y in range(height):
         strides = size.pool_h * line, line, samples
-        conv_backward_numba.unpool(above.numpy(), codes.numpy(), found.numpy(), y, 0, strides, size)
+        conv_backward_numba.unpool(above.numpy(), masks.numpy(), found.numpy(), y, 0, strides, size)
         row = found.view(size.pool_h, line)[:, : width * size.pool_w * samples].view(size.pool_h, -1, samples)
         at = y * size.pool_h
         assert _same(row.permute(2, 0, 1), wanted[:, 0, at : at + size.pool_h, : width * size.pool_w])

@@ -8,7 +8,7 @@ from torch import nn
 
 from fedcomp.model.batched import convolution, streams
 from fedcomp.model.batched.stacked import Stacked
-from fedcomp.model.batched.streams import MOST, side_streams, spread
+from fedcomp.model.batched.streams import MAX_STREAMS, map_on_streams, side_streams
 from fedcomp.model.loss import cross_entropy
 from tests.simulation import clocked_streams
 from tests.simulation.clocked_streams import Race, Streams
@@ -77,7 +77,7 @@ def test_forks_and_joins_in_order(clock) -> None:
     with clock:
         _gradient(_model("plain"), "streamed", 3)
     sides = [side.name for side in side_streams(CPU)]
-    assert len(sides) == MOST
+    assert len(sides) == MAX_STREAMS
     once = [f"{side} waits for main" for side in sides[:3]] + [f"main waits for {side}" for side in sides[:3]]
     assert clock.log == once * 4
     clock.log.clear()
@@ -106,7 +106,7 @@ def test_pieces_take_turns_and_come_back_in_order(clock) -> None:
         return piece, torch.cuda.current_stream().name
 
     sides = [side.name for side in side_streams(CPU)]
-    assert spread(where, range(19), CPU) == [(piece, sides[piece % MOST]) for piece in range(19)]
+    assert map_on_streams(where, range(19), CPU) == [(piece, sides[piece % MAX_STREAMS]) for piece in range(19)]
     assert torch.cuda.current_stream().name == "main"
 
 
@@ -118,7 +118,7 @@ def test_all_streams_come_back_from_a_piece_that_fails(clock) -> None:
             raise RuntimeError("no such convolution")
 
     with pytest.raises(RuntimeError, match="no such convolution"):
-        spread(fails, range(3), CPU)
+        map_on_streams(fails, range(3), CPU)
     assert [line for line in clock.log if line.startswith("main waits")] == [
         f"main waits for {side.name}" for side in side_streams(CPU)[:3]
     ]

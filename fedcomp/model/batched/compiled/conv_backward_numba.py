@@ -1,9 +1,9 @@
-"""The way back through the blocks of `conv_numba.py`: gradients of weight, bias and input, one client a call.
+"""The backward pass of the blocks of `conv_numba.py`: gradients of weight, bias and input, one client a call.
 
 A weight's gradient is 16 sums, over the numbers of a row whose place is the same modulo 16, joined pairwise; an input's
 is a sum over (output channel, ky, kx) in that order. Each product is added by one fused multiply-add.
 
-Shape legend: C input channels, O output channels, H height, W width, B batch, T = C*KH*KW taps.
+Shape legend: C input channels, O output channels, H height, W width, B batch.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import numpy as np
 from numba import types
 
 from fedcomp.model.batched.compiled.conv_numba import (
-    CODES,
     GEOMETRY,
+    MASKS,
     NUMBERS,
     SLACK,
     TILE,
     Geometry,
     convolve,
     even,
-    num_codes,
+    num_masks,
     pooled,
 )
-from fedcomp.model.batched.compiled.tile_numba import LANES, WIDE, add_product, fixed, loaded, store, store_first, zeros
-from fedcomp.model.batched.compiled.tile_values_numba import chosen, divided, total
+from fedcomp.model.batched.compiled.tile_numba import LANES, WIDE, add_product, fixed, load, store, store_first, zeros
+from fedcomp.model.batched.compiled.tile_values_numba import divide, select, sum_lanes
 from fedcomp.random.numba_jit import compiled, inlined, separate
 
 TAPS, FEW, MANY = (5, 3, 4) if WIDE else (2, 2, 2)
@@ -38,14 +38,14 @@ SPAN = 512
 @compiled
 def unpool(
     g: np.ndarray,
-    codes: np.ndarray,
+    masks: np.ndarray,
     gz: np.ndarray,
     y: int,
     first: int,
     strides: tuple[int, int, int],
     size: Geometry,
 ) -> None:
-    """The gradient at the convolution's outputs of one row of windows, from row y of g (O, H', W', B) and codes.
+    """The gradient at the convolution's outputs of one row of windows, from row y of g (O, H', W', B) and masks.
 
     Args:
         gz: it is written from place `first` on. strides: of gz, from channel to channel, row to row, column to column.
@@ -53,31 +53,30 @@ def unpool(
     batch, window = size.batch, size.pool_h * size.pool_w
     height, width = pooled(size)
     share = np.float32(1 if size.maximum else window)
-    code = y * width * num_codes(size)
+    mask = y * width * num_masks(size)
     for c in range(size.out):
         for x in range(width):
-            place, target = (
-                ((c * height + y) * width + x) * batch,
-                first + c * strides[0] + x * size.pool_w * strides[2],
-            )
+            place = ((c * height + y) * width + x) * batch
+            target = first + c * strides[0] + x * size.pool_w * strides[2]
             for b in range(0, batch, LANES):
-                value = divided(loaded(zeros(1, 1), g, place + b, LANES), share)
+                value = divide(load(zeros(1, 1), g, place + b, LANES), share)
                 for line in range(size.pool_h):
                     for column in range(size.pool_w):
-                        part = chosen(codes[code], value, zeros(1, 1))
+                        part = select(masks[mask], value, zeros(1, 1))
                         store_first(part, gz, target + line * strides[1] + column * strides[2] + b, batch - b)
-                        code += 1
-        code += (height - 1) * width * num_codes(size)
+                        mask += 1
+        mask += (height - 1) * width * num_masks(size)
 
 
 _STRIDES = types.UniTuple(types.int64, 3)
-_unpool = separate(unpool, NUMBERS, CODES, NUMBERS, types.int64, types.int64, _STRIDES, GEOMETRY)
+_unpool = separate(unpool, NUMBERS, MASKS, NUMBERS, types.int64, types.int64, _STRIDES, GEOMETRY)
 
 
 @compiled
 def input_gradient(
-    gz: np.ndarray, strides: tuple[int, int, int], weight: np.ndarray, for_x: np.ndarray, size: Geometry
+    gz: np.ndarray, strides: tuple[int, int, int], weight: np.ndarray, grad_x: np.ndarray, size: Geometry
 ) -> None:
+    """The gradient grad_x (C, H, W, B) from gz, whose strides are as in `unpool`, and weight (O, C, KH, KW)."""
     batch, pad, channels = size.batch, size.pad, even(size.channels)
     height, width = pooled(size)
     area = size.kernel_h * size.kernel_w
@@ -100,7 +99,7 @@ def input_gradient(
             for c in range(size.channels):
                 target = (c * size.height + y) * columns + j
                 for lane in range(TILE):
-                    for_x[target + lane] = tiles[c * TILE + lane]
+                    grad_x[target + lane] = tiles[c * TILE + lane]
 
 
 _input_gradient = separate(input_gradient, NUMBERS, _STRIDES, NUMBERS, NUMBERS, GEOMETRY)
@@ -119,10 +118,10 @@ def _correlate(
             place, at = c * width + tap * LANES, first + c * across
             starts = fixed(places[tap : tap + TAPS], TAPS)
             if few:
-                three = loaded(zeros(FEW, TAPS), sums, place, width)
+                three = load(zeros(FEW, TAPS), sums, place, width)
                 store(_add_row(three, gz, at, across, x, starts, top, count, LANES), sums, place, width)
             else:
-                four = loaded(zeros(MANY, TAPS), sums, place, width)
+                four = load(zeros(MANY, TAPS), sums, place, width)
                 store(_add_row(four, gz, at, across, x, starts, top, count, LANES), sums, place, width)
         c += FEW if few else MANY
 
@@ -131,6 +130,7 @@ def _correlate(
 def _add_row(
     tile: Any, gz: np.ndarray, at: int, across: int, x: np.ndarray, starts: Any, top: int, count: int, step: int
 ) -> Any:
+    """The tile plus the products of `count` numbers of a row, 16 at a time, with those of x, `step` apart."""
     for j in range(0, count, LANES):
         tile = add_product(tile, gz, at + j, across, x, starts, top)
         top += step
@@ -140,19 +140,19 @@ def _add_row(
 @compiled
 def backward(
     g: np.ndarray,
-    codes: np.ndarray,
+    masks: np.ndarray,
     x: np.ndarray,
     weight: np.ndarray,
-    for_weight: np.ndarray,
-    for_bias: np.ndarray,
-    for_x: np.ndarray,
+    grad_weight: np.ndarray,
+    grad_bias: np.ndarray,
+    grad_x: np.ndarray,
     size: Geometry,
 ) -> None:
     """Gradients of a block's weight (O, C, KH, KW), bias (O) and input (C, H, W, B).
 
     Args:
-        g: (O, H', W', B), and `SLACK` numbers more. codes, x, weight: as `forward` left and had them.
-        for_x: empty where nobody wants it.
+        g: (O, H', W', B), and `SLACK` numbers more. masks, x, weight: as `forward` left and had them.
+        grad_x: empty where it is not wanted.
     """
     batch, channels, before = size.batch, even(size.out), size.kernel_w - 1 - size.pad
     height, width = pooled(size)
@@ -167,14 +167,14 @@ def backward(
     # The gradient at the convolution's outputs, with as many zeros beside each row as its input's gradient reaches: all
     # rows where that is wanted, else those of one row of windows at a time.
     line = (size.width + size.kernel_w - 1) * batch + SLACK
-    room = (height if for_x.size else 1) * size.pool_h
-    strides, gz = (room * line, line, batch), np.zeros(channels * room * line, np.float32)
+    num_rows = (height if grad_x.size else 1) * size.pool_h
+    strides, gz = (num_rows * line, line, batch), np.zeros(channels * num_rows * line, np.float32)
     for y in range(height):
-        first = (y * size.pool_h % room) * line + before * batch
-        _unpool(g, codes, gz, y, first, strides, size)
+        first = (y * size.pool_h % num_rows) * line + before * batch
+        _unpool(g, masks, gz, y, first, strides, size)
         for ky in range(size.pool_h):
             for c in range(0, channels, 2):
-                pair = loaded(zeros(2, 1), lanes, c * LANES, LANES)
+                pair = load(zeros(2, 1), lanes, c * LANES, LANES)
                 pair = _add_row(pair, gz, first + ky * line + c * strides[0], strides[0], ones, (0,), 0, columns, 0)
                 store(pair, lanes, c * LANES, LANES)
         for start in range(0, columns, SPAN):
@@ -184,10 +184,10 @@ def backward(
                 _correlate(gz, first + ky * line + start, strides[0], x, places, top, count, sums)
     for c in range(size.out):
         for tap in range(taps):
-            for_weight[c * taps + tap] = total(loaded(zeros(1, 1), sums, (c * places.size + tap) * LANES, LANES))
-        for_bias[c] = total(loaded(zeros(1, 1), lanes, c * LANES, LANES))
-    if for_x.size:
-        _input_gradient(gz, strides, weight, for_x, size)
+            grad_weight[c * taps + tap] = sum_lanes(load(zeros(1, 1), sums, (c * places.size + tap) * LANES, LANES))
+        grad_bias[c] = sum_lanes(load(zeros(1, 1), lanes, c * LANES, LANES))
+    if grad_x.size:
+        _input_gradient(gz, strides, weight, grad_x, size)
 
 
-backward_block = separate(backward, NUMBERS, CODES, *[NUMBERS] * 5, GEOMETRY)
+backward_block = separate(backward, NUMBERS, MASKS, *[NUMBERS] * 5, GEOMETRY)

@@ -1,15 +1,14 @@
-"""Convolutions of few channels with ReLU and pooling, forwards and backwards, compiled for a CPU; one client a call.
+"""Convolutions of few channels with ReLU and pooling, compiled for a CPU; one client a call.
 
 The batch is the innermost axis in memory, so a row of an image is one long vector: output column j of every sample
 reads input column j + kx, and lanes are filled whatever the number of channels. Tiles of the output (some channels, 64
-neighbouring numbers of a row) and of the weight gradient (some channels, five taps) stay in registers. ReLU and pooling
-read the rows of a convolution while these are in the cache; what the way back needs is one bit a number.
+neighbouring numbers of a row) stay in registers. ReLU and pooling read the rows of a convolution while these are in the
+cache; of them the backward pass needs one bit a number.
 
-Every number comes out of the same chain of fused multiply-adds whatever the processor's vectors hold: an output is
-bias + sum over (input channel, ky, kx) in that order; a weight's gradient is 16 sums, over the numbers of a row whose
-place is the same modulo 16, joined pairwise. So every CPU computes the same bits, and tiles may have any size.
+Every output is the same chain of fused multiply-adds whatever the processor's vectors hold: bias + sum over (input
+channel, ky, kx) in that order. So every CPU computes the same bits, and tiles may have any size.
 
-All arrays are flat float32, but for uint16 `codes` (O, H', W', 16 samples each, positions of a window): bit i is set
+All arrays are flat float32, but for uint16 `masks` (O, H', W', 16 samples each, positions of a window): bit i is set
 where the gradient of sample i goes to that position.
 
 Shape legend: C input channels, O output channels, H height, W width, B batch, T = C*KH*KW taps.
@@ -27,12 +26,12 @@ from fedcomp.model.batched.compiled.tile_numba import (
     WIDE,
     add_scaled,
     broadcast,
-    loaded,
+    load,
     store,
     store_first,
     zeros,
 )
-from fedcomp.model.batched.compiled.tile_values_numba import added, chosen, divided, larger, not_negative
+from fedcomp.model.batched.compiled.tile_values_numba import add, divide, larger_or_nan, positive_or_nan, select
 from fedcomp.random.numba_jit import compiled, inlined, separate
 
 COLUMNS, MOST, SOME = (4, 6, 4) if WIDE else (2, 2, 2)
@@ -69,7 +68,7 @@ class Geometry(NamedTuple):
     batch: int
 
 
-NUMBERS, CODES, GEOMETRY = types.float32[::1], types.uint16[::1], types.NamedUniTuple(types.int64, 13, Geometry)
+NUMBERS, MASKS, GEOMETRY = types.float32[::1], types.uint16[::1], types.NamedUniTuple(types.int64, 13, Geometry)
 """numba's types of the arguments."""
 
 
@@ -87,8 +86,8 @@ def pooled(size: Geometry) -> tuple[int, int]:
 
 
 @compiled
-def num_codes(size: Geometry) -> int:
-    """Numbers that `codes` has for one pixel of a block's output."""
+def num_masks(size: Geometry) -> int:
+    """Numbers that `masks` has for one pixel of a block's output."""
     return -(-size.batch // LANES) * size.pool_h * size.pool_w
 
 
@@ -111,8 +110,8 @@ def pack(x: np.ndarray, real: np.ndarray, out: np.ndarray, size: Geometry) -> No
 
 
 @compiled
-def pool(rows: np.ndarray, out: np.ndarray, codes: np.ndarray, y: int, size: Geometry) -> None:
-    """ReLU and pooling of one row of windows, from `rows` (O, pool_h, columns) to row y of out and codes.
+def pool(rows: np.ndarray, out: np.ndarray, masks: np.ndarray, y: int, size: Geometry) -> None:
+    """ReLU and pooling of one row of windows, from `rows` (O, pool_h, columns) to row y of out and masks.
 
     As in torch: ReLU's gradient is 0 where z <= 0; the first of equal numbers is the largest, and a NaN is larger than
     any number.
@@ -120,7 +119,7 @@ def pool(rows: np.ndarray, out: np.ndarray, codes: np.ndarray, y: int, size: Geo
     batch, window = size.batch, size.pool_h * size.pool_w
     height, width = pooled(size)
     columns, wide = width * size.pool_w * batch, width + 2 * size.margin
-    code = y * width * num_codes(size)
+    mask = y * width * num_masks(size)
     for c in range(size.out):
         for x in range(width):
             target = ((c * (height + 2 * size.margin) + y + size.margin) * wide + x + size.margin) * batch
@@ -129,40 +128,40 @@ def pool(rows: np.ndarray, out: np.ndarray, codes: np.ndarray, y: int, size: Geo
                 for line in range(size.pool_h):
                     for column in range(size.pool_w):
                         place = (c * size.pool_h + line) * columns + (x * size.pool_w + column) * batch + b
-                        z = loaded(zeros(1, 1), rows, place, LANES)
+                        z = load(zeros(1, 1), rows, place, LANES)
                         position = line * size.pool_w + column
                         bits = np.uint16(0xFFFF)
                         if size.maximum:
                             if position > 0:
-                                bits = larger(z, value)
-                                for earlier in range(code, code + position):
-                                    codes[earlier] &= ~bits
-                            value = chosen(bits, z, value)
+                                bits = larger_or_nan(z, value)
+                                for earlier in range(mask, mask + position):
+                                    masks[earlier] &= ~bits
+                            value = select(bits, z, value)
                         else:
                             if size.relu:
-                                bits = not_negative(z)
-                            value = added(value, chosen(bits, z, zeros(1, 1)))
-                        codes[code + position] = bits
+                                bits = positive_or_nan(z)
+                            value = add(value, select(bits, z, zeros(1, 1)))
+                        masks[mask + position] = bits
                 if size.maximum and size.relu:
-                    bits = not_negative(value)
-                    value = chosen(bits, value, zeros(1, 1))
-                    for position in range(code, code + window):
-                        codes[position] &= bits
+                    bits = positive_or_nan(value)
+                    value = select(bits, value, zeros(1, 1))
+                    for position in range(mask, mask + window):
+                        masks[position] &= bits
                 elif window > 1 and not size.maximum:
-                    value = divided(value, np.float32(window))
+                    value = divide(value, np.float32(window))
                 store_first(value, out, target + b, batch - b)
-                code += window
-        code += (height - 1) * width * num_codes(size)
+                mask += window
+        mask += (height - 1) * width * num_masks(size)
 
 
-_pool = separate(pool, NUMBERS, NUMBERS, CODES, types.int64, GEOMETRY)
+_pool = separate(pool, NUMBERS, NUMBERS, MASKS, types.int64, GEOMETRY)
 
 
 @compiled
 def forward(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray, out: np.ndarray, codes: np.ndarray, size: Geometry
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray, out: np.ndarray, masks: np.ndarray, size: Geometry
 ) -> None:
-    """out (O, H' + 2 margin, W' + 2 margin, B) and codes of a block.
+    """out (O, H' + 2 margin, W' + 2 margin, B) and masks of a block.
 
     x: (C, H + 2 pad, W + 2 pad, B). weight: (O, C, KH, KW). bias: (O).
     """
@@ -188,7 +187,7 @@ def forward(
                 j = min(start, columns - TILE)  # the last tile computes some numbers again
                 place, across = line * columns + j, size.pool_h * columns
                 convolve(factors, offsets, size.channels, taps, size.kernel_w, x, top + j, strides, rows, place, across)
-        _pool(rows, out, codes, y, size)
+        _pool(rows, out, masks, y, size)
 
 
 @inlined
@@ -252,4 +251,4 @@ def _add_taps(
     return tile
 
 
-forward_block = separate(forward, *[NUMBERS] * 4, CODES, GEOMETRY)
+forward_block = separate(forward, *[NUMBERS] * 4, MASKS, GEOMETRY)

@@ -26,17 +26,19 @@ from fedcomp.model.batched.compiled.tile_numba import (
     WIDE,
     add_scaled,
     add_scaled_by_rows,
-    loaded,
+    load,
     store,
     store_first,
-    transpose,
+    transpose_tile,
     zeros,
 )
-from fedcomp.model.batched.compiled.tile_values_numba import added, added_to_rows, chosen, not_negative, rectified
+from fedcomp.model.batched.compiled.tile_values_numba import add, add_to_rows, positive_or_nan, relu, select
 from fedcomp.random.numba_jit import borrowed, compiled, separate
 
 _NUMBERS, LAYERS, _NUM = types.float32[::1], types.int64[:, ::1], types.int64
 """numba's types of the arguments."""
+NUM_IN, NUM_OUT, WEIGHT, BIAS, RELU = range(5)
+"""Columns of `layers`."""
 BROAD, COLUMNS = (6, 4) if WIDE else (3, 2)
 """Rows of a tile of outputs, and its vectors, where so many are left."""
 NARROW = 8
@@ -46,30 +48,36 @@ WEIGHT_ROWS, WEIGHT_COLUMNS = 4, 4
 
 
 @compiled
-def _forward(theta: np.ndarray, layers: np.ndarray, held: np.ndarray, z: np.ndarray, places: int) -> None:
-    """Outputs z (O, P) and, for `backward_dense`, the values of the other layers.
+def num_places(batch: int) -> int:
+    """P."""
+    return -(-batch // LANES) * LANES
+
+
+@compiled
+def _forward(theta: np.ndarray, layers: np.ndarray, inputs: np.ndarray, z: np.ndarray, places: int) -> None:
+    """Outputs z (O, P) and, for `backward_dense`, the inputs of all layers.
 
     Args:
-        theta: (D). held: (F + H, P), of which the first F rows are the inputs and the others are written.
+        theta: (D). inputs: (F + H, P), of which the first F rows are given and the others are written.
     """
-    theta, layers, held, z = borrowed(theta), borrowed(layers), borrowed(held), borrowed(z)
+    theta, layers, inputs, z = borrowed(theta), borrowed(layers), borrowed(inputs), borrowed(z)
     at, last = 0, layers.shape[0] - 1
     for index in range(last + 1):
-        num_in, num_out = layers[index, 0], layers[index, 1]
+        num_in, num_out = layers[index, NUM_IN], layers[index, NUM_OUT]
         first, at = at, at + num_in * places
-        out = z if index == last else held[at : at + num_out * places]
-        _dense(theta, layers[index], held[first:at], out, places)
+        out = z if index == last else inputs[at : at + num_out * places]
+        _dense(theta, layers[index], inputs[first:at], out, places)
 
 
 @compiled
 def _backward(
     theta: np.ndarray,
     layers: np.ndarray,
-    held: np.ndarray,
+    inputs: np.ndarray,
     x: np.ndarray,
     g: np.ndarray,
     spare: np.ndarray,
-    turned: np.ndarray,
+    transposed: np.ndarray,
     grad: np.ndarray,
     places: int,
     batch: int,
@@ -77,40 +85,40 @@ def _backward(
     """The layers' part of grad (D), given the gradient g (O, P) at the outputs before a last ReLU.
 
     Args:
-        theta, held: as in `forward_dense`. x: (B, F), or empty: then the gradient at the inputs (F, P) is written too,
-            to the front of g. g, spare: room for P numbers of every output and, without x, of every input. turned: as
-            much, and 16 numbers more.
+        theta, inputs: as in `forward_dense`. x: (B, F), or empty: then the gradient at the first layer's inputs (F, P)
+            is written too, to the front of g. g, spare: buffers for P numbers of every output and, without x, of every
+            input. transposed: as much, and 16 numbers more.
     """
-    theta, layers, held, x, grad = borrowed(theta), borrowed(layers), borrowed(held), borrowed(x), borrowed(grad)
-    g, spare, turned = borrowed(g), borrowed(spare), borrowed(turned)
-    at, last = held.size, layers.shape[0] - 1
+    theta, layers, inputs, x, grad = borrowed(theta), borrowed(layers), borrowed(inputs), borrowed(x), borrowed(grad)
+    g, spare, transposed = borrowed(g), borrowed(spare), borrowed(transposed)
+    at, last = inputs.size, layers.shape[0] - 1
     for index in range(last, -1, -1):
-        layer, num_in = layers[index], layers[index, 0]
-        if layer[3] >= 0:
-            _bias(g, places, batch, layer, index == last, grad, turned)
+        layer, num_in = layers[index], layers[index, NUM_IN]
+        if layer[BIAS] >= 0:
+            _bias(g, places, batch, layer, index == last, grad, transposed)
         at -= num_in * places
-        values = held[at : at + num_in * places]
+        values = inputs[at : at + num_in * places]
         if index == 0 and x.size:
             _weight_gradient(g, x, layer, grad, places, batch)
             return
-        turn(values, places, num_in, places, turned, num_in)
-        _weight_gradient(g, turned, layer, grad, places, batch)
+        transpose(values, places, num_in, places, transposed, num_in)
+        _weight_gradient(g, transposed, layer, grad, places, batch)
         _input_gradient(g, theta, layer, spare, places)
-        if index > 0 and layers[index - 1, 4]:
+        if index > 0 and layers[index - 1, RELU]:
             for place in range(0, num_in * places, LANES):
-                kept = loaded(zeros(1, 1), spare, place, LANES)
-                positive = not_negative(loaded(zeros(1, 1), values, place, LANES))
-                store(chosen(positive, kept, zeros(1, 1)), spare, place, LANES)
+                kept = load(zeros(1, 1), spare, place, LANES)
+                positive = positive_or_nan(load(zeros(1, 1), values, place, LANES))
+                store(select(positive, kept, zeros(1, 1)), spare, place, LANES)
         g, spare = spare, g
     if layers.shape[0] % 2:
-        for place in range(layers[0, 0] * places):
+        for place in range(layers[0, NUM_IN] * places):
             spare[place] = g[place]
 
 
 @compiled
 def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray, places: int) -> None:
     """out (O, P) = activation(W a + b), a (I, P)."""
-    num_in, num_out, weight, bias = layer[0], layer[1], layer[2], layer[3]
+    num_in, num_out, weight, bias = layer[NUM_IN], layer[NUM_OUT], layer[WEIGHT], layer[BIAS]
     p = np.int64(0)
     while p < places:
         wide = places - p >= COLUMNS * LANES and num_out >= BROAD
@@ -122,9 +130,9 @@ def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray,
                 for i in range(num_in):
                     broad = add_scaled_by_rows(broad, theta, weight + o * num_in + i, num_in, a, i * places + p)
                 if bias >= 0:
-                    broad = added_to_rows(broad, theta, bias + o)
-                if layer[4]:
-                    broad = rectified(broad)
+                    broad = add_to_rows(broad, theta, bias + o)
+                if layer[RELU]:
+                    broad = relu(broad)
                 store(broad, out, o * places + p, places)
                 o += BROAD
             elif num_out >= NARROW:
@@ -133,9 +141,9 @@ def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray,
                 for i in range(num_in):
                     narrow = add_scaled_by_rows(narrow, theta, weight + o * num_in + i, num_in, a, i * places + p)
                 if bias >= 0:
-                    narrow = added_to_rows(narrow, theta, bias + o)
-                if layer[4]:
-                    narrow = rectified(narrow)
+                    narrow = add_to_rows(narrow, theta, bias + o)
+                if layer[RELU]:
+                    narrow = relu(narrow)
                 store(narrow, out, o * places + p, places)
                 o += NARROW
             else:
@@ -143,9 +151,9 @@ def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray,
                 for i in range(num_in):
                     one = add_scaled(one, theta, weight + o * num_in + i, a, i * places + p)
                 if bias >= 0:
-                    one = added_to_rows(one, theta, bias + o)
-                if layer[4]:
-                    one = rectified(one)
+                    one = add_to_rows(one, theta, bias + o)
+                if layer[RELU]:
+                    one = relu(one)
                 store(one, out, o * places + p, places)
                 o += 1
         p += COLUMNS * LANES if wide else LANES
@@ -154,7 +162,7 @@ def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray,
 @compiled
 def _input_gradient(g: np.ndarray, theta: np.ndarray, layer: np.ndarray, out: np.ndarray, places: int) -> None:
     """out (I, P) = W^T g, g (O, P)."""
-    num_in, num_out, weight = layer[0], layer[1], layer[2]
+    num_in, num_out, weight = layer[NUM_IN], layer[NUM_OUT], layer[WEIGHT]
     p = np.int64(0)
     while p < places:
         wide = places - p >= COLUMNS * LANES and num_in >= BROAD
@@ -188,7 +196,7 @@ def _weight_gradient(
     g: np.ndarray, a: np.ndarray, layer: np.ndarray, grad: np.ndarray, places: int, batch: int
 ) -> None:
     """The weight's part of grad (D): (O, I) = g a, g (O, P), a (B, I) and, below 16 features, as many numbers more."""
-    num_in, num_out, weight = layer[0], layer[1], layer[2]
+    num_in, num_out, weight = layer[NUM_IN], layer[NUM_OUT], layer[WEIGHT]
     wide = num_out >= WEIGHT_ROWS and num_in >= LANES
     o = np.int64(0)
     while o < num_out:  # tiles at the ends compute some numbers again
@@ -219,7 +227,7 @@ def _weight_gradient(
 
 
 @compiled
-def turn(numbers: np.ndarray, stride: int, rows: int, columns: int, out: np.ndarray, step: int) -> None:
+def transpose(numbers: np.ndarray, stride: int, rows: int, columns: int, out: np.ndarray, step: int) -> None:
     """out (columns, step) from numbers (rows, stride), as many rows and columns as are given.
 
     Fewer than 16 rows are filled up to 16 with anything where `step` leaves room.
@@ -229,33 +237,33 @@ def turn(numbers: np.ndarray, stride: int, rows: int, columns: int, out: np.ndar
             for column in range(columns):
                 out[column * step + row] = numbers[row * stride + column]
         return
-    for start in range(0, rows, LANES):  # tiles at the ends are turned again in part
+    for start in range(0, rows, LANES):  # tiles at the ends overlap
         row = max(0, min(start, rows - LANES))
         for first in range(0, columns, LANES):
             column = min(first, columns - LANES)
-            transpose(numbers, row * stride + column, stride, rows - 1 - row, out, column * step + row, step)
+            transpose_tile(numbers, row * stride + column, stride, rows - 1 - row, out, column * step + row, step)
 
 
 @compiled
 def _bias(
-    g: np.ndarray, places: int, batch: int, layer: np.ndarray, last: bool, grad: np.ndarray, turned: np.ndarray
+    g: np.ndarray, places: int, batch: int, layer: np.ndarray, last: bool, grad: np.ndarray, transposed: np.ndarray
 ) -> None:
     """The bias's part of grad (D): sums over the batch of g (O, P), in the order of torch's of at most 128 numbers.
 
     last: of the outputs, whose batch is the last axis. That of another layer is not, and torch adds up 32 neighbouring
     sums side by side.
     """
-    num, bias = layer[1], layer[3]
+    num, bias = layer[NUM_OUT], layer[BIAS]
     together = 0 if last else num // SUM_COLUMNS * SUM_COLUMNS
     if together:
-        turn(g, places, together, places, turned, together)
+        transpose(g, places, together, places, transposed, together)
     for o in range(0, together, LANES):
         total = zeros(1, 1)
         for start in range(0, batch, SUM_BLOCK):
             block = zeros(1, 1)
             for b in range(start, min(start + SUM_BLOCK, batch)):
-                block = added(block, loaded(zeros(1, 1), turned, b * together + o, LANES))
-            total = added(total, block)
+                block = add(block, load(zeros(1, 1), transposed, b * together + o, LANES))
+            total = add(total, block)
         store(total, grad, bias + o, LANES)
     for o in range(together, num):
         grad[bias + o] = total_of(g, o * places, batch) if last else interleaved(g, o * places, 1, batch)

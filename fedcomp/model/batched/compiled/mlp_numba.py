@@ -2,7 +2,8 @@
 
 The layers are those of `dense_numba.py`, with the bits of the tensor code in `dense_backward.py` wherever torch's
 products are chains of fused multiply-adds: those of MKL are, with AVX-512 and the sizes of `mlp_compiled.py`. The
-softmax between the two ways is torch's. A step of SGD is two calls around it, `forward_samples` and `descend`.
+softmax between forward and backward pass is torch's. A step of SGD is two calls, `forward_samples` before it and
+`descend` after it.
 
 Arrays are contiguous float32; `layers` as in `dense_numba.py`.
 
@@ -14,30 +15,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedcomp.model.batched.compiled.dense_numba import backward_dense, forward_dense, turn
+from fedcomp.model.batched.compiled.dense_numba import NUM_OUT, backward_dense, forward_dense, num_places, transpose
 from fedcomp.model.batched.compiled.sums_numba import total_of
 from fedcomp.model.batched.compiled.tile_numba import LANES, multiply_add
 from fedcomp.random.numba_jit import borrowed, compiled
 
 
 @compiled
-def num_places(batch: int) -> int:
-    """P."""
-    return -(-batch // LANES) * LANES
-
-
-@compiled
-def forward(theta: np.ndarray, x: np.ndarray, layers: np.ndarray, held: np.ndarray, z: np.ndarray) -> None:
-    """Outputs of all clients, z (M, O, B), and for `backward` the inputs and values of the layers, held (M, (F + H) P).
+def forward(theta: np.ndarray, x: np.ndarray, layers: np.ndarray, inputs: np.ndarray, z: np.ndarray) -> None:
+    """Outputs of all clients, z (M, O, B), and for `backward` the inputs of all layers (M, (F + H) P).
 
     theta: (M, D). x: (M, B, F).
     """
-    theta, x, layers, held = borrowed(theta), borrowed(x), borrowed(layers), borrowed(held)
+    theta, x, layers, inputs = borrowed(theta), borrowed(x), borrowed(layers), borrowed(inputs)
     (num_clients, num_outputs, batch), places = z.shape, num_places(z.shape[2])
     out = np.empty(num_outputs * places, np.float32)
     for m in range(num_clients):
-        turn(x[m].reshape(-1), x.shape[2], batch, x.shape[2], held[m], places)
-        forward_dense(theta[m], layers, held[m], out, places)
+        transpose(x[m].reshape(-1), x.shape[2], batch, x.shape[2], inputs[m], places)
+        forward_dense(theta[m], layers, inputs[m], out, places)
         for o in range(num_outputs):
             for b in range(batch):
                 z[m, o, b] = out[o * places + b]
@@ -52,7 +47,7 @@ def forward_samples(
     numbers: np.ndarray,
     layers: np.ndarray,
     x: np.ndarray,
-    held: np.ndarray,
+    inputs: np.ndarray,
     z: np.ndarray,
 ) -> None:
     """As `forward`, of the samples `numbers` (M, B) int64: x (M, B, F) = offset + scale * raw, which is written too.
@@ -64,7 +59,7 @@ def forward_samples(
             number = numbers[m, b]
             for f in range(offset.size):
                 x[m, b, f] = multiply_add(np.float32(samples[number, f]), scale[f], offset[f])
-    forward(theta, x, layers, held, z)
+    forward(theta, x, layers, inputs, z)
 
 
 @compiled
@@ -87,27 +82,24 @@ def cross_entropy(log_p: np.ndarray, p: np.ndarray, y: np.ndarray, loss: np.ndar
 
 @compiled
 def backward(
-    theta: np.ndarray, x: np.ndarray, layers: np.ndarray, held: np.ndarray, g: np.ndarray, grad: np.ndarray
+    theta: np.ndarray, x: np.ndarray, layers: np.ndarray, inputs: np.ndarray, g: np.ndarray, grad: np.ndarray
 ) -> None:
     """grad (M, D) of all clients, given the gradient g (M, O, B) at the outputs before a last ReLU.
 
-    theta, x, held: as in `forward`.
+    theta, x, inputs: as in `forward`.
     """
-    theta, x, layers, held, grad = borrowed(theta), borrowed(x), borrowed(layers), borrowed(held), borrowed(grad)
+    theta, x, layers, inputs, grad = borrowed(theta), borrowed(x), borrowed(layers), borrowed(inputs), borrowed(grad)
     (num_clients, num_outputs, batch), places = g.shape, num_places(g.shape[2])
     widest = 0
     for index in range(layers.shape[0]):
-        widest = max(widest, layers[index, 1] * places)
-    above, spare, turned = (
-        np.zeros(widest, np.float32),
-        np.empty(widest, np.float32),
-        np.empty(widest + LANES, np.float32),
-    )
+        widest = max(widest, layers[index, NUM_OUT] * places)
+    above, spare = np.zeros(widest, np.float32), np.empty(widest, np.float32)
+    transposed = np.empty(widest + LANES, np.float32)
     for m in range(num_clients):
         for o in range(num_outputs):
             for b in range(batch):
                 above[o * places + b] = g[m, o, b]
-        backward_dense(theta[m], layers, held[m], x[m].reshape(-1), above, spare, turned, grad[m], places, batch)
+        backward_dense(theta[m], layers, inputs[m], x[m].reshape(-1), above, spare, transposed, grad[m], places, batch)
 
 
 @compiled
@@ -115,14 +107,14 @@ def descend(
     theta: np.ndarray,
     x: np.ndarray,
     layers: np.ndarray,
-    held: np.ndarray,
+    inputs: np.ndarray,
     g: np.ndarray,
     grad: np.ndarray,
     rate: float,
     decay: float,
 ) -> None:
     """`backward`, and then theta <- theta - rate (grad + decay theta); `rate` and `decay` are float32."""
-    backward(theta, x, layers, held, g, grad)
+    backward(theta, x, layers, inputs, g, grad)
     for m in range(theta.shape[0]):
         for place in range(theta.shape[1]):
             direction = multiply_add(decay, theta[m, place], grad[m, place]) if decay else grad[m, place]

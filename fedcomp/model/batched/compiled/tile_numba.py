@@ -117,7 +117,7 @@ def broadcast(_: Any, tile: Any, numbers: Any, place: Any) -> Any:
 
 
 @operation
-def loaded(_: Any, tile: Any, numbers: Any, place: Any, stride: Any) -> Any:
+def load(_: Any, tile: Any, numbers: Any, place: Any, stride: Any) -> Any:
     """A tile whose vector (r, c) is `numbers[place + r stride + 16 c :][:16]`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -134,7 +134,7 @@ def loaded(_: Any, tile: Any, numbers: Any, place: Any, stride: Any) -> Any:
 
 @operation
 def store(_: Any, tile: Any, numbers: Any, place: Any, stride: Any) -> Any:
-    """The opposite of `loaded`."""
+    """The opposite of `load`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         first = address(context, builder, signature.args[1], args[1], args[2])
@@ -221,7 +221,7 @@ def store_first(_: Any, tile: Any, numbers: Any, place: Any, count: Any) -> Any:
 
 
 @operation
-def transpose(_: Any, numbers: Any, place: Any, stride: Any, last: Any, out: Any, at: Any, step: Any) -> Any:
+def transpose_tile(_: Any, numbers: Any, place: Any, stride: Any, last: Any, out: Any, at: Any, step: Any) -> Any:
     """`out[at + c step :][r] = numbers[place + min(r, last) stride :][c]` for 16 rows r and 16 columns c."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -11,7 +11,7 @@ from fedcomp.model.batched.compiled.tile_numba import I32, LANES, address, offse
 
 
 @operation
-def not_negative(_: Any, tile: Any) -> Any:
+def positive_or_nan(_: Any, tile: Any) -> Any:
     """Bit i: whether number i of a vector, a tile of one, is above 0 or NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -22,7 +22,7 @@ def not_negative(_: Any, tile: Any) -> Any:
 
 
 @operation
-def larger(_: Any, left: Any, right: Any) -> Any:
+def larger_or_nan(_: Any, left: Any, right: Any) -> Any:
     """Bit i: whether number i of the left vector is larger than that of the right one, or NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -34,7 +34,7 @@ def larger(_: Any, left: Any, right: Any) -> Any:
 
 
 @operation
-def chosen(_: Any, bits: Any, left: Any, right: Any) -> Any:
+def select(_: Any, bits: Any, left: Any, right: Any) -> Any:
     """Numbers of the left vector where bits are set, else of the right one."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -46,7 +46,7 @@ def chosen(_: Any, bits: Any, left: Any, right: Any) -> Any:
 
 
 @operation
-def added(_: Any, left: Any, right: Any) -> Any:
+def add(_: Any, left: Any, right: Any) -> Any:
     """The sum of two vectors."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -57,7 +57,7 @@ def added(_: Any, left: Any, right: Any) -> Any:
 
 
 @operation
-def added_to_rows(_: Any, tile: Any, numbers: Any, place: Any) -> Any:
+def add_to_rows(_: Any, tile: Any, numbers: Any, place: Any) -> Any:
     """`tile[r, c] + numbers[place + r]`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -71,7 +71,7 @@ def added_to_rows(_: Any, tile: Any, numbers: Any, place: Any) -> Any:
 
 
 @operation
-def rectified(_: Any, tile: Any) -> Any:
+def relu(_: Any, tile: Any) -> Any:
     """Numbers above 0 and NaNs, and 0 for all others."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -87,7 +87,7 @@ def rectified(_: Any, tile: Any) -> Any:
 
 
 @operation
-def divided(_: Any, tile: Any, number: Any) -> Any:
+def divide(_: Any, tile: Any, number: Any) -> Any:
     """A vector divided by a number."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -98,7 +98,7 @@ def divided(_: Any, tile: Any, number: Any) -> Any:
 
 
 @operation
-def total(_: Any, tile: Any) -> Any:
+def sum_lanes(_: Any, tile: Any) -> Any:
     """The sum of a vector's numbers, pairwise: those 8 places apart first, then 4, 2 and 1."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
