@@ -113,31 +113,27 @@ def report(options: Options) -> int:
         remarks.append(("Pictures", [f"{number}; report.html shows all, --every-picture draws all"]))
 
     console.print(formats.to_rich(results, every_column=options.columns is not None))
+    texts: dict[str, str] = {}
     if options.against:
-        pairs = published.compare(groups, printed)
-        unmatched = published.without_counterpart(groups, pairs)
-        titles, rows = published.cells(pairs)
-        alone = sum(pair.ours is None for pair in pairs)
-        missing = f"{alone} printed rows have no run of ours, {len(unmatched)} groups of ours are not printed"
-        caption = f"Against {options.against}: {missing}: against.md."
-        console.print(formats.rich_table(titles, rows, 4, caption))
-        write_atomically(out / "against.md", published.to_markdown(options.against, pairs, unmatched).encode())
-        write_atomically(out / "against.csv", published.to_csv(pairs).encode())
-        write_atomically(out / "against.tex", published.to_latex(options.against, pairs).encode())
+        texts |= _against(options.against, published.compare(groups, printed), groups, console)
     if fronts:
         console.print(front.to_rich(fronts))
-        write_atomically(out / "front.md", front.to_markdown(fronts).encode())
-        write_atomically(out / "front.csv", front.to_csv(fronts).encode())
-        write_atomically(out / "front.tex", front.to_latex(fronts).encode())
+        texts |= {
+            "front.md": front.to_markdown(fronts),
+            "front.csv": front.to_csv(fronts),
+            "front.tex": front.to_latex(fronts),
+        }
     _show(console, remarks)
-    write_atomically(out / "table.md", (formats.to_markdown(results) + _markdown(remarks)).encode())
-    write_atomically(out / "table.csv", formats.to_csv(whole).encode())
     in_print = results if options.columns is not None else latex.fitting(whole)
-    write_atomically(out / "table.tex", latex.to_latex(in_print, columns.left_out(results, in_print)).encode())
     name = " and ".join(dict.fromkeys(Path(path).resolve().name for path in options.paths))
-    write_atomically(
-        out / "report.html", page.to_html(name, results, pictures, remarks, options.columns is None).encode()
-    )
+    texts |= {
+        "table.md": formats.to_markdown(results) + _markdown(remarks),
+        "table.csv": formats.to_csv(whole),
+        "table.tex": latex.to_latex(in_print, columns.left_out(results, in_print)),
+        "report.html": page.to_html(name, results, pictures, remarks, options.columns is None),
+    }
+    for file, text in texts.items():
+        write_atomically(out / file, text.encode())
     draw_all(on_paper, out, options.one_process)
 
     files = [
@@ -146,15 +142,31 @@ def report(options: Options) -> int:
         f"table.tex ({_in_print(results, in_print)})",
         *(["against.md, .csv, .tex"] if options.against else []),
         *(["front.md, .csv, .tex"] if fronts else []),
+        f"report.html ({(out / 'report.html').stat().st_size / 1e6:.1f} MB)",
+        f"{len(on_paper)} pictures (.png, .pdf): {_some([sheet.name for sheet in on_paper])}",
     ]
-    files.append(f"report.html ({(out / 'report.html').stat().st_size / 1e6:.1f} MB)")
-    files.append(f"{len(on_paper)} pictures (.png, .pdf): {_some([sheet.name for sheet in on_paper])}")
     console.print(f"Written: {out}/", markup=False, soft_wrap=True)
     console.print("  " + ", ".join(files), markup=False, soft_wrap=True)
     if options.wandb:
-        said = _published(pieces, name, (out / "table.md").read_text())
+        said = _published(pieces, name, texts["table.md"])
         console.print(said, markup=False, soft_wrap=True)
     return 0
+
+
+def _against(
+    paper: str, pairs: Sequence[published.Pair], groups: Sequence[RunGroup], console: Console
+) -> dict[str, str]:
+    """Print the comparison with a paper. Returns {file: text} of what is to be written."""
+    unmatched = published.without_counterpart(groups, pairs)
+    titles, rows = published.cells(pairs)
+    alone = sum(pair.ours is None for pair in pairs)
+    missing = f"{alone} printed rows have no run of ours, {len(unmatched)} groups of ours are not printed"
+    console.print(formats.rich_table(titles, rows, 4, f"Against {paper}: {missing}: against.md."))
+    return {
+        "against.md": published.to_markdown(paper, pairs, unmatched),
+        "against.csv": published.to_csv(pairs),
+        "against.tex": published.to_latex(paper, pairs),
+    }
 
 
 def _published(pieces: Sequence[wandb_files.Piece], title: str, table: str) -> str:
@@ -218,8 +230,10 @@ def _pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[Picture],
     judged = qualities(run for one in groups for run in one.runs)
     requested, remarks = figures.pictures(groups)
     drawn = curves.curves(groups, judged)
-    whole = [curves.overview(groups, judged[0]), curves.scatter(groups, judged[0])] if judged else []
-    overview, scatter = ([one] if one else [] for one in whole or (None, None))
+    overview, scatter = (
+        [picture] if judged and (picture := make(groups, judged[0])) is not None else []
+        for make in (curves.overview, curves.scatter)
+    )
     first = overview or drawn[:1]  # what stands first is drawn even if not all can be
     sheets = [
         sheet for one in [*requested, *first, *scatter, *(drawn if overview else drawn[1:])] for sheet in split(one)

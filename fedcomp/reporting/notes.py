@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from fedcomp.core.folders import part_name
 from fedcomp.display import units
 from fedcomp.records.provenance import Fingerprints, Provenance, SessionRecord
 from fedcomp.records.reader import RecordedRun
@@ -21,6 +22,7 @@ from fedcomp.reporting.metrics import Metric, recorded
 SHORT = 8
 """Hex digits of a fingerprint or a commit that are shown."""
 MOST_NAMED = 4
+"""Names of a list that a line has."""
 PLACES = ("root", "download")
 """Options of a dataset that say where it lies, not what it is."""
 
@@ -110,8 +112,8 @@ def gaps(groups: Sequence[RunGroup], qualities: Sequence[Metric]) -> list[str]:
 
 def _some(labels: Sequence[str]) -> str:
     """The first few labels, and how many more."""
-    few = ", ".join(labels[:4])
-    return few if len(labels) <= 4 else f"{few} and {len(labels) - 4} more"
+    few = ", ".join(labels[:MOST_NAMED])
+    return few if len(labels) <= MOST_NAMED else f"{few} and {len(labels) - MOST_NAMED} more"
 
 
 def _identity(run: RecordedRun) -> str:
@@ -192,8 +194,7 @@ def _data(runs: Sequence[RecordedRun], known: dict[Path, Provenance]) -> Iterato
 
 def _name(run: RecordedRun) -> str:
     options = run.config.get("dataset") or {}
-    target = str(options.get("_target_", "?")).split(".")
-    return str(options.get("name") or target[-2:][0])
+    return str(options.get("name") or part_name(options.get("_target_", "?")))
 
 
 def _code(known: Sequence[Provenance]) -> Iterator[str]:

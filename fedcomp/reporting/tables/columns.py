@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from fedcomp.reporting.tables.formats import cells, titles
-from fedcomp.reporting.tables.table import ResultTable, TableRow
+from fedcomp.reporting.tables.table import ResultTable
 
 SEEDS = "seeds"
 """Name of the column that says how many seeds a row has."""
@@ -58,12 +58,8 @@ def named_columns(text: str, table: ResultTable) -> ResultTable:
 def select(table: ResultTable, kept: Sequence[str]) -> ResultTable:
     """The table with these columns alone, in this order; seeds stand last."""
     known = names(table)
-    places = [known.index(name) for name in kept if name != SEEDS]
-    rows = tuple(
-        TableRow(row.group, tuple(row.means[place] for place in places), tuple(row.paper[place] for place in places))
-        for row in table.rows
-    )
-    return replace(table, columns=tuple(table.columns[place] for place in places), rows=rows, seeds=SEEDS in kept)
+    shown = table.select([known.index(name) for name in kept if name != SEEDS])
+    return replace(shown, seeds=SEEDS in kept)
 
 
 def ranked(table: ResultTable) -> list[str]:

@@ -12,7 +12,6 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedcomp.core.validate import reads_as_number
@@ -76,12 +75,7 @@ def cell(column: Column, mean: Mean | None, paper: Mean | None, num_seeds: int) 
 
 def to_rich(table: ResultTable, every_column: bool = False) -> Table:
     """For the terminal: the columns that are narrow, or every one."""
-    kept = [index for index, column in enumerate(table.columns) if column.narrow or every_column]
-    rows = [
-        TableRow(row.group, tuple(row.means[index] for index in kept), tuple(row.paper[index] for index in kept))
-        for row in table.rows
-    ]
-    table = replace(table, columns=tuple(table.columns[index] for index in kept), rows=tuple(rows))
+    table = table.select([place for place, column in enumerate(table.columns) if column.narrow or every_column])
     return rich_table(titles(table), cells(table), len(table.settings) + 1, CAPTION)
 
 

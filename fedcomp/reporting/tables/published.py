@@ -81,9 +81,7 @@ class Pair:
 
 def papers() -> list[str]:
     """The names that `--against` knows."""
-    return sorted(
-        file.name.removesuffix(".csv") for file in files("fedcomp.reporting.tables").joinpath("published").iterdir()
-    )
+    return sorted(file.name.removesuffix(".csv") for file in FOLDER.iterdir())
 
 
 def load(paper: str) -> list[Printed]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedcomp.display import units
 from fedcomp.records.reader import RecordedRun
@@ -102,28 +102,30 @@ class ResultTable:
     target: Target | None = None
     seeds: bool = True
 
+    def select(self, places: Sequence[int]) -> ResultTable:
+        """The table with the columns at these places alone, in this order."""
+        rows = (
+            TableRow(
+                row.group, tuple(row.means[place] for place in places), tuple(row.paper[place] for place in places)
+            )
+            for row in self.rows
+        )
+        return replace(self, columns=tuple(self.columns[place] for place in places), rows=tuple(rows))
+
 
 def build(groups: Sequence[RunGroup], target: Target | None = None) -> ResultTable:
     """The table of these groups at each run's last evaluation, without the columns that no run fills."""
     runs = [run for one in groups for run in one.runs]
     columns = [*_quality_columns(runs), *BITS, *(_target_columns(target, runs) if target else ()), *TIMES]
-    rows = [
+    rows = tuple(
         TableRow(
             one, tuple(_mean(column.value, one) for column in columns), tuple(_paper(column, one) for column in columns)
         )
         for one in groups
-    ]
-    kept = [index for index, one in enumerate(columns) if one.reached or _is_informative(one, columns, rows)]
-    settings = tuple(dict.fromkeys(key for one in groups for key, _ in one.setting))
-    return ResultTable(
-        settings,
-        tuple(columns[index] for index in kept),
-        tuple(
-            TableRow(row.group, tuple(row.means[index] for index in kept), tuple(row.paper[index] for index in kept))
-            for row in rows
-        ),
-        target,
     )
+    settings = tuple(dict.fromkeys(key for one in groups for key, _ in one.setting))
+    every = ResultTable(settings, tuple(columns), rows, target)
+    return every.select([place for place, one in enumerate(columns) if one.reached or _is_informative(one, every)])
 
 
 def _quality_columns(runs: Iterable[RecordedRun]) -> list[Column]:
@@ -178,26 +180,11 @@ def _target_columns(target: Target, runs: Sequence[RecordedRun]) -> list[Column]
     def whole(value: float) -> str:
         return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
-    return [
-        Column(f"rounds to {target}", "rounds_to_target", until("round"), whole, True, "low", True),
-        Column(f"bits to {target}", "bits_to_target", until("bits/total"), units.bits, False, "low", True),
-        *(
-            [
-                Column(
-                    f"seconds to {target}",
-                    "seconds_to_target",
-                    until(NETWORK_TIME),
-                    units.duration,
-                    True,
-                    "low",
-                    True,
-                    recorded=NETWORK_TIME,
-                )
-            ]
-            if timed
-            else []
-        ),
-    ]
+    rounds = Column(f"rounds to {target}", "rounds_to_target", until("round"), whole, True, "low", True)
+    bits = Column(f"bits to {target}", "bits_to_target", until("bits/total"), units.bits, False, "low", True)
+    title, seconds = f"seconds to {target}", until(NETWORK_TIME)
+    time = Column(title, "seconds_to_target", seconds, units.duration, True, "low", True, recorded=NETWORK_TIME)
+    return [rounds, bits, *([time] if timed else [])]
 
 
 DOWNLINK = Column("downlink", "bpp_downlink", last("bpp/downlink"), units.significant, better="low")
@@ -225,12 +212,12 @@ TIMES = (
 """Seconds on the run's network, and of the simulation."""
 
 
-def _is_informative(column: Column, columns: Sequence[Column], rows: Sequence[TableRow]) -> bool:
+def _is_informative(column: Column, table: ResultTable) -> bool:
     """Whether some row fills the column; the downlink per receiver also has to differ from that per participant."""
-    own = columns.index(column)
-    filled = [row for row in rows if row.means[own] is not None]
+    own = table.columns.index(column)
+    filled = [row for row in table.rows if row.means[own] is not None]
     if column is PER_RECEIVER:
-        other = columns.index(DOWNLINK)
+        other = table.columns.index(DOWNLINK)
         filled = [row for row in filled if (row.means[own], row.paper[own]) != (row.means[other], row.paper[other])]
     return bool(filled)
 
