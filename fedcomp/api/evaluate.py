@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from fedcomp.api.evaluation_report import ModelEvaluation, mean_of, text_of, write
 from fedcomp.api.trained_model import Note, TrainedRun, trained_repetitions
-from fedcomp.api.worth import Worth, mean_of, text_of, write
 from fedcomp.config.compose import compose
 from fedcomp.config.instantiate import build, check_keys
 from fedcomp.dataset.check import check as check_dataset
@@ -60,11 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fedcomp-evaluate: {line}", file=sys.stderr)
 
     def show() -> None:
-        worth = evaluate(given.run, given.words, given.clients, given.config_dir, note)
-        out = given.out or given.run / "evaluation" / (worth.name + ("-train" if given.clients == "train" else ""))
-        write(worth, out)
-        print("\n".join(text_of(worth)))
-        print(f"tables {'and picture ' if len(worth.values) and can_draw() else ''}in {out}")
+        found = evaluate(given.run, given.words, given.clients, given.config_dir, note)
+        out = given.out or given.run / "evaluation" / (found.name + ("-train" if given.clients == "train" else ""))
+        write(found, out)
+        print("\n".join(text_of(found)))
+        print(f"tables {'and picture ' if len(found.values) and can_draw() else ''}in {out}")
 
     return exit_status(show)
 
@@ -75,8 +75,8 @@ def evaluate(
     clients: Literal["test", "train"] | None = None,
     config_dir: Path | None = None,
     note: Note = print,
-) -> Worth:
-    """What the trained model of a run is worth.
+) -> ModelEvaluation:
+    """The metrics of a run's trained model on its test set or on another.
 
     Args:
         folder: of the run. words: overrides of `dataset`, which make another test set; those that only say where data
@@ -98,15 +98,15 @@ def evaluate(
     places = {} if named else dict(_parsed(word) for word in words if word not in others)
     every = trained_repetitions(folder, note, places)
     other = _other_dataset(folder, words, named, config_dir) if others else None
-    found: list[Worth] = []
-    for _, run in every:
+    found: list[ModelEvaluation] = []
+    for run in every:
         own = run.simulation.dataset
         test = own if other is None else _other_test(own, other)
-        found.append(_worth(run, test, clients, note if not found else lambda _: None))
+        found.append(_evaluation(run, test, clients, note if not found else lambda _: None))
     return found[0] if len(found) == 1 else mean_of(found)
 
 
-def _worth(run: TrainedRun, test: Dataset, clients: str | None, note: Note) -> Worth:
+def _evaluation(run: TrainedRun, test: Dataset, clients: str | None, note: Note) -> ModelEvaluation:
     metrics = metrics_of({"test": run.models}, run.network, test, run.simulation.workers)
     judged = _judged(run, test, clients, note)
     values = torch.zeros(0, dtype=torch.float64)
@@ -115,7 +115,7 @@ def _worth(run: TrainedRun, test: Dataset, clients: str | None, note: Note) -> W
         metrics |= fairness(test.task, values)
     found = {name: float(value) for name, value in metrics.items()}
     numbers = np.zeros(0, np.int64) if judged is None else judged.clients
-    return Worth(test.name, test.task, found, numbers, values.numpy(), _by_class(run, test))
+    return ModelEvaluation(test.name, test.task, found, numbers, values.numpy(), _by_class(run, test))
 
 
 def _parsed(word: str) -> tuple[str, Any]:

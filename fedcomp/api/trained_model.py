@@ -32,10 +32,12 @@ class TrainedRun:
     """A run with its state.
 
     Attributes:
-        simulation: its parts, on the CPU. network: its model. round: rounds completed.
+        repeats: repetitions of the run, of which this is one. simulation: its parts, on the CPU. network: its model.
+        round: rounds completed.
         models: what its `test` metrics are of, means over the models.
     """
 
+    repeats: int
     simulation: Simulation
     network: Model
     round: int
@@ -53,17 +55,14 @@ def trained_run(folder: Path, note: Note, changes: Mapping[str, Any] | None = No
         ValueError: there is no config or checkpoint, the model is no network, the run has repeats, or the checkpoint
             lacks something that the models follow from.
     """
-    found = trained_repetitions(folder, note, changes)
-    repeats, first = next(found)
-    if repeats > 1:
-        raise ValueError(f"{folder} is a study of repeats={repeats}: it has a model for each repetition")
+    first = next(trained_repetitions(folder, note, changes))
+    if first.repeats > 1:
+        raise ValueError(f"{folder} is a study of repeats={first.repeats}: it has a model for each repetition")
     return first
 
 
-def trained_repetitions(
-    folder: Path, note: Note, changes: Mapping[str, Any] | None = None
-) -> Iterator[tuple[int, TrainedRun]]:
-    """(number of repetitions, one of them), one after another; of a run without repeats itself. As `trained_run`.
+def trained_repetitions(folder: Path, note: Note, changes: Mapping[str, Any] | None = None) -> Iterator[TrainedRun]:
+    """The repetitions of a study, one after another; of a run without repeats itself. Arguments as in `trained_run`.
 
     Raises:
         ValueError: as `trained_run`.
@@ -89,7 +88,7 @@ def trained_repetitions(
         if config.repeats > 1:  # the state of a study has repetitions as its first axis
             own = replace(content, tensors={name: tensor[number] for name, tensor in content.tensors.items()})
         models = _models(repetition, own, folder, note if not number else lambda _: None)
-        yield config.repeats, TrainedRun(repetition, network, content.round, models)
+        yield TrainedRun(config.repeats, repetition, network, content.round, models)
 
 
 def trained_models(folder: Path, note: Note, round: int | str = "last") -> list[nn.Module]:

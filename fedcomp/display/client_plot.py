@@ -40,7 +40,8 @@ def plot_clients(
     """
     if not len(values):
         raise ValueError("there is no client to draw")
-    picture = figure.new_figure(7.2 if classes else 4.4, max(2.8, 0.24 * len(classes) if len(classes) < 26 else 2.8))
+    height = 0.24 * len(classes) if len(classes) <= MOST_CLASSES else 0.0
+    picture = figure.new_figure(7.2 if classes else 4.4, max(2.8, height))
     if classes:
         left, right = picture.subplots(1, 2, width_ratios=[1.5, 1])
         _bars(right, classes, axis)

@@ -26,9 +26,8 @@ def plot_slowest(counts: np.ndarray, path: Path, title: str) -> None:
     picture = figure.new_figure(5.2, 2.8)
     axes = picture.add_subplot()
     axes.bar(range(len(heights)), heights, color=figure.COLOURS[0], width=0.8)
-    axes.set_xticks(
-        range(len(names)), names, fontsize=6 if len(names) > 12 else 8, rotation=90 if len(names) > 12 else 0
-    )
+    crowded = len(names) > 12
+    axes.set_xticks(range(len(names)), names, fontsize=6 if crowded else 8, rotation=90 if crowded else 0)
     figure.style(axes, "client", "exchanges that waited for it")
     never = int((counts == 0).sum())
     beside = f"{len(counts)} clients, {never} of them never the slowest" if never else f"{len(counts)} clients"
