@@ -10,33 +10,38 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TypeVar
 
-Opened = TypeVar("Opened")
+Split = TypeVar("Split")
 
 NO_ANSWER_S = 15.0  # timeout after which a host counts as unreachable
 READ_ERRORS = (RuntimeError, OSError, ValueError, AssertionError, EOFError, KeyError, UnpicklingError)
 
 
 def fetch(
-    name: str, root: str, files: str, download: bool, open_in: Callable[[str, bool], Opened], other: str = ""
-) -> Opened:
-    """Call `open_in(folder, download)`: first on the files that are there, then, if allowed, with a download.
+    name: str, root: str, files: str, download: bool, open_split: Callable[[str, bool, bool], Split], other: str = ""
+) -> tuple[Split, Split]:
+    """The training and the test split: of the files that are there, else, if allowed, of a download.
 
     Args:
         name: the dataset, for the error.
         root: the user's data folder; `~` is expanded.
         files: which files below `root` hold the dataset, for the error.
         download: whether missing files may be downloaded.
-        open_in: torchvision's constructors; RuntimeError or OSError where files are missing.
+        open_split: torchvision's constructor, (folder, whether it is the training split, whether to download) -> split;
+            RuntimeError or OSError where files are missing.
         other: another way to the files, for the error, such as a package to install.
     Raises:
         ValueError: files that are missing and cannot be downloaded, or cannot be read.
     """
     folder = str(Path(root).expanduser().absolute())
+
+    def both(with_download: bool) -> tuple[Split, Split]:
+        return open_split(folder, True, with_download), open_split(folder, False, with_download)
+
     remedy = f"put {files} into that folder or set dataset.root to the folder that holds them"
     if other:
         remedy += f", or {other}"
     try:
-        return open_in(folder, False)
+        return both(with_download=False)
     except READ_ERRORS as error:
         if not _says_missing(error):
             raise ValueError(
@@ -47,7 +52,7 @@ def fetch(
     if download:
         try:
             with _given_up_after(NO_ANSWER_S):
-                return open_in(folder, True)
+                return both(with_download=True)
         except (HTTPException, *READ_ERRORS) as error:
             reason = f"the download failed: {_one_line(error)}"
     raise ValueError(f"dataset={name}: not found, or damaged, in {folder} ({reason}): {remedy}")

@@ -6,8 +6,6 @@ import html
 import sys
 from typing import Any
 
-from fedcomp.display import units
-
 
 def in_notebook() -> bool:
     """Whether this process is the kernel of a notebook."""
@@ -29,9 +27,8 @@ class NotebookBar:
         """Show the bar."""
         self._display(0, rounds, "")
 
-    def draw(self, round: int, rounds: int, metrics: str, seconds_left: float | None) -> None:
+    def draw(self, round: int, rounds: int, metrics: str, left: str) -> None:
         """Redraw the bar."""
-        left = f"{units.duration(seconds_left)} left" if seconds_left else ""
         self._display(round, rounds, "  ".join(part for part in (metrics, left) if part))
 
     def note(self, text: str) -> None:

@@ -28,7 +28,10 @@ LINE_SECONDS_EVALUATED = 1.0
 
 
 class Screen(Protocol):
-    """Where progress is drawn: `Bar` on terminals, `NotebookBar` in notebooks, `Lines` elsewhere."""
+    """Where progress is drawn: `Bar` on terminals, `NotebookBar` in notebooks, `Lines` elsewhere.
+
+    `draw` gets the round, the number of rounds, the last evaluation and the time left as text ("": none yet).
+    """
 
     seconds: float
     """Minimum seconds between two draws."""
@@ -36,7 +39,7 @@ class Screen(Protocol):
     """Minimum seconds between two draws that show an evaluation."""
 
     def start(self, rounds: int) -> None: ...
-    def draw(self, round: int, rounds: int, metrics: str, seconds_left: float | None) -> None: ...
+    def draw(self, round: int, rounds: int, metrics: str, left: str) -> None: ...
     def note(self, text: str) -> None: ...
     def stop(self) -> None: ...
 
@@ -67,9 +70,8 @@ class Bar:
         self._task = self._bar.add_task("", total=rounds, metrics="", left="")
         self._bar.start()
 
-    def draw(self, round: int, rounds: int, metrics: str, seconds_left: float | None) -> None:
+    def draw(self, round: int, rounds: int, metrics: str, left: str) -> None:
         """Redraw the bar."""
-        left = f"{units.duration(seconds_left)} left" if seconds_left else ""
         self._bar.update(self._task, completed=round, metrics=metrics, left=left, refresh=True)
 
     def note(self, text: str) -> None:
@@ -94,9 +96,8 @@ class Lines:
     def start(self, rounds: int) -> None:
         """Does nothing."""
 
-    def draw(self, round: int, rounds: int, metrics: str, seconds_left: float | None) -> None:
+    def draw(self, round: int, rounds: int, metrics: str, left: str) -> None:
         """Print one line. An evaluation is printed once: the lines of later rounds leave its metrics out."""
-        left = f"{units.duration(seconds_left)} left" if seconds_left else ""
         fresh = metrics if metrics != self._shown else ""
         self._shown = metrics
         self.note("  ".join(part for part in (f"round {round:>{len(str(rounds))}}/{rounds}", fresh, left) if part))
@@ -185,7 +186,9 @@ class Progress:
         self._pending = False
         if self._screen is not None:
             self._due = now + self._screen.seconds
-        self._show(lambda screen: screen.draw(self._round, self._rounds, self._metrics, self._seconds_left(now)))
+        seconds = self._seconds_left(now)
+        left = f"{units.duration(seconds)} left" if seconds else ""
+        self._show(lambda screen: screen.draw(self._round, self._rounds, self._metrics, left))
 
     def _show(self, action: Callable[[Screen], None]) -> None:
         """Apply `action` to the screen, if there is one; drop the screen if it cannot be written."""

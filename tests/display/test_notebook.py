@@ -40,7 +40,7 @@ def test_one_output_is_redrawn(shown: list[str]) -> None:
     bar = _screen(sys.stderr)
     assert isinstance(bar, NotebookBar)
     bar.start(10)
-    bar.draw(4, 10, "accuracy < 90 %", 61.0)
+    bar.draw(4, 10, "accuracy < 90 %", "1 m 01 s left")
     (text,) = shown
     assert 'value="4" max="10"' in text
     assert "round 4/10" in text

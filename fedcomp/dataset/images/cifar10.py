@@ -71,7 +71,7 @@ def load(
         root,
         f"{python} (python version) or {binary} (binary version)",
         download,
-        lambda folder, may: (CIFAR10(folder, True, download=may), CIFAR10(folder, False, download=may)),
+        lambda folder, train, may: CIFAR10(folder, train, download=may),
     )
     names = pickled.classes
     return image_dataset("cifar10", colour(pickled), colour(pickled_test), names, mean, std, crop_padding, flip)

@@ -41,7 +41,7 @@ def load(
         root,
         "cifar-100-python/{train,test,meta}",
         download,
-        lambda folder, may: (CIFAR100(folder, True, download=may), CIFAR100(folder, False, download=may)),
+        lambda folder, train, may: CIFAR100(folder, train, download=may),
     )
     return image_dataset("cifar100", colour(train), colour(test), train.classes, mean, std, crop_padding, flip)
 

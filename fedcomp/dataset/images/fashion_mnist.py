@@ -69,7 +69,7 @@ def load(
         root,
         "FashionMNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte",
         download,
-        lambda folder, may: (FashionMNIST(folder, True, download=may), FashionMNIST(folder, False, download=may)),
+        lambda folder, train, may: FashionMNIST(folder, train, download=may),
         "on Debian and Ubuntu install the package dataset-fashion-mnist",
     )
     train, test = grey(pictures), grey(test_pictures)

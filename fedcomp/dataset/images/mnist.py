@@ -41,7 +41,7 @@ def load(
         root,
         "MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte",
         download,
-        lambda folder, may: (MNIST(folder, True, download=may), MNIST(folder, False, download=may)),
+        lambda folder, train, may: MNIST(folder, train, download=may),
     )
     names = [str(digit) for digit in range(10)]
     return image_dataset("mnist", grey(train), grey(test), names, mean, std, crop_padding, flip)

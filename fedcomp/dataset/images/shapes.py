@@ -86,7 +86,18 @@ def load(
         for num, split in ((num_train, "train"), (num_test, "test"))
     )
     return image_dataset(
-        "shapes", train, test, CLASSES, mean, std, crop_padding, flip, "segmentation", True, unlabelled, rescale
+        "shapes",
+        train,
+        test,
+        CLASSES,
+        mean,
+        std,
+        crop_padding,
+        flip,
+        task="segmentation",
+        background=True,
+        unlabelled=unlabelled,
+        rescale=rescale,
     )
 
 

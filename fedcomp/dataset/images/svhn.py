@@ -47,7 +47,7 @@ def load(
         root,
         "{train,test}_32x32.mat",
         download,
-        lambda folder, may: (SVHN(folder, "train", download=may), SVHN(folder, "test", download=may)),
+        lambda folder, train, may: SVHN(folder, "train" if train else "test", download=may),
     )
     names = [str(digit) for digit in range(10)]
     return image_dataset("svhn", _samples(train), _samples(test), names, mean, std, crop_padding, flip)

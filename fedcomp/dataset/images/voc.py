@@ -70,7 +70,18 @@ def load(
         to_train, to_test = _once_for_each_class(_without_background(to_train)), _without_background(to_test)
     names = CLASSES[1:] if erased else CLASSES
     return image_dataset(
-        "voc", to_train, to_test, names, mean, std, crop_padding, flip, "segmentation", not erased, unlabelled, rescale
+        "voc",
+        to_train,
+        to_test,
+        names,
+        mean,
+        std,
+        crop_padding,
+        flip,
+        task="segmentation",
+        background=not erased,
+        unlabelled=unlabelled,
+        rescale=rescale,
     )
 
 
@@ -113,12 +124,13 @@ def _names(folder: Path, names: str) -> list[str]:
 
 
 def _read(folder: Path, names: str, size: int) -> Samples:
+    """The pictures of a list as x [n, S, S, 3], the classes of their pixels as y [n, S, S], uint8."""
     found = _names(folder, names)
     x = torch.empty(len(found), size, size, 3, dtype=torch.uint8)
     y = torch.empty(len(found), size, size, dtype=torch.uint8)
     for number, name in enumerate(found):
-        picture, mask = (_open(file) for file in _pair(folder, name))
-        file = _pair(folder, name)[1]
+        picture_file, file = _pair(folder, name)
+        picture, mask = _open(picture_file), _open(file)
         if mask.mode not in ("P", "L"):
             raise ValueError(
                 f"dataset=voc: {file} is an image of mode {mask.mode}, but a mask has one value a pixel, the number of "

@@ -159,7 +159,7 @@ def test_a_host_that_answers_nothing_is_given_up(tmp_path, monkeypatch):
         silent.bind(("127.0.0.1", 0))
         silent.listen()
 
-        def open_in(folder, download):
+        def open_split(folder, train, download):
             if not download:
                 raise RuntimeError("Dataset not found")
             with socket.create_connection(silent.getsockname()) as connection:
@@ -167,6 +167,6 @@ def test_a_host_that_answers_nothing_is_given_up(tmp_path, monkeypatch):
 
         start = time.monotonic()
         with pytest.raises(ValueError, match="the download failed: timed out"):
-            fetch("mine", str(tmp_path), "files", True, open_in)
+            fetch("mine", str(tmp_path), "files", True, open_split)
     assert time.monotonic() - start < 5
     assert socket.getdefaulttimeout() is None
