@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from fedcomp.records import status
 from fedcomp.records.grid import listed_runs, noted_jobs
-from fedcomp.records.reader import RunFiles, find_runs
+from fedcomp.records.reader import RunFiles, find_runs, without_rooms
 from fedcomp.status import slurm
 from fedcomp.status.slurm import Job
 
@@ -83,7 +83,7 @@ def run_states(root: Path) -> RunStates:
     found = [_read(files, configs) for files in below.runs.values()]
     for listed, words, config in listed_runs(below.grids):
         if config is not None:
-            configs.setdefault(listed.parent, config)
+            configs.setdefault(listed.parent, without_rooms(config))
         if listed not in below.runs:
             files = RunFiles(listed)  # it has begun where `root` is a grid's own folder
             found.append(_read(files, configs) if files.begun else _waiting(files, words, configs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 from fedcomp.display import units
 from fedcomp.reporting.group import group_labels, result_options, setting_text, settings
+from fedcomp.reporting.labels import distinct
 from fedcomp.status.runs import GOING, RunState, RunStates, State
 
 if TYPE_CHECKING:
@@ -64,14 +66,25 @@ def rows(runs: Sequence[RunState]) -> list[StatusRow]:
         else:
             words = [word for word in run.overrides.split() if not word.startswith("seed=")]
             waiting.setdefault(" ".join(words) or run.folder.parent.name, []).append(run)
-    flats = [result_options(own[0].config) for own in groups.values()]
-    places = settings(flats)
-    names = group_labels(flats, [str(own[0].config.get("label") or "") for own in groups.values()], places)
-    named = [
-        StatusRow(label, tuple(own), setting_text(where)) for label, own, where in zip(names, groups.values(), places)
-    ]
+    named = _named(list(groups.values()))
     ordered = sorted(named, key=lambda row: (row.setting, row.label))
     return ordered + [StatusRow(label, tuple(own)) for label, own in waiting.items()]
+
+
+def _named(groups: Sequence[Sequence[RunState]]) -> list[StatusRow]:
+    """Runs of one config each; those that differ by `name` alone have it in brackets."""
+    flats = [result_options(own[0].config) for own in groups]
+    given = [str(own[0].config.get("label") or "") for own in groups]
+    keys = [json.dumps([label, flat], sort_keys=True, default=str) for label, flat in zip(given, flats)]
+    first = [keys.index(key) for key in dict.fromkeys(keys)]
+    places = settings([flats[index] for index in first])
+    labels = group_labels([flats[index] for index in first], [given[index] for index in first], places)
+    found = {keys[index]: (label, setting_text(place)) for index, label, place in zip(first, labels, places)}
+    times = Counter(keys)
+    names = [
+        found[key][0] + (f" ({own[0].config.get('name')})" if times[key] > 1 else "") for key, own in zip(keys, groups)
+    ]
+    return [StatusRow(name, tuple(own), found[key][1]) for name, own, key in zip(distinct(names), groups, keys)]
 
 
 def counts(runs: Sequence[RunState]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,23 @@ def test_a_seed_that_has_not_begun_is_in_the_row_of_its_method(grid: Path, monke
     for root in (grid, Path("demo")):  # absolute and relative
         (row,) = [row for row in rows(run_states(root).runs) if any("topk" in str(run.folder) for run in row.runs)]
         assert sorted(run.seed for run in row.runs) == [0, 1, 2]
+
+
+def test_a_run_that_waits_is_named_as_those_that_have_begun(grid: Path) -> None:
+    """The config in a grid's list has classes with their rooms, that of a reader has not."""
+    compressor = {"_target_": "fedcomp.compressor.sparsifiers.topk.Codec", "fraction": 0.5}
+    config = {"seed": 0, "rounds": 20, "compressor": compressor}
+    line = {"number": 2, "folder": "../../new/seed=0", "overrides": ["compressor.fraction=0.5"], "config": config}
+    (grid / "demo" / "grids" / "now" / "runs.jsonl").write_text(json.dumps(line) + "\n")
+    assert [row.label for row in rows(run_states(grid).runs)] == ["sign", "topk", "topk fraction=0.5"]
+
+
+def test_the_same_config_under_two_names_has_the_name(grid: Path) -> None:
+    shutil.copytree(grid / "demo" / "topk", grid / "other" / "topk")
+    for path in grid.rglob("config.yaml"):
+        path.write_text(f"{path.read_text()}name: {path.parents[2].name}\n")
+    labels = [row.label for row in rows(run_states(grid).runs)]
+    assert labels == ["sign", "topk (demo)", "topk (other)", "compressor=new"]
 
 
 def test_every_state(grid: Path) -> None:
