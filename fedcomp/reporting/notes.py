@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fedcomp.core.folders import part_name
 from fedcomp.display import units
+from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.provenance import Fingerprints, Provenance, SessionRecord
 from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting.group import RunGroup, by_setting, method
@@ -39,7 +40,7 @@ def left_out(runs: Iterable[RecordedRun], groups: Iterable[RunGroup]) -> list[tu
         if run.finished:
             reason = f"repeats seed {run.seed} of {kept.get((_identity(run), run.seed), 'another folder')}"
         elif run.state == "finished":
-            reason = "no evaluation"
+            reason = f"finished, but has no record: {RECORD} is missing or empty"
         elif run.state == "running":
             reason = "running, or killed"
         out.append((run, reason))

@@ -46,7 +46,7 @@ def test_who_is_left_out_and_why(make_run: MakeRun, tmp_path: Path) -> None:
     reasons = {run.folder.parent.name: reason for run, reason in left_out(runs, groups)}
     assert reasons == {
         "topk": "failed",
-        "randk": "no evaluation",
+        "randk": "finished, but has no record: metrics.jsonl is missing or empty",
         "twin": f"repeats seed 0 of {groups[0].runs[0].folder}",
     }
 

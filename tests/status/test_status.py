@@ -57,7 +57,9 @@ def test_a_seed_that_has_not_begun_is_in_the_row_of_its_method(grid: Path, monke
 def test_a_run_that_waits_is_named_as_those_that_have_begun(grid: Path) -> None:
     """The config in a grid's list has classes with their rooms, that of a reader has not."""
     compressor = {"_target_": "fedcomp.compressor.sparsifiers.topk.Codec", "fraction": 0.5}
-    config = {"seed": 0, "rounds": 20, "compressor": compressor}
+    config = {"seed": 0, "rounds": 20, "compressor": compressor, "server": {"_target_": "fedcomp.server.sgd.Sgd"}}
+    for path in grid.rglob("config.yaml"):
+        path.write_text(f"{path.read_text()}server: {{_target_: fedcomp.server.sgd.Sgd}}\n")
     line = {"number": 2, "folder": "../../new/seed=0", "overrides": ["compressor.fraction=0.5"], "config": config}
     (grid / "demo" / "grids" / "now" / "runs.jsonl").write_text(json.dumps(line) + "\n")
     assert [row.label for row in rows(run_states(grid).runs)] == ["sign", "topk", "topk fraction=0.5"]
