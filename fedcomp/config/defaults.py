@@ -20,9 +20,8 @@ def default_choices() -> dict[str, str]:
 def default_choice(key: str) -> tuple[str, dict[str, Any]]:
     """(name, options) of the default choice for a config key: `server`, or `downlink` for `compressor@downlink`."""
     for group, choice in default_choices().items():
-        folder, _, package = group.partition("@")
-        if (package or folder) == key:
-            options = OmegaConf.to_container(OmegaConf.load(CONF / folder / f"{choice}.yaml"))
+        if group.rpartition("@")[2] == key:
+            options = OmegaConf.to_container(OmegaConf.load(CONF / group.partition("@")[0] / f"{choice}.yaml"))
             assert isinstance(options, dict)
             return choice, {str(name): value for name, value in options.items()}
     raise KeyError(key)

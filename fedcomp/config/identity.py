@@ -70,7 +70,7 @@ def _part(group: str, node: Mapping[str, Any], config: Mapping[str, Any]) -> Pla
     if choice is None:
         return {"_target_": node["_target_"], "options": _nested(group, _options(node))}
     name, file = choice
-    defaults = _resolved(file, group, config)
+    defaults = _resolved(file, config)
     differing = {
         key: value for key, value in _options(node).items() if key not in defaults or _plain(value) != defaults[key]
     }
@@ -164,7 +164,7 @@ def _nested_defaults(group: str) -> dict[str, Plain]:
     }
 
 
-def _resolved(file: Plain, group: str, config: Mapping[str, Any]) -> Plain:
+def _resolved(file: Plain, config: Mapping[str, Any]) -> Plain:
     """The options of a choice's YAML, with references to keys of this run resolved."""
     if "${" not in str(file):
         return _options(file)

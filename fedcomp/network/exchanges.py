@@ -1,8 +1,8 @@
 """A round's legs as exchanges: down, work, up, in this order, each possibly empty.
 
-A phase is a maximal run of legs of one kind; a client's bits in it are the sum over its legs, so that an update and its
-statistics are one transfer. A new exchange begins where a down or work phase follows an up phase: the server needs all
-messages up before it sends again.
+A phase is a maximal run of legs down, of work, or up; the bits of a client in it are the sum over its legs: an update
+and its statistics are one transfer. A new exchange begins where a down or work phase follows an up phase, since the
+server needs all messages up before it sends again.
 
 Shape legend: M clients of the cohort, N clients in all.
 """
@@ -37,14 +37,12 @@ class Exchange:
     Attributes:
         down: [N] int64 bits that go to each client alone. once: (bits, receivers) of what is sent once for several.
         work: [N] int64 component gradients. up: [N] int64 bits of each client.
-        phases: those that the exchange has, in order.
     """
 
     down: np.ndarray
     work: np.ndarray
     up: np.ndarray
     once: list[tuple[int, Ids]] = field(default_factory=list)
-    phases: list[int] = field(default_factory=list)
 
 
 def exchanges(one: Round, num_clients: int, multicast: bool) -> list[Exchange]:
@@ -57,13 +55,9 @@ def exchanges(one: Round, num_clients: int, multicast: bool) -> list[Exchange]:
     cohort = np.array(one.clients, np.int64)
     reached = cohort if one.on_time is None else cohort[one.on_time]
     for number, (kind, who, ids, amounts) in zip(exchange_numbers(one.template), rows(one, cohort), strict=True):
-        phase = PHASES[kind]
         if number == len(found):
             found.append(Exchange(*np.zeros((3, num_clients), np.int64)))
-        exchange = found[-1]
-        if not exchange.phases or exchange.phases[-1] != phase:
-            exchange.phases.append(phase)
-        receivers = ids
+        exchange, receivers = found[-1], ids
         if who == TO_COHORT and len(found) > 1 and one.on_time is not None:  # who was late is gone
             receivers, amounts = reached, amounts if kind == BROADCAST else amounts[one.on_time]
         if kind in (UP, WORK, UNICAST):

@@ -132,19 +132,22 @@ def _waiting(files: RunFiles, overrides: str, configs: dict[Path, dict[str, Any]
 
 
 def _with_jobs(runs: list[RunState], grids: Iterable[Path]) -> RunStates:
-    """The same runs; those that have not ended as Slurm says, where there is a Slurm."""
+    """The runs, where there is a Slurm with their states corrected by what it says of their jobs."""
     submitted: dict[Path, list[str]] = {}
     for grid in grids:
         for folder, job in noted_jobs(grid):
             submitted.setdefault(folder, []).append(job)
-    names = {run.folder: _jobs(run, submitted) for run in runs if run.state != "done"}
+    names = {run.folder: _job_names(run, submitted) for run in runs if run.state != "done"}
     answer = slurm.job_states(name for own in names.values() for name in own)
-    of = {folder: [answer.jobs[name] for name in own if name in answer.jobs] for folder, own in names.items()}
-    return RunStates([with_job_state(run, of.get(run.folder, [])) for run in runs], answer.problem)
+
+    def jobs_of(run: RunState) -> list[Job]:
+        return [answer.jobs[name] for name in names.get(run.folder, ()) if name in answer.jobs]
+
+    return RunStates([with_job_state(run, jobs_of(run)) for run in runs], answer.problem)
 
 
-def _jobs(run: RunState, submitted: dict[Path, list[str]]) -> list[str]:
-    """A run's jobs, the last one last: those that a grid gave it, and the one that its last session ran in."""
+def _job_names(run: RunState, submitted: dict[Path, list[str]]) -> list[str]:
+    """A run's jobs, the last one last: those that a grid gave it, else the one that its last session ran in."""
     own = submitted.get(run.folder.resolve(), [])
     if run.state == "not started" or own:
         return own

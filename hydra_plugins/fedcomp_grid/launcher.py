@@ -103,8 +103,8 @@ class GridLauncher(Launcher):
         own = tuple(word for word in overrides if word not in common)
         run = GridRun(number, own, command, folder, grid / f"{number}.log")
         try:
-            often = (task.rounds, task.eval_every, task.repeats, task.max_bits)
-            done = not task.overwrite and RunFiles(folder).finished(*often) is not None
+            wanted = task.rounds, task.eval_every, task.repeats, task.max_bits
+            done = not task.overwrite and RunFiles(folder).finished(*wanted) is not None
             remark = self._checked(folder, task) if done else None
         except ValueError as error:
             return _Job(run, composed, finished=False, broken=str(error))

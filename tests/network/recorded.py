@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedcomp.network.exchanges import exchanges
+from fedcomp.network.exchanges import exchange_numbers, exchanges
 from fedcomp.network.traffic.file import Traffic, save
 from fedcomp.network.traffic.recorder import TrafficRecorder
-from fedcomp.network.traffic.rounds import DOWN_PHASE, UP_PHASE, WORK_PHASE, Round
+from fedcomp.network.traffic.rounds import DOWN_PHASE, PHASES, UP_PHASE, WORK_PHASE, Round
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 
@@ -26,10 +26,14 @@ def traffic_of(simulation: Simulation, num_rounds: int | None = None) -> tuple[T
     return recorder.take_segment(), ledger
 
 
-def shape(one: Round, num_clients: int) -> str:
-    """A round's exchanges, as in "w ↑ | ↓"."""
-    found = exchanges(one, num_clients, multicast=False)
-    return " | ".join(" ".join(MARKS[phase] for phase in exchange.phases) for exchange in found)
+def shape(one: Round) -> str:
+    """A round's exchanges with their phases, as in "w ↑ | ↓"."""
+    found: dict[int, list[str]] = {}
+    for number, leg in zip(exchange_numbers(one.template), one.template, strict=True):
+        phases = found.setdefault(number, [])
+        if phases[-1:] != [MARKS[PHASES[leg.kind]]]:
+            phases.append(MARKS[PHASES[leg.kind]])
+    return " | ".join(" ".join(phases) for phases in found.values())
 
 
 def sums(traffic: Traffic) -> dict[str, int]:

@@ -43,7 +43,7 @@ def test_a_methods_legs_sum_up_to_the_ledger(case: AlgorithmCase, tmp_path: Path
     assert content(small, tmp_path) == content(whole, tmp_path)
     algorithm = case.simulation().algorithm
     if not getattr(algorithm, "full_participation", False):
-        again = any(shape(one, traffic.num_clients).count("↑") > 1 for one in traffic.rounds[0])
+        again = any(shape(one).count("↑") > 1 for one in traffic.rounds[0])
         assert getattr(algorithm, "several_uplinks", False) == again
 
 
@@ -69,13 +69,13 @@ def test_a_methods_legs_sum_up_to_the_ledger(case: AlgorithmCase, tmp_path: Path
 def test_the_exchanges_of_a_round(algorithm: Algorithm, module: Any, wanted: list[str]) -> None:
     simulation = world.simulation(algorithm, module, world.FULL)
     traffic, _ = traffic_of(simulation)
-    assert [shape(one, traffic.num_clients) for one in traffic.rounds[0]] == wanted
+    assert [shape(one) for one in traffic.rounds[0]] == wanted
 
 
 def test_new_blocks_are_an_exchange_more() -> None:
     algorithm = BiCompFLGR(client=MASKS, block=4, allocation="adaptive", longest=64)
     traffic, _ = traffic_of(world.simulation(algorithm, participation=world.FULL, rounds=12))
-    found = {shape(one, traffic.num_clients) for one in traffic.rounds[0]}
+    found = {shape(one) for one in traffic.rounds[0]}
     assert found == {"w ↑ | ↓ ↑ | ↓", "w ↑ | ↓ ↑ | ↓ ↑ | ↓"}
 
 
@@ -95,7 +95,7 @@ def test_statistics_after_the_relay_would_be_an_exchange_more(monkeypatch: pytes
 
     monkeypatch.setattr(Link, "relay", late)
     traffic, _ = traffic_of(world.simulation(BiCompFLGR(client=MASKS, block=16), participation=world.FULL))
-    assert {shape(one, traffic.num_clients) for one in traffic.rounds[0]} == {"w ↑ | ↓ ↑"}
+    assert {shape(one) for one in traffic.rounds[0]} == {"w ↑ | ↓ ↑"}
 
 
 def test_no_log_no_legs() -> None:
