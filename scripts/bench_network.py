@@ -5,8 +5,8 @@ python scripts/bench_network.py                                  FedAvg on digit
 python scripts/bench_network.py participation=uniform participation.num_participants=10
 python scripts/bench_network.py compressor=topk compressor.positions=rice compressor.feedback=error
 
-A pair is a round of each; their order alternates. The rounds of the network are timed as with `eval_every` of 1 and 10:
-what was sent is read and the clock moved after every round, or after every tenth.
+A pair is a round of each; their order alternates. They are timed as with `eval_every` of 1 and 10: after every round,
+or after every tenth, both are evaluated, and with the network what was sent is read and the clock moved.
 """
 
 from __future__ import annotations
@@ -29,37 +29,34 @@ COMMON = ("rounds=100000", "threads=1", "network=lte", "network.seconds_per_grad
 def main(words: list[str]) -> None:
     """Print a line for each `eval_every`."""
     for every in (1, 10):
-        without, timed = _rounds(words, 0), _rounds(words, every)
+        without, timed = _rounds(words, every, False), _rounds(words, every, True)
         pairs = []
         for number in range(WARM + PAIRS):
             order = (without, timed) if number % 2 else (timed, without)
             found = {one: one() for one in order}
             pairs.append((found[without], found[timed]))
         pairs = pairs[WARM:]
-        plain = statistics.median(one for one, _ in pairs)
-        # A round in `every` also reads: means over so many pairs, then their median.
-        more = [
-            statistics.mean(other - one for one, other in pairs[first : first + every])
-            for first in range(0, PAIRS, every)
-        ]
-        added = statistics.median(more)
+        # A round in `every` also evaluates and reads: means over so many pairs, then their median.
+        groups = [pairs[first : first + every] for first in range(0, PAIRS, every)]
+        plain = statistics.median(statistics.mean(one for one, _ in group) for group in groups)
+        added = statistics.median(statistics.mean(other - one for one, other in group) for group in groups)
         print(
             f"eval_every={every}: a round takes {1e6 * plain:.0f} us, with a network {1e6 * added:.0f} us more "
             f"({100 * added / plain:.1f} %)"
         )
 
 
-def _rounds(words: list[str], every: int) -> Callable[[], float]:
+def _rounds(words: list[str], every: int, timed: bool) -> Callable[[], float]:
     """A function that makes the next round and returns its seconds.
 
     Args:
-        every: rounds between evaluations; 0: no network.
+        every: rounds between evaluations. timed: with the network.
     """
     config = compose([*COMMON, *words])
     simulation, _ = build_simulation(config, torch.device("cpu"))
     ledger, recorder = Ledger(), build_recorder(simulation, config)
     assert recorder is not None
-    if every:
+    if timed:
         recorder.attach(ledger)
     state, index = simulation.init(), 0
 
@@ -68,8 +65,10 @@ def _rounds(words: list[str], every: int) -> Callable[[], float]:
         began = time.process_time()
         state, _ = simulation.round(index, state, ledger)
         index += 1
-        if every and index % every == 0:
-            recorder.submit()()
+        if index % every == 0:
+            finish = recorder.submit() if timed else dict
+            simulation.test_metrics(index, state)
+            finish()
         return time.process_time() - began
 
     return step

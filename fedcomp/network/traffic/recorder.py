@@ -112,13 +112,13 @@ class TrafficRecorder:
         for one, _ in taken:
             one.log.rounds = []
         amounts = [amount for _, log in taken for legs in log for amount in legs.on_device]
-        read = _begin_reading(amounts)
+        read = _begin_reading(amounts) if amounts else None
 
         def finish() -> Times:
-            arrived = read()
+            arrived = None if read is None else read()
             for repetition, log in taken:
                 for legs in log:
-                    if amounts:
+                    if arrived is not None:
                         legs.resolve(arrived)
                     repetition.append(self._forms.of(legs))
             return self.metrics()
@@ -148,8 +148,8 @@ class TrafficRecorder:
 
 
 def _begin_reading(tensors: list[Tensor]) -> Callable[[], Iterator[np.ndarray]]:
-    """Launch one copy of all tensors; the function returned waits for it."""
-    if not tensors or tensors[0].device.type == "cpu":
+    """Launch one copy of all tensors, one or more; the function returned waits for it."""
+    if tensors[0].device.type == "cpu":
         return lambda: (one.reshape(-1).numpy() for one in tensors)
     flat = [one.reshape(-1).to(torch.int64) for one in tensors]
     whole, arrived = torch.cat(flat), None
