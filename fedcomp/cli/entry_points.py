@@ -3,7 +3,9 @@ that takes time."""
 
 from __future__ import annotations
 
+import importlib
 import sys
+from collections.abc import Callable
 
 from fedcomp.display.console import end_with_reader
 from fedcomp.runtime.signals import exit_on_sigint
@@ -18,73 +20,22 @@ def fedcomp() -> None:
     main()
 
 
-@end_with_reader()
-def report() -> None:
-    """`fedcomp-report`."""
-    exit_on_sigint("interrupted")
-    from fedcomp.reporting.__main__ import main
+def _script(module: str) -> Callable[[], None]:
+    """A console script whose exit status is what `main` of this module returns."""
 
-    sys.exit(main())
+    @end_with_reader()
+    def run() -> None:
+        exit_on_sigint("interrupted")
+        sys.exit(importlib.import_module(module).main())
 
-
-@end_with_reader()
-def replay() -> None:
-    """`fedcomp-replay`."""
-    exit_on_sigint("interrupted")
-    from fedcomp.replay.__main__ import main
-
-    sys.exit(main())
+    return run
 
 
-@end_with_reader()
-def status() -> None:
-    """`fedcomp-status`."""
-    exit_on_sigint("interrupted")
-    from fedcomp.status.__main__ import main
-
-    sys.exit(main())
-
-
-@end_with_reader()
-def export() -> None:
-    """`fedcomp-export`."""
-    exit_on_sigint("interrupted")
-    from fedcomp.api.export import main
-
-    sys.exit(main())
-
-
-@end_with_reader()
-def evaluate() -> None:
-    """`fedcomp-evaluate`."""
-    exit_on_sigint("interrupted")
-    from fedcomp.api.evaluate import main
-
-    sys.exit(main())
-
-
-@end_with_reader()
-def clean() -> None:
-    """`fedcomp-clean`."""
-    exit_on_sigint("interrupted")
-    from fedcomp.status.clean import main
-
-    sys.exit(main())
-
-
-@end_with_reader()
-def diff() -> None:
-    """`fedcomp-diff`."""
-    exit_on_sigint("interrupted")
-    from fedcomp.status.diff import main
-
-    sys.exit(main())
-
-
-@end_with_reader()
-def sweep() -> None:
-    """`fedcomp-sweep`."""
-    exit_on_sigint("interrupted")
-    from fedcomp.cli.sweep import main
-
-    sys.exit(main())
+clean = _script("fedcomp.status.clean")
+diff = _script("fedcomp.status.diff")
+evaluate = _script("fedcomp.api.evaluate")
+export = _script("fedcomp.api.export")
+replay = _script("fedcomp.replay.__main__")
+report = _script("fedcomp.reporting.__main__")
+status = _script("fedcomp.status.__main__")
+sweep = _script("fedcomp.cli.sweep")

@@ -37,6 +37,8 @@ from fedcomp.core.version import __version__
 from fedcomp.display.console import say
 from fedcomp.distributed.context import ProcessContext, say_once, torchrun_env
 from fedcomp.launcher.contract import RunFailed
+from fedcomp.runtime.command import WRONG_ARGUMENT
+from fedcomp.runtime.signals import SIGINT_STATUS
 from fedcomp.sweeper.contract import SweepFailed
 
 
@@ -114,23 +116,34 @@ def main() -> None:
     """Run `fedcomp` with the process's arguments."""
     try:
         given = parse(sys.argv[1:])
+        _execute(replace(given, overrides=tuple(map(quote, given.overrides))))
+    except (RunFailed, SweepFailed):
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        say_once("interrupted before the first round")
+        raise SystemExit(SIGINT_STATUS) from None
     except ValueError as error:
         say_once(f"error: {error}")
-        raise SystemExit(2) from None
-    given = replace(given, overrides=tuple(map(quote, given.overrides)))
+        raise SystemExit(WRONG_ARGUMENT) from None
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        say_once(f"error: {error.strerror}: {error.filename}")
+        raise SystemExit(WRONG_ARGUMENT) from None
+
+
+def _execute(given: Arguments) -> None:
+    """What the arguments ask for: a run, a grid, help, a list, or tab completion."""
     sys.argv[1:] = given.argv
     if given.has("--version"):
         print(f"fedcomp {__version__}")
         return
     arguments, own = given.overrides, given.config_folders
-    missing = [folder for folder in own if not folder.is_dir()]
-    if missing:
-        say_once(f"error: there is no folder {missing[0]}, which --config-dir names")
-        raise SystemExit(2)
-    empty = [folder for folder in own if not any(next(folder.rglob(end), None) for end in ("*.yaml", "*.py"))]
-    if empty:
-        say_once(f"error: {empty[0]}, which --config-dir names, holds no config: put GROUP/NAME.yaml there")
-        raise SystemExit(2)
+    for folder in own:
+        if not folder.is_dir():
+            raise ValueError(f"there is no folder {folder}, which --config-dir names")
+        if not any(next(folder.rglob(end), None) for end in ("*.yaml", "*.py")):
+            raise ValueError(f"{folder}, which --config-dir names, holds no config: put GROUP/NAME.yaml there")
     if "experiment=" in arguments or "experiment=list" in arguments:
         print(list_experiments([CONF, *own]))
         return
@@ -146,25 +159,10 @@ def main() -> None:
             _show_help(given)
         else:
             _entry()
-    except (RunFailed, SweepFailed):
-        raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        say_once("interrupted before the first round")
-        raise SystemExit(130) from None
     except (HydraException, OmegaConfBaseException) as error:
-        say_once(f"error: {error_message(error, CONF, arguments, own)}")
-        raise SystemExit(2) from None
+        raise ValueError(error_message(error, CONF, arguments, own)) from error
     except YAMLError as error:
-        say_once(f"error: a config is not valid YAML: {' '.join(str(error).split())}")
-        raise SystemExit(2) from None
-    except ValueError as error:
-        say_once(f"error: {error}")
-        raise SystemExit(2) from None
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        say_once(f"error: {error.strerror}: {error.filename}")
-        raise SystemExit(2) from None
+        raise ValueError(f"a config is not valid YAML: {' '.join(str(error).split())}") from error
 
 
 def _complete(words: Sequence[str]) -> bool:

@@ -78,6 +78,9 @@ class Slurm:
                 raise ValueError(f"launcher.{name}={getattr(self, name)} must be 1 or more")
         if self.mem_gb <= 0:
             raise ValueError(f"launcher.mem_gb={self.mem_gb} must be more than 0")
+        for name, number in (("gpus", self.gpus), ("max_num_timeout", self.max_num_timeout)):
+            if number is not None and number < 0:
+                raise ValueError(f"launcher.{name}={number} must be 0 or more")
         if self.processes_per_run % self.nodes:
             raise ValueError(
                 f"launcher.processes_per_run={self.processes_per_run} must be a multiple of launcher.nodes={self.nodes}"

@@ -64,7 +64,7 @@ def group(runs: Iterable[RecordedRun]) -> list[RunGroup]:
     of_folder: dict[Path, str] = {}
     for run in runs:
         if run.finished:
-            flat = method(run)
+            flat = result_options(run.config)
             key = json.dumps(flat, sort_keys=True, default=str)
             if (run.folder.parent / IDENTITY).is_file():
                 key = of_folder.setdefault(run.folder.parent, key)
@@ -80,13 +80,8 @@ def group(runs: Iterable[RecordedRun]) -> list[RunGroup]:
     return sorted(groups, key=lambda one: ([_natural(value) for _, value in one.setting], _natural(one.label)))
 
 
-def method(run: RecordedRun) -> Flat:
-    """The run's config as dotted keys, without its seed and what changes no result: the same for all seeds."""
-    return result_options(run.config)
-
-
 def result_options(config: Mapping[str, Any]) -> Flat:
-    """A config as dotted keys, without its seed, nulls and what changes no result."""
+    """A config as dotted keys, without its seed, nulls and what changes no result: the same for all seeds."""
     return {key: value for key, value in flatten(config).items() if value is not None and _counts(key)}
 
 

@@ -17,7 +17,7 @@ from fedcomp.display import units
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.provenance import Fingerprints, Provenance, SessionRecord
 from fedcomp.records.reader import RecordedRun
-from fedcomp.reporting.group import RunGroup, by_setting, method
+from fedcomp.reporting.group import RunGroup, by_setting, result_options
 from fedcomp.reporting.metrics import Metric, recorded
 
 SHORT = 8
@@ -119,7 +119,7 @@ def _some(labels: Sequence[str]) -> str:
 
 def _identity(run: RecordedRun) -> str:
     """The same for runs that differ only by what changes no result."""
-    return json.dumps(method(run), sort_keys=True, default=str)
+    return json.dumps(result_options(run.config), sort_keys=True, default=str)
 
 
 def made_with(groups: Iterable[RunGroup]) -> list[str]:

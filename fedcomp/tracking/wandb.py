@@ -160,10 +160,11 @@ class Wandb:
         import wandb
 
         info = self._info
-        method = [part_name(info.config[part]["_target_"]) for part in ("algorithm", "compressor", "downlink")]
+        parts = ("algorithm", "compressor", "downlink", "dataset", "model")
+        algorithm, uplink, downlink, *data = (part_name(info.config[part]["_target_"]) for part in parts)
         label = info.config.get("label")
-        data = [part_name(info.config[part]["_target_"]) for part in ("dataset", "model")]
-        tags = [label, method[0], method[1], f"downlink-{method[2]}", *data, *self._tags]
+        method = label or f"{algorithm} {uplink}/{downlink}"
+        tags = [label, algorithm, uplink, f"downlink-{downlink}", *data, *self._tags]
         wanted: dict[str, Any] = {
             "silent": True,
             "console": "off",
@@ -181,14 +182,9 @@ class Wandb:
             resume="allow",
             reinit="finish_previous",
             group=info.config_hash,
-            name=self._name or f"{label or '{} {}/{}'.format(*method)} seed={info.seed}"[:128],
+            name=self._name or f"{method} seed={info.seed}"[:128],
             tags=list(dict.fromkeys(str(tag)[:64] for tag in tags if tag)),
-            config={
-                **info.config,
-                "config_hash": info.config_hash,
-                "method": label or "{} {}/{}".format(*method),
-                **info.facts,
-            },
+            config={**info.config, "config_hash": info.config_hash, "method": method, **info.facts},
             dir=self._folder or str(info.folder),
             settings=wandb.Settings(**known),
         )

@@ -44,8 +44,8 @@ def test_the_scripts_are_those_of_the_package_with_their_flags(capsys: pytest.Ca
     for name, script in SCRIPTS.items():
         place = declared[name].rpartition(":")[2]
         assert callable(getattr(entry_points, place))
-        source = Path(entry_points.__file__).read_text().partition(f"def {place}()")[2]
-        module = importlib.import_module(re.findall(r"from (\S+) import main", source)[0])
+        source = Path(entry_points.__file__).read_text()
+        module = importlib.import_module(re.findall(rf'^{place} = _script\("(\S+)"\)', source, flags=re.M)[0])
         with pytest.raises(SystemExit):
             module.main(["--help"])
         assert {*re.findall(r"^  (?:-\w, )?(--[\w-]+)", capsys.readouterr().out, flags=re.M)} == {

@@ -113,6 +113,7 @@ def test_a_grid_refuses_an_interval(fedcomp, capsys) -> None:
         (("experiment=quick/start",), "did you mean 'quickstart'? (`fedcomp experiment=` lists them)"),
         (("launcher=joblib", "launcher.n_jobs=0"), "launcher.n_jobs=0 must be 1 or more"),
         (("launcher=slurm", "launcher.runs_per_gpu=0"), "launcher.runs_per_gpu=0 must be 1 or more"),
+        (("launcher=slurm", "launcher.gpus=-1"), "launcher.gpus=-1 must be 0 or more"),
         (("launcher=slurm", "launcher.partitoin=x"), "there is no option 'launcher.partitoin'"),
         (("sweeper=optuna", "sweeper.n_trials=0", "client.lr=1,2"), "sweeper.n_trials=0 must be 1 or more"),
         (("sweeper=optuna", "objective=bits_to_target", "objective.target=90", "client.lr=1,2"), "objective.target=90"),
