@@ -178,7 +178,10 @@ def _asked(group: RunGroup) -> Pareto | None:
     """The objective of the group's runs, if it is this one."""
     for run in group.runs:
         node = run.config.get("objective")
-        if isinstance(node, dict) and str(node.get("_target_")).split(".")[::2] == ["fedcomp", "Pareto"]:
+        if not isinstance(node, dict):
+            continue
+        names = str(node.get("_target_")).split(".")
+        if (names[0], names[-1]) == ("fedcomp", "Pareto"):
             return Pareto(**{name: node[name] for name in Pareto.__dataclass_fields__ if name in node})
     return None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,37 +31,14 @@ RATES = (
 )
 
 
-@dataclass(frozen=True)
-class Curve:
-    """One group over its evaluations.
-
-    Attributes:
-        x: [E] mean over seeds of the bits sent by then, or the rounds.
-        mean: [E] mean over seeds of the quality there.
-        deviation: [E] sample deviation over seeds; NaN for one seed.
-    """
-
-    x: np.ndarray
-    mean: np.ndarray
-    deviation: np.ndarray
-
-
-def curve(group: RunGroup, quality: str, x: str, average: bool = False) -> Curve:
-    """The group's mean line, at the rounds that every seed evaluated and, where x counts bits, after some were sent.
+def values(group: RunGroup, quality: str, x: str, average: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """The quality of each seed [R, E] at the rounds that every seed evaluated, and the places on the x axis [E].
 
     Args:
         quality: key of the y axis, `test/accuracy`.
-        x: key of the x axis, `bits/total`, `round`.
+        x: key of the x axis, `bits/total`, `round`; where it counts bits or seconds, rounds after some were spent.
         average: each seed's running mean over its evaluations instead of the value of each.
     """
-    values_RE, places_E = values(group, quality, x, average)
-    with np.errstate(invalid="ignore", over="ignore"):
-        deviation_E = values_RE.std(axis=0, ddof=1) if len(values_RE) > 1 else np.full(len(places_E), np.nan)
-        return Curve(places_E, values_RE.mean(axis=0), deviation_E)
-
-
-def values(group: RunGroup, quality: str, x: str, average: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """What `curve` is made of: the quality of each seed [R, E], and the places on the x axis [E]."""
     runs = [{line["round"]: line for line in run.lines if quality in line and x in line} for run in group.runs]
     rounds = sorted(set(runs[0]).intersection(*runs[1:]))
     values_RE = np.array([[run[round][quality] for round in rounds] for run in runs], dtype=float)
@@ -74,11 +50,13 @@ def values(group: RunGroup, quality: str, x: str, average: bool = False) -> tupl
     return values_RE[:, shown], places_E[shown]
 
 
-def series(group: RunGroup, metric: Metric, x: str, label: str = "", average: bool = False) -> Series:
-    """The group's curve, in the metric's shown unit."""
-    one = curve(group, metric.key, x, average)
-    label = label or group.label
-    return Series(label, one.x, metric.scale * one.mean, metric.scale * one.deviation, len(group.runs))
+def series(group: RunGroup, metric: Metric, x: str, average: bool = False) -> Series:
+    """The group's mean over seeds and its deviation, in the metric's shown unit; arguments as in `values`."""
+    values_RE, places_E = values(group, metric.key, x, average)
+    with np.errstate(invalid="ignore", over="ignore"):
+        deviation_E = values_RE.std(axis=0, ddof=1) if len(values_RE) > 1 else np.full(len(places_E), np.nan)
+        mean_E = values_RE.mean(axis=0)
+    return Series(group.label, places_E, metric.scale * mean_E, metric.scale * deviation_E, len(group.runs))
 
 
 def y_axis(metric: Metric, lines: Sequence[Series], log: bool | None = None) -> Axis:

@@ -63,9 +63,8 @@ def pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[str]]:
 
 def build(figure: Figure, groups: Sequence[RunGroup]) -> Picture | None:
     """The figure of these groups; None if none of them has its metrics. Those that have not are left out."""
-    panels = _circles(figure, groups) if figure.kind == "circle" else []
-    if figure.kind != "circle":
-        panels = _last(figure, groups) if figure.kind == "last" else _along(figure, groups)
+    panels_of = {"circle": _circles, "last": _last}.get(figure.kind, _along)
+    panels = panels_of(figure, groups)
     if not panels:
         return None
     labels = tuple(dict.fromkeys(one.label for panel in panels for one in panel.series))

@@ -10,7 +10,7 @@ import pytest
 from fedcomp.records.reader import read_runs
 from fedcomp.reporting.group import group
 from fedcomp.reporting.metrics import metric
-from fedcomp.reporting.pictures.curves import curve, curves, overview, scatter
+from fedcomp.reporting.pictures.curves import curves, overview, scatter, series
 from fedcomp.reporting.pictures.draw import draw
 from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, shown_labels, split, wide
 from tests.records.synthetic_runs import MakeRun
@@ -22,13 +22,13 @@ def test_curve_uses_the_rounds_of_every_seed_after_bits_were_sent(make_run: Make
     make_run("sign", 0, [0.1, 0.4, 0.8, 0.9])
     make_run("sign", 1, [0.1, 0.6, 0.8])
     (one,) = group(read_runs([tmp_path]))
-    line = curve(one, "test/accuracy", "bits/uplink")
+    line = series(one, ACCURACY, "bits/uplink")
     assert line.x.tolist() == [1000, 2000]
-    assert line.mean.tolist() == pytest.approx([0.5, 0.8])
-    assert line.deviation.tolist() == pytest.approx([0.2 / math.sqrt(2), 0])
-    assert curve(one, "test/accuracy", "round").x.tolist() == [0, 10, 20]
-    averaged = curve(one, "test/accuracy", "round", average=True)
-    assert averaged.mean.tolist() == pytest.approx([0.1, (0.1 + 0.5) / 2, (0.1 + 0.5 + 0.8) / 3])
+    assert line.y.tolist() == pytest.approx([50, 80])
+    assert line.deviation.tolist() == pytest.approx([20 / math.sqrt(2), 0])
+    assert series(one, ACCURACY, "round").x.tolist() == [0, 10, 20]
+    averaged = series(one, ACCURACY, "round", average=True)
+    assert averaged.y.tolist() == pytest.approx([10, (10 + 50) / 2, (10 + 50 + 80) / 3])
 
 
 def test_a_picture_for_each_setting_and_quality(make_run: MakeRun, tmp_path: Path) -> None:
