@@ -34,7 +34,7 @@ class CompiledCnn(Stacked):
         """`small`: the module, as `small_cnn` finds it."""
         super().__init__(module, loss, make)
         self.small = small
-        self._sizes = small.rows(), dense_rows(small.denses), small.smallest_batch
+        self._network = small.rows(), dense_rows(small.denses), small.smallest_batch  # `blocks`, `layers`, `least`
 
     @torch.no_grad()
     def gradient(
@@ -57,7 +57,7 @@ class CompiledCnn(Stacked):
         grad, loss = theta.new_empty(theta.shape), theta.new_empty(theta.shape[0])
         real = np.empty((0, 0), np.float32) if weight is None else weight.to(theta.dtype).contiguous().numpy()
         given = theta.contiguous().numpy(), _channels_last(x, theta.dtype), real, *self._targets(y, theta.dtype)
-        self._check(cnn_numba.gradient(*given, *self._sizes, grad.numpy(), loss.numpy()))
+        self._check(cnn_numba.gradient(*given, *self._network, grad.numpy(), loss.numpy()))
         return Gradient(grad, loss, stats)
 
     @torch.no_grad()
@@ -107,7 +107,7 @@ class CompiledCnn(Stacked):
         batches = numbers.contiguous().numpy(), np.ascontiguousarray(counts.of_steps)
         rates = np.float32(rate), np.float32(decay)
         given = theta.numpy(), *images, *self._targets(y, theta.dtype), offset, scale, *batches, *rates
-        self._check(cnn_numba.train(*given, *self._sizes, loss.numpy()))
+        self._check(cnn_numba.train(*given, *self._network, loss.numpy()))
         return theta, loss
 
     @torch.no_grad()
@@ -124,7 +124,7 @@ class CompiledCnn(Stacked):
         """out [B, O] of one model theta [D] on x [B, H * W * C]."""
         from fedcomp.model.batched.compiled import cnn_numba
 
-        cnn_numba.outputs(theta, x, *self._sizes, out)
+        cnn_numba.outputs(theta, x, *self._network, out)
 
     def _compiled(self, theta: Tensor) -> bool:
         plain = type(theta) is Tensor and theta.device.type == "cpu" and theta.dtype == torch.float32

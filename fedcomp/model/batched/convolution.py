@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcomp.model.batched.layers import Pass
-from fedcomp.model.batched.streamed import convolved
-from fedcomp.model.batched.streams import can_fork
+from fedcomp.model.batched.streamed import can_fork, convolved
 from fedcomp.model.tunable import FORMS, TunableOperation, Workload
 
 

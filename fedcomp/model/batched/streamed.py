@@ -1,20 +1,27 @@
-"""Plain convolutions of M clients side by side on streams, forwards and backwards.
+"""Plain convolutions of M clients side by side on streams of a GPU, forwards and backwards.
+
+The streams are forked from the current one and joined to it again.
 
 Shape legend: M clients, B batch, C channels, O output channels, H height, W width, k a side of the kernel.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fedcomp.model.batched.streams import map_on_streams
-
 Options = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
 """Stride, padding, dilation and groups of a convolution."""
+MAX_STREAMS = 8
+"""Streams in use at once. Torch has 32 a device in all, and an eighth of a GPU is about what one small client fills."""
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
 
 
 def convolved(x: Tensor, weight: Tensor, bias: Tensor | None, options: Options) -> Tensor:
@@ -74,3 +81,40 @@ class _Streamed(torch.autograd.Function):
             torch.stack(of_bias) if wanted[2] else None,
             None,
         )
+
+
+def can_fork(device: torch.device) -> bool:
+    """Whether work can run on several streams there."""
+    return device.type == "cuda"
+
+
+def map_on_streams(function: Callable[[Piece], Result], pieces: Sequence[Piece], device: torch.device) -> list[Result]:
+    """`function` of every piece, in their order; each on one of up to `MAX_STREAMS` streams, taking turns.
+
+    Every stream waits for the current one first, and the current one for all of them last, also where a piece fails:
+
+    - in a CUDA graph a capture spreads to streams that wait for it, and must get all of them back ("CUDA semantics",
+      CUDA graphs: work that forks to other streams has to rejoin);
+    - a piece's results lie in memory of its stream, which the allocator gives to that stream's next piece as soon as
+      the host lets go of them. That piece comes after the next fork, so after all that the current stream did with
+      them. For the same reason what pieces read must be held until this returns, and needs no `record_stream`.
+    """
+    current: Any = torch.cuda.current_stream(device)
+    sides = side_streams(device)[: len(pieces)]
+    for side in sides:
+        side.wait_stream(current)
+    try:
+        results = []
+        for place, piece in enumerate(pieces):
+            with torch.cuda.stream(sides[place % len(sides)]):
+                results.append(function(piece))
+        return results
+    finally:
+        for side in sides:
+            current.wait_stream(side)
+
+
+@functools.cache
+def side_streams(device: torch.device) -> list[Any]:
+    """The device's side streams, made once: cuBLAS and cuDNN keep a workspace for each stream that they have seen."""
+    return [torch.cuda.Stream(device) for _ in range(MAX_STREAMS)]

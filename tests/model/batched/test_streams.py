@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedcomp.model.batched import convolution, streams
+from fedcomp.model.batched import convolution
 from fedcomp.model.batched.stacked import Stacked
-from fedcomp.model.batched.streams import MAX_STREAMS, map_on_streams, side_streams
+from fedcomp.model.batched.streamed import MAX_STREAMS, can_fork, map_on_streams, side_streams
 from fedcomp.model.loss import cross_entropy
 from tests.simulation import clocked_streams
 from tests.simulation.clocked_streams import Race, Streams
@@ -127,7 +127,7 @@ def test_all_streams_come_back_from_a_piece_that_fails(clock) -> None:
 
 def test_a_cpu_has_no_streams() -> None:
     model = _model("plain")
-    assert not streams.can_fork(CPU)
+    assert not can_fork(CPU)
     assert torch.equal(_gradient(model, "streamed", 3).grad, _gradient(model, "looped", 3).grad)
 
 

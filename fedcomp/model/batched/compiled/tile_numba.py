@@ -19,14 +19,14 @@ from numba.np.unsafe.ndarray import to_fixed_tuple
 
 LANES = 16
 WIDE = bool(get_host_cpu_features().get("avx512f"))
-"""Whether 24 vectors of 16 numbers stay in registers; four elsewhere."""
+"""Whether the processor has AVX-512: tiles of 24 vectors of 16 numbers stay in its registers, elsewhere of four."""
 
 fixed: Any = to_fixed_tuple
 """The numbers of a short array as a tuple, of a length that is known when it is compiled."""
 
 
 def operation(function: Callable[..., Any]) -> Any:
-    """numba calls `function` with the types of the arguments, once for each kind of tile."""
+    """An operation of compiled code: numba calls `function` with the arguments' types, once for each size of tile."""
     return intrinsic(prefer_literal=True)(function)
 
 
@@ -49,6 +49,7 @@ class _TileModel(models.PrimitiveModel):
 
 
 def address(context: Any, builder: Any, kind: Any, array: Any, place: Any) -> Any:
+    """The address of `array[place]`."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [place])
 
 
@@ -63,6 +64,7 @@ def _load(builder: Any, pointer: Any) -> Any:
 
 
 def splat(builder: Any, number: Any) -> Any:
+    """A vector that is filled with a number."""
     nothing = ir.Constant(_VECTOR, ir.Undefined)
     first = builder.insert_element(nothing, number, ir.Constant(I32, 0))
     return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(I32, LANES), None))
@@ -93,6 +95,7 @@ def multiply_add(_: Any, left: Any, right: Any, addend: Any) -> Any:
 
 @operation
 def zeros(_: Any, rows: Any, columns: Any) -> Any:
+    """A tile of zeros, whose sizes are literals or global constants."""
     kind = Tile(rows.literal_value, columns.literal_value)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
