@@ -97,7 +97,7 @@ def check_participation(algorithm: Any, participation: Any, config: DictConfig, 
 
 
 def _cohort_size(participation: Any, num_clients: int, rounds: int) -> int | None:
-    """Clients of a round, if all rounds have as many; None where coins decide."""
+    """Clients of a round, if all rounds have as many; None: their number is random, or varies."""
     if isinstance(participation, Uniform):
         return participation.num_participants
     certain = all(float(participation.inclusion(num_clients, index).min()) == 1 for index in range(rounds))
@@ -227,7 +227,7 @@ def check_estimators(simulation: Simulation) -> None:
     """Raise ValueError if an estimator cannot decode a round's messages, or its error would grow with the weights.
 
     The uplink's weights are those of the participation; the downlink has one sender, the server, of weight 1. Where
-    coins decide how many take part, rounds that cannot be decoded are refused as they come.
+    the number of participants is random, rounds that cannot be decoded are refused as they come.
     """
     algorithm: Any = simulation.algorithm
     uplink = getattr(algorithm, "uplink", None)

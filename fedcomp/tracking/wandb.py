@@ -1,4 +1,4 @@
-"""Weights & Biases as a view of the record: every evaluation once, against bits, whatever becomes of run or network.
+"""Weights & Biases shows the record: every evaluation once, against bits, also after kills and network failures.
 
 The record on disk is the truth, and W&B mirrors it by round: what W&B has is left out, what it lacks is logged from the
 record. So rounds that are computed again after a kill appear once, and lost evaluations appear after all.
@@ -35,7 +35,7 @@ from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Metrics, read_lines
 from fedcomp.tracking.call_with_timeout import CallWithTimeout
 from fedcomp.tracking.contract import RunInfo
-from fedcomp.tracking.wandb_artifacts import check_kinds, made, used
+from fedcomp.tracking.wandb_artifacts import check_kinds, input_artifact, output_artifacts
 from fedcomp.tracking.wandb_axes import against_other_axes, x_axis
 
 if TYPE_CHECKING:
@@ -242,14 +242,14 @@ class Wandb:
     def _use_data(self, run: wandb.Run) -> None:
         import wandb
 
-        data = used(wandb, self._info)
+        data = input_artifact(wandb, self._info)
         if data is not None:
             run.use_artifact(data)
 
     def _log_artifacts(self, run: wandb.Run, last: Metrics) -> None:
         import wandb
 
-        for artifact in made(wandb, self._info, self._artifacts, last):
+        for artifact in output_artifacts(wandb, self._info, self._artifacts, last):
             run.log_artifact(artifact, aliases=["final"])
 
     def _picture(self, name: str) -> dict[str, Any]:

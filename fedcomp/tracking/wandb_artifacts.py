@@ -38,7 +38,7 @@ def check_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kinds))
 
 
-def used(wandb: Any, info: RunInfo) -> Any:
+def input_artifact(wandb: Any, info: RunInfo) -> Any:
     """The artifact of the data that the run was made with; None: it keeps no fingerprints. `wandb`: the module."""
     known = read_provenance(info.folder)
     if known is None or not known.data:
@@ -49,7 +49,7 @@ def used(wandb: Any, info: RunInfo) -> Any:
     return artifact
 
 
-def made(wandb: Any, info: RunInfo, kinds: Sequence[str], summary: Metrics) -> list[Any]:
+def output_artifacts(wandb: Any, info: RunInfo, kinds: Sequence[str], summary: Metrics) -> list[Any]:
     """The artifacts of these kinds, with the numbers of `summary`; those without any file are left out."""
     found = []
     for kind in kinds:

@@ -44,7 +44,9 @@ class LognormalLinks(FixedLinks):
         for name in ("spread_down", "spread_up", "spread_rtt", "spread_gradient"):
             spread = getattr(self, name)
             if not 1 <= spread < math.inf:
-                raise ValueError(f"network.{name}={spread} must be 1 or more: the 90th over the 10th percentile")
+                raise ValueError(
+                    f"network.{name}={spread} must be a finite number of 1 or more, the 90th over the 10th percentile"
+                )
         if not -1 <= self.correlation <= 1:
             raise ValueError(f"network.correlation={self.correlation} must be a number in [-1, 1]")
 
