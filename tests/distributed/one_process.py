@@ -53,6 +53,9 @@ REPEATED = (
     "server=adam",
 )
 
+# Repetitions that vmap refuses, which the process without clients does not see.
+REFUSED = ("rounds=3", "num_clients=9", "pictures=false", "threads=1", "repeats=3", "algorithm=scaffold")
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -141,7 +144,7 @@ def measured(size: int, share: Any = _alone) -> dict[str, Any]:
         evaluation.BATCH = before
 
 
-def work(rank: int, size: int, ports: tuple[int, int, int], folder: Path) -> None:
+def work(rank: int, size: int, ports: tuple[int, ...], folder: Path) -> None:
     """One process: leaves `<rank>.pt` with what it found, then makes a run and a study from the command line."""
     torch.set_num_threads(1)
     names = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1"}
@@ -168,7 +171,7 @@ def work(rank: int, size: int, ports: tuple[int, int, int], folder: Path) -> Non
     from fedcomp.cli.main import main
 
     heard = io.StringIO()
-    for port, name, words in zip(ports[1:], ("run", "study"), (RUN, REPEATED)):
+    for port, name, words in zip(ports[1:], ("run", "study", "refused"), (RUN, REPEATED, REFUSED)):
         os.environ["MASTER_PORT"] = str(port)
         with contextlib.redirect_stderr(heard):
             sys.argv = ["fedcomp", *words, f"output_root={folder / name}"]

@@ -33,7 +33,7 @@ def together(request, tmp_path_factory):
     size, folder = request.param, tmp_path_factory.mktemp("ranks")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.distributed.one_process"])
-    ports = _free_port(), _free_port(), _free_port()
+    ports = tuple(_free_port() for _ in range(4))
     processes = [context.Process(target=ranked.work, args=(rank, size, ports, folder)) for rank in range(size)]
     for process in processes:
         process.start()
@@ -92,6 +92,15 @@ def test_processes_share_repetitions(together, tmp_path: Path, fedcomp) -> None:
     assert one == other
     assert f"{size} processes share cohorts of 9 clients, 2 at once" in (folder / "0.said").read_text()
     assert all((folder / f"{rank}.said").read_text() == "" for rank in range(1, size))
+
+
+def test_a_way_that_one_process_refuses_is_refused_by_all(together, tmp_path: Path, fedcomp) -> None:
+    """One process has all clients; the others must not wait for what it could not compute."""
+    _, folder = together
+    assert fedcomp(*ranked.REFUSED, f"output_root={tmp_path / 'one'}") == 0
+    (single,), (shared,) = ((root.rglob("checkpoint.pt")) for root in (tmp_path / "one", folder / "refused"))
+    ranked.assert_equal(single.parent, shared.parent)
+    assert "repetitions run one after another: " in (shared.parent / "run.log").read_text()
 
 
 def test_shares_take_the_dearest_first() -> None:

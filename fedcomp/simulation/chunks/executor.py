@@ -44,6 +44,8 @@ class Executor:
         batching: what clients do in a round, so that chunks are shared evenly; None: one pass over their samples.
         count_each: callback that receives the component gradients of each client [M], an int if all computed as many,
             after each `run` that had any.
+        may_fail: whether local work may fail and the run goes on another way: no process must then wait for one that
+            failed, so all of them raise an error.
         results: what clients trained so far, so that the error of a round that fails can name a client.
     """
 
@@ -59,6 +61,7 @@ class Executor:
     group: ProcessGroup = field(default_factory=ProcessGroup)
     batching: Batching | None = None
     count_each: Callable[[Cohort, int | np.ndarray | Tensor], None] | None = None
+    may_fail: bool = False
     results: list[tuple[Cohort, LocalResult]] = field(default_factory=list)
 
     @property
@@ -97,7 +100,8 @@ class Executor:
         result: Any = None
         computed: list[int | Tensor] = []
         each: list[tuple[np.ndarray, int | np.ndarray | Tensor]] = []
-        for data, chunk, where, part in self.workers.map(work_on, shares[self.group.rank]):
+        done = self.workers.map(work_on, shares[self.group.rank])
+        for data, chunk, where, part in self._if_all_could(done) if self.may_fail else done:
             computed += data.computed
             if self.count_each is not None and data.each:
                 each.append((chunk, data.gradients_of_each()))
@@ -121,6 +125,23 @@ class Executor:
     def parallel_map(self, function: Callable[[Any], Any], pieces: Sequence[Any]) -> Iterable[Any]:
         """`map(function, pieces)` over the workers."""
         return self.workers.map(function, pieces)
+
+    def _if_all_could(self, parts: Iterable[Any]) -> Iterable[Any]:
+        """The same parts. Raises RuntimeError, in every process: computing them failed in another one."""
+        if self.group.size == 1:
+            return parts
+        done: list[Any] = []
+        error: Exception | None = None
+        try:
+            done.extend(parts)
+        except Exception as own:
+            error = own
+        failed = self.group.sum_on_host(np.array([error is not None]))
+        if error is not None:
+            raise error
+        if failed[0]:
+            raise RuntimeError("the work of another process failed")
+        return done
 
     def _gradients(
         self, parts: Sequence[tuple[np.ndarray, int | np.ndarray | Tensor]], num: int, ids: Tensor

@@ -85,7 +85,8 @@ class VmappedRepetitions:
         client_key = ClientKey(
             (), tuple(one.key.fold_in("round", index, "client") for one in self.repetitions), num_clients
         )
-        clients = VmappedClients(self.whole.clients(client_key, spent), rows.cohort, rows.places, num_clients)
+        executor = replace(self.whole.clients(client_key, spent), may_fail=True)
+        clients = VmappedClients(executor, rows.cohort, rows.places, num_clients)
         keys = tuple(self.repetitions[number].key.fold_in("round", index, "message") for number in present)
 
         def one(tensors: dict[str, Tensor], ids: Tensor, weight: Tensor, number: Tensor) -> Any:
