@@ -45,7 +45,7 @@ class LognormalLinks(FixedLinks):
             spread = getattr(self, name)
             if not 1 <= spread < math.inf:
                 raise ValueError(
-                    f"network.{name}={spread} must be a finite number of 1 or more, the 90th over the 10th percentile"
+                    f"network.{name}={spread} must be 1 or more, and finite: the 90th over the 10th percentile"
                 )
         if not -1 <= self.correlation <= 1:
             raise ValueError(f"network.correlation={self.correlation} must be a number in [-1, 1]")
