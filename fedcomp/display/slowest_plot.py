@@ -11,6 +11,9 @@ from fedcomp.display import figure
 MOST = 30
 """Clients that are shown; the others are one bar."""
 
+FEW = 5
+"""Room for so many bars, so that a single one is no wall."""
+
 
 def plot_slowest(counts: np.ndarray, path: Path, title: str) -> None:
     """Bars of how often each client was the last one of an exchange, the most frequent first.
@@ -27,6 +30,7 @@ def plot_slowest(counts: np.ndarray, path: Path, title: str) -> None:
     axes = picture.add_subplot()
     axes.bar(range(len(heights)), heights, color=figure.COLOURS[0], width=0.8)
     crowded = len(names) > 12
+    axes.set_xlim(-1, max(len(names), FEW))
     axes.set_xticks(range(len(names)), names, fontsize=6 if crowded else 8, rotation=90 if crowded else 0)
     figure.style(axes, "client", "exchanges that waited for it")
     never = int((counts == 0).sum())

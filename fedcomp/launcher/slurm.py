@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcomp.display.console import say
+from fedcomp.display.units import counted
 from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
 from fedcomp.launcher.process import Children, Tally, python_path
 from fedcomp.launcher.torchrun_group import TorchrunGroup, slurm_task
@@ -109,7 +110,7 @@ class Slurm:
         jobs = [job for array in arrays for job in self._submit(array, grid)]
         note_jobs(grid, {run.folder: str(job.job_id) for job, pack in zip(jobs, packs) for run in pack})
         ids = " ".join(dict.fromkeys(job.job_id.split("_")[0] for job in jobs))
-        say(f"{len(runs)} runs as {len(jobs)} jobs of Slurm, {ids}; their logs are in {grid}")
+        say(f"{counted(len(runs), 'run')} as {counted(len(jobs), 'job')} of Slurm, {ids}; their logs are in {grid}")
         tally = Tally(len(runs))
         ended: dict[int, list[RunOutcome]] = {}
         try:

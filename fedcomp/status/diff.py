@@ -39,6 +39,8 @@ ELSEWHERE = (
     "pictures",
     "figures",
     "record_traffic",
+    "launcher",
+    "sweeper",
 )
 """Keys of a config that say nothing of what was computed or measured: shown, but no difference for the exit status."""
 MISSING = "–"
@@ -120,7 +122,7 @@ def _flat(config: Mapping[str, Any]) -> dict[str, str]:
         part, _, last = key.rpartition(".")
         if last == "_target_":
             found[part] = part_name(value)
-        elif last != "_partial_":
+        elif last != "_partial_" and part not in ("launcher", "sweeper"):  # whose names tell enough
             found[key] = "null" if value is None else str(value)
     return found
 

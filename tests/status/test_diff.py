@@ -46,6 +46,17 @@ def test_every_difference(pair: tuple[Path, Path]) -> None:
     assert (found.same_until, found.equal_records) == (None, False)
 
 
+def test_who_started_a_run_is_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = _run(tmp_path, "grid/aaa", "finished")
+    other = tmp_path / "other" / "seed=0"
+    shutil.copytree(one, other)
+    with (other / "config.yaml").open("a") as file:
+        file.write("launcher: {_target_: fedcomp.launcher.slurm.Slurm, cpus: 2}\n")
+        file.write("sweeper: {_target_: fedcomp.sweeper.optuna.Optuna, n_trials: 12}\n")
+    assert compare(one, other).settings == [Difference("launcher", "–", "slurm"), Difference("sweeper", "–", "optuna")]
+    assert main([str(one), str(other)]) == 0
+
+
 def test_on_the_terminal(pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(folder) for folder in pair]) == 1
     said = capsys.readouterr().out

@@ -110,7 +110,7 @@ def test_sigkill_of_one_of_two_packed_runs(tmp_path: Path, unbroken) -> None:
     os.kill(_process(tmp_path, 0), signal.SIGKILL)
     code, said = _end(process)
     assert code == 1, said
-    assert "2 runs as 1 jobs of Slurm" in said
+    assert "2 runs as 1 job of Slurm" in said
     assert "run 0 (seed=0) failed: killed by SIGKILL; the same command resumes it" in said
     assert "run 1 (seed=1) finished" in said
     _assert_equal(_result(tmp_path, 1), unbroken[1])
@@ -239,7 +239,7 @@ def test_runs_of_several_processes_are_packed_requeued_and_resume(tmp_path: Path
     subprocess.run(["scancel", "--signal=USR2", job], check=True)
     code, said = _end(process)
     assert code == 0, said
-    assert "2 runs as 1 jobs of Slurm" in said
+    assert "2 runs as 1 job of Slurm" in said
     for seed in (0, 1):
         (log,) = (path.read_text() for path in root.rglob(f"grids/*/{seed}.log"))
         assert "2 processes share cohorts of 20 clients, 5 at once" in log

@@ -43,7 +43,7 @@ def test_trials_are_jobs_two_at_a_time(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("2 runs as 2 jobs of Slurm") == 2
-    assert done.stderr.count("1 runs as 1 jobs of Slurm") == 1
+    assert done.stderr.count("1 run as 1 job of Slurm") == 1
     assert "best of 5 trials" in done.stderr
     _assert_searched(tmp_path)
     again = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
