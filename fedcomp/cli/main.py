@@ -37,7 +37,7 @@ from fedcomp.core.version import __version__
 from fedcomp.display.console import say
 from fedcomp.distributed.context import ProcessContext, say_once, torchrun_env
 from fedcomp.launcher.contract import RunFailed
-from fedcomp.runtime.command import WRONG_ARGUMENT
+from fedcomp.runtime.command import WRONG_ARGUMENT, reason
 from fedcomp.runtime.signals import SIGINT_STATUS
 from fedcomp.sweeper.contract import SweepFailed
 
@@ -128,7 +128,7 @@ def main() -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        say_once(f"error: {error.strerror}: {error.filename}")
+        say_once(f"error: {reason(error)}")
         raise SystemExit(WRONG_ARGUMENT) from None
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fedcomp.records.atomic_write import explained
+
 MANIFEST = "runs.jsonl"
 """One JSON line a run: `number`, `folder` (relative), `overrides`, and of the first run of each method `config`."""
 JOBS = "jobs.jsonl"
@@ -34,15 +36,19 @@ def listed_runs(grids: Iterable[Path]) -> Iterator[tuple[Path, str, dict[str, An
 def note_jobs(grid: Path, jobs: Mapping[Path, str]) -> None:
     """Add what was submitted: {a run's folder: its job, of an array `<array>_<task>`}."""
     grid.mkdir(parents=True, exist_ok=True)
-    with (grid / JOBS).open("a") as file:
-        for folder, job in jobs.items():
-            file.write(json.dumps({"folder": os.path.relpath(folder, grid), "job": job}) + "\n")
+    append(grid / JOBS, ({"folder": os.path.relpath(folder, grid), "job": job} for folder, job in jobs.items()))
 
 
 def noted_jobs(grid: Path) -> Iterator[tuple[Path, str]]:
     """(a run's folder, its job), in the order submitted; nothing if the grid had no jobs."""
     for line in _lines(grid / JOBS):
         yield (grid / line["folder"]).resolve(), str(line["job"])
+
+
+def append(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Add JSON lines to a grid's file. Raises ValueError: it cannot be written."""
+    with explained(path), path.open("a") as file:
+        file.writelines(json.dumps(line, default=str) + "\n" for line in lines)
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -10,6 +10,11 @@ from fedcomp.runtime.signals import SIGINT_STATUS
 WRONG_ARGUMENT = 2
 
 
+def reason(error: OSError) -> str:
+    """Why, and of which file if the system says so."""
+    return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
+
+
 def exit_status(work: Callable[[], int | None]) -> int:
     """What `work` returns, 0 for None; after one line on standard error 2 for wrong input or output, 130 for Ctrl-C.
 
@@ -24,7 +29,7 @@ def exit_status(work: Callable[[], int | None]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        print(f"error: {error.strerror}: {error.filename}", file=sys.stderr)
+        print(f"error: {reason(error)}", file=sys.stderr)
         return WRONG_ARGUMENT
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

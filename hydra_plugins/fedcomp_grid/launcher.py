@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import sys
 import traceback
@@ -24,7 +23,7 @@ from fedcomp.display.console import say
 from fedcomp.distributed.context import check_enough_work
 from fedcomp.launcher.contract import GridRun, RunFailed, RunOutcome
 from fedcomp.launcher.contract import Launcher as RunLauncher
-from fedcomp.records.grid import MANIFEST
+from fedcomp.records.grid import MANIFEST, append
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, read_lines
 from fedcomp.records.reader import RunFiles
@@ -156,15 +155,15 @@ def _write_manifest(grid: Path, jobs: Sequence[_Job]) -> None:
 
     The line of the first run of each config contains the config.
     """
-    seen = set()
-    with (grid / MANIFEST).open("a") as file:
-        for job in jobs:
-            run, line = job.run, {"number": job.run.number, "folder": os.path.relpath(job.run.folder, grid)}
-            if run.folder.parent not in seen:
-                seen.add(run.folder.parent)
-                task = _without_hydra(job.config)
-                line["config"] = schema.plain_config(task, task.device)
-            file.write(json.dumps({**line, "overrides": run.overrides}, default=str) + "\n")
+    seen, lines = set(), []
+    for job in jobs:
+        run, line = job.run, {"number": job.run.number, "folder": os.path.relpath(job.run.folder, grid)}
+        if run.folder.parent not in seen:
+            seen.add(run.folder.parent)
+            task = _without_hydra(job.config)
+            line["config"] = schema.plain_config(task, task.device)
+        lines.append({**line, "overrides": run.overrides})
+    append(grid / MANIFEST, lines)
 
 
 def _flags(config: DictConfig) -> list[str]:

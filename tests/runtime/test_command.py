@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fedcomp.records.grid import JOBS, note_jobs
 from fedcomp.runtime.command import exit_status
 
 
@@ -37,3 +38,12 @@ def test_what_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.Captu
     assert exit_status(lambda: (tmp_path / "file" / "folder").mkdir()) == 2
     assert capsys.readouterr().err == f"error: Not a directory: {tmp_path / 'file' / 'folder'}\n"
     assert exit_status(lambda: None) == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / JOBS).symlink_to("/dev/full")
+    assert exit_status(lambda: note_jobs(tmp_path, {tmp_path / "run": "7_0"})) == 2
+    assert capsys.readouterr().err.startswith(f"error: cannot write {tmp_path / JOBS}: No space left on device; ")
+    assert exit_status(lambda: Path("/dev/full").write_text("words")) == 2  # where the system names no file
+    assert capsys.readouterr().err == "error: No space left on device\n"
