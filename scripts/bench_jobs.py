@@ -18,7 +18,7 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.model.batched import mlp_backward
+from fedcomp.model.batched.backward import mlp as mlp_backward
 from fedcomp.model.build import build
 from fedcomp.model.chunking import chunk_size
 from fedcomp.model.networks.cnn import cnn4, lenet5

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from fedcomp.cli.explain import NO_COMMENT, ConfigPart, Option
 from fedcomp.config.comments import about, experiments, read
 from fedcomp.config.defaults import default_choices
-from fedcomp.config.explain import NO_COMMENT, ConfigPart, Option
 from fedcomp.core.folders import CONF
 
 WIDTH = 100

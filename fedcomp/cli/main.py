@@ -24,12 +24,12 @@ from yaml import YAMLError
 
 from fedcomp.cli.arguments import Arguments, parse
 from fedcomp.cli.completion import completions, parse_line
+from fedcomp.cli.explain import Sources, explain
 from fedcomp.cli.help import help_text
 from fedcomp.cli.shells import INSTALL, UNINSTALL
 from fedcomp.config import schema
 from fedcomp.config.comments import list_experiments
-from fedcomp.config.errors import error_message
-from fedcomp.config.explain import Sources, explain
+from fedcomp.config.errors.hydra_errors import error_message
 from fedcomp.config.options import check_part_keys
 from fedcomp.config.quoting import quote
 from fedcomp.core.folders import CONF

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp.config import schema
-from fedcomp.config.errors import error_message
+from fedcomp.config.errors.hydra_errors import error_message
 from fedcomp.config.quoting import quote
 from fedcomp.core.folders import CONF
 

@@ -30,8 +30,8 @@ from fedcomp.config.compatibility import (
     check_tensors,
 )
 from fedcomp.config.defaults import changes, default_choice
+from fedcomp.config.errors.misspelt import ALGORITHM, CLIENT, check_spelling
 from fedcomp.config.instantiate import build, build_compressor, build_error, check_keys
-from fedcomp.config.misspelt import ALGORITHM, CLIENT, check_spelling
 from fedcomp.core.validate import check_seed
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset

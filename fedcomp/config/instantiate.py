@@ -10,9 +10,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedcomp.compressor import Compressor
 from fedcomp.config import schema
-from fedcomp.config.misspelt import CODEC, ESTIMATOR, check_spelling
+from fedcomp.config.errors.misspelt import CODEC, ESTIMATOR, check_spelling
+from fedcomp.config.errors.unresolved_target import unresolved
 from fedcomp.config.options import check_part_keys, check_types, wrong_number
-from fedcomp.config.unresolved_target import unresolved
 from fedcomp.records.run_folder import VERSION
 
 

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fedcomp.core.free_memory import free_bytes
-from fedcomp.model.batched.cnn_backward import CompiledCnn
-from fedcomp.model.batched.dense_backward import dense_layers
+from fedcomp.model.batched.backward.cnn import CompiledCnn
+from fedcomp.model.batched.backward.dense import dense_layers
+from fedcomp.model.batched.backward.mlp import Perceptron
+from fedcomp.model.batched.backward.small_cnn import small_cnn
 from fedcomp.model.batched.dropout import UnkeyedDraw, trial_draws
 from fedcomp.model.batched.functional import Functional
-from fedcomp.model.batched.mlp_backward import Perceptron
 from fedcomp.model.batched.padding import random_inputs
-from fedcomp.model.batched.small_cnn import small_cnn
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.batched.translate import translate
 from fedcomp.model.contract import AnyModel, TaskModel

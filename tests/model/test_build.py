@@ -14,8 +14,8 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import nn
 
+from fedcomp.model.batched.backward.mlp import Perceptron
 from fedcomp.model.batched.functional import Functional
-from fedcomp.model.batched.mlp_backward import Perceptron
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
 from fedcomp.model.loss import loss_of

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from fedcomp.model.batched.backward.mlp import Perceptron
 from fedcomp.model.batched.functional import Functional
-from fedcomp.model.batched.mlp_backward import Perceptron
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
 from fedcomp.model.flat import draw

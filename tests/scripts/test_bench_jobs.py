@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.model.batched import mlp_backward
+from fedcomp.model.batched.backward import mlp as mlp_backward
 from fedcomp.simulation.autotune import conv_autotune as plan
 from fedcomp.simulation.graphs import fused_loop
 from fedcomp.simulation.graphs.cuda_graphs import Eager, Work

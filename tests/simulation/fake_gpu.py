@@ -27,7 +27,8 @@ from fedcomp.compressor.mrc import coder
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import Candidates
 from fedcomp.core.cohort import Cohort
-from fedcomp.model.batched import mlp_backward, streamed
+from fedcomp.model.batched import streamed
+from fedcomp.model.batched.backward import mlp as mlp_backward
 from fedcomp.random import keys
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers

@@ -5,7 +5,7 @@ the gradient of a weight it is the input's features. Tiles of results stay in re
 
 Every number of a matrix product is one chain of fused multiply-adds over the summed axis, in its order, that starts at
 0; a bias is added afterwards. Sums over the batch have the order of torch's. So every processor computes the same bits,
-whatever its vectors hold and whatever tiles the numbers are in, and those of the tensor code in `dense_backward.py`
+whatever its vectors hold and whatever tiles the numbers are in, and those of the tensor code in `backward/dense.py`
 wherever torch's products are such chains.
 
 Arrays are flat float32. `layers` is int64, one row a layer: numbers of inputs I and outputs O, where weight [O, I] and

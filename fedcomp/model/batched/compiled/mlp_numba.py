@@ -1,8 +1,8 @@
 """Small perceptrons of M clients, forwards and backwards, compiled for a CPU; one client after another.
 
-The layers are those of `dense_numba.py`, with the bits of the tensor code in `dense_backward.py` wherever torch's
-products are chains of fused multiply-adds: those of MKL are, with AVX-512 and the sizes of `mlp_compiled.py`. The
-softmax between forward and backward pass is torch's. A step of SGD is two calls, `forward_samples` before it and
+The layers are those of `dense_numba.py`, with the bits of the tensor code in `backward/dense.py` wherever torch's
+products are chains of fused multiply-adds: those of MKL are, with AVX-512 and the sizes of `backward/mlp_compiled.py`.
+The softmax between forward and backward pass is torch's. A step of SGD is two calls, `forward_samples` before it and
 `descend` after it.
 
 Arrays are contiguous float32; `layers` as in `dense_numba.py`.

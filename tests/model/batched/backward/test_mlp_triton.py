@@ -12,11 +12,11 @@ import torch
 
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
-from fedcomp.model.batched import mlp_backward
+from fedcomp.model.batched.backward import mlp as mlp_backward
 from fedcomp.simulation.graphs.fused_loop import FusedLoops
 from tests.compressor.mrc.test_coder import NO_INTERPRETER
-from tests.model.batched import interpreted_mlp
-from tests.model.batched.interpreted_mlp import ALIKE, chunk
+from tests.model.batched.backward import interpreted_mlp
+from tests.model.batched.backward.interpreted_mlp import ALIKE, chunk
 
 no_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 PLAIN = Sgd(lr=0.1, batch_size=10)
@@ -28,7 +28,7 @@ PLAIN = Sgd(lr=0.1, batch_size=10)
 def test_one_launch_ends_where_the_plain_loop_does() -> None:
     """Under Triton's interpreter, which must be chosen before triton is imported: a process of its own."""
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    command = [sys.executable, "-m", "tests.model.batched.interpreted_mlp"]
+    command = [sys.executable, "-m", "tests.model.batched.backward.interpreted_mlp"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == list(interpreted_mlp.CASES)
@@ -37,7 +37,7 @@ def test_one_launch_ends_where_the_plain_loop_does() -> None:
 @pytest.mark.slow
 @no_triton
 def test_the_kernel_compiles_for_a_gpu_and_spills_nothing() -> None:
-    command = [sys.executable, "-m", "tests.model.batched.compiled_mlp"]
+    command = [sys.executable, "-m", "tests.model.batched.backward.compiled_mlp"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) == 3
@@ -59,7 +59,7 @@ def test_the_kernel_compiles_for_a_gpu_and_spills_nothing() -> None:
 )
 def test_what_runs_in_one_launch(widths, solver, fuses, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where shape and solver allow it, on a GPU with Triton; every other loop reaches the other runner."""
-    from fedcomp.model.batched import mlp_triton
+    from fedcomp.model.batched.backward import mlp_triton
 
     reached = []
     launch = lambda samples, constants, places, theta, *_: reached.append("fused") or (theta, theta[:, 0])  # noqa: E731

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedcomp.model.batched.mlp_triton import NUM_WARPS, sizes, train_kernel
+from fedcomp.model.batched.backward.mlp_triton import NUM_WARPS, sizes, train_kernel
 from tests.compiled_for_gpu import compiled
 
 POINTERS = dict.fromkeys(("theta", "offset", "scale", "out", "losses"), "*fp32")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcomp.model.batched.cnn_backward import CompiledCnn
+from fedcomp.model.batched.backward.cnn import CompiledCnn
 from fedcomp.model.batched.compiled import cnn_numba, conv_backward_numba, conv_numba
 from fedcomp.model.batched.compiled.conv_numba import SLACK, Geometry, num_masks, pooled
 from fedcomp.model.batched.stacked import Stacked

@@ -1,6 +1,6 @@
 """Small perceptrons in float32 on a CPU, compiled but for the softmax: gradients, and steps of plain SGD.
 
-All bits are those of the tensor code in `mlp_backward.py`: the products are chains of fused multiply-adds, as MKL's are
+All bits are those of the tensor code in `mlp.py`: the products are chains of fused multiply-adds, as MKL's are
 with AVX-512 at these sizes, and the softmax between forward and backward pass is torch's own.
 
 Shape legend: M clients, D parameters, B batch, n samples, F features, O outputs.
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.model.batched.dense_backward import DenseLayer, dense_rows, output_gradient
+from fedcomp.model.batched.backward.dense import DenseLayer, dense_rows, output_gradient
 from fedcomp.model.loss import Loss, cross_entropy
 
 LEAST_IN, LEAST_OUT, LEAST_BATCH, MOST = 16, 10, 8, 128
@@ -92,7 +92,7 @@ class CompiledMlp:
         return inputs, torch.empty(num_clients, self.last.num_out, batch)
 
     def _output_gradient(self, z_MOB: Tensor, y: Tensor, weight: Tensor | None, loss: Tensor) -> np.ndarray:
-        """`dense_backward.output_gradient`, with fewer calls where it can; adds to the loss [M], overwrites z."""
+        """`dense.output_gradient`, with fewer calls where it can; adds to the loss [M], overwrites z."""
         from fedcomp.model.batched.compiled import mlp_numba as kernels
 
         if self.loss is cross_entropy and weight is None and not self.last.relu:

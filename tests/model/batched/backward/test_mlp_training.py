@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from fedcomp.client.contract import LocalResult
 from fedcomp.client.sgd import Sgd
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.model.batched import mlp_backward
-from fedcomp.model.batched.mlp_backward import Perceptron
-from fedcomp.model.batched.mlp_compiled import CompiledMlp, products_are_chains
+from fedcomp.model.batched.backward import mlp as mlp_backward
+from fedcomp.model.batched.backward.mlp import Perceptron
+from fedcomp.model.batched.backward.mlp_compiled import CompiledMlp, products_are_chains
 from fedcomp.model.build import build
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.core.step_counts import StepCounts
-from fedcomp.model.batched.dense_backward import (
+from fedcomp.model.batched.backward.dense import (
     dense_backward,
     dense_forward,
     dense_layers,
     dense_views,
     output_gradient,
 )
-from fedcomp.model.batched.mlp_compiled import LEAST_BATCH, SgdOnSamples, compiled_mlp
+from fedcomp.model.batched.backward.mlp_compiled import LEAST_BATCH, SgdOnSamples, compiled_mlp
 from fedcomp.model.batched.translate import translate
 from fedcomp.model.contract import Gradient, StepDraws, TrainFused
 from fedcomp.model.flat import Flat, Make
@@ -130,7 +130,7 @@ class Perceptron(Flat):
         biases = (first.bias is None) == (second.bias is None)
         if not (classes and biases and first.relu and not second.relu and x.dtype in (torch.uint8, torch.float32)):
             return None
-        from fedcomp.model.batched import mlp_triton
+        from fedcomp.model.batched.backward import mlp_triton
 
         constants = mlp_triton.sizes(first.num_in, first.num_out, second.num_out, batch_size)
         if constants is None:

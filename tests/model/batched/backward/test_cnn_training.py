@@ -14,7 +14,7 @@ from fedcomp.client.adam import Adam
 from fedcomp.client.contract import LocalResult
 from fedcomp.client.sgd import Sgd
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.model.batched.cnn_backward import CompiledCnn
+from fedcomp.model.batched.backward.cnn import CompiledCnn
 from fedcomp.model.batched.compiled import dense_numba
 from fedcomp.model.build import build
 from fedcomp.random.keys import Key

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from fedcomp.model.batched.backward.dense import DenseLayer, dense_layers
 from fedcomp.model.batched.convolution import Convolution
-from fedcomp.model.batched.dense_backward import DenseLayer, dense_layers
 from fedcomp.model.batched.layers import RELU, Activation, Layer, Pooling
 from fedcomp.model.flat import Flat
 from fedcomp.model.loss import Loss, cross_entropy, squared_error

@@ -16,7 +16,7 @@ from fedcomp.client.contract import LocalResult
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.client.sgd import Sgd
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.model.batched import mlp_backward
+from fedcomp.model.batched.backward import mlp as mlp_backward
 from fedcomp.model.build import build
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards

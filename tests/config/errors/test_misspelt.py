@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor.dense import Dense
+from fedcomp.config.errors.misspelt import ALGORITHM, CLIENT, CODEC, ESTIMATOR, check_spelling
 from fedcomp.config.instantiate import build_compressor
-from fedcomp.config.misspelt import ALGORITHM, CLIENT, CODEC, ESTIMATOR, check_spelling
 
 
 def _part(names: dict[str, object], bases: tuple[type, ...] = (), annotations: dict[str, str] | None = None) -> object:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedcomp.model.batched import mlp_backward
-from fedcomp.model.batched.mlp_backward import Perceptron
-from fedcomp.model.batched.mlp_compiled import CompiledMlp, products_are_chains
+from fedcomp.model.batched.backward import mlp as mlp_backward
+from fedcomp.model.batched.backward.mlp import Perceptron
+from fedcomp.model.batched.backward.mlp_compiled import CompiledMlp, products_are_chains
 from fedcomp.model.contract import Gradient
 from fedcomp.model.loss import cross_entropy, squared_error
 from fedcomp.model.networks.mlp import mlp

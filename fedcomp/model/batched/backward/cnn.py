@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.core.step_counts import StepCounts
-from fedcomp.model.batched.dense_backward import dense_rows
-from fedcomp.model.batched.small_cnn import SmallCnn
+from fedcomp.model.batched.backward.dense import dense_rows
+from fedcomp.model.batched.backward.small_cnn import SmallCnn
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.contract import Gradient, StepDraws, TrainFused
 from fedcomp.model.flat import Make
