@@ -68,7 +68,7 @@ def by_real_samples(
 
     Args:
         x: (B, M*C, ...). mean, var: [M*C] running statistics. weight: [M, B] as in `Pass`; None: all samples are real.
-        eps, momentum: as in torch.
+        eps: as in torch. momentum: as in torch.
     """
     real = x.new_ones(x.shape[:2]) if weight is None else weight.t().repeat_interleave(x.shape[1] // len(weight), 1)
     values = real.sum(0) * x[0, 0].numel()
