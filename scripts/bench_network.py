@@ -6,7 +6,8 @@ python scripts/bench_network.py participation=uniform participation.num_particip
 python scripts/bench_network.py compressor=topk compressor.positions=rice compressor.feedback=error
 
 A pair is a round of each; their order alternates. They are timed as with `eval_every` of 1 and 10: after every round,
-or after every tenth, both are evaluated, and with the network what was sent is read and the clock moved.
+or after every tenth, both are evaluated, and with the network what was sent is read and the clock moved. The first line
+is the ledger's record of clients and exchanges alone: nothing is evaluated or read, and no clock moves.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ COMMON = ("rounds=100000", "threads=1", "network=lte", "network.seconds_per_grad
 
 
 def main(words: list[str]) -> None:
-    """Print a line for each `eval_every`."""
-    for every in (1, 10):
+    """Print a line for the record alone, and for each `eval_every`."""
+    for every in (0, 1, 10):
         without, timed = _rounds(words, every, False), _rounds(words, every, True)
         pairs = []
         for number in range(WARM + PAIRS):
@@ -37,20 +38,20 @@ def main(words: list[str]) -> None:
             pairs.append((found[without], found[timed]))
         pairs = pairs[WARM:]
         # A round in `every` also evaluates and reads: means over so many pairs, then their median.
-        groups = [pairs[first : first + every] for first in range(0, PAIRS, every)]
+        size = max(every, 1)
+        groups = [pairs[first : first + size] for first in range(0, PAIRS, size)]
         plain = statistics.median(statistics.mean(one for one, _ in group) for group in groups)
         added = statistics.median(statistics.mean(other - one for one, other in group) for group in groups)
-        print(
-            f"eval_every={every}: a round takes {1e6 * plain:.0f} us, with a network {1e6 * added:.0f} us more "
-            f"({100 * added / plain:.1f} %)"
-        )
+        what = f"eval_every={every}" if every else "record alone"
+        share = f"{100 * added / plain:.1f} %"
+        print(f"{what}: a round takes {1e6 * plain:.0f} us, with a network {1e6 * added:.0f} us more ({share})")
 
 
 def _rounds(words: list[str], every: int, timed: bool) -> Callable[[], float]:
     """A function that makes the next round and returns its seconds.
 
     Args:
-        every: rounds between evaluations. timed: with the network.
+        every: rounds between evaluations; 0: there are none, and nothing is read. timed: with the network.
     """
     config = compose([*COMMON, *words])
     simulation, _ = build_simulation(config, torch.device("cpu"))
@@ -65,7 +66,9 @@ def _rounds(words: list[str], every: int, timed: bool) -> Callable[[], float]:
         began = time.process_time()
         state, _ = simulation.round(index, state, ledger)
         index += 1
-        if index % every == 0:
+        if every == 0:
+            recorder.repetitions[0].log.rounds.clear()
+        elif index % every == 0:
             finish = recorder.submit() if timed else dict
             simulation.test_metrics(index, state)
             finish()
