@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedcomp.core.folders import part_name
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.reader import RecordedRun, read_runs
 from fedcomp.reporting.group import group
-from fedcomp.reporting.labels import flatten, part_name, show_value
+from fedcomp.reporting.labels import flatten, show_value
 from scripts.reproduce.experiment import Experiment
 
 ABOUT = ("run", "label", "seed", "state", "rounds", "of_rounds", "seconds", "processor", "versions", "commit")
