@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import signal
 import sys
@@ -21,13 +20,6 @@ torch.set_num_threads(1)
 for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:  # pytest was started by nohup or in the background of a script
         signal.signal(_number, _handler)
-
-
-def pytest_collection_finish() -> None:
-    """Collect garbage seldom, and not among 9,000 tests and their imports: it took a twentieth of the suite's time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)
