@@ -279,12 +279,12 @@ def _console() -> Console:
     """
     from rich.console import Console
 
-    class Unread(Console):
+    class QuietOnClosedPipe(Console):
         def on_broken_pipe(self) -> None:
             redirect_to_null(sys.stdout)
 
     tty = sys.stdout.isatty()
-    return Unread(highlight=False, emoji=False, soft_wrap=not tty, width=None if tty else 400)
+    return QuietOnClosedPipe(highlight=False, emoji=False, soft_wrap=not tty, width=None if tty else 400)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -134,10 +134,6 @@ class ClientChunk:
 
     def gradients_of_each(self) -> int | np.ndarray | Tensor:
         """Component gradients of each client: int64 [M], an int if all computed as many; not waited for on a GPU."""
-        if self.each is not None and len(self.each) == 1:
-            (only,) = self.each
-            if isinstance(only, np.ndarray) and len(only) == len(self.sizes):  # one loop over all clients
-                return only
         counts: list[np.ndarray | Tensor] = []
         even: dict[int, int] = {}  # of the first so many rows
         for rows in self.each or ():

@@ -1,0 +1,84 @@
+"""Modules of a user: those that draw numbers without the run's keys are refused, those that draw none are taken."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedcomp.model.batched.functional import Functional
+from fedcomp.model.build import build
+from fedcomp.random.keys import Key
+
+KEY = Key(("run", 0, "model"))
+DIGITS = (64,)
+
+
+class Calls(nn.Module):
+    """A user's module: `what` on the outputs of a layer with BatchNorm."""
+
+    def __init__(self, what) -> None:
+        super().__init__()
+        self.dense, self.norm, self.what = nn.Linear(64, 10), nn.BatchNorm1d(10), what
+
+    def forward(self, x):
+        return self.what(self, self.norm(self.dense(x)))
+
+
+class Part(nn.Module):
+    """A user's module with one part between two layers; `pick` takes its output."""
+
+    def __init__(self, part, pick) -> None:
+        super().__init__()
+        self.part, self.pick, self.last = part, pick, nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.last(self.pick(self.part, x))
+
+
+def _attention(part, x):
+    return part(x[:, None], x[:, None], x[:, None])[0][:, 0]
+
+
+def _lstm(part, x):
+    return part(x.unflatten(1, (2, 32)))[0].flatten(1)
+
+
+DRAWING = {
+    "noise": (
+        lambda: Calls(lambda self, x: x + torch.randn_like(x) if self.training else x),
+        "model <lambda> draws random numbers by aten.randn_like.default, .* no form with the run's keys; use dropout",
+    ),
+    "rrelu": (lambda: Part(nn.RReLU(), nn.Module.__call__), "by aten.rrelu_with_noise"),
+    "numpy": (
+        lambda: Calls(lambda self, x: x + np.random.rand() if self.training else x),  # noqa: NPY002
+        "in training by other means than torch's operations, such as NumPy.*use torch's dropout",
+    ),
+    "evaluation": (
+        lambda: Calls(lambda self, x: nn.functional.dropout(x, 0.5)),
+        "in evaluation mode too; .*training=self.training",
+    ),
+}
+FIXED = {
+    "functional dropout of 0": lambda: Calls(lambda self, x: nn.functional.dropout(x, 0.0, self.training)),
+    "attention": lambda: Part(nn.MultiheadAttention(64, 2, batch_first=True), _attention),
+    "lstm": lambda: Part(nn.LSTM(32, 32, num_layers=2, batch_first=True), _lstm),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWING)
+def test_a_module_that_draws_without_keys_is_refused(kind):
+    state, (factory, line) = torch.get_rng_state(), DRAWING[kind]
+    with pytest.raises(ValueError, match=line) as error:
+        build(factory, KEY, DIGITS, 10, "classification")
+    assert "\n" not in str(error.value)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("kind", FIXED)
+def test_a_module_that_draws_nothing_is_taken_with_its_statistics(kind):
+    model = build(FIXED[kind], KEY, DIGITS, 10, "classification", [torch.rand(5, *DIGITS)])
+    assert isinstance(model, Functional)
+    assert not model.draws_in_training
+    assert all(float(buffer.sum()) in (0.0, 10.0) for buffer in model.module.buffers())
