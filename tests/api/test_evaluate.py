@@ -64,7 +64,7 @@ def test_on_the_clients_own_samples(finished: Run, capsys: pytest.CaptureFixture
     )
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedscalar"])
+@pytest.mark.parametrize("algorithm", [pytest.param("fedavg", marks=pytest.mark.thorough), "fedscalar"])
 def test_each_repetition_of_a_study(
     finished: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], algorithm: str
 ) -> None:

@@ -144,13 +144,23 @@ def measured(size: int, share: Any = _alone) -> dict[str, Any]:
         evaluation.BATCH = before
 
 
-def work(rank: int, size: int, ports: tuple[int, ...], folder: Path) -> None:
-    """One process: leaves `<rank>.pt` with what it found, then makes a run and a study from the command line."""
+def _enter(rank: int, size: int, port: int) -> TorchrunEnv:
     torch.set_num_threads(1)
     names = {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1"}
-    os.environ |= {name: str(value) for name, value in names.items()} | {"MASTER_PORT": str(ports[0])}
-    with init_processes(TorchrunEnv(rank, size, rank, size)) as processes:
+    os.environ |= {name: str(value) for name, value in names.items()} | {"MASTER_PORT": str(port)}
+    return TorchrunEnv(rank, size, rank, size)
+
+
+def measure(rank: int, size: int, ports: tuple[int, ...], folder: Path) -> None:
+    """One process: leaves `<rank>.pt` with what `measured` finds of the work that it shares."""
+    with init_processes(_enter(rank, size, ports[0])) as processes:
         found = measured(size, lambda sim: processes.distribute(sim, sim.chunk_size, 1))
+    torch.save(found, folder / f"{rank}.pt")
+
+
+def work(rank: int, size: int, ports: tuple[int, ...], folder: Path) -> None:
+    """One process: leaves `<rank>.pt` with what all agreed on, then makes runs and a study from the command line."""
+    with init_processes(_enter(rank, size, ports[0])) as processes:
         theirs = {
             "agreed": processes.all_reduce_flags(15 if rank == 1 else None, due=rank == 0),
             "quiet": processes.all_reduce_flags(None, rank > 0),
@@ -166,7 +176,7 @@ def work(rank: int, size: int, ports: tuple[int, ...], folder: Path) -> None:
             processes.check_in_sync(Pair(one, start.state.right))
         except ValueError as error:
             theirs["differ"] = str(error)
-    torch.save({"found": found, "theirs": theirs}, folder / f"{rank}.pt")
+    torch.save(theirs, folder / f"{rank}.pt")
 
     from fedcomp.cli.main import main
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import multiprocessing
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,28 +28,36 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-@pytest.fixture(scope="module", params=[2, pytest.param(3, marks=pytest.mark.slow)])
-def together(request, tmp_path_factory):
-    """(size, folder) after `size` processes did their work."""
-    size, folder = request.param, tmp_path_factory.mktemp("ranks")
+def _start(work: Callable[..., None], size: int, folder: Path) -> tuple[int, Path]:
+    """(size, folder) after `size` processes did this work."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.distributed.one_process"])
     ports = tuple(_free_port() for _ in range(4))
-    processes = [context.Process(target=ranked.work, args=(rank, size, ports, folder)) for rank in range(size)]
+    processes = [context.Process(target=work, args=(rank, size, ports, folder)) for rank in range(size)]
     for process in processes:
         process.start()
     for process in processes:
         process.join(timeout=120)
+        process.kill()  # one that still waits for another
     assert [process.exitcode for process in processes] == [0] * size
     return size, folder
 
 
+SIZES = [2, pytest.param(3, marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def together(request, tmp_path_factory):
+    return _start(ranked.work, request.param, tmp_path_factory.mktemp("ranks"))
+
+
 @pytest.mark.thorough
-def test_every_process_has_what_one_process_has(together) -> None:
-    size, folder = together
+@pytest.mark.parametrize("size", SIZES)
+def test_every_process_has_what_one_process_has(size: int, tmp_path: Path) -> None:
+    _start(ranked.measure, size, tmp_path)
     alone = ranked.measured(size)
     for rank in range(size):
-        found = torch.load(folder / f"{rank}.pt", weights_only=False)["found"]
+        found = torch.load(tmp_path / f"{rank}.pt", weights_only=False)
         assert found.keys() == alone.keys()
         for name, value in alone.items():
             if isinstance(value, torch.Tensor):
@@ -61,7 +70,7 @@ def test_every_process_has_what_one_process_has(together) -> None:
 def test_what_one_process_knows_all_agree_on(together) -> None:
     size, folder = together
     for rank in range(size):
-        theirs = torch.load(folder / f"{rank}.pt", weights_only=False)["theirs"]
+        theirs = torch.load(folder / f"{rank}.pt", weights_only=False)
         assert theirs["agreed"] == (15, True)
         assert theirs["quiet"] == (None, False)
         assert theirs["told"] == "by 0"

@@ -66,6 +66,7 @@ def test_an_offline_run_holds_everything(fedcomp_with_pictures, tmp_path: Path, 
     assert piece.pictures == {"partition", "curve"}
 
 
+@pytest.mark.thorough
 def test_a_grid_keeps_its_runs_apart_also_when_one_fails(fedcomp, tmp_path: Path) -> None:
     assert fedcomp("-m", *QUICK, "rounds=4", "client.lr=0.1,1e30,0.2") == 1
     first, failed, last = pieces(tmp_path)

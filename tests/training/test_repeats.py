@@ -42,7 +42,7 @@ def test_repetition_0_is_the_run_without_repeats(fedcomp, tmp_path: Path, option
     assert 0 < mean["bits/uplink"] < 6 * 20 * 32 * 11
 
 
-@pytest.mark.parametrize("at", [1, 4])
+@pytest.mark.parametrize("at", [pytest.param(1, marks=pytest.mark.thorough), 4])
 def test_a_study_that_was_stopped_ends_as_an_unbroken_one(fedcomp, tmp_path: Path, monkeypatch, at: int) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert fedcomp(*SHORT, "repeats=3", f"output_root={whole}") == 0

@@ -102,6 +102,7 @@ def test_a_compressed_way_down_remembers_what_it_left_out() -> None:
         assert bits["broadcast"] == (D + 32) * (2 if index % 3 == 2 else 1)
 
 
+@pytest.mark.thorough
 def test_it_converges_where_plain_sign_descent_stalls() -> None:
     clients, server = Quadratics.of(condition=1e3), ServerSgd(0.1)
     start = clients.excess(torch.zeros(D))

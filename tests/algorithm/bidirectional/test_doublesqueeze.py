@@ -57,6 +57,7 @@ def test_bits_of_every_round() -> None:
         assert bits == {"uplink": N * (D + 32), "downlink": N * (D + 32), "broadcast": D + 32}
 
 
+@pytest.mark.thorough
 def test_it_converges_where_plain_sign_descent_stalls() -> None:
     """Condition number 1,000: without memory, sign descent ends where its scaled signs cancel out."""
     clients, server = Quadratics.of(condition=1e3), ServerSgd(0.1)
