@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fedcomp.core.folders import CONF, part_name
 from fedcomp.core.validate import is_number
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RecordedRun, without_rooms
@@ -90,9 +92,22 @@ def _joined(pieces: list[Piece]) -> RecordedRun:
     """One run; of a round that was logged twice the later line counts."""
     last = pieces[-1]
     rows = {int(row["round"]): row for piece in pieces for row in piece.rows}
-    config = without_rooms({key: value for key, value in last.config.items() if key not in NOT_CONFIG})
+    config = {key: _as_written(key, value) for key, value in last.config.items() if key not in NOT_CONFIG}
+    config = without_rooms(config)
     state = str(last.summary.get("state", "running"))
     return RecordedRun(last.path.parent, config, config.get("seed"), state, None, [rows[done] for done in sorted(rows)])
+
+
+def _as_written(group: str, part: Any) -> Any:
+    """A part's options in the order of its YAML file, which is that of a report's labels: W&B sorts them by name."""
+    if not isinstance(part, dict) or "_target_" not in part:
+        return part
+    folder = "compressor" if group == "downlink" else group
+    file = CONF / folder / f"{part_name(part['_target_'])}.yaml"
+    if not file.is_file():
+        return part
+    order = re.findall(r"^(\w+):", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return {key: part[key] for key in sorted(part, key=lambda key: order.index(key) if key in order else len(order))}
 
 
 def _read(path: Path) -> Piece:
