@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -50,20 +51,26 @@ class AlgorithmCase:
             copy.deepcopy(self.algorithm), **{"module": self.module, "participation": self.participation} | options
         )
 
+    @cached_property
+    def unbroken(self) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
+        """State, as a copy of its tensors, and counters after all rounds; one run for all checks that compare."""
+        ledger = Ledger()
+        state = world.run(self.simulation(), ledger=ledger)
+        return {name: tensor.clone() for name, tensor in flatten(state).items()}, ledger.counters()
+
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether two states are the same, bit for bit."""
-    left, right = flatten(one), flatten(other)
+    """Whether two states, or a state and its tensors by name, are the same bit for bit."""
+    left, right = (state if isinstance(state, dict) else flatten(state) for state in (one, other))
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
 def check_wire(case: AlgorithmCase) -> None:
     """Packing messages into bytes gives the same state bit for bit, and the same ledger."""
-    counted, packed = Ledger(), Ledger()
-    straight = world.run(case.simulation(), ledger=counted)
-    through = world.run(case.simulation(link=WireLink), ledger=packed)
-    assert equal(straight, through)
-    assert counted.counters() == packed.counters()
+    state, counters = case.unbroken
+    packed = Ledger()
+    assert equal(world.run(case.simulation(link=WireLink), ledger=packed), state)
+    assert packed.counters() == counters
 
 
 def check_chunks(case: AlgorithmCase) -> None:
@@ -79,23 +86,22 @@ def check_chunks(case: AlgorithmCase) -> None:
 
 def check_resume(case: AlgorithmCase, folder: Path) -> None:
     """Saved after two rounds and loaded into a fresh simulation: the same state bit for bit, and the same ledger."""
-    whole, first, second = Ledger(), Ledger(), Ledger()
-    unbroken = world.run(case.simulation(), ledger=whole)
+    unbroken, counters = case.unbroken
+    first, second = Ledger(), Ledger()
     half = world.run(case.simulation(), last=2, ledger=first)
     save(folder / "checkpoint.pt", Checkpoint(2, half, first.counters(), 1.0), "hash")
     fresh = case.simulation()
     loaded = load(folder / "checkpoint.pt", fresh.init(), "hash")
     second.restore(loaded.ledger)
     assert equal(world.run(fresh, loaded.state, first=2, ledger=second), unbroken)
-    assert second.counters() == whole.counters()
+    assert second.counters() == counters
 
 
 def check_repeat(case: AlgorithmCase) -> None:
     """The same seed gives the same bits, whatever the state of torch's global generator."""
-    torch.rand(3)
-    once = world.run(case.simulation())
+    before, _ = case.unbroken
     torch.rand(5)
-    assert equal(once, world.run(case.simulation()))
+    assert equal(world.run(case.simulation()), before)
 
 
 def check_learns(case: AlgorithmCase) -> None:
@@ -148,7 +154,7 @@ def check_donate_state(case: AlgorithmCase) -> None:
     for index in range(sim.rounds):
         state, _ = sim.round(index, state, ledger, donate_state=True)
     assert all(type(tensor) is torch.Tensor for tensor in flatten(state).values())
-    assert equal(state, world.run(case.simulation()))
+    assert equal(state, case.unbroken[0])
 
 
 def check_empty(case: AlgorithmCase) -> None:
