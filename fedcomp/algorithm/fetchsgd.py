@@ -88,8 +88,9 @@ class FetchSGD:
     weights: str = "samples"
 
     def __post_init__(self) -> None:
-        with _own_names():
+        with _own_names(share="fraction"):
             check_num_kept(self.share, self.k)
+        with _own_names():
             _ = self.codec  # its options are checked as it is made
         check_positive("algorithm.lr", self.lr, "the factor eta of the momentum")
         unit_interval("algorithm.rho", self.rho)
@@ -159,9 +160,12 @@ class FetchSGD:
 
 
 @contextmanager
-def _own_names() -> Iterator[None]:
-    """The codecs' options are the algorithm's here, and errors say so; their share of entries is `share`."""
+def _own_names(**codecs: str) -> Iterator[None]:
+    """The codecs' options are the algorithm's here, and errors say so; `codecs`: what theirs are called, by our names."""
     try:
         yield
     except ValueError as error:
-        raise ValueError(str(error).replace("compressor.", "algorithm.")) from error
+        line = str(error)
+        for own, theirs in codecs.items():
+            line = line.replace(f"compressor.{theirs}", f"algorithm.{own}")
+        raise ValueError(line.replace("compressor.", "algorithm.")) from error

@@ -24,11 +24,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
+
+ROUNDING = 1e-4
+"""How far float32 weights of many clients sum from 1."""
 
 
 class Predictor(Protocol):
@@ -103,10 +107,15 @@ class EF21:
         return rows, put_rows(memory, cohort, rows)
 
     def mean(self, decoded: Tensor, memory: Tensor, cohort: Cohort) -> tuple[Tensor, Tensor]:
-        """With idle senders the mean over all N, which count alike."""
+        """The mean over all N by the cohort's weights where nobody is idle and these sum to 1; else all count alike.
+
+        Weights 1 / (N p_i) of a cohort that is drawn client by client stand for those who are idle, whose rows are here.
+        """
         if cohort.is_all_of(memory.shape[0]):
             rows, memory = self.follow(decoded, memory, cohort)
-            return cohort.weight @ rows, memory
+            alike = torch.full_like(cohort.weight, 1 / memory.shape[0])
+            averages = (cohort.weight.sum() - 1).abs() < ROUNDING
+            return torch.where(averages, cohort.weight, alike) @ rows, memory
         before = memory.mean(0)
         change = decoded.sum(0) / memory.shape[0]
         return before + change, self.follow(decoded, memory, cohort)[1]

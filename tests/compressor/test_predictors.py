@@ -57,6 +57,17 @@ def test_mean_is_that_of_the_rows_idle_ones_too(link) -> None:
     torch.testing.assert_close(everybody, memory.prediction.mean(0), rtol=1e-5, atol=1e-6)  # type: ignore[attr-defined]
 
 
+def test_weights_that_stand_for_idle_senders_do_not_count_their_rows_twice() -> None:
+    """1 / (N p_i): all came, and their weights sum to more than 1; with weights that sum to 1 these decide."""
+    compressor = Compressor.of(TopK(k=DIM), predictor="ef21")
+    x, common = _vectors(), SharedKnowledge(Key(), torch.arange(NUM), (DIM,))
+    own = torch.tensor([0.1, 0.3, 0.2, 0.25, 0.15])
+    for weight, wanted in ((1 / (NUM * torch.tensor([0.5, 0.9, 1.0, 0.7, 0.9])), x.mean(0)), (own, own @ x)):
+        memory, cohort = compressor.init(NUM, x[0]), Cohort.of(range(NUM), weight)
+        mean, _ = compressor.send_up(x, memory, cohort, Link(Ledger()), common, Key())
+        torch.testing.assert_close(mean, wanted, rtol=1e-5, atol=1e-5)
+
+
 def test_the_last_mean_is_one_vector_and_counts_with_all_weights() -> None:
     compressor = Compressor.of(TopK(k=DIM), predictor="aggregate")
     memory, x = compressor.init(NUM, torch.zeros(DIM)), _vectors()

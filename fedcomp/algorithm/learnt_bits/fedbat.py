@@ -112,10 +112,11 @@ class FedBAT:
                 f"algorithm.phi={self.phi} must be in (0, 1), the share of steps before m is binarised (0 only with a "
                 "number for algorithm.alpha0): without them mean |m| is 0, with nothing else it is never binarised"
             )
-        if isinstance(self.client, Sgd) and self.client.plain_sgd_decay != 0:
+        if isinstance(self.client, Sgd) and (self.client.plain_sgd_decay != 0 or self.client.proximal):
             raise ValueError(
-                "algorithm=fedbat needs plain SGD (client.momentum=0, client.weight_decay=0, client.clip_norm=null): "
-                "its rows hold m and ln alpha side by side, which these options would mix or pull to 0"
+                "algorithm=fedbat needs plain SGD (client.momentum=0, client.weight_decay=0, client.proximal=0, "
+                "client.clip_norm=null): its rows hold m and ln alpha side by side, which these options would mix or "
+                "pull to 0"
             )
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedBATState:

@@ -188,6 +188,7 @@ WRONG = [
     ({"client": Sgd(lr=0.1, momentum=0.5)}, "algorithm=fedbat needs plain SGD"),
     ({"client": Sgd(lr=0.1, clip_norm=1.0)}, "algorithm=fedbat needs plain SGD"),
     ({"client": Sgd(lr=0.1, weight_decay=0.1)}, "algorithm=fedbat needs plain SGD"),
+    ({"client": Sgd(lr=0.1, proximal=0.1)}, "algorithm=fedbat needs plain SGD"),
 ]
 
 
