@@ -161,7 +161,7 @@ class FetchSGD:
 
 @contextmanager
 def _own_names(**codecs: str) -> Iterator[None]:
-    """The codecs' options are the algorithm's here, and errors say so; `codecs`: what theirs are called, by our names."""
+    """The codecs' options are the algorithm's here, and errors say so; `codecs`: their names of some, by ours."""
     try:
         yield
     except ValueError as error:

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec
@@ -109,7 +108,7 @@ class EF21:
     def mean(self, decoded: Tensor, memory: Tensor, cohort: Cohort) -> tuple[Tensor, Tensor]:
         """The mean over all N by the cohort's weights where nobody is idle and these sum to 1; else all count alike.
 
-        Weights 1 / (N p_i) of a cohort that is drawn client by client stand for those who are idle, whose rows are here.
+        Weights 1 / (N p_i) of a cohort that is drawn client by client stand for idle clients, whose rows are here.
         """
         if cohort.is_all_of(memory.shape[0]):
             rows, memory = self.follow(decoded, memory, cohort)

@@ -167,8 +167,7 @@ class DeComFL:
         if self._replays:
             down = Replay(self.seed, self.downlink == "shortest", self.verify_replay)
             metrics = dict(down.send(place, state.history, cohort, self.walk, ctx))
-            kept = min(state.history.num_made, self.history) * (32 * self.steps * num + 64 * self.steps)
-            metrics["history/bits"] = state.theta.new_full((), kept)
+            metrics["history/bits"] = state.theta.new_full((), state.history.num_bits)
         elif self.downlink == "model":
             send("model", torch.cat(place), cohort, ctx)
         everybody = self.downlink == "broadcast_all"

@@ -119,6 +119,12 @@ class History:
         rows = torch.arange(since, self.num_made) % self.rounds
         return int(self.perturbations[rows].sum()) * self.numbers.shape[1]
 
+    @property
+    def num_bits(self) -> int:
+        """Of the scalars and seeds of the rounds that are kept."""
+        first = max(0, self.num_made - self.rounds)
+        return 32 * self.widths(first) + 64 * self.numbers.shape[1] * (self.num_made - first)
+
     def message(self, since: int, held: int) -> Payload:
         """The rounds from `since` on, to a receiver that has the seeds of the first `held` of them.
 

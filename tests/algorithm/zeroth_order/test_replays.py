@@ -80,7 +80,10 @@ def test_a_short_history_sends_the_model_and_verifies_from_its_oldest_round() ->
     for index, chosen in enumerate(COHORTS):
         link = NotingLink(Ledger())
         state, metrics = algorithm.round(state, cohort_of(*chosen), context(clients, index, link))
-        other, _ = whole.round(other, cohort_of(*chosen), context(clients, index))
+        other, kept = whole.round(other, cohort_of(*chosen), context(clients, index))
+        numbers = [algorithm.changes.at(number, 100)[1] for number in range(index)]
+        for some, most in ((metrics, 3), (kept, 50)):  # of each round as many scalars as it had
+            assert some["history/bits"] == sum(32 * 2 * num + 64 * 2 for num in numbers[-most:])
         models += sum(len(who) for who, one in link.broadcasts if "values" in one.fields)
         assert metrics["replay/max"] <= 3
     assert torch.equal(state.theta, other.theta)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.estimators.proj_spatial import _constants, _solve, frame, gram, spectra
+from fedcomp.compressor.estimators.proj_spatial import ProjSpatial, _constants, _solve, frame, gram, spectra
 from fedcomp.compressor.projections.rand_proj import Projected, RandProj
+from fedcomp.core.cohort import Cohort
 from tests.compressor.round_trips import known
 
 
@@ -42,6 +45,29 @@ def test_matrices_and_solvers_agree(num: int, kept: int, dim: int) -> None:
     least, rank = _solve(gram(own, rows), y[None], torch.tensor(1.0), True)
     torch.testing.assert_close(matrix.T @ least[0], torch.linalg.pinv(matrix) @ y, rtol=1e-4, atol=1e-4)
     assert int(rank) == int(torch.linalg.matrix_rank(matrix))
+
+
+@pytest.mark.parametrize(("transform", "ratio"), [("avg", 1.5), ("opt", -0.4), ("one", 0.0)])
+def test_each_block_is_decoded_with_the_senders_weights(transform: str, ratio: float) -> None:
+    """(beta / n) T(S)^-1 sum_i G_i^T G_i (n w_i x_i) by dense matrices, of blocks of 16 and of 8, sum w_i = 1.3."""
+    num, dim, cuts = 3, 24, ((0, 16, 0, 6), (16, 24, 6, 9))
+    codec, shared, weight = RandProj(k=9, block=16), known(num, dim), torch.tensor([0.5, 0.2, 0.6])
+    estimator = ProjSpatial(transform, ratio if transform == "opt" else None)
+    x = torch.randn(num, dim, generator=torch.Generator().manual_seed(1))
+    sent = [codec.encode(row.expand(num, -1), shared, shared.key).fields["values"].data for row in torch.eye(dim)]
+    dense, wanted, slope = torch.stack(sent, 2).double(), [], ratio / (num - 1)  # [n, k, d]
+    for first, end, top, bottom in cuts:
+        g = dense[:, top:bottom, first:end]
+        values, vectors = torch.linalg.eigh((g.mT @ g).sum(0))
+        slant = 1 - slope + slope * values
+        scaled = num * weight[:, None].double() * x[:, first:end].double()
+        right = (g.mT @ (g @ scaled[:, :, None])).sum(0)[:, 0]
+        beta = num * (end - first) / (values / slant).sum()
+        wanted.append(beta / num * (vectors @ ((vectors.T @ right) / slant)))
+    cohort = replace(Cohort.of(range(num), weight), ids=shared.ids)
+    payload = codec.encode(x, shared, shared.key)
+    found, _ = estimator.estimate(codec, payload, estimator.init(num, x[0]), cohort, shared)
+    torch.testing.assert_close(found.double(), torch.cat(wanted), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("num", "kept", "padded", "within"), [(4, 8, 64, 3e-3), (10, 10, 256, 1e-3)])
