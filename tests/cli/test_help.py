@@ -70,7 +70,7 @@ def test_help_of_a_choice_explains_each_of_its_options_in_one_line(shown) -> Non
     text = shown("compressor=topk", "compressor.fraction=0.01", "--help")
     assert DEFAULTS not in text
     assert "client=sgd" not in text
-    rows = _rows(text, "compressor=topk: Top-k: the largest entries and their places.")
+    rows = _rows(text, "compressor=topk: Top-k: the largest entries and their positions.")
     assert rows["fraction=0.01"] == "share of entries sent, above 0, at most 1"
     said = read(CONF / "compressor" / "topk.yaml").options
     assert list(rows.values()) == [said[row.split("=")[0]] for row in rows]
