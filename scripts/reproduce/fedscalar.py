@@ -261,13 +261,28 @@ def _far_less(records: Records) -> str:
 
 
 def _best_rates(records: Records) -> str:
-    """Whether FedScalar, at its best rate, is less than a point below FedAvg at its own, over the seeds of both."""
+    """Whether FedScalar, at its best rate, is less than a point below FedAvg at its own, over the seeds of both.
+
+    A larger distance within two of its standard errors decides nothing; with one seed there is none to compare with.
+    """
     seeds = [
         seed for seed in records.values("seed") if all(records.where(label=name, seed=seed) for name in (FEDAVG, OWN))
     ]
     common = replace(records, runs=[run for run in records if run.about["seed"] in seeds])
-    theirs, own = (_accuracy(common, method, _best_rate(common, method)) for method in (FEDAVG, OWN))
-    if theirs is None or own is None:
+    rates = [_best_rate(common, method) for method in (FEDAVG, OWN)]
+    pairs = [
+        [_accuracy(common.where(seed=seed), method, rate) for method, rate in zip((FEDAVG, OWN), rates, strict=True)]
+        for seed in seeds
+    ]
+    ends = [(theirs, own) for theirs, own in pairs if theirs is not None and own is not None]
+    if not ends:
         return ""
-    found = f"{100 * own:.1f} % where FedAvg has {100 * theirs:.1f} %"
-    return f"{verdict(own > theirs - 0.01)}: {found}, {len(seeds)} {'seed' if len(seeds) == 1 else 'seeds'}"
+    below = [theirs - own for theirs, own in ends]
+    error = stdev(below) / len(below) ** 0.5 if len(below) > 1 else 0.0
+    undecided = 0.01 <= fmean(below) <= 2 * error
+    found = " where FedAvg has ".join(f"{100 * fmean(side):.1f} %" for side in reversed([*zip(*ends, strict=True)]))
+    spread_of_seeds = f", {len(below)} seeds whose differences have a standard error of {100 * error:.1f} points"
+    return (
+        f"{'**not decided**' if undecided else verdict(fmean(below) < 0.01)}: {found}"
+        f"{spread_of_seeds if len(below) > 1 else ', 1 seed'}"
+    )
