@@ -146,6 +146,8 @@ class AlgorithmOptions(Protocol):
         full_participation: whether every client must take part in every round; default False.
         several_uplinks: whether clients send, get an answer and send again within a round, so that no network may have
             a deadline; default False.
+        ignores_weights: whether those who take part count alike whatever `cohort.weight` says, so that a network may
+            have no `deadline_weights` but renormalise; default False.
         remembers: False if the compressors' memories are reset in every round; default True.
         predicts: whether it takes compressors with a predictor, and tells those that observe (`Compressor.observe`) the
             mean as everybody knows it; default False.
@@ -161,6 +163,7 @@ class AlgorithmOptions(Protocol):
     needs: Mapping[str, type]
     full_participation: bool
     several_uplinks: bool
+    ignores_weights: bool
     remembers: bool
     predicts: bool
     batch_size: int

@@ -98,6 +98,11 @@ class FedAvg:
         check_predictors(self.uplink, self.downlink, self.down.sends, self.server)
 
     @property
+    def ignores_weights(self) -> bool:
+        """Whether the server's mean is over all clients, idle ones too."""
+        return self.uplink.predictor is not None and self.uplink.predictor.follows_senders
+
+    @property
     def down(self) -> CompressedDownlink:
         """The downlink's compressor, and what it carries."""
         automatic = self.sends == "auto"

@@ -86,7 +86,7 @@ def check_participation(algorithm: Any, participation: Any, config: DictConfig, 
         ValueError: it does, and some clients may be left out; or the algorithm's own.
     """
     needed = getattr(algorithm, "full_participation", False)
-    if needed and any(float(participation.inclusion(num_clients, index).min()) < 1 for index in range(config.rounds)):
+    if needed and _some_idle(participation, num_clients, config.rounds):
         name, chosen = (_choice(config, group) for group in ("algorithm", "participation"))
         raise ValueError(
             f"algorithm={name} needs every client in every round, but participation={chosen} leaves some out: take "
@@ -100,8 +100,7 @@ def _cohort_size(participation: Any, num_clients: int, rounds: int) -> int | Non
     """Clients of a round, if all rounds have as many; None: their number is random, or varies."""
     if isinstance(participation, Uniform):
         return participation.num_participants
-    certain = all(float(participation.inclusion(num_clients, index).min()) == 1 for index in range(rounds))
-    return num_clients if certain else None
+    return None if _some_idle(participation, num_clients, rounds) else num_clients
 
 
 def check_deadline(network: Network, simulation: Simulation, config: DictConfig) -> None:
@@ -109,7 +108,7 @@ def check_deadline(network: Network, simulation: Simulation, config: DictConfig)
 
     Raises:
         ValueError: the network has a deadline, and the algorithm needs every client, as many in every round, or
-            several messages of a client in a round; or `inverse` weights, and lateness depends on data or on others.
+            several messages of a client in a round; weights that it ignores, or `inverse` that cannot be unbiased.
     """
     if network.deadline is None:
         return
@@ -133,6 +132,11 @@ def check_deadline(network: Network, simulation: Simulation, config: DictConfig)
                 f"{given} leaves late clients out, but algorithm={name} needs as many clients in every round: leave "
                 "the deadline out"
             ) from error
+    if getattr(algorithm, "ignores_weights", False) and network.deadline_weights != "renormalise":
+        raise ValueError(
+            f"network.deadline_weights={network.deadline_weights} has no effect on algorithm={name} as configured, "
+            "with which clients on time count alike: take network.deadline_weights=renormalise"
+        )
     if network.deadline_weights != "inverse":
         return
     if network.down == "multicast":
@@ -155,11 +159,11 @@ def _length_varies(compressor: Any, simulation: Simulation) -> bool:
     return isinstance(payload.total_bits, Tensor)
 
 
-def check_predictors(algorithm: Any, config: DictConfig) -> None:
-    """Check `algorithm.predicts`.
+def check_predictors(algorithm: Any, participation: Participation, config: DictConfig, num_clients: int) -> None:
+    """Check `algorithm.predicts`, and that clients who may be idle count alike where each of them is predicted.
 
     Raises:
-        ValueError: a compressor predicts, and the algorithm cannot tell it the mean.
+        ValueError: a compressor predicts, and the algorithm cannot tell it the mean; or clients count by samples.
     """
     for name, group in (("uplink", "compressor"), ("downlink", "downlink")):
         part = getattr(algorithm, name, None)
@@ -168,6 +172,20 @@ def check_predictors(algorithm: Any, config: DictConfig) -> None:
                 f"algorithm={_choice(config, 'algorithm')} has memories of its own, or sends what cannot be predicted: "
                 f"take {group}.predictor=none, or algorithm=fedavg"
             )
+    predictor = getattr(getattr(algorithm, "uplink", None), "predictor", None)
+    if predictor is None or not predictor.follows_senders or algorithm.weights == "uniform":
+        return
+    if _some_idle(participation, num_clients, config.rounds):
+        raise ValueError(
+            f"algorithm.weights={algorithm.weights} does not go with compressor.predictor=ef21 where clients may be "
+            "idle: the server's mean is over all of them, and all count alike. Take algorithm.weights=uniform, or "
+            "participation=full"
+        )
+
+
+def _some_idle(participation: Any, num_clients: int, rounds: int) -> bool:
+    """Whether a client may be left out of a round."""
+    return any(float(participation.inclusion(num_clients, index).min()) < 1 for index in range(rounds))
 
 
 def check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:

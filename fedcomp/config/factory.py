@@ -74,7 +74,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
 
     algorithm = _build_algorithm(config, model)
     check_needs(algorithm, config)
-    check_predictors(algorithm, config)
+    check_predictors(algorithm, participation, config, len(parts))
     check_participation(algorithm, participation, config, len(parts))
     check_samples(algorithm, dataset, config)
     check_tensors(algorithm, model)

@@ -110,3 +110,14 @@ def test_mean_of_the_squared_weights(rule: Participation) -> None:
     assert mean_squares(rule, equal, 0) == pytest.approx(1 / 8 if rule == Full() else 1 / 4)
     exact = float(share.square().sum())
     assert (mean_squares(rule, unequal, 0) == pytest.approx(exact)) == (rule == Full())
+
+
+EF21 = ("compressor=topk", "compressor.predictor=ef21")
+
+
+@pytest.mark.parametrize("overrides", [HALF, ("participation=uniform",)], ids=" ".join)
+def test_predicted_senders_who_may_be_idle_count_alike_or_are_refused(overrides: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^algorithm\.weights=samples does not go with compressor\.predictor=ef21"):
+        build_simulation(_compose(*EF21, *overrides), CPU)
+    build_simulation(_compose(*EF21, *overrides, "algorithm.weights=uniform"), CPU)
+    build_simulation(_compose(*EF21), CPU)

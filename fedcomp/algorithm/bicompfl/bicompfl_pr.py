@@ -76,6 +76,8 @@ class BiCompFLPR(CodedMasks):
     rest: str = "keep"
     optimise_prior: bool = False
 
+    ignores_weights = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("algorithm.rest", self.rest, RESTS)

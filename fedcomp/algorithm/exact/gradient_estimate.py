@@ -102,6 +102,12 @@ class GradientEstimate:
         check_decodable(name, self.uplink)
         check_probability("algorithm.a", self.a)
         check_probability("algorithm.p", self.p)
+        others = {"p": self.p} if self.estimate == "dasha" else {"a": self.a, "start": self.start}
+        for option, value in others.items():
+            if value not in (None, "zero"):
+                raise ValueError(
+                    f"algorithm.{option}={value} has no effect with algorithm.estimate={self.estimate}: leave it out"
+                )
         if self.omega is not None:
             at_least_zero("algorithm.omega", self.omega)
         if not self.uplink.codec.unbiased:

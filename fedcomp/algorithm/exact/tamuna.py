@@ -162,10 +162,10 @@ class Tamuna:
             raise ValueError(
                 "TAMUNA needs as many clients in every round: take participation=full or participation=uniform"
             )
-        if self.sparsity > size > 1:
+        if self.sparsity > size:
             raise ValueError(
                 f"algorithm.sparsity={self.sparsity} is above the {size} clients of a round, each of which sends an "
-                "entry at most once"
+                "entry at most once: take less, or more clients (2 at least)"
             )
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> TamunaState:

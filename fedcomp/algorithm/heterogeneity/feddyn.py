@@ -75,6 +75,8 @@ class FedDyn:
     alpha: float = 0.1
     weights: str = "uniform"
 
+    ignores_weights = True
+
     def __post_init__(self) -> None:
         check_positive("algorithm.alpha", self.alpha, "the weight of the pull to the server's model")
         check_choice("algorithm.weights", self.weights, ("uniform", "samples"))

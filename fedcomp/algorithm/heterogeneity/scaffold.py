@@ -67,6 +67,7 @@ class Scaffold:
     alpha: float | None = None
 
     weights = "uniform"
+    ignores_weights = True
 
     def __post_init__(self) -> None:
         check_choice("algorithm.option", self.option, ("I", "II"))

@@ -72,7 +72,8 @@ class Scallion:
         client: trains locally, with plain steps. server: its learning rate is eta_g.
         uplink: C. downlink: carries q, or x and c if it is dense.
         alpha: in (0, 1]; None: 1 / (1 + omega) for unbiased codecs, 1 for those that only shrink.
-        sends: "model", x and c to those who take part; "mean", q to all; "auto": model if the downlink is dense.
+        sends: "model", x and c to those who take part; "mean", q to all; "auto": model if the downlink is dense,
+            in float32.
     """
 
     client: LocalSolver
@@ -83,6 +84,7 @@ class Scallion:
     sends: str = "auto"
 
     weights = "uniform"
+    ignores_weights = True
 
     def __post_init__(self) -> None:
         check_choice("algorithm.sends", self.sends, ("auto", "model", "mean"))
@@ -90,11 +92,10 @@ class Scallion:
         check_no_pull("SCALLION", self.client)
         check_decodable("SCALLION", self.uplink)
         check_alpha("SCALLION", self.alpha, self.uplink)
-        down = self.downlink.codec
-        exact, name = down.near_lossless and down.unbiased, type(down).__name__
-        if self.sends == "model" and not exact:
-            raise ValueError(f"algorithm.sends=model needs a dense downlink, not {name}: use auto or mean")
-        if not exact and isinstance(self.downlink.feedback, NoFeedback):
+        name = type(self.downlink.codec).__name__
+        if self.sends == "model" and not self._exact_downlink:
+            raise ValueError(f"algorithm.sends=model needs a dense downlink of float32, not {name}: use auto or mean")
+        if not self._exact_downlink and isinstance(self.downlink.feedback, NoFeedback):
             raise ValueError(
                 f"downlink.feedback=none makes the control variates of server and clients differ for ever with {name}: "
                 "take a codec that only shrinks, with downlink.feedback=error, or a dense downlink of float32"
@@ -103,7 +104,12 @@ class Scallion:
     @property
     def sends_model(self) -> bool:
         """Whether x and c go down before the clients train."""
-        return self.sends == "model" or (self.sends == "auto" and self.downlink.codec.near_lossless)
+        return self.sends == "model" or (self.sends == "auto" and self._exact_downlink)
+
+    @property
+    def _exact_downlink(self) -> bool:
+        """Whether the downlink loses nothing; floats of 16 bits lose something."""
+        return self.downlink.codec.near_lossless and self.downlink.codec.unbiased
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> ScallionState:
         """The first model; all control variates are 0."""

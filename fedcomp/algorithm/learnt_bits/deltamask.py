@@ -73,6 +73,8 @@ class DeltaMask(MaskProbabilities):
     reset_every: int | None = None
     weights: str = "uniform"
 
+    ignores_weights = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_fraction("algorithm.kappa", self.kappa)

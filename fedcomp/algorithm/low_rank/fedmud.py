@@ -37,6 +37,7 @@ from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.low_rank.factors import PATTERNS, TYPES, VIEWS, Factors, Product
 from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
+from fedcomp.client.muon import Muon
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor, is_normalisation
 from fedcomp.core.validate import check_choice, check_count, check_positive, is_number
@@ -45,6 +46,8 @@ from fedcomp.random.keys import Key
 DISTRIBUTIONS = ("auto", "uniform", "normal")
 DOWNLINKS = ("factors", "model")
 LOWERED_BY = 0.001
+MAGNITUDE = 5.0
+"""The official code's."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class FedMUD:
     skip_last: int = 1
     interval: int = 1
     distribution: str = "auto"
-    magnitude: float = 5.0
+    magnitude: float = MAGNITUDE
     view: str = "memory"
     downlink: str = "factors"
     weights: str = "samples"
@@ -107,6 +110,21 @@ class FedMUD:
             raise ValueError(f"algorithm.ratio={self.ratio} must be in (0, 1], the share of numbers that are trained")
         for name in ("skip_first", "skip_last"):
             check_count(f"algorithm.{name}", getattr(self, name), least=0)
+        if isinstance(self.client, Muon):
+            raise ValueError(
+                "client=muon orthogonalises steps of weight matrices, and algorithm=fedmud trains factors of them: "
+                "take client=sgd, adam or adamw"
+            )
+        if self.type == "kron" and self.view != "memory":
+            raise ValueError(
+                f"algorithm.view={self.view} has no effect with algorithm.type=kron, whose blocks lie over a tensor's "
+                "memory: leave it out, or take algorithm.type=mat"
+            )
+        if self.distribution == "auto" and self.magnitude != MAGNITUDE:
+            raise ValueError(
+                f"algorithm.magnitude={self.magnitude} has no effect with algorithm.distribution=auto: leave it out, "
+                "or take algorithm.distribution=uniform or normal"
+            )
         if self.distribution == "auto" and self.pattern == "ab":
             raise ValueError(
                 "algorithm.distribution=auto sets the first step's size, which algorithm.pattern=ab has not: its right "

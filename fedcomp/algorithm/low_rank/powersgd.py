@@ -120,6 +120,11 @@ class PowerSGD:
             raise ValueError(f"algorithm.refresh_every={self.refresh_every} must be a number of rounds, or 0 for never")
         if not 0 < self.decay <= 1:
             raise ValueError(f"algorithm.decay={self.decay} must be in (0, 1]; 1 keeps the whole error")
+        if self.memory == "none" and self.decay != 1:
+            raise ValueError(
+                f"algorithm.decay={self.decay} has no effect with algorithm.memory=none, which keeps no error: leave "
+                "it out"
+            )
         if self.mode == "independent" and (self.warm_start or self.refresh_every):
             raise ValueError(
                 "algorithm.warm_start and .refresh_every make no sense with mode=independent, whose clients start from "

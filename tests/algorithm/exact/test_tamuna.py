@@ -124,6 +124,10 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Tamuna(GD(lr=2.5), smoothness=1.0), "client.lr=2.5 must be below 2 / algorithm.smoothness"),
     (lambda: Tamuna(GD(lr=0.1, steps=2)), "TAMUNA sets its own number of plain gradient steps, but client.steps=2"),
     (lambda: Tamuna(GD(lr=0.1)).check_cohort(None), "TAMUNA needs as many clients in every round: take participation"),
+    (
+        lambda: Tamuna(GD(lr=0.1), 2).check_cohort(1),
+        "algorithm.sparsity=2 is above the 1 clients .* clients .2 at least",
+    ),
     (lambda: Tamuna(GD(lr=0.1), 4).check_cohort(3), "algorithm.sparsity=4 is above the 3 clients of a round"),
     (
         lambda: world.simulation(Tamuna(GD(lr=0.1)), world.with_batch_norm).init(),

@@ -201,6 +201,16 @@ def test_the_mean_goes_to_everybody() -> None:
     assert run.bits() == {"uplink": 3 * 4 * ENTRY, "downlink": N * down, "broadcast": down}
 
 
+def test_floats_of_16_bits_are_what_goes_down() -> None:
+    """With the memory of their rounding at the server; x and c in 32 bits would not be what was asked for."""
+    half = Compressor(Dense("float16"), ErrorFeedback())
+    run = Run(Scallion(TEN, STEP, TOP4, half), CLIENTS, 3, link=WireLink)
+    *_, state = run.states(3)
+    down = 16 * D + 32
+    assert run.bits() == {"uplink": 3 * 4 * ENTRY, "downlink": N * down, "broadcast": down}
+    assert 0 < float(state.downlink.sender.abs().max()) < 1e-3
+
+
 REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Scaffold(TEN, STEP, DENSE, "III"), "algorithm.option=III must be one of I, II"),
     (lambda: Scaffold(replace(TEN, momentum=0.9), STEP, DENSE), "plain steps, but client.momentum=0.9 was given"),

@@ -9,6 +9,7 @@ import torch
 
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.low_rank.fedmud import FedMUD
+from fedcomp.client.muon import Muon
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
@@ -104,6 +105,12 @@ WRONG = [
     ({"pattern": "ab"}, "algorithm.distribution=auto sets the first step's size, which algorithm.pattern=ab has not"),
     ({"distribution": "zero"}, "algorithm.distribution=zero"),
     ({"view": "rows"}, "algorithm.view=rows"),
+    ({"view": "out_fan_in"}, "algorithm.view=out_fan_in has no effect with algorithm.type=kron"),
+    ({"magnitude": 1.0}, "algorithm.magnitude=1.0 has no effect with algorithm.distribution=auto"),
+    (
+        {"client": Muon(lr=0.1)},
+        "client=muon orthogonalises steps of weight matrices, and algorithm=fedmud trains factors",
+    ),
     ({"downlink": "dense"}, "algorithm.downlink=dense"),
     ({"weights": "all"}, "algorithm.weights=all"),
 ]
@@ -112,7 +119,7 @@ WRONG = [
 @pytest.mark.parametrize(("options", "wanted"), WRONG, ids=str)
 def test_wrong_options(options, wanted: str) -> None:
     with pytest.raises(ValueError, match=wanted):
-        FedMUD(SGD, **options)
+        FedMUD(**{"client": SGD} | options)
 
 
 def test_skips_that_leave_nothing_are_refused() -> None:
