@@ -88,9 +88,10 @@ Median over the seeds (smallest to largest) of the test accuracy in percent:
 
 {made_with(TUNED, tuned)}
 
-Test accuracy in percent at the last round of finished runs. A rate is chosen by the mean over seeds.
+Test accuracy in percent at the last round of finished runs, in brackets how many diverged. A rate is chosen by the
+mean over seeds.
 
-{_by_rate(best, (FEDAVG, OWN, SHARED))}
+{_by_rate(tuned, (FEDAVG, OWN, SHARED))}
 
 {_to_target(best)}
 
@@ -102,7 +103,7 @@ Test accuracy in percent at the last round of finished runs. A rate is chosen by
 
 The variance of one projection is d times the squared length of the update, so that the rate must fall as d grows.
 
-{_by_rate(large, (FEDAVG, OWN, TEN))}
+{_by_rate(lenet, (FEDAVG, OWN, TEN))}
 
 {picture("Accuracy over rounds", "fedscalar_mnist_lenet.png", lenet)}
 """
@@ -163,14 +164,29 @@ def _mean_of(lines: object) -> float | None:
 
 
 def _by_rate(records: Records, methods: tuple[str, ...]) -> str:
+    """Accuracies of finished runs, a column for each rate; where runs diverged a cell says how many."""
+
+    def finished(runs: Records) -> Records:
+        return runs.where(state="finished")
+
     def cell(rate: str) -> Cell:
-        return lambda runs: spread(
-            runs.where(client__lr=rate).collect(lambda run: run.last("test/accuracy")), "{:.2f}".format, 100
-        )
+        def of(runs: Records) -> str:
+            own = runs.where(client__lr=rate)
+            found = finished(own).collect(lambda run: run.last("test/accuracy"))
+            failed = len(own.where(state="failed"))
+            if failed == len(own):
+                return "diverged" if failed else ""
+            note = f" ({failed} of {len(own)} diverged)" if failed else ""
+            return spread(found, "{:.2f}".format, 100) + note
+
+        return of
 
     columns: list[tuple[str, Cell]] = [(f"rate {rate}", cell(rate)) for rate in _rates(records)]
-    columns += [("uplink", last("bits/uplink", units.bits)), ("rounds", rounds)]
-    columns += [("seeds", lambda runs: str(len(runs.values("seed"))))]
+    columns += [
+        ("uplink", lambda runs: spread(finished(runs).collect(lambda run: run.last("bits/uplink")), units.bits)),
+        ("rounds", lambda runs: rounds(finished(runs)) if finished(runs) else ""),
+        ("seeds", lambda runs: str(len(runs.values("seed")))),
+    ]
     return table("", [(method, records.where(label=method)) for method in methods], columns)
 
 
