@@ -129,6 +129,18 @@ def test_one_client_with_false_flips_keeps_scores_finite() -> None:
     assert sim.test_metrics(6, state)["test/loss"].isfinite()
 
 
+@pytest.mark.parametrize(
+    ("options", "totals"), [({}, [3, 6, 9, 3, 6]), ({"reset_every": 2}, [3, 6, 3, 6, 3]), ({"reset_every": 0}, [3, 6, 9])]
+)
+def test_posterior_keeps_masks_until_all_clients_may_have_come(options, totals: list[int]) -> None:
+    """3 of 7 clients a round: by default three rounds."""
+    sim = world.simulation(DeltaMask(SCORES, **options))
+    state = sim.init()
+    for index, total in enumerate(totals):
+        state, _ = sim.round(index, state, Ledger())
+        assert float(state.total) == total
+
+
 def test_kappa_falls_by_a_cosine() -> None:
     algorithm = DeltaMask(SCORES, kappa=0.8, kappa_final=0.2)
     found = [algorithm.share(Context(index, 11, Key(), None, None)) for index in (0, 5, 10)]

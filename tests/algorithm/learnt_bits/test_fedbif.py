@@ -103,6 +103,17 @@ def test_a_round_moves_multiples_of_the_active_bit_alone(bits: int) -> None:
             assert all(value in (0.0, -1.0) for value in ((w / grid.spread(ranges)).round(decimals=4).tolist()))
 
 
+def test_biases_are_trained_as_floats() -> None:
+    """A client's only step starts at the same weights, whatever its rate: the biases move in proportion to it."""
+    moved = []
+    for lr in (0.01, 0.02):
+        sim = world.simulation(FedBiF(Sgd(lr=lr, batch_size=20, steps=1)), participation=world.FULL, sizes=(20,))
+        rest, state = _part(sim).rest, sim.init()
+        moved.append(rest.take(sim.round(0, state, Ledger())[0].theta) - rest.take(state.theta))
+    assert moved[0].norm() > 1e-4
+    torch.testing.assert_close(moved[1], 2 * moved[0], rtol=1e-3, atol=1e-6)
+
+
 def test_the_range_never_grows_and_a_rate_of_almost_nothing_moves_nothing() -> None:
     sim = world.simulation(FedBiF(Sgd(lr=1e-12, batch_size=4)), participation=world.FULL)
     state, ratios = sim.init(), []

@@ -152,6 +152,8 @@ def test_probabilities_of_amplitudes() -> None:
     assert torch.allclose(share[last.pool.uses == 0], share.min())
     known = replace(last.pool, amplitude=torch.tensor([4.0, 6.0, 0.0]), uses=torch.tensor([1.0, 3.0, 0.0]))
     assert torch.allclose(known.probabilities(), torch.tensor([1.0, 0.75, 0.0]).softmax(0))
+    noted = last.pool.add(torch.tensor([[3, 3]]), torch.tensor([[-5000.0, 2.0]]), torch.zeros(1, 2))
+    assert noted.amplitude[3] == last.pool.amplitude[3] + 1002  # cut at 1000
     equal = replace(last.pool, amplitude=torch.ones(30), uses=torch.ones(30))
     assert torch.allclose(equal.probabilities(), torch.full((30,), 1 / 30))
 
