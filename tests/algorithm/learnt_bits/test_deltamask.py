@@ -130,7 +130,8 @@ def test_one_client_with_false_flips_keeps_scores_finite() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "totals"), [({}, [3, 6, 9, 3, 6]), ({"reset_every": 2}, [3, 6, 3, 6, 3]), ({"reset_every": 0}, [3, 6, 9])]
+    ("options", "totals"),
+    [({}, [3, 6, 9, 3, 6]), ({"reset_every": 2}, [3, 6, 3, 6, 3]), ({"reset_every": 0}, [3, 6, 9])],
 )
 def test_posterior_keeps_masks_until_all_clients_may_have_come(options, totals: list[int]) -> None:
     """3 of 7 clients a round: by default three rounds."""

@@ -73,6 +73,15 @@ def test_all_directions_of_one_dimension_are_a_gradient_step() -> None:
     assert float(state.theta) == pytest.approx(0.1 * 6.0, rel=1e-6)
 
 
+def test_stages_change_rate_and_directions_on_top_of_the_schedule() -> None:
+    changes = DeComFL(perturbations=3, lr=0.1, stages={5: [0.3, 4], 2: [0.5, 2]}).changes
+    found = [changes.at(index, 10) for index in (0, 1, 2, 4, 5, 9)]
+    assert [num for _, num in found] == [3, 3, 6, 6, 12, 12]
+    assert [lr for lr, _ in found] == pytest.approx([0.1, 0.1, 0.05, 0.05, 0.03, 0.03])
+    falling = DeComFL(lr=0.1, schedule="linear", stages={2: [0.5, 2]}).changes
+    assert [falling.at(index, 5)[0] for index in range(5)] == pytest.approx([0.1, 0.075, 0.025, 0.0125, 0.0])
+
+
 def test_the_last_round_of_a_linear_schedule_sends_scalars_and_moves_nothing() -> None:
     clients, algorithm = Quadratics.of(2, D), DeComFL(lr=0.01, schedule="linear")
     state, _ = algorithm.round(first_state(algorithm, clients), cohort_of(0, 1), context(clients, 0, num_rounds=3))

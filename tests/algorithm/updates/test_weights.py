@@ -1,4 +1,4 @@
-"""Clients count by their weights: one of weight 0 leaves no trace in the server's model, and the others their shares."""
+"""Clients count by their weights: one of weight 0 leaves no trace in the model, and the others their shares."""
 
 from __future__ import annotations
 
