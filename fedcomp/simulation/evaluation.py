@@ -1,9 +1,14 @@
-"""Test metrics of the models that an algorithm deploys. Shape legend: K models, n test samples."""
+"""Test metrics of the models that an algorithm deploys.
+
+Shape legend: K models, D parameters, C running statistics, S sums of a task, G groups of the clients' samples, N'
+clients that are judged.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -35,23 +40,23 @@ def metrics_of(
 
     Networks: `loss` and what `metrics_of_sums` adds to it on the test set, computed in `dtype`; mean IoU is that of all
     models' pixels together. `TaskModel` models: their own metrics. Threads (`workers`) and processes (`group`) share
-    the batches of the test set. With `clients` also the figures by client of the `test` models (`fairness`).
+    the batches of the test set. With `clients` also the metrics by client of the `test` models (`fairness`).
     """
-    workers, group = workers or Workers(), group or ProcessGroup()
-    record: dict[str, Tensor] = {}
+    metrics: dict[str, Tensor] = {}
     for name, models in evaluation_models.items():
         if isinstance(model, TaskModel):
-            record |= _own_metrics(name, models, model, dataset)
+            metrics |= _own_metrics(name, models, model, dataset)
             continue
-        thetas = models.theta if dtype == torch.float32 else models.theta.to(dtype)
-        by = clients if name == "test" else None
-        each = [_sums(theta, stats, model, dataset, workers, group, by) for theta, stats in zip(thetas, models.stats)]
-        sums, of_groups = torch.stack(each).mean(0).split((num_sums(dataset.task, dataset.num_outputs), _groups(by)))
-        found = metrics_of_sums(dataset.task, sums, len(dataset.test), dataset.classes_of_pixels)
-        record |= {f"{name}/{metric}": value for metric, value in found.items()}
-        if by is not None:
-            record |= fairness(dataset.task, by.values(of_groups))
-    return record
+        judged = clients if name == "test" else None
+        evaluator = _Evaluator(model, dataset, workers or Workers(), group or ProcessGroup())
+        each = [evaluator.sums(theta, stats, judged) for theta, stats in zip(models.theta.to(dtype), models.stats)]
+        num_test_sums = num_sums(dataset.task, dataset.num_outputs)
+        test_sums, client_sums = torch.stack(each).mean(0).split((num_test_sums, _num_groups(judged)))
+        found = metrics_of_sums(dataset.task, test_sums, len(dataset.test), dataset.classes_of_pixels)
+        metrics |= {f"{name}/{metric}": value for metric, value in found.items()}
+        if judged is not None:
+            metrics |= fairness(dataset.task, judged.values(client_sums))
+    return metrics
 
 
 def client_values(
@@ -63,9 +68,9 @@ def client_values(
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """[N'] float64 accuracy (regression: loss) of each client that is judged, means over the K models."""
-    shared = workers or Workers(), ProcessGroup()
+    evaluator = _Evaluator(model, dataset, workers or Workers(), ProcessGroup())
     rows = zip(models.theta.to(dtype), models.stats)
-    each = [_group_sums(theta, stats, model, dataset, *shared, clients) for theta, stats in rows]
+    each = [evaluator.client_sums(theta, stats, clients) for theta, stats in rows]
     return clients.values(torch.stack(each).mean(0))
 
 
@@ -87,6 +92,7 @@ def metrics_of_rows(
 
 
 def _batch_size(device: torch.device) -> int:
+    """Test samples at once."""
     return GPU_BATCH if device.type == "cuda" else BATCH
 
 
@@ -98,73 +104,66 @@ def _own_metrics(name: str, models: Models, model: TaskModel, dataset: Dataset) 
     return {f"{name}/{metric}": torch.stack([one[metric] for one in each]).mean() for metric in each[0]}
 
 
-def _sums(
-    theta: Tensor,
-    stats: Tensor,
-    model: Model,
-    dataset: Dataset,
-    workers: Workers,
-    group: ProcessGroup,
-    clients: ClientSamples | None,
-) -> Tensor:
-    """[S + G] float64: `evaluation_sums` of one model over the test set, then those of the clients' groups."""
-    task, test = dataset.task, dataset.test
-    shared = clients if clients is not None and clients.of_test else None  # the same samples: one forward pass
+@dataclass(frozen=True)
+class _Evaluator:
+    """Runs one model over samples, batch by batch, and adds up what `evaluation_sums` says of each batch.
 
-    def part(first: int, size: int) -> Tensor:
-        x, y = test.x[first : first + size], test.y[first : first + size]
-        outputs = model.outputs(theta, stats, dataset.normalise(x))
-        sums = evaluation_sums(task, outputs, y)
-        return sums if shared is None else torch.cat((sums, shared.sums(task, outputs, y, first)))
+    Attributes:
+        model: the network. dataset: has the test set and its normalisation.
+        workers, group: the threads and the processes that share the batches.
+    """
 
-    num = num_sums(task, dataset.num_outputs) + _groups(shared)
-    sums = _sum_of_batches(part, len(test), num, theta, dataset, workers, group)
-    if clients is None or shared is not None:
-        return sums
-    return torch.cat((sums, _group_sums(theta, stats, model, dataset, workers, group, clients)))
+    model: Model
+    dataset: Dataset
+    workers: Workers
+    group: ProcessGroup
+
+    def sums(self, theta: Tensor, stats: Tensor, clients: ClientSamples | None) -> Tensor:
+        """[S + G] float64 of theta [D], stats [C]: `evaluation_sums` of the test set, then `client_sums` (or G = 0)."""
+        task, test = self.dataset.task, self.dataset.test
+        same_samples = clients if clients is not None and clients.of_test else None  # then one forward pass is enough
+
+        def batch_sums(first: int, size: int) -> Tensor:
+            y = test.y[first : first + size]
+            outputs = self._outputs(theta, stats, test.x[first : first + size])
+            sums = evaluation_sums(task, outputs, y)
+            return sums if same_samples is None else torch.cat((sums, same_samples.sums(task, outputs, y, first)))
+
+        num = num_sums(task, self.dataset.num_outputs) + _num_groups(same_samples)
+        sums = self._sum_of_batches(batch_sums, len(test), num, theta)
+        if clients is None or same_samples is not None:
+            return sums
+        return torch.cat((sums, self.client_sums(theta, stats, clients)))
+
+    def client_sums(self, theta: Tensor, stats: Tensor, clients: ClientSamples) -> Tensor:
+        """[G] float64 sums of `scores` over each group of the clients' samples."""
+
+        def batch_sums(first: int, size: int) -> Tensor:
+            x, y = clients.batch(first, size)
+            return clients.sums(self.dataset.task, self._outputs(theta, stats, x), y, first)
+
+        return self._sum_of_batches(batch_sums, len(clients), clients.num_groups, theta)
+
+    def _outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
+        return self.model.outputs(theta, stats, self.dataset.normalise(x))
+
+    def _sum_of_batches(
+        self, batch_sums: Callable[[int, int], Tensor], num_samples: int, num_sums: int, theta: Tensor
+    ) -> Tensor:
+        """[num_sums] float64: the sum over all batches of `batch_sums(first sample, batch size)`."""
+        batch = _batch_size(theta.device)
+        if self.dataset.task == "segmentation":
+            batch = min(batch, max(1, PIXELS // math.prod(self.dataset.target_shape)))
+        batches = np.arange(-(-num_samples // batch))[:, None]
+        # With fewer batches than processes every process computes all of them.
+        group = self.group if len(batches) >= self.group.size else ProcessGroup()
+        shares = group.split(list(batches), lambda _: 1)
+        own = shares[group.rank]
+        sums = theta.new_zeros(len(batches), num_sums, dtype=torch.float64)
+        for number, found in zip(own, self.workers.map(lambda one: batch_sums(int(one[0]) * batch, batch), own)):
+            sums[int(number[0])] = found
+        return group.gather(sums, shares).sum(0)
 
 
-def _group_sums(
-    theta: Tensor,
-    stats: Tensor,
-    model: Model,
-    dataset: Dataset,
-    workers: Workers,
-    group: ProcessGroup,
-    clients: ClientSamples,
-) -> Tensor:
-    """[G] float64 sums of one model's `scores` over the clients' groups."""
-
-    def part(first: int, size: int) -> Tensor:
-        x, y = clients.batch(first, size)
-        return clients.sums(dataset.task, model.outputs(theta, stats, dataset.normalise(x)), y, first)
-
-    return _sum_of_batches(part, len(clients), clients.num_groups, theta, dataset, workers, group)
-
-
-def _groups(clients: ClientSamples | None) -> int:
+def _num_groups(clients: ClientSamples | None) -> int:
     return 0 if clients is None else clients.num_groups
-
-
-def _sum_of_batches(
-    part: Callable[[int, int], Tensor],
-    num_samples: int,
-    num: int,
-    theta: Tensor,
-    dataset: Dataset,
-    workers: Workers,
-    group: ProcessGroup,
-) -> Tensor:
-    """[num] float64 sum of `part(first sample, batch size)` over all batches of n samples."""
-    batch = _batch_size(theta.device)
-    if dataset.task == "segmentation":
-        batch = min(batch, max(1, PIXELS // math.prod(dataset.target_shape)))
-    batches = np.arange(-(-num_samples // batch))[:, None]
-    if len(batches) < group.size:  # too few to share: every process computes all
-        group = ProcessGroup()
-    shares = group.split(list(batches), lambda _: 1)
-    mine = shares[group.rank]
-    sums = theta.new_zeros(len(batches), num, dtype=torch.float64)
-    for number, own in zip(mine, workers.map(lambda one: part(int(one[0]) * batch, batch), mine)):
-        sums[int(number[0])] = own
-    return group.gather(sums, shares).sum(0)

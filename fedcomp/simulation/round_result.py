@@ -53,7 +53,7 @@ class Evaluation:
     """One evaluation.
 
     Attributes:
-        line: of `metrics.jsonl`, without round, bits and seconds; tensors among its values are not read yet.
+        line: of `metrics.jsonl`, without round, bits and seconds; its tensors are on their device, not read back yet.
         each: of `repetitions.jsonl`, one list with a value a repetition for each metric; {} of a single run.
     """
 
@@ -70,7 +70,7 @@ class RoundRunner(Protocol):
     def model(self) -> AnyModel: ...
 
     def init(self) -> object:
-        """The first state."""
+        """The state before the first round."""
 
     def round(
         self, index: int, state: object, ledger: Ledger, donate_state: bool = False
@@ -84,4 +84,4 @@ class RoundRunner(Protocol):
         """The whole state, the same in every process, where between rounds each may have only its own part of it."""
 
     def bits_metrics(self, ledger: Ledger) -> Line:
-        """The ledger's part of a line."""
+        """The ledger's part of a line of `metrics.jsonl`."""

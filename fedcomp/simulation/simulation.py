@@ -37,20 +37,20 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Simulation:
-    """Everything a federated run is made of; knows no method by name. Implements `RoundRunner`.
+    """A federated run without its files: its parts, and how they make a round. Implements `RoundRunner`.
 
     Attributes:
-        algorithm, dataset, shards, model, participation: the parts. Dataset and shards lie on the run's device.
+        algorithm, dataset, shards, model, participation: the parts. Dataset and shards are on `device`.
         key: names every draw of the run.
-        rounds: how many there are.
+        rounds: number of rounds.
         chunk_size: clients trained at once.
-        link: `Link` or its honest twin `WireLink`.
-        dtype: what clients compute and models are tested in; messages and state are float32 all the same.
-        optimum: of the training objective, where it is known; None: it is not.
-        device: where everything happens. workers: threads that share chunks.
+        link: `Link`, which counts the bits of messages, or `WireLink`, which also sends messages as bytes.
+        device: of the state, the data and all computations. workers: threads that share chunks.
+        dtype: in which clients compute and models are tested; messages and state are float32 in any case.
+        optimum: of the training objective; None: unknown.
         group: the processes that share chunks and test batches.
         loop_runner: replays local loops as CUDA graphs; None: they run step by step.
-        per_client: how clients are judged one by one at each evaluation; None: they are not.
+        per_client: how accuracy by client is measured at each evaluation; None: it is not.
     """
 
     algorithm: Algorithm
@@ -82,7 +82,7 @@ class Simulation:
         Args:
             donate_state: the caller gives up `state`, so its rows may be changed in place (as donated buffers in JAX).
 
-        Raises Diverged: it failed, and what a client trained is not finite.
+        Raises Diverged: the algorithm's round raised an error, and a client's training result is not finite.
         """
         cohort = self.cohort(index)
         ledger.begin_round(cohort)
@@ -100,11 +100,11 @@ class Simulation:
     def _round_with_deadline(
         self, index: int, state: Any, cohort: Cohort, ledger: Ledger, deadline: RoundDeadline
     ) -> tuple[Any, RoundResult]:
-        """What all of the cohort send is charged; who is late for it leaves no other trace."""
+        """As `round`. The whole cohort's messages are counted; if clients are late, it is run again without them."""
         assert ledger.legs is not None
         new, metrics = self._attempt(index, state, cohort, ledger) if cohort.size else (state, {})
         chosen = deadline.decide(cohort, ledger.legs)
-        ledger.end_round()  # which the clock is told of
+        ledger.end_round()  # the clock reads what the whole cohort sent
         if not chosen.size:
             return state, RoundResult(chosen, {})
         if chosen is not cohort:
@@ -112,13 +112,13 @@ class Simulation:
         return new, RoundResult(chosen, metrics)
 
     def _attempt(self, index: int, state: Any, cohort: Cohort, ledger: Ledger) -> tuple[Any, Metrics]:
-        """The algorithm's round. Raises Diverged: it failed, and what a client trained is not finite."""
+        """The algorithm's round. Raises Diverged instead of its error where a client's result is not finite."""
         key = self.round_key(index)
         clients = self.clients(key.fold_in("client"), ledger)
         context = Context(index, self.rounds, key.fold_in("message"), self.link(ledger), clients)
         try:
             return self.algorithm.round(state, cohort, context)
-        except Exception as error:  # a codec that is given no numbers fails before anybody looks at the losses
+        except Exception as error:  # a codec may fail on NaN before the losses are checked
             try:
                 check_results(index + 1, clients.results)
             except Diverged as cause:
@@ -126,7 +126,7 @@ class Simulation:
             raise
 
     def trial_legs(self) -> Legs:
-        """What a round of one client alone sends, the one with the fewest samples; nothing is kept of it."""
+        """The legs of a trial round of one client, the one with the fewest samples; the round's result is dropped."""
         sizes = self.shards.sizes
         client = int(np.where(sizes > 0, sizes, sizes.max()).argmin())
         cohort, ledger = Cohort.of((client,), torch.ones(1)).to(self.device), Ledger()
@@ -141,22 +141,33 @@ class Simulation:
         return self.key.fold_in("round", index)
 
     def cohort(self, index: int) -> Cohort:
-        """Who takes part in round `index`."""
+        """The cohort of round `index`, on the run's device."""
         drawn = self.participation.sample(self.round_key(index).fold_in("participation"), self.importance, index)
         return drawn.to(self.device)
 
     def participation_metrics(self, index: int) -> dict[str, float]:
-        """What the participation has to say about round `index`."""
+        """The participation's own metrics of round `index`."""
         return self.participation.metrics(len(self.shards.sizes), index)
 
     def clients(self, key: Key, ledger: Ledger) -> Executor:
         """The clients in a round whose draws `key` names; `ledger` counts their gradients."""
-        parts = self.dataset, self.shards, self.model, key, self.chunk_size, self.workers, self.dtype
-        count_each = ledger.legs.add_work if ledger.legs is not None else None
-        return Executor(*parts, ledger.add_gradients, self.loop_runner, self.group, self.batching, count_each)
+        return Executor(
+            dataset=self.dataset,
+            shards=self.shards,
+            model=self.model,
+            key=key,
+            chunk_size=self.chunk_size,
+            workers=self.workers,
+            dtype=self.dtype,
+            count=ledger.add_gradients,
+            loop_runner=self.loop_runner,
+            group=self.group,
+            batching=self.batching,
+            count_each=ledger.legs.add_work if ledger.legs is not None else None,
+        )
 
     def evaluate(self, index: int, state: Any, result: RoundResult | None) -> Evaluation:
-        """Test metrics after `index` rounds and, of the last round's `result`, means over its clients. Unread."""
+        """Test metrics after `index` rounds, and means over clients of the last round's metrics; see `Evaluation`."""
         line: dict[str, Any] = self.test_metrics(index, state)
         if result is not None:
             line |= {name: value.mean() for name, value in result.metrics.items()}
@@ -164,19 +175,26 @@ class Simulation:
         return Evaluation(line)
 
     def gather_state(self, state: Any) -> Any:
-        """The state, of which every process has all after each round."""
+        """The state itself: every process has all of it after each round."""
         return state
 
     def bits_metrics(self, ledger: Ledger) -> Line:
-        """The ledger's part of a line."""
+        """The ledger's part of a line of `metrics.jsonl`."""
         return ledger.metrics(self.model.dim)
 
     def test_metrics(self, index: int, state: Any) -> dict[str, Tensor]:
         """Metrics of the deployed models on the test set after `index` rounds, as unsynchronised device scalars."""
         evaluation_models = self.algorithm.evaluation_models(state, self.key.fold_in("deployed", index))
-        shared = self.workers, self.dtype, self.group
-        found = metrics_of(evaluation_models, self.model, self.dataset, *shared, self.client_samples)
-        return found | self._excess(evaluation_models)
+        metrics = metrics_of(
+            evaluation_models,
+            self.model,
+            self.dataset,
+            workers=self.workers,
+            dtype=self.dtype,
+            group=self.group,
+            clients=self.client_samples,
+        )
+        return metrics | self._excess(evaluation_models)
 
     def _excess(self, evaluation_models: Mapping[str, Models]) -> dict[str, Tensor]:
         """`<name>/excess`: f - f* of the clients' objective f on their training data, where f* is known."""
@@ -186,7 +204,7 @@ class Simulation:
 
     @functools.cached_property
     def client_samples(self) -> ClientSamples | None:
-        """The samples that clients are judged by; None: they are not. Raises ValueError: the data do not say whose."""
+        """The samples for accuracy by client; None: it is not measured. Raises ValueError: as `PerClient.samples`."""
         if self.per_client is None:
             return None
         return self.per_client.samples(self.dataset, self.shards.order, self.shards.sizes)
@@ -198,6 +216,6 @@ class Simulation:
 
     @functools.cached_property
     def importance(self) -> Tensor:
-        """[N] float64 how much each client counts, on the CPU: its samples, or 1."""
+        """[N] float64 weight of each client before normalisation, on the CPU: its number of samples, or 1."""
         sizes = torch.from_numpy(self.shards.sizes).to(torch.float64)
         return sizes if self.algorithm.weights == "samples" else torch.ones_like(sizes)

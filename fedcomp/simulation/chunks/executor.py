@@ -34,19 +34,19 @@ class Executor:
     """Implements `Clients` for one round.
 
     Attributes:
-        dataset, shards, model: who trains what on which samples.
+        dataset, shards, model: the data, which samples each client has, and what is trained.
         key: names the round's draws.
         chunk_size: clients trained at once; at least 1. workers: threads that share the chunks.
-        dtype: what clients compute in. Their rows come and go in float32 all the same, as messages carry them.
+        dtype: in which clients compute. Rows are float32 before and after, as messages are.
         count: callback that receives the number of samples of each gradient.
         loop_runner: replays local loops as CUDA graphs, or None.
         group: the processes that share the chunks.
-        batching: what clients do in a round, so that chunks are shared evenly; None: one pass over their samples.
+        batching: how clients go through their samples, from which the cost of a chunk is estimated; None: once.
         count_each: callback that receives the component gradients of each client [M], an int if all computed as many,
             after each `run` that had any.
-        may_fail: whether local work may fail and the run goes on another way: no process must then wait for one that
-            failed, so all of them raise an error.
-        results: what clients trained so far, so that the error of a round that fails can name a client.
+        may_fail: the caller catches errors of local work and continues in another way. If the work of one process
+            fails, all processes then raise an error, so that none waits for it in a collective.
+        results: of the clients trained so far; if the round fails, its error names a client whose result is not finite.
     """
 
     dataset: Dataset
@@ -101,7 +101,7 @@ class Executor:
         computed: list[int | Tensor] = []
         each: list[tuple[np.ndarray, int | np.ndarray | Tensor]] = []
         done = self.workers.map(work_on, shares[self.group.rank])
-        for data, chunk, where, part in self._if_all_could(done) if self.may_fail else done:
+        for data, chunk, where, part in self._all_or_error(done) if self.may_fail else done:
             computed += data.computed
             if self.count_each is not None and data.each:
                 each.append((chunk, data.gradients_of_each()))
@@ -126,8 +126,8 @@ class Executor:
         """`map(function, pieces)` over the workers."""
         return self.workers.map(function, pieces)
 
-    def _if_all_could(self, parts: Iterable[Any]) -> Iterable[Any]:
-        """The same parts. Raises RuntimeError, in every process: computing them failed in another one."""
+    def _all_or_error(self, parts: Iterable[Any]) -> Iterable[Any]:
+        """The same parts. If computing them fails in one process, every process raises (others: RuntimeError)."""
         if self.group.size == 1:
             return parts
         done: list[Any] = []
@@ -146,7 +146,7 @@ class Executor:
     def _gradients(
         self, parts: Sequence[tuple[np.ndarray, int | np.ndarray | Tensor]], num: int, ids: Tensor
     ) -> int | np.ndarray | Tensor:
-        """Of each client, from those of this process's chunks with their places."""
+        """Component gradients [M] of each client (an int: the same), from (places, gradients) of own chunks."""
         if self.group.size == 1 and parts:
             same = parts[0][1]
             if len(parts) == 1 and isinstance(same, int) and len(parts[0][0]) == num:
@@ -154,9 +154,17 @@ class Executor:
         return self.group.sum_rows(_by_client(parts, num, ids))
 
     def _data(self, ids: Tensor, sizes: np.ndarray) -> ClientChunk:
-        parts = ids, sizes, self.key, self.dataset, self.shards, self.model
-        each: list[Any] | None = None if self.count_each is None else []
-        return ClientChunk(*parts, loop_runner=self.loop_runner, rows_at_once=self.chunk_size, each=each)
+        return ClientChunk(
+            ids=ids,
+            sizes=sizes,
+            key=self.key,
+            dataset=self.dataset,
+            shards=self.shards,
+            model=self.model,
+            loop_runner=self.loop_runner,
+            rows_at_once=self.chunk_size,
+            each=None if self.count_each is None else [],
+        )
 
     def _cost(self, sizes: np.ndarray) -> int:
         """Steps of clients with `sizes` samples; their samples, if `batching` is None."""
@@ -192,7 +200,7 @@ def _cast(tensor: Tensor, old: torch.dtype, new: torch.dtype) -> Tensor:
 
 
 def _by_work(sizes: np.ndarray) -> np.ndarray:
-    """[M] places of the clients, those with most work first, so that those done drop off the end."""
+    """[M] places of the clients, those with most samples first, so that finished clients are the last rows."""
     return np.argsort(-sizes, kind="stable")
 
 

@@ -1,19 +1,19 @@
 """A Monte-Carlo study: R independent repetitions of one experiment in one run (`repeats=R`).
 
-Repetitions differ in nothing but their key: first weights, cohorts, batches, coins and, unless `partition.seed` fixes
-it, who holds which samples. Repetition 0 is the run without `repeats`. They go round by round, in one of two ways:
+Repetitions differ only in their key: first weights, cohorts, batches, random draws and, unless `partition.seed` fixes
+it, the partition. Repetition 0 is the run without `repeats`. All run round by round, in one of two ways:
 
-    together            where the model is so small that clients of several repetitions fit into one chunk
-                        (`chunk_size`), and the method can be mapped over repetitions (`vmapped.py`); whether it can is
-                        tried out on rounds of its own start, which must come out as one after another
+    vmapped             all repetitions in one pass (`vmapped.py`): if the model is so small that clients of several
+                        repetitions fit into one chunk (`chunk_size`), and the method can be mapped over repetitions.
+                        This is tested before the first round: some rounds are run both ways and must agree
     one after another   everything else: convolutions on a CPU, messages as real bytes, bits that depend on data, draws
                         from seeds that messages carry (FedScalar, Rand-k)
 
-Both give the same draws, bits and, up to rounding, numbers; which of them it is follows from the config, so that a
-resumed study ends bit for bit as an unbroken one. Its state is the method's with the repetitions as first axis.
+Both give the same draws and bits and, up to rounding, the same numbers. Which one is used depends on the config alone,
+so a resumed study is the same bit for bit. The state is the method's, with the repetitions as first axis.
 
-Several processes share the repetitions that go one after another (`shared.py`), if there are enough; else, and where
-repetitions go together, they share the clients as in a single run.
+If repetitions run one after another and are at least as many as the processes, each process runs some of them
+(`shared.py`); otherwise the processes share the clients, as in a single run.
 
 Shape legend: R repetitions, K models of each, D parameters, C running statistics.
 """
@@ -49,15 +49,15 @@ from fedcomp.wire import Ledger
 log = logging.getLogger("fedcomp")
 Result = TypeVar("Result")
 
-TRIED, LOOKED_AT = 2, 20
-"""Rounds with clients, and with cohorts of unequal size, that are run both ways to see whether repetitions can go
-together, of the first so many."""
+FIRST_ROUNDS, TESTED_ROUNDS = 20, 2
+"""Of the first FIRST_ROUNDS rounds, TESTED_ROUNDS with clients, and as many in which the repetitions' cohorts differ in
+size, are run both vmapped and one after another."""
 CLOSE = 1e-3
 """Largest difference between the two ways that counts as rounding, relative to the largest entry."""
 
 
 def repetition_key(key: Key, number: int) -> Key:
-    """The key of repetition `number`: of the first one the run's own."""
+    """The key of repetition `number`; repetition 0 has the run's own."""
     return key.fold_in("repetition", number) if number else key
 
 
@@ -67,9 +67,9 @@ class MonteCarloStudy:
 
     Attributes:
         repetitions: they differ in `key`, and may in `shards` (and the optimum that follows from them).
-        vmapped: how they go together; None: one after another.
-        group: the processes that share the repetitions; each computes its own from round to round.
-        reasons: why some rounds went one after another, as far as that was logged.
+        vmapped: runs all repetitions in one pass; None: they run one after another.
+        group: the processes that share the repetitions.
+        reasons: the logged reasons for which rounds ran one after another although there is `vmapped`.
     """
 
     repetitions: tuple[Simulation, ...]
@@ -79,7 +79,7 @@ class MonteCarloStudy:
 
     @classmethod
     def of(cls, repetitions: tuple[Simulation, ...], spread: bool = True) -> MonteCarloStudy:
-        """A study of these repetitions, together if they can. `spread`: else several processes may share them."""
+        """A study of these repetitions, vmapped if possible. `spread`: otherwise processes may share repetitions."""
         first = repetitions[0]
         expected = float(first.participation.inclusion(len(first.shards.sizes)).sum())
         vmapped = _verified_vmap(repetitions) if first.chunk_size >= 2 * expected else None
@@ -95,16 +95,16 @@ class MonteCarloStudy:
 
     @property
     def rounds(self) -> int:
-        """How many there are."""
+        """Number of rounds."""
         return self.repetitions[0].rounds
 
     @property
     def model(self) -> AnyModel:
-        """What each repetition learns."""
+        """The model of each repetition."""
         return self.repetitions[0].model
 
     def init(self) -> Any:
-        """The first states."""
+        """The states before the first round, [R, ...] each tensor."""
         return _stacked([one.init() for one in self.repetitions])
 
     def round(self, index: int, state: Any, ledger: Ledger, donate_state: bool = False) -> tuple[Any, RoundResult]:
@@ -113,26 +113,26 @@ class MonteCarloStudy:
             return done
         states: list[Any] = []
         results: list[RoundResult | None] = []
-        spent = Ledger() if self.group.size > 1 else ledger
+        own_ledger = Ledger() if self.group.size > 1 else ledger
         for number, one in enumerate(self.repetitions):
             if number not in self.shares[self.group.rank]:
                 results.append(None)
-                states.append(_taken(state, number))
+                states.append(_repetition(state, number))
                 continue
-            spent.log = spent.logs[number] if spent.logs else None
-            new, result = one.round(index, _taken(state, number), spent, donate_state)
+            own_ledger.log = own_ledger.logs[number] if own_ledger.logs else None
+            new, result = one.round(index, _repetition(state, number), own_ledger, donate_state)
             if donate_state:
-                _put(state, number, new)
+                _set_repetition(state, number, new)
             else:
                 states.append(new)
             results.append(result)
         if self.group.size > 1:
-            ledger.merge(shared.sum_of(spent, self.group))
+            ledger.merge(shared.sum_of(own_ledger, self.group))
             cohorts = [one.cohort(index) for one in self.repetitions]
             known = shared.gather_results(cohorts, results, self.shares, self.group)
         else:
             known = [one for one in results if one is not None and one.cohort.size]
-        whole = _together([one.cohort for one in known], [one.metrics for one in known])
+        whole = _joined_result([one.cohort for one in known], [one.metrics for one in known])
         return state if donate_state else _stacked(states), whole
 
     def gather_state(self, state: Any) -> Any:
@@ -140,9 +140,9 @@ class MonteCarloStudy:
         return shared.gather(state, self.shares, self.group)
 
     def _if_vmappable(self, call: Callable[[VmappedRepetitions], Result]) -> Result | None:
-        """What `call` returns for all repetitions at once; None where they have to go one after another.
+        """What `call` returns for all repetitions in one pass; None: they have to run one after another.
 
-        A round may be unlike those that were tried, such as a periodic synchronisation. Each reason is logged once.
+        A round may differ from the tested ones, as a periodic synchronisation does. Each reason is logged once.
         """
         if self.vmapped is None:
             return None
@@ -155,7 +155,7 @@ class MonteCarloStudy:
             return None
 
     def evaluate(self, index: int, state: Any, result: RoundResult | None) -> Evaluation:
-        """Means, variances and spread over repetitions; see `dispersion.py`."""
+        """Means and dispersion over repetitions; see `dispersion.py`."""
         evaluation_models = self._deployed(index, self.gather_state(state))
         each = self._test(evaluation_models)
         optimum = self.repetitions[0].optimum
@@ -172,7 +172,7 @@ class MonteCarloStudy:
         return Evaluation(line, curves)
 
     def bits_metrics(self, ledger: Ledger) -> Line:
-        """The ledger's line; what is a sum over clients and rounds as a mean over repetitions."""
+        """The ledger's part of a line of `metrics.jsonl`; sums over clients and rounds are means over repetitions."""
         line, num = ledger.metrics(self.model.dim), len(self.repetitions)
         return {name: value if "bpp/" in name else value / num for name, value in line.items()}
 
@@ -181,7 +181,7 @@ class MonteCarloStudy:
         if (found := self._if_vmappable(lambda vmapped: vmapped.evaluation_models(index, state))) is not None:
             return found
         every = [
-            one.algorithm.evaluation_models(_taken(state, number), one.key.fold_in("deployed", index))
+            one.algorithm.evaluation_models(_repetition(state, number), one.key.fold_in("deployed", index))
             for number, one in enumerate(self.repetitions)
         ]
         return {name: _stacked([models[name] for models in every]) for name in every[0]}
@@ -200,9 +200,16 @@ class MonteCarloStudy:
             else:
                 lines = {}
                 for number in self.shares[self.group.rank]:
-                    one, deployed = self.repetitions[number], {name: _taken(models, number)}
-                    parts = one.model, one.dataset, one.workers, one.dtype, one.group
-                    lines[number] = metrics_of(deployed, *parts, clients=one.client_samples)
+                    one = self.repetitions[number]
+                    lines[number] = metrics_of(
+                        {name: _repetition(models, number)},
+                        one.model,
+                        one.dataset,
+                        workers=one.workers,
+                        dtype=one.dtype,
+                        group=one.group,
+                        clients=one.client_samples,
+                    )
                 found |= shared.gather_metrics(lines, num_repetitions, self.shares, self.group)
             if (excess := self._excess(models.theta)) is not None:
                 found[f"{name}/excess"] = excess
@@ -219,23 +226,25 @@ class MonteCarloStudy:
 
 
 def _verified_vmap(repetitions: tuple[Simulation, ...]) -> VmappedRepetitions | None:
-    """How they go together, if the rounds that are tried come out as one after another."""
-    sizes = [[one.cohort(index).size for one in repetitions] for index in range(min(LOOKED_AT, repetitions[0].rounds))]
+    """All repetitions in one pass; None: a tested round cannot be run so, or has another result than one by one."""
+    num_rounds = min(FIRST_ROUNDS, repetitions[0].rounds)
+    sizes = [[one.cohort(index).size for one in repetitions] for index in range(num_rounds)]
     some = [index for index, own in enumerate(sizes) if any(own)]
     uneven = [index for index in some if len({size for size in sizes[index] if size}) > 1]
-    apart = MonteCarloStudy(repetitions)
-    state = other = apart.init()
+    tested = sorted({*some[:TESTED_ROUNDS], *uneven[:TESTED_ROUNDS]})
+    one_by_one = MonteCarloStudy(repetitions)
+    state = other = one_by_one.init()
     ledger, counted = Ledger(), Ledger()
-    for index in sorted({*some[:TRIED], *uneven[:TRIED]}):
-        other, _ = apart.round(index, other, counted)  # raises what is wrong with the method itself
+    for index in tested:
+        other, _ = one_by_one.round(index, other, counted)  # raises errors of the method itself
     try:
         vmapped = VmappedRepetitions.of(repetitions, pads=bool(uneven))
-        for index in sorted({*some[:TRIED], *uneven[:TRIED]}):
+        for index in tested:
             state, _ = vmapped.round(index, state, ledger)
     except NotVmappable as refused:
         log.info("repetitions run one after another: %s", refused)
         return None
-    except Exception as error:  # of a method that takes the empty rows of a padded cohort for clients
+    except Exception as error:  # of a method that takes the padding rows of a cohort for clients
         log.warning("repetitions run one after another: all at once raises %s: %s", type(error).__name__, error)
         return None
     same = ledger.counters() == counted.counters() and _close(state, other)
@@ -258,12 +267,13 @@ def _stacked(trees: list[Any]) -> Any:
     return map_tensors(lambda *tensors: torch.stack(tensors), *trees)
 
 
-def _taken(tree: Any, number: int) -> Any:
+def _repetition(tree: Any, number: int) -> Any:
+    """The tensors of repetition `number`, views of those in `tree`."""
     return map_tensors(lambda tensor: tensor[number], tree)
 
 
-def _put(tree: Any, number: int, own: Any) -> None:
-    """Write a repetition's own tensors over those in `tree`, which some of them may be, or be at another place."""
+def _set_repetition(tree: Any, number: int, own: Any) -> None:
+    """Write a repetition's tensors into `tree`. They may be views of tensors in `tree`, also of other ones there."""
     storages = {tensor.untyped_storage().data_ptr() for tensor in flatten(tree).values()}
 
     def safe(whole: Tensor, new: Tensor) -> Tensor:
@@ -274,8 +284,8 @@ def _put(tree: Any, number: int, own: Any) -> None:
     map_tensors(lambda whole, new: whole[number].copy_(new), tree, kept)
 
 
-def _together(cohorts: list[Cohort], metrics: list[Metrics]) -> RoundResult:
-    """The outcome of all repetitions in which anybody took part."""
+def _joined_result(cohorts: list[Cohort], metrics: list[Metrics]) -> RoundResult:
+    """One result from those of the repetitions in which anybody took part."""
     if not cohorts:
         return RoundResult(Cohort.of((), torch.zeros(0)), {})
     whole = Cohort(

@@ -1,4 +1,4 @@
-"""What a method sees of the world inside `torch.func.vmap` over repetitions: cohort, clients and link.
+"""The cohort, clients and link that a method gets inside `torch.func.vmap` over repetitions.
 
 Shape legend: R repetitions, M rows of each, n clients of all repetitions together.
 """
@@ -26,7 +26,7 @@ class Size(int):
 
 
 class _Unknown(tuple[int, ...]):
-    """Client numbers that differ between repetitions, and so are no numbers on the host."""
+    """The client numbers of a padded cohort: they differ between repetitions, so the host has no single number."""
 
     def __iter__(self) -> Iterator[int]:
         raise NotVmappable("the clients' numbers on the host")
@@ -67,7 +67,7 @@ class PaddedCohort(Cohort):
 
 @dataclass(frozen=True)
 class VmappedClients:
-    """Implements `Clients` inside vmap: local work is done for all repetitions at once, by those who are there.
+    """Implements `Clients` inside vmap: the clients of all repetitions are trained as one cohort.
 
     Attributes:
         executor: of the joined federation. cohort: its clients of this round.
@@ -104,11 +104,11 @@ class VmappedClients:
             result = self.executor.run(work, self.cohort, *[one.flatten(0, 1)[self.places] for one in rows_RM])
             built.append(result)
 
-            def spread(part: Tensor) -> Tensor:
+            def with_padding(part: Tensor) -> Tensor:
                 whole = part.new_zeros(num_rows.numel(), *part.shape[1:])
                 return whole.index_copy_(0, self.places, part).unflatten(0, num_rows)
 
-            return tuple(flatten(map_tensors(spread, result)).values())
+            return tuple(flatten(map_tensors(with_padding, result)).values())
 
         outputs = over_repetitions(outside, cohort.ids, *rows)
         return unflatten(built[0], outputs)
@@ -118,7 +118,7 @@ class VmappedLink(Link):
     """Counts what R repetitions send while the method sends once.
 
     Args:
-        ledger: of all. num_rows: M. num_clients: n, who are really there. num_repetitions: R.
+        ledger: of all repetitions. num_rows: M. num_clients: n, without padding. num_repetitions: R.
     """
 
     def __init__(self, ledger: Ledger, num_rows: int, num_clients: int, num_repetitions: int) -> None:
@@ -152,12 +152,12 @@ class VmappedLink(Link):
         raise NotVmappable("messages that go to all other clients")
 
     def _keep(self, kind: int, bits: int | Tensor, who: Receivers | None = None) -> None:
-        """Append a leg, which all repetitions have alike."""
+        """Append a leg, the same for all repetitions."""
         if self.ledger.legs is not None:
             self.ledger.legs.add(kind, bits, None if isinstance(who, Cohort) else who)
 
     def _of_clients(self, payload: Payload) -> tuple[int, int]:
-        """(bits, paper bits) of the messages of those who are there."""
+        """(bits, paper bits) of the messages of the n clients, without padding."""
         if payload.num_rows != self._num_rows:
             raise NotVmappable("messages of a part of the cohort")
         bits, paper = (amount // self._num_rows * self._num_clients for amount in _fixed(payload))
@@ -165,7 +165,7 @@ class VmappedLink(Link):
 
 
 def _fixed(payload: Payload) -> tuple[int, int]:
-    """(bits, paper bits) of a payload; Refused where they depend on the data."""
+    """(bits, paper bits) of a payload. Raises NotVmappable: they depend on the data."""
     bits, paper = payload.total_bits, payload.total_paper_bits
     if isinstance(bits, Tensor) or isinstance(paper, Tensor):
         raise NotVmappable("bits that depend on data")

@@ -1,14 +1,13 @@
 """Repetitions of a simulation in one pass: `torch.func.vmap` over the method's round.
 
-The method is run once, on tensors that hold those of all R repetitions, and does not see that. Three things differ:
-    cohorts differ in size: rows up to the largest one are padding, clients of weight 0, who are not trained and for
-    whom no bit is counted;
-    local work leaves vmap: the rows of all repetitions are trained as those of one federation of R N clients,
-    `chunk_size` at a time;
-    draws are made from each repetition's own key.
-A method that needs more (a number read back, the clients' numbers on the host, bits that depend on data, draws from
-seeds that messages carry, messages as real bytes) raises inside vmap. One that takes rows for clients would be wrong
-instead. `study.py` finds both out before the first round.
+The method's code runs once, on tensors of all R repetitions. Three things are handled outside of the method:
+    cohorts that differ in size: each is padded to the largest one with clients of weight 0, which are not trained and
+    whose bits are not counted;
+    local work: the clients of all repetitions are trained as one federation of R N clients, `chunk_size` at a time;
+    draws: each is made from its repetition's own key.
+A method that reads a number back, needs client numbers on the host, has bits that depend on data, draws from seeds in
+messages, or sends real bytes, raises an error inside vmap. A method that takes padding rows for clients has a wrong
+result. `study.py` detects both before the first round.
 
 Shape legend: R repetitions in which anybody takes part, N clients of each, M rows of each, D parameters.
 """
@@ -36,18 +35,18 @@ from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link
 from fedcomp.wire.legs import WORK, Legs, RoundLog
 
-# A codec's operation that vmap runs in a loop is slower and not wrong, and nothing for a user to read about.
+# vmap runs some operations of codecs in a loop, which is slower but correct: users need no warning.
 warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet implemented the batch")
 
 
 @dataclass(frozen=True)
 class VmappedRepetitions:
-    """Repetitions side by side; state is the method's, with one more axis, the repetitions, in front of each tensor.
+    """Repetitions in one pass; the state is the method's, each tensor with the repetitions as first axis.
 
     Attributes:
         repetitions: simulations that differ in their keys, and may in who holds which samples.
-        whole: the first of them, with the clients of all.
-        pads: whether cohorts may differ in size; False until that has been seen to come out right.
+        whole: the first repetition, with the clients of all.
+        pads: whether cohorts may differ in size; False unless rounds with such cohorts were tested.
     """
 
     repetitions: tuple[Simulation, ...]
@@ -56,7 +55,7 @@ class VmappedRepetitions:
 
     @classmethod
     def of(cls, repetitions: tuple[Simulation, ...], pads: bool) -> VmappedRepetitions:
-        """Join the clients. Raises NotVmappable: messages are to go through real bytes, which are one repetition's."""
+        """Join the clients. Raises NotVmappable: messages are sent as real bytes."""
         if repetitions[0].link is not Link:
             raise NotVmappable("messages of several repetitions as bytes")
         return cls(repetitions, replace(repetitions[0], shards=_joined([one.shards for one in repetitions])), pads)
@@ -64,7 +63,7 @@ class VmappedRepetitions:
     def round(
         self, index: int, state: Any, ledger: Ledger, logs: Sequence[RoundLog] | None = None
     ) -> tuple[Any, RoundResult]:
-        """Round `index` of all; `logs` get the legs of each. Raises NotVmappable: it cannot be run like this."""
+        """Round `index` of all repetitions; their legs are appended to `logs`. Raises NotVmappable."""
         if logs and logs[0].deadline is not None:
             raise NotVmappable("late clients, who are others in every repetition")
         every = [one.cohort(index) for one in self.repetitions]
@@ -76,22 +75,22 @@ class VmappedRepetitions:
             return state, RoundResult(every[0], {})
         if len(set(sizes)) > 1 and not self.pads:
             raise NotVmappable("cohorts that differ in size, which was not tried")
-        spent, num_clients = Ledger(), len(self.repetitions[0].shards.sizes)
-        spent.add_round(sum(sizes))
+        round_ledger, num_clients = Ledger(), len(self.repetitions[0].shards.sizes)
+        round_ledger.add_round(sum(sizes))
         rows = _Rows(present, cohorts, num_clients)
-        spent.legs = Legs(rows.cohort.clients) if logs is not None else None
+        round_ledger.legs = Legs(rows.cohort.clients) if logs is not None else None
         where = torch.tensor(present, device="cpu").to(rows.ids.device, non_blocking=True)
         chosen = state if len(present) == len(every) else map_tensors(lambda tensor: tensor[where], state)
         client_key = ClientKey(
             (), tuple(one.key.fold_in("round", index, "client") for one in self.repetitions), num_clients
         )
-        executor = replace(self.whole.clients(client_key, spent), may_fail=True)
+        executor = replace(self.whole.clients(client_key, round_ledger), may_fail=True)
         clients = VmappedClients(executor, rows.cohort, rows.places, num_clients)
         keys = tuple(self.repetitions[number].key.fold_in("round", index, "message") for number in present)
 
         def one(tensors: dict[str, Tensor], ids: Tensor, weight: Tensor, number: Tensor) -> Any:
             cohort = PaddedCohort.padded(ids, weight, len(set(sizes)) == 1)
-            link, key = VmappedLink(spent, cohort.size, sum(sizes), len(sizes)), VmappedKey((), keys, number)
+            link, key = VmappedLink(round_ledger, cohort.size, sum(sizes), len(sizes)), VmappedKey((), keys, number)
             context = Context(index, self.whole.rounds, key, link, clients)
             new, metrics = self.whole.algorithm.round(unflatten(state, tensors.values()), cohort, context)
             return flatten(new), dict(metrics)
@@ -100,15 +99,15 @@ class VmappedRepetitions:
         new = unflatten(state, tensors.values())
         if len(present) < len(every):
             new = map_tensors(lambda old, part: old.index_copy(0, where, part), state, new)
-        ledger.merge(spent)
-        if spent.legs is not None:
-            _keep_legs(spent.legs, every, logs)
+        ledger.merge(round_ledger)
+        if round_ledger.legs is not None:
+            _keep_legs(round_ledger.legs, every, logs)
         each = {name: value.flatten(0, 1)[rows.places] for name, value in metrics.items() if value.dim() > 1}
         shared = {name: value for name, value in metrics.items() if value.dim() == 1}
         return new, RoundResult(rows.everybody, each, tuple(sizes), shared)
 
     def evaluation_models(self, index: int, state: Any) -> dict[str, Models]:
-        """The models of all repetitions, theta [R, K, D]. Raises NotVmappable: it cannot be run like this."""
+        """The models of all repetitions, theta [R, K, D]. Raises NotVmappable."""
         keys = tuple(one.key.fold_in("deployed", index) for one in self.repetitions)
 
         def one(tensors: dict[str, Tensor], number: Tensor) -> Any:
