@@ -69,6 +69,9 @@ def test_ef21_p_reaches_the_optimum_with_a_compressed_downlink() -> None:
     assert rounds is not None  # 302
     assert run.bits()["downlink"] == 7 * 4 * WORD
     assert run.bits()["uplink"] == 7 * 32 * D
+    some = Run(run.algorithm, problem(0), participants=3)
+    some.once(some.init(), 0)
+    assert some.bits()["downlink"] == 7 * 4 * WORD  # idle clients follow, too
     models = run.algorithm.evaluation_models(run.once(run.init(), 0), None)  # type: ignore[arg-type]
     assert set(models) == {"test", "clients"}
 

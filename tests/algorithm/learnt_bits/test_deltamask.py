@@ -66,6 +66,14 @@ def test_coupled_draws_flip_as_often_as_probabilities_differ() -> None:
     assert abs(float(((draws < after).double() - after).mean())) < 5 * 0.5 / 400_000**0.5
 
 
+def test_independent_draws_are_each_clients_own() -> None:
+    """Against one reference for all, where nobody has learnt anything."""
+    still = DeltaMask(Still(lr=0.1), draw="independent", reference="shared", theta0=0.5)
+    sim = world.simulation(still, participation=world.FULL)
+    _, result = sim.round(0, sim.init(), Ledger())
+    assert len(result.metrics["delta/flips"].unique()) > 1
+
+
 def test_the_largest_divergences_are_sent_and_ties_by_place() -> None:
     flips = torch.tensor([[True, True, False, True, True], [False] * 5, [True, False, False, False, False]])
     divergence = torch.tensor([[0.1, 0.5, 0.9, 0.5, 0.1]] * 3).double()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
@@ -146,10 +146,29 @@ def test_flips_decode_to_the_same_and_are_never_longer() -> None:
     assert flips <= plain + 4 * 3  # one bit of each of 3 clients in 4 rounds says which
 
 
-def test_virtual_bits_begin_on_the_side_of_the_present_ones() -> None:
-    own, shared = (replace(FedBiF(SGD), virtual=name) for name in ("own", "shared"))
-    found = [world.run(world.simulation(algorithm)).theta for algorithm in (own, shared)]
-    assert not torch.equal(*found)
+@dataclass(frozen=True, kw_only=True)
+class Beginning(Sgd):
+    """Keeps what the clients' rows begin at."""
+
+    seen: ClassVar[list] = []
+
+    def run(self, data, theta, *rest):
+        Beginning.seen.append(theta.clone())
+        return super().run(data, theta, *rest)
+
+
+@pytest.mark.parametrize("virtual", ["own", "shared"])
+def test_virtual_bits_begin_on_the_side_of_the_present_ones(virtual: str) -> None:
+    """Uniformly up to virtual_scale 2^p, p = 2, 1, 0, 2; of own draws for each client, or of one."""
+    Beginning.seen.clear()
+    Noting.seen.clear()
+    sim = world.simulation(FedBiF(Beginning(lr=0.05, batch_size=4), virtual=virtual), link=Noting)
+    part, _ = _part(sim), world.run(sim)
+    for rows, down, place in zip(Beginning.seen, Noting.seen[::2], (2, 1, 0, 2), strict=True):
+        v, held = part.take(rows), (down.fields["q"].data[0] >> place) & 1
+        assert torch.equal(v > 0, (held == 1).expand_as(v))
+        assert 0.75e-3 * 2**place < v.abs().max() < 1.001e-3 * 2**place
+        assert torch.equal(v[0], v[1]) == (virtual == "shared")
 
 
 def test_a_model_of_zeros_or_without_weights_is_refused() -> None:
