@@ -46,11 +46,17 @@ def resume(folder: Path, done: int) -> Traffic | None:
 
 
 def join(folder: Path) -> None:
-    """Write `traffic.npz`, and remove the segments."""
-    found = _read(folder)
+    """Write `traffic.npz`, and remove the segments. Raises ValueError if one is missing; then nothing is removed."""
+    found, segments = _read(folder), _segments(folder)
+    num_joined = 0 if found is None else found.num_rounds
+    if segments and num_joined < segments[-1][2]:
+        raise ValueError(
+            f"{folder} has no traffic of round {num_joined + 1}, but of later rounds: put the missing "
+            f"{FILE.replace('.', '-*.')} back, or start anew with overwrite=true"
+        )
     if found is not None:
         save(folder / FILE, found)
-    for path, _, _ in _segments(folder):
+    for path, _, _ in segments:
         path.unlink()
 
 

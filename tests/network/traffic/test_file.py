@@ -64,6 +64,17 @@ def test_segments_join_to_the_same_bytes_wherever_they_end(tmp_path: Path) -> No
         assert (folder / FILE).read_bytes() == whole
 
 
+@pytest.mark.parametrize(("gone", "missing"), [(0, 1), (1, 3)])
+def test_segments_with_a_gap_are_not_joined(tmp_path: Path, gone: int, missing: int) -> None:
+    rounds = tuple(_round(seed) for seed in range(6))
+    for first, last in ((0, 2), (2, 4), (4, 6)):
+        segments.write_segment(tmp_path, Traffic(9, (rounds[first:last],)), last)
+    sorted(tmp_path.iterdir())[gone].unlink()
+    with pytest.raises(ValueError, match=rf"has no traffic of round {missing}, but of later rounds: put the missing"):
+        segments.join(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2, "what is there is kept"
+
+
 def test_a_resume_drops_what_is_later_and_refuses_what_is_missing(tmp_path: Path) -> None:
     rounds = tuple(_round(seed) for seed in range(6))
     for first, last in ((0, 2), (2, 4), (4, 6)):
