@@ -61,8 +61,8 @@ def sources_digest(package: Path) -> str:
     return digest.hexdigest()
 
 
-class _SaysItOnce(event.Listener):
-    """Tells the user why the process waits when numba compiles something for the first time."""
+class _CompileNotice(event.Listener):
+    """Tells the user once, at the first compilation, why the process waits."""
 
     said = False
 
@@ -75,7 +75,7 @@ class _SaysItOnce(event.Listener):
         pass
 
 
-event.register("numba:compile", _SaysItOnce())
+event.register("numba:compile", _CompileNotice())
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:

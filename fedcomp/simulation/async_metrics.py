@@ -73,32 +73,32 @@ class SideStreamReader:
             bits = pack(parts)
             host = _pinned(bits.shape)
             host.copy_(bits, non_blocking=True)
-            there = torch.cuda.Event()
-            there.record(self._side)
-        return AsyncResult(there, host, parts, launch)
+            copied = torch.cuda.Event()
+            copied.record(self._side)
+        return AsyncResult(copied, host, parts, launch)
 
 
 @dataclass(frozen=True)
 class AsyncResult:
     """A running evaluation; keep it until it has been called.
 
-    Its tensors were allocated on the main stream, and the allocator knows of no other: freed while they are still read
-    on the side, their memory would at once be the next round's, which the main stream writes without waiting
-    (`Tensor.record_stream` in torch's documentation, whose own advice is to hold on to tensors where one can).
+    Its tensors were allocated on the main stream. If they were freed while the side stream still reads them, the
+    allocator would give their memory to the next round, which the main stream writes without waiting for the side
+    stream. Keeping the tensors alive is what torch's documentation of `Tensor.record_stream` recommends.
 
     Attributes:
-        there: event recorded once all values are in `host`. host: [n] int64, of `pack`. parts: what they are.
+        copied: event recorded once all values are in `host`. host: [n] int64, of `pack`. parts: what the values are.
         launch: keeps the tensors alive that the evaluation reads.
     """
 
-    there: Any
+    copied: Any
     host: Tensor
     parts: ScalarGroups
     launch: Callable[[], ScalarGroups]
 
     def __call__(self) -> HostScalars:
         """Waits for the values and returns them."""
-        self.there.synchronize()
+        self.copied.synchronize()
         return unpack(self.parts, self.host)
 
 

@@ -119,9 +119,9 @@ class DivergenceMonitor:
 
 
 def check_results(round_index: int, results: Sequence[tuple[Cohort, LocalResult]]) -> None:
-    """Raise Diverged if a loss or an update that clients trained in round `round_index` (1 is the first) is not finite.
+    """Raise Diverged if a client's loss or parameters after training in round `round_index` (1: first) are not finite.
 
-    Reads them: for a round that failed.
+    Waits for the device, so it is only called after an error.
     """
     monitor = DivergenceMonitor(asynchronous=True)
     for cohort, result in results:
@@ -141,12 +141,12 @@ def check_finite(done: int, line: Line) -> None:
 class MemoryGrowthMonitor:
     """Checks every evaluation's line; warns at most once for each memory.
 
-    A memory is compared with the longest update so far: updates become shorter as a model converges, and a memory that
-    merely stays what it was is no reason to warn.
+    A memory is compared with the longest update so far. Updates become shorter as a model converges, so a memory whose
+    norm stays constant causes no warning.
     """
 
     def __init__(self, earlier: Iterable[Mapping[str, float]] = ()) -> None:
-        """Args: earlier: lines that were checked before the run was stopped; nothing is said of them again."""
+        """Args: earlier: the record's lines before a resume; their warnings are not repeated."""
         self._said: set[str] = set()
         self._longest: dict[str, float] = {}
         for line in earlier:

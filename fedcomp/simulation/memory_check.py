@@ -1,9 +1,9 @@
 """Whether a run fits into memory, asked before anything large is allocated.
 
-How much a round takes is counted tensor by tensor in tiny rounds of the same method with the same model. A round holds
-rows of D parameters for each of its clients; how many depends on the method and its compressors: 2 for plain FedAvg, 8
-for CSER. Bytes are linear in the clients of the cohort and in all clients, as long as the same moment of the round is
-the worst; so three rounds with a handful of clients, in about the run's proportion, give those of any number.
+A round holds rows of D parameters for each of its clients; how many depends on the method and its compressors: 2 for
+plain FedAvg, 8 for CSER. So the bytes of all live tensors are counted in three tiny rounds of the same method and
+model, with a handful of clients (M and N in about the run's proportion). The peak is linear in M and N as
+long as it occurs at the same moment of the round, so that these rounds give it for any number of clients.
 
 Shape legend: M clients of the cohort, N clients in all, D parameters.
 """
@@ -32,7 +32,7 @@ from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 
 MOST_IDLE = 16
-"""Clients for each that takes part, at most."""
+"""Largest N / M of the tiny rounds."""
 GIB = 2.0**30
 MOST_ROWS = 20
 """More rows of D floats than any method holds for a client of its cohort."""
@@ -68,7 +68,7 @@ def state_bytes(algorithm: Algorithm, model: AnyModel, num_clients: int) -> dict
 def check_memory(
     simulation: Simulation, cohort: int, batch_size: int, device: torch.device, repeats: int = 1
 ) -> MemoryNeed | None:
-    """Raise ValueError if a run needs more memory than there is; what it needs, None if that is far below it.
+    """Returns what a run needs, None if that is far below the free memory. Raises ValueError: it is above it.
 
     Args:
         simulation: on the CPU. cohort: M. batch_size: of a client's step. device: where it is to run.
@@ -93,7 +93,7 @@ def check_memory(
 
 
 def needed(simulation: Simulation, cohort: int, batch_size: int, device: torch.device, repeats: int = 1) -> MemoryNeed:
-    """What a run takes, from rounds of a handful of clients: within 20 per cent of what was measured on a CPU."""
+    """What a run needs, estimated from tiny rounds; within 20 percent of what was measured on a CPU."""
     num_clients, model, dataset = len(simulation.shards.sizes), simulation.model, simulation.dataset
     state = sum(state_bytes(simulation.algorithm, model, num_clients).values())
     on_cpu = device.type == "cpu"  # elsewhere an evaluation may still read the state before a round
@@ -141,7 +141,7 @@ class RoundBytes:
 
 
 def probe(simulation: Simulation, num_clients: int, num_participants: int, donate_state: bool) -> RoundBytes:
-    """Count in rounds of clients with one sample each, one after another.
+    """The bytes of a round, from tiny rounds whose clients have one sample each and are trained one after another.
 
     Args:
         simulation: with everything on the CPU. num_clients, num_participants: N and M of the run.

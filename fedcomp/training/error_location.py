@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from fedcomp.runtime.signals import Interrupted
 
 PACKAGE = Path(__file__).resolve().parents[1]
-OURS = (PACKAGE, PACKAGE.parent / "hydra_plugins")
+FEDCOMP = (PACKAGE, PACKAGE.parent / "hydra_plugins")
 STANDARD = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
 INSTALLED = ("site-packages", "dist-packages")
 
@@ -38,20 +38,20 @@ class Place:
 
     @property
     def code(self) -> str:
-        """What stands there."""
+        """The line of code itself."""
         return linecache.getline(self.file, self.line).strip()
 
     @property
-    def is_ours(self) -> bool:
-        """Whether it lies in this package."""
-        return any(Path(self.file).is_relative_to(folder) for folder in OURS)
+    def in_fedcomp(self) -> bool:
+        """Whether it is a line of this package."""
+        return any(Path(self.file).is_relative_to(folder) for folder in FEDCOMP)
 
     @property
-    def is_own(self) -> bool:
-        """Whether it is a user's: neither ours nor installed."""
+    def in_user_code(self) -> bool:
+        """Whether it is a line of the user's code: neither this package's nor an installed one's."""
         path = Path(self.file)
         installed = set(INSTALLED) & set(path.parts) or any(path.is_relative_to(folder) for folder in STANDARD)
-        return not (self.file.startswith("<") or self.is_ours or installed)
+        return not (self.file.startswith("<") or self.in_fedcomp or installed)
 
     def __str__(self) -> str:
         code = f": {self.code}" if self.code else ""
@@ -70,13 +70,13 @@ def located(log: Path) -> Iterator[None]:
 
 
 def is_in_code(error: BaseException) -> bool:
-    """Whether an error is one of code, rather than of the input, of the machine, or a wish to stop."""
+    """Whether an error is a mistake in code; False for wrong input, errors of the machine, and interruptions."""
     if not isinstance(error, Exception) or isinstance(error, (Interrupted, CodeError)):
         return False
     chain = _chain(error)
-    if not any(place.is_own for one in chain for place in _places(one)):
+    if not any(place.in_user_code for one in chain for place in _places(one)):
         return not isinstance(error, (ValueError, MemoryError, OSError, OmegaConfBaseException))
-    return not (_is_refusal(chain[-1]) or any(_is_refusal(one, by_own_code=True) for one in chain))
+    return not (_is_refusal(chain[-1]) or any(_is_refusal(one, by_user=True) for one in chain))
 
 
 def first_line(error: BaseException) -> str:
@@ -88,8 +88,8 @@ def first_line(error: BaseException) -> str:
 
 
 def _headline(error: BaseException) -> str:
-    """Our own message, where we had one; else the error's type and message."""
-    if isinstance(error, ValueError) and _raised_at(error).is_ours:
+    """The message of a ValueError that fedcomp raised; else the error's type and message."""
+    if isinstance(error, ValueError) and _raised_at(error).in_fedcomp:
         return _message(error)
     message = _message(error)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
@@ -102,21 +102,21 @@ def _message(error: BaseException) -> str:
 def _place(error: BaseException) -> Place:
     """The last place in the user's own code, where there is one; else where the first error was raised."""
     chain = _chain(error)
-    own = [place for one in chain for place in _places(one) if place.is_own]
+    own = [place for one in chain for place in _places(one) if place.in_user_code]
     return own[-1] if own else _raised_at(chain[-1])
 
 
-def _is_refusal(error: BaseException, by_own_code: bool = False) -> bool:
+def _is_refusal(error: BaseException, by_user: bool = False) -> bool:
     """Whether somebody raised the error on purpose to refuse something: this package, or a user's `raise`."""
     place = _raised_at(error)
-    raised = place.is_own and place.code.startswith("raise ")
-    return isinstance(error, (ValueError, MemoryError)) and (raised or (place.is_ours and not by_own_code))
+    raised = place.in_user_code and place.code.startswith("raise ")
+    return isinstance(error, (ValueError, MemoryError)) and (raised or (place.in_fedcomp and not by_user))
 
 
 def _raised_at(error: BaseException) -> Place:
-    """The last place that is no library's."""
+    """The last place in the user's code or in this package; else where a library raised the error."""
     places = _places(error)
-    return next((place for place in reversed(places) if place.is_own or place.is_ours), places[-1])
+    return next((place for place in reversed(places) if place.in_user_code or place.in_fedcomp), places[-1])
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -115,7 +115,7 @@ class WireLink(Link):
 
 
 def check_receivers(receivers: object) -> None:
-    """Raise ValueError: not clients, but a number of them, as earlier versions took it."""
+    """Raise ValueError unless `receivers` are clients; a mere number of them does not say whose bits they are."""
     if not isinstance(receivers, (Cohort, Everyone, Listed)):
         raise ValueError(
             f"a broadcast goes to receivers={receivers!r}, but must say to whom: the cohort, ctx.everyone for all "

@@ -72,7 +72,7 @@ def test_our_side_runs_on_a_gpu_as_far_as_it_can_without_one(name: str, monkeypa
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 37, 1 << 37))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
     monkeypatch.setattr(plan, "seconds_of", lambda work, device: measured.append(work) or work() or 1.0)
-    monkeypatch.setattr(plan, "cached_timings", lambda question, measure, anew: measure())
+    monkeypatch.setattr(plan, "cached_timings", lambda question, measure, ignore_cache: measure())
     for module in (fused_loop, plan):
         monkeypatch.setattr(module, "CudaGraphs", lambda *_: Recording())
     job = replace(JOBS[name].on(GPU), clients=2, batch=3, steps=2, rounds=1)

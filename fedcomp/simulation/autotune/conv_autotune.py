@@ -28,9 +28,9 @@ log = logging.getLogger("fedcomp")
 MODES = ("auto", "measure", "off", *FORMS)
 FILE = "plan.json"
 GAIN = 0.95
-"""Another than the first candidate is taken if it needs at most this share of the first one's time."""
+"""A candidate is preferred to the first one if it needs at most this share of its time."""
 CPU_CHUNKS = (1, 2)
-"""Clients at once that are tried on a CPU, where more of them fall out of the cache: `model/chunking.py`."""
+"""Chunk sizes that are measured on a CPU; larger chunks do not fit into its cache (`model/chunking.py`)."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,16 @@ class ConvPlan:
 def plan_convolutions(
     simulation: Simulation, mode: str, batch_size: int, most_clients: int, fixed_chunk: bool, path: Path | None
 ) -> ConvPlan | None:
-    """The plan of a simulation's convolutions; None where nothing was chosen.
+    """The plan of a simulation's convolutions; None: none is needed.
+
+    A plan in `path` is read, so that a resumed run computes as before; a measured plan is written there.
 
     Args:
-        mode: auto (what was measured on such a GPU, else measured now; on a CPU as off), measure (now, on any device),
-            off (grouped), or one of `FORMS` for all convolutions.
-        batch_size: samples of a client's step. most_clients: that take part in a round.
-        fixed_chunk: whether the number of clients at once is the user's, and stays.
-        path: the run's own record of its plan; None: it keeps none.
+        mode: auto (on a GPU the cached timings of this kind of GPU, else measured; on a CPU as off), measure (on any
+            device, without cached timings), off (grouped), or one of `FORMS` for all convolutions.
+        batch_size: samples of a client's step. most_clients: largest cohort.
+        fixed_chunk: whether the user has set the chunk size, which then stays.
+        path: of the run's plan; None: it is neither read nor written.
     Raises:
         ValueError: no such mode.
     """
@@ -84,7 +86,7 @@ def plan_convolutions(
         tried: Sequence[int] = CPU_CHUNKS if device.type == "cpu" and not fixed_chunk else (size,)
         shape, graphs = simulation.dataset.input_shape, simulation.loop_runner is not None and can_capture(device)
         sizes = [Workload(clients, batch_size, shape, device) for clients in tried if clients <= most_clients]
-        plan = measure_plan(model, sizes, mode == "measure", graphs)
+        plan = measure_plan(model, sizes, ignore_cache=mode == "measure", graphs=graphs)
         if plan.chunk_size == size:
             plan = replace(plan, chunk_size=simulation.chunk_size)
         if path is not None:
@@ -92,39 +94,39 @@ def plan_convolutions(
     return plan
 
 
-def measure_plan(model: TunableModel, sizes: Sequence[Workload], anew: bool, graphs: bool) -> ConvPlan:
-    """The fastest form of each convolution for each candidate number of clients, and the fastest of these numbers.
+def measure_plan(model: TunableModel, sizes: Sequence[Workload], ignore_cache: bool, graphs: bool) -> ConvPlan:
+    """The fastest form of each convolution for each candidate chunk size, and the fastest chunk size.
 
-    Leaves the model with some of the measured forms.
+    Changes the model's forms; `ConvPlan.applied_to` sets them.
 
     Args:
-        sizes: the same step for each number of clients. anew: whatever is known already.
-        graphs: as pieces of CUDA graphs, in which launches cost nearly nothing.
+        sizes: a step for each candidate chunk size. ignore_cache: measure even if timings are cached.
+        graphs: measure within CUDA graphs, in which launches cost nearly nothing.
     """
     forms: dict[int, tuple[str, ...]] = {}
     for size in sizes:
         model.set_conv_algorithms(FORMS[:1] * len(model.conv_algorithms))
         operations = model.tunable_operations(size)
-        forms[size.clients] = tuple(_fastest_form(one, size.device, anew, graphs) for one in operations)
+        forms[size.clients] = tuple(_fastest_form(one, size.device, ignore_cache, graphs) for one in operations)
     if len(forms) == 1:
         return ConvPlan(forms[sizes[0].clients], sizes[0].clients)
 
     def measure() -> Seconds:
         return {str(size.clients): _client_seconds(model, size, forms[size.clients]) for size in sizes}
 
-    question = _about(sizes[0].device) | model.tuning_key(sizes[0]) | {"clients": list(forms)}
-    chosen = int(_fastest(cached_timings(question, measure, anew)))
+    question = _circumstances(sizes[0].device) | model.tuning_key(sizes[0]) | {"clients": list(forms)}
+    chosen = int(_fastest(cached_timings(question, measure, ignore_cache)))
     return ConvPlan(forms[chosen], chosen)
 
 
-def _fastest_form(operation: TunableOperation, device: torch.device, anew: bool, graphs: bool) -> str:
+def _fastest_form(operation: TunableOperation, device: torch.device, ignore_cache: bool, graphs: bool) -> str:
     if len(operation.candidates) == 1:
         return operation.candidates[0]
-    question = _about(device) | operation.about | {"forms": operation.candidates, "graphs": graphs}
-    return _fastest(cached_timings(question, partial(_forms, operation, device, graphs), anew))
+    question = _circumstances(device) | operation.about | {"forms": operation.candidates, "graphs": graphs}
+    return _fastest(cached_timings(question, partial(_time_forms, operation, device, graphs), ignore_cache))
 
 
-def _forms(operation: TunableOperation, device: torch.device, graphs: bool) -> Seconds:
+def _time_forms(operation: TunableOperation, device: torch.device, graphs: bool) -> Seconds:
     """Seconds of each form, forwards and backwards; infinite where it fails."""
 
     def seconds(form: str) -> float:
@@ -146,12 +148,12 @@ def _forms(operation: TunableOperation, device: torch.device, graphs: bool) -> S
 
 
 def _client_seconds(model: TunableModel, size: Workload, forms: Sequence[str]) -> float:
-    """Seconds of one client's gradient when so many are computed at once."""
+    """Seconds of a step divided by its number of clients."""
     model.set_conv_algorithms(forms)
     return seconds_of(model.step(size), size.device) / size.clients
 
 
-def _about(device: torch.device) -> dict[str, Any]:
+def _circumstances(device: torch.device) -> dict[str, Any]:
     """What every measurement depends on besides what is measured."""
     return {
         "device": device_name(device),
@@ -163,7 +165,7 @@ def _about(device: torch.device) -> dict[str, Any]:
 
 
 def _fastest(seconds: Seconds) -> str:
-    """The fastest candidate, but the first one unless another gains something."""
+    """The fastest candidate; the first one unless another gains enough (GAIN)."""
     first = next(iter(seconds))
     best = min(seconds, key=lambda name: seconds[name])
     return best if seconds[best] <= GAIN * seconds[first] else first

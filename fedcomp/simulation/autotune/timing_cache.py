@@ -1,4 +1,4 @@
-"""Measurements that a machine makes once: kept as small files under $XDG_CACHE_HOME/fedcomp (default ~/.cache)."""
+"""Timings that are measured once, and cached as small files under $XDG_CACHE_HOME/fedcomp (default ~/.cache)."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from fedcomp.records.atomic_write import write_atomically
 
 REPEATS = 5
 GPU_RUNS = 20
-"""Runs between two looks at the clock on a GPU: of one alone, launching and waiting is 20 microseconds."""
+"""Runs that are timed together on a GPU: launching and waiting for a single one takes 20 microseconds."""
 Seconds = dict[str, float]
 
 
-def cached_timings(question: Mapping[str, Any], measure: Callable[[], Seconds], anew: bool = False) -> Seconds:
-    """Seconds of each candidate: those measured on this kind of device before, or now, which is kept where it can be.
+def cached_timings(question: Mapping[str, Any], measure: Callable[[], Seconds], ignore_cache: bool = False) -> Seconds:
+    """Seconds of each candidate: cached, or measured now and written to the cache if its folder is writable.
 
     Args:
         question: what is measured, with everything that the answer depends on; plain values.
-        measure: makes the measurement. anew: whatever is known already.
+        measure: makes the measurement. ignore_cache: measure even if the answer is cached.
     """
     text = json.dumps(question, sort_keys=True)
     path = cache_folder() / f"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}.json"
-    known = None if anew else _read(path, text)
+    known = None if ignore_cache else _read(path, text)
     if known is not None:
         return known
     seconds = measure()
@@ -42,7 +42,7 @@ def cached_timings(question: Mapping[str, Any], measure: Callable[[], Seconds], 
 
 
 def cache_folder() -> Path:
-    """Where measurements are kept."""
+    """The folder of the cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedcomp" / "measured"
 
 
@@ -57,7 +57,7 @@ def device_name(device: torch.device) -> str:
 
 
 def seconds_of(work: Callable[[], object], device: torch.device) -> float:
-    """The shortest of some runs of `work`, after one that warms up; on a GPU of some runs one after another."""
+    """The shortest of REPEATS measurements of `work`, after a warm-up; on a GPU each is the mean of GPU_RUNS runs."""
     best, runs = float("inf"), GPU_RUNS if device.type == "cuda" else 1
     for turn in range(REPEATS + 1):
         _wait(device)

@@ -18,8 +18,9 @@ from fedcomp.core.to_device import to_device
 from fedcomp.random.keys import Key
 
 OUT_OF_RANGE = 1 << 32
-"""Above all words, which have 32 bits."""
+"""Above all random words, which have 32 bits."""
 MOST_PLACES = 1 << 30
+"""Most samples of a client for which a word and a place fit into 62 bits."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def batch_schedule(ids: Tensor, sizes: np.ndarray, batching: Batching, key: Key)
 
 @dataclass(frozen=True)
 class _Plan:
-    """What does not differ between rounds.
+    """The part of a schedule that is the same in all rounds.
 
     Attributes:
         batch: B. num_passes: E. counts: of the steps.
@@ -111,7 +112,7 @@ def in_order(ids: Tensor, sizes: np.ndarray, batch_size: int) -> BatchSchedule:
 
 
 def _shuffled(ids: Tensor, sizes: np.ndarray, key: Key) -> Tensor:
-    """[M, n] each client's own places in random order, its places first."""
+    """[M, n] the places 0 to n - 1 in random order, those at which the client has a sample first."""
     longest = int(sizes.max())
     words = key.bits(ids, longest)
     if (sizes != longest).any():
@@ -119,7 +120,7 @@ def _shuffled(ids: Tensor, sizes: np.ndarray, key: Key) -> Tensor:
         words = words.masked_fill(torch.arange(longest, device=ids.device) >= held[:, None], OUT_OF_RANGE)
     if words.device.type != "cpu" or longest > MOST_PLACES:
         return words.argsort(dim=1, stable=True)
-    # Words that carry their places are sorted by NumPy, up to ten times as fast as torch finds the same order.
+    # Sorting (word, place) packed in one integer with NumPy is up to ten times as fast as torch's argsort.
     carrying = words.numpy()
     carrying <<= 30
     carrying |= np.arange(longest)

@@ -59,10 +59,11 @@ class ClientChunk:
         ids: [M] int64 client numbers on the device. sizes: [M] their samples, known to the host.
         key: names the draws of this round's batches.
         loop_runner: replays loops as CUDA graphs; None: every loop runs step by step.
-        computed: samples of every gradient that was computed on this chunk.
+        computed: number of samples of every gradient that was computed on this chunk.
         rows_at_once: models whose losses are computed at once.
-        each: the same by client, [A] for its first A rows, or (A, samples of each); None: nobody asks.
-        uneven: (weight, samples of each [A]) of the last batch that was yielded in which clients differ.
+        each: as `computed`, by client: for each gradient [A] of the first A rows, or (A, samples of each client); None:
+            not counted.
+        uneven: (weight, samples of each client [A]) of the last batch in which clients have unequal numbers of samples.
     """
 
     ids: Tensor
@@ -114,7 +115,7 @@ class ClientChunk:
         return torch.cat([loss for loss, _ in found], 1), torch.cat([stats for _, stats in found], 1)
 
     def _count(self, batch: Batch) -> None:
-        """Count the gradients of one step; of a batch that `batches` made without a look at its device."""
+        """Count the gradients of one step. For batches made by `batches` the device is not read."""
         rows, size = batch.y.shape[:2]
         num: int | Tensor = rows * size
         each: RowCounts = rows, size
@@ -133,7 +134,7 @@ class ClientChunk:
             self.each.append(counts.of_clients)
 
     def gradients_of_each(self) -> int | np.ndarray | Tensor:
-        """Component gradients of each client: int64 [M], an int if all computed as many; not waited for on a GPU."""
+        """Component gradients of each client: int64 [M], an int if all are equal. Does not synchronise."""
         counts: list[np.ndarray | Tensor] = []
         even: dict[int, int] = {}  # of the first so many rows
         for rows in self.each or ():
@@ -198,7 +199,7 @@ class ClientChunk:
                     yield x, y, None
                     continue
                 counts = steps.counts.of_steps[first + offset, :active]
-                weight = _real(counts, x)
+                weight = _sample_mask(counts, x)
                 self.uneven[:] = [(weight, counts)]
                 yield x, y, weight
 
@@ -229,7 +230,7 @@ def _repeated(rows: Tensor, num: int) -> Tensor:
     return rows if num == 1 else rows.repeat_interleave(num, 0)
 
 
-def _real(counts: np.ndarray, x: Tensor) -> Tensor:
-    """[A, B] of 0 and 1: the places of x that hold a sample, given how many each client takes."""
+def _sample_mask(counts: np.ndarray, x: Tensor) -> Tensor:
+    """[A, B] of 0 and 1: the places of x [A, B, ...] that hold a sample, given the samples of each client [A]."""
     held = to_device(counts, x.device)
     return (torch.arange(x.shape[1], device=x.device) < held[:, None]).to(torch.float32)

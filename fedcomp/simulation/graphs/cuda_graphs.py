@@ -15,7 +15,7 @@ Work = Callable[[], None]
 WARM_UP = 2
 """Times that work runs before it is captured: libraries set themselves up, and kernels are compiled."""
 _FAILED: list[Any] = []
-"""Graphs whose capture failed. They are kept: torch's allocator may go on asking such a graph whose memory is whose."""
+"""Graphs whose capture failed. They must not be freed: torch's allocator may still ask them which memory is theirs."""
 
 
 class Capture(Protocol):
@@ -42,16 +42,16 @@ class Eager:
 class CudaGraphs:
     """Captures the work as a CUDA graph, replayed by one launch.
 
-    All graphs share one pool of memory: what lives on from one replay to the next lies in tensors outside of it. All
-    are warmed up and captured on one stream, as libraries keep a handle for each, which must not be made within a
-    capture; the pool is shared among captures of one stream. cuBLAS's workspaces are dropped before and after a
+    All graphs share one pool of memory; tensors that must keep their values between replays are outside of it. All are
+    warmed up and captured on one stream: libraries make a handle for each stream, which must not happen within a
+    capture, and only captures of one stream can share a pool. cuBLAS's workspaces are dropped before and after a
     capture, so that its own is made within it, in the pool; one that was made before would be freed by torch with the
     first graph that ends, under all others (pytorch/pytorch#193402). After the first failure everything runs step by
     step, with one line in the log.
     """
 
     def __init__(self, device: torch.device, what: str = "local training") -> None:
-        """`what` is recorded, in words for the log."""
+        """`what`: name of the captured work, for the log."""
         self._device = device
         self._what = what
         self._pool: Any = None

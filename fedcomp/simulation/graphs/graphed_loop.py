@@ -1,12 +1,13 @@
 """Local training loops captured as CUDA graphs and replayed every round, on static input tensors.
 
-On a GPU a small model's step is dozens of launches of a few microseconds each; repeating captured pieces of the loop
-(`segments.py`, `cuda_graphs.py`) needs one launch for many steps. The recorded form makes the same draws and, where all
-clients make as many steps of as many samples, the same steps as `MinibatchSolver.run`; else it differs by rounding, as
-does Adam on a GPU: its rate is a tensor here, and a number there.
+On a GPU a small model's step is dozens of launches of a few microseconds each; replaying captured segments of the loop
+(`segments.py`, `cuda_graphs.py`) needs one launch for many steps. A replayed loop makes the same draws as
+`MinibatchSolver.run`. Its steps are the same bit for bit if all clients make equally many steps with equally many
+samples; otherwise they differ by rounding. So do those of Adam on a GPU, whose learning rate is a tensor here and a
+number there.
 
-Shape legend: M clients of a chunk, R rows of a piece, S steps, K of them in a piece, B batch, D parameters, C running
-statistics, F coefficients of a step.
+Shape legend: M clients of a chunk, R rows of a segment, S steps, K of them in a segment, B batch, D parameters,
+C running statistics, F coefficients of a step.
 """
 
 from __future__ import annotations
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("fedcomp")
 
 MOST_LOOPS, MOST_GRAPHS = 8, 256
-"""Loops that are kept, each with rows of its clients, and pieces of each, each with its graph. Beyond, what was not
-used for longest is dropped."""
+"""Most loops that are kept in a run, and most graphs of a loop; beyond that the least recently used one is dropped."""
 
 
 class GraphedLoops:
@@ -84,7 +84,7 @@ class GraphedLoops:
             graph = loop.graph(length, shape, len(step_coefficients))
             _fill(graph.inputs, data, numbers, counts, step_coefficients.t().contiguous(), first, grad_fn)
             graph.run(self._capture)
-        for counted in loop.counted:  # counts made during capture or replay are unreliable: the true count is set below
+        for counted in loop.counted:  # capturing and replaying count wrongly: the true count is set below
             counted.clear()
         data.computed[:] = kept
         if data.each is not None:
@@ -95,7 +95,7 @@ class GraphedLoops:
     def _loop(
         self, data: ClientChunk, solver: MinibatchSolver, theta: Tensor, stats: Tensor, hook: Hook | None
     ) -> GraphedLoop:
-        """The loop for such clients; a new one where there is none, or none with room for so many."""
+        """The captured loop for these tensor shapes; a new one if there is none with room for so many clients."""
         shared = () if hook is None else (hook.name, *((one.shape, one.dtype) for one in hook.shared))
         rows = [theta, stats, *(() if hook is None else hook.rows)]
         kinds = *((one.shape[1:], one.dtype) for one in rows), shared
@@ -116,28 +116,28 @@ class GraphedLoops:
 
 @dataclass
 class StepGraph:
-    """Some steps of a loop. Runs eagerly the first time; captured on the second use.
+    """The graph of a segment. Its steps run eagerly the first time, and are captured when they are used again.
 
     Attributes:
-        work: the steps, on `inputs`. changed: what they change. what: it is, in words for the log.
-        repeat: replays them; None before the second use.
+        inputs: static inputs of the steps. work: makes the steps. changed: the tensors that they change.
+        description: of the segment, for the log. used: whether it has been run. replay: None before the second use.
     """
 
     inputs: StaticInputs
     work: Work
     changed: list[Tensor]
-    what: str
+    description: str
     used: bool = False
-    repeat: Work | None = None
+    replay: Work | None = None
 
     def run(self, capture: Capture) -> None:
         """Make the steps."""
-        if self.used and self.repeat is None:
-            self.repeat = capture.capture(self.work, self.changed)
-            if self.repeat is not self.work:
-                log.info("recorded %s", self.what)
+        if self.used and self.replay is None:
+            self.replay = capture.capture(self.work, self.changed)
+            if self.replay is not self.work:
+                log.info("recorded %s", self.description)
         self.used = True
-        (self.repeat or self.work)()
+        (self.replay or self.work)()
 
 
 @dataclass
@@ -145,26 +145,27 @@ class GraphedLoop:
     """One captured loop.
 
     Attributes:
-        buffers: what its pieces read and change. pieces: by steps and shape, the last used last.
-        counted: lists of the gradients counted on the chunk that it was made for, whose hook it keeps.
+        buffers: static tensors that its graphs read and change.
+        graphs: {(steps, shape): graph of such a segment}, the most recently used one last.
+        counted: the lists in which the chunk that the loop was made for counts gradients; its hook appends to them.
     """
 
     buffers: StaticBuffers
     graphs: OrderedDict[tuple[int, Shape], StepGraph]
     counted: list[list[Any]]
 
-    def graph(self, length: int, shape: Shape, num_factors: int) -> StepGraph:
-        """The piece of `length` steps of this shape."""
+    def graph(self, length: int, shape: Shape, num_coefficients: int) -> StepGraph:
+        """The graph of a segment of `length` steps of this shape, with `num_coefficients` (F) a step."""
         graph = self.graphs.pop((length, shape), None)
         if graph is None:
-            inputs, buffers = StaticInputs.of(length, shape, num_factors, self.buffers), self.buffers
+            inputs, buffers = StaticInputs.of(length, shape, num_coefficients, self.buffers), self.buffers
 
             def work() -> None:
                 for place in range(length):
                     static_step(buffers, inputs, place)
 
-            what = f"{length} local steps of {shape.rows} clients, {shape.batch} samples each"
-            graph = StepGraph(inputs, work, buffers.changed, what)
+            description = f"{length} local steps of {shape.rows} clients, {shape.batch} samples each"
+            graph = StepGraph(inputs, work, buffers.changed, description)
         self.graphs[length, shape] = graph
         if len(self.graphs) > MOST_GRAPHS:
             self.graphs.popitem(last=False)

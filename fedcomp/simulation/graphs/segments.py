@@ -1,10 +1,10 @@
-"""Cuts a round's steps into pieces that recur in later rounds: 1, 2, 4, ... steps of one shape.
+"""Cuts a round's steps into segments that recur in later rounds: 1, 2, 4, ... steps of one shape.
 
 The number of steps of a cohort with unequal clients differs from round to round. A graph of one round's exact steps
-could not be replayed in the next; these few pieces can. The number of active clients is rounded up to a power of two,
-so a piece may hold clients that are done: their places are marked as empty, and their parameters stay.
+could not be replayed in the next; these few segments can. The number of active clients is rounded up to a power of two,
+so a segment may have clients that are done: their samples are masked, and their parameters do not change.
 
-Shape legend: S steps, M clients of a chunk, R rows of a piece, B batch.
+Shape legend: S steps, M clients of a chunk, R rows of a segment, B batch.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 LONGEST = 64
-"""Maximum number of steps of a piece: the memory and the time of its capture grow with them."""
+"""Maximum number of steps of a segment: the memory and the time of its capture grow with them."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What all steps of a piece have in common.
+    """What all steps of a segment have in common.
 
     Attributes:
         rows: R, the first clients of the chunk. batch: samples of each.
@@ -34,7 +34,7 @@ class Shape:
 
 
 def segments(counts: np.ndarray, batch: int) -> Iterator[tuple[int, int, Shape]]:
-    """(first step, steps, shape) of the pieces that make up a round, in order.
+    """(first step, steps, shape) of the segments that make up a round, in order.
 
     Args:
         counts: [S, M] samples that each client takes in each step, clients sorted by falling number of steps.

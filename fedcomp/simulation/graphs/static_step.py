@@ -1,6 +1,6 @@
 """One local step on static tensors: what a captured loop replays.
 
-Shape legend: M clients of a chunk, R rows of a piece, K steps of it, B batch, D parameters, C running statistics,
+Shape legend: M clients of a chunk, R rows of a segment, K steps of it, B batch, D parameters, C running statistics,
 F coefficients of a step.
 """
 
@@ -54,7 +54,7 @@ class StaticBuffers:
     def like(
         cls, data: ClientChunk, solver: MinibatchSolver, theta: Tensor, stats: Tensor, hook: Hook | None
     ) -> StaticBuffers:
-        """Room for what these clients start from, and for some more clients: cohorts may differ in size."""
+        """Buffers for these clients and for some more, since cohorts may differ in size."""
         num = room(len(theta))
 
         def rows_like(tensor: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class StaticBuffers:
 
 
 def room(num_clients: int) -> int:
-    """Clients that buffers made for so many hold: up to an eighth more, as the next cohort may be a little larger."""
+    """The number of clients that buffers are made for: up to an eighth more, as the next cohort may be larger."""
     step = 1 << max(num_clients.bit_length() - 4, 0)
     return -(-num_clients // step) * step
 
@@ -95,17 +95,17 @@ class StaticInputs:
     augmentation: Tensor
 
     @classmethod
-    def of(cls, length: int, shape: Shape, num_factors: int, buffers: StaticBuffers) -> StaticInputs:
-        """Room for the inputs of `length` steps."""
-        whole, theta = buffers.ids, buffers.theta
+    def of(cls, length: int, shape: Shape, num_coefficients: int, buffers: StaticBuffers) -> StaticInputs:
+        """Zeros, for `length` steps of this shape with `num_coefficients` (F) a step."""
+        integers, theta = buffers.ids, buffers.theta
         size = (length, shape.rows, shape.batch)
         weight = torch.zeros(size, dtype=torch.float32, device=theta.device) if shape.masked else None
-        step_coefficients, keys = theta.new_zeros(length, num_factors), whole.new_zeros(2, length, 2)
-        return cls(whole.new_zeros(size), step_coefficients, weight, whole.new_zeros(length), keys[0], keys[1])
+        step_coefficients, keys = theta.new_zeros(length, num_coefficients), integers.new_zeros(2, length, 2)
+        return cls(integers.new_zeros(size), step_coefficients, weight, integers.new_zeros(length), keys[0], keys[1])
 
 
 def static_step(buffers: StaticBuffers, inputs: StaticInputs, place: int) -> None:
-    """Step `place` of a piece, in place: as a pass of the loop in `MinibatchSolver.run`."""
+    """Step `place` of a segment, in place: as a pass of the loop in `MinibatchSolver.run`."""
     rows = inputs.numbers.shape[1]
     theta, stats = buffers.theta[:rows], buffers.stats[:rows]
     weight = None if inputs.weight is None else inputs.weight[place]

@@ -72,7 +72,7 @@ def _timed(monkeypatch: pytest.MonkeyPatch, times: dict[str, float]) -> list[str
         asked.append("clients")
         return times[str(size.clients)]
 
-    monkeypatch.setattr(plan, "_forms", forms)
+    monkeypatch.setattr(plan, "_time_forms", forms)
     monkeypatch.setattr(plan, "_client_seconds", client)
     return asked
 
@@ -108,7 +108,9 @@ def test_measured_once_a_device_and_once_a_run(monkeypatch, tmp_path) -> None:
     assert count == 4  # two layers of two clients, and one and two clients at once
     assert settle("a") == (first, 0)  # a resumed run asks nothing
     assert settle("b") == (first, 4)  # measure: anew
-    monkeypatch.setattr(plan, "cached_timings", lambda question, measure, anew: cached_timings(question, measure))
+    monkeypatch.setattr(
+        plan, "cached_timings", lambda question, measure, ignore_cache: cached_timings(question, measure)
+    )
     assert settle("c") == (first, 0)
     assert settle("d", "another") == (first, 4)
     (tmp_path / "a").write_text(json.dumps({"forms": ["looped", "grouped"], "chunk_size": 1}))
@@ -125,7 +127,9 @@ def test_streams_are_a_candidate_where_there_are_any(monkeypatch, tmp_path) -> N
     monkeypatch.setattr(plan, "device_name", lambda _: "one")
     without = plan_convolutions(_simulation(3), "measure", 2, 3, True, tmp_path / "a")
     monkeypatch.setattr(convolution, "can_fork", lambda device: True)
-    monkeypatch.setattr(plan, "cached_timings", lambda question, measure, anew: cached_timings(question, measure))
+    monkeypatch.setattr(
+        plan, "cached_timings", lambda question, measure, ignore_cache: cached_timings(question, measure)
+    )
     settled = plan_convolutions(_simulation(3), "measure", 2, 3, True, tmp_path / "b")
     assert (without, settled) == (ConvPlan(("unfolded",) * 2, 3), ConvPlan(("streamed",) * 2, 3))
     assert asked == ["layer"] * 4
