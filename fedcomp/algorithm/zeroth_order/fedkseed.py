@@ -192,7 +192,8 @@ class FedKSeed:
         if self.sampling == "uniform":
             return (words * self.pool) >> 32
         ends = share.double().cumsum(0)
-        return torch.searchsorted(ends / ends[-1], words.double() * 2.0**-32, right=True).clamp_(max=self.pool - 1)
+        uniform = (words.double() * 2.0**-32).contiguous()
+        return torch.searchsorted(ends / ends[-1], uniform, right=True).clamp_(max=self.pool - 1)
 
     def _factor(self, share: Tensor, chosen: Tensor) -> Tensor:
         """What scalars of the directions `chosen` are multiplied by."""
