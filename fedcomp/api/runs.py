@@ -145,8 +145,8 @@ def report(
     Raises:
         ValueError: no run is finished, or the target is unknown.
     """
-    from fedcomp.reporting.build import Options
     from fedcomp.reporting.build import report as build_report
+    from fedcomp.reporting.content import Options
 
     every = [runs] if isinstance(runs, Run | str | Path) else runs
     folders = [one.folder if isinstance(one, Run) else Path(one) for one in every]

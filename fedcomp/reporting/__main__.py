@@ -66,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "and seeds); without: all, in LaTeX and HTML those that fit",
     )
     given = parser.parse_intermixed_args(argv)  # --out DIR may stand between two paths
-    from fedcomp.reporting.build import Options, report  # takes a second
+    from fedcomp.reporting.build import report  # takes a second
+    from fedcomp.reporting.content import Options
 
     return exit_status(lambda: report(Options(**vars(given))))  # the options have the same names
 

@@ -20,8 +20,11 @@ def with_preset(flat: Flat) -> Flat:
     the general choice of its kind, but not, say, its jitter.
 
     Args:
-        flat: the config as dotted keys; without a network, or with one that is no preset, it stays as it is.
+        flat: the config as dotted keys; with a network that is no preset it stays as it is. A run of a version before
+            there were networks has none.
     """
+    if TARGET not in flat:
+        return {**flat, TARGET: "none"}
     fitting = [
         (len(own), name, options)
         for name, (own, options) in _presets().items()

@@ -16,7 +16,8 @@ from fedcomp.provenance import check, code
 from fedcomp.records.provenance import Provenance, read_provenance
 from fedcomp.records.reader import read_runs
 from fedcomp.records.status import read_status
-from fedcomp.reporting.build import Options, report
+from fedcomp.reporting.build import report
+from fedcomp.reporting.content import Options
 from fedcomp.reporting.group import group
 from fedcomp.reporting.notes import made_with
 from fedcomp.tracking.contract import Jsonl

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.reporting import build
+from fedcomp.reporting import content
 from fedcomp.reporting.__main__ import main
 from tests.records.synthetic_runs import MakeRun
 
@@ -75,8 +75,8 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_grid_too_large_to_print_says_so(
     make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "MAX_PANELS", 9)
-    monkeypatch.setattr(build, "FIRST_PANELS", 4)
+    monkeypatch.setattr(content, "MAX_PANELS", 9)
+    monkeypatch.setattr(content, "FIRST_PANELS", 4)
     make_run("sign", 0, [0.1, 0.7, 0.8])
     assert main([str(tmp_path), "--out", str(tmp_path / "r")]) == 0
     assert "1 of 3 pictures are drawn for print" in capsys.readouterr().out

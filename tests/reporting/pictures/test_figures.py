@@ -115,7 +115,7 @@ def test_a_wrong_figure_is_a_line_and_stops_nothing(make_run: MakeRun, tmp_path:
 
 
 def test_what_a_figure_is_over_is_no_quality_and_single_values_make_no_curve(make_run: MakeRun, tmp_path: Path) -> None:
-    from fedcomp.reporting import build
+    from fedcomp.reporting import content
     from fedcomp.reporting.tables.table import build as table
 
     for method in ("randk", "spatial"):
@@ -126,5 +126,5 @@ def test_what_a_figure_is_over_is_no_quality_and_single_values_make_no_curve(mak
     built = table(groups)
     assert [column.title for column in built.columns][:3] == ["mse", "mse closed form", "uplink"]
     assert built.rows[0].means[1].deviation == 0  # exactly, although 3 * 0.1 / 3 is not 0.1
-    _, sheets, _ = build._pictures(groups)
+    _, sheets, _ = content._pictures(groups)
     assert [sheet.name for sheet in sheets] == ["mse", "scatter"]

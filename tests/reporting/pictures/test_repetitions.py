@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedcomp.records.reader import read_runs
-from fedcomp.reporting import build
+from fedcomp.reporting import content
 from fedcomp.reporting.group import group
 from fedcomp.reporting.page import to_html
 from fedcomp.reporting.pictures.draw import draw
@@ -84,7 +84,7 @@ def test_they_are_drawn_on_paper_and_on_the_page(make_run: MakeRun, tmp_path: Pa
     assert '"radius":2.0' in page
     assert '"stars":[["optimum",2.5,4.5]]' in page
     assert page.count('"each":[') == 4
-    assert build.qualities(run for one in groups for run in one.runs)[0].key == "test/excess"
+    assert content.qualities(run for one in groups for run in one.runs)[0].key == "test/excess"
 
 
 def test_a_circle_needs_a_plane() -> None:
