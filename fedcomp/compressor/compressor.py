@@ -115,7 +115,7 @@ class Compressor:
         return bool(getattr(self.estimator, "uses_correlation", False))
 
     def with_error_feedback(self, group: str) -> Compressor:
-        """The same with an error memory, for methods to which it belongs; a memory that it has already it keeps.
+        """The same with an error memory, for methods that need one; feedback that is already set is kept.
 
         Args:
             group: the compressor's config key, for errors.
@@ -140,7 +140,7 @@ class Compressor:
             ) from error
 
     def init(self, num_senders: int, like: Tensor) -> Memory:
-        """Empty memories for `num_senders` senders of vectors like `like` [D]. Raises ValueError: not of this size."""
+        """Empty memories for `num_senders` senders of vectors like `like` [D]. Raises ValueError: D is refused."""
         if isinstance(self.codec, ChecksDim):
             self.codec.check_dim(like.shape[0])
         if isinstance(self.codec, ChecksErrorFeedback) and not isinstance(self.feedback, NoFeedback):
@@ -187,7 +187,7 @@ class Compressor:
 
     @property
     def observes(self) -> bool:
-        """Whether it predicts by the last mean, of which the algorithm has to tell it."""
+        """Whether its predictor needs the last mean, which the algorithm passes to `observe`."""
         return self.predictor is not None and not self.predictor.follows_senders
 
     def predicted(self, memory: Memory, cohort: Cohort) -> Tensor:
@@ -197,7 +197,7 @@ class Compressor:
         return self.predictor.predict(memory.prediction, cohort)
 
     def observe(self, memory: Memory, mean: Tensor) -> Memory:
-        """The memory after the mean [D], as everybody knows it; itself where means are not predicted by."""
+        """The memory after a round whose mean [D] everybody knows; unchanged if the predictor does not use it."""
         if not self.observes:
             return memory
         assert isinstance(memory, PredictingMemory)

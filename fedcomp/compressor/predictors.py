@@ -13,7 +13,7 @@ computed from what was received. Three of them:
     ef21_p      K. Gruntkowska, A. Tyurin, P. Richtarik, "EF21-P and friends", ICML 2023, on the downlink: as ef21 with
                 the server as the only sender and the model as x, w <- w + C(x - w), which starts at the first model.
 
-A codec must contract: the differences of a lengthening one grow like errors that are fed back.
+A codec must contract: otherwise the differences grow without bound, as errors that are fed back do.
 
 Shape legend: M senders in the cohort, N senders, D entries.
 """
@@ -86,7 +86,11 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class EF21:
-    """Each sender's vector as its messages so far say; `starts_at_model` is EF21-P's w, which is `like` at first."""
+    """The sum of each sender's messages so far.
+
+    Attributes:
+        starts_at_model: the sum starts at the first model (EF21-P's w) instead of 0.
+    """
 
     starts_at_model: bool = False
 

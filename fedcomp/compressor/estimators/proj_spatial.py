@@ -243,7 +243,7 @@ def _correlation(part: Projected, values: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=64)
 def spectra(num: int, kept: int, padded: int) -> tuple[Tensor, ...]:
-    """Eigenvalues [m] above 0 of S for so many draws that depend on n, k and c alone."""
+    """Positive eigenvalues [m] of S, one tensor a simulated draw; the draws depend on n, k and c alone."""
     size = min(num * kept, padded)
     group, codec, found = Group(0, 1, padded, kept), RandProj(1.0), []
     for draw in range(max(8, min(MOST_SPECTRA, 20_000 // size))):

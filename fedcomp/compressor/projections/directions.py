@@ -43,7 +43,7 @@ class Source:
 
 
 class Directions(Protocol):
-    """L directions a row, of which E[decoded] = x: what is decoded is what `blocks` makes of what `project` gives."""
+    """L directions a row: `project` encodes, `blocks` decodes, and E[decoded] = x."""
 
     def project(self, x: Tensor, source: Source) -> Tensor:
         """[M, L] float64 scalars of x [M, D]."""

@@ -35,7 +35,7 @@ LARGEST_BLOCK = 8192
 
 @dataclass(frozen=True)
 class Group:
-    """Blocks beside each other of one size, of which as many numbers are sent.
+    """Adjacent blocks of one size, each of which sends k numbers.
 
     Attributes:
         first: their first entry. num: b. size: entries of each. kept: k.

@@ -7,7 +7,7 @@ latter with probability f = r - floor(r), and it is decoded to ||u|| level / s: 
 expectation and FedPAQ counts fixed widths; here the levels are written in one of
 
     fixed   ceil(log2(2 s + 1)) bits each
-    packed  digits of base 2 s + 1, as many in a few bytes as go there (s = 1: five a byte)
+    packed  digits of base 2 s + 1, as many as fit into a few bytes (s = 1: five a byte)
     elias   the paper's code: distances between levels that are not zero, signs, magnitudes
     auto    elias or the shorter of the other two, row by row; one bit says which
 

@@ -1,4 +1,4 @@
-"""Top-k within chunks of every tensor, with values in two bits: what SparseLoCo sends, and what it should send.
+"""Top-k within chunks of every tensor, with values as floats or in two bits, as SparseLoCo sends them.
 
 A. Sarfi, B. Therien, J. Lidin, E. Belilovsky, "Communication efficient LLM pre-training with SparseLoCo",
 arXiv:2508.15706. Every chunk of 4096 entries sends its k largest, so that places cost at most 12 bits each; with error

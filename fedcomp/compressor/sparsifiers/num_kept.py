@@ -9,9 +9,9 @@ FRACTION = 0.03
 
 
 def check_num_kept(fraction: float | None, k: int | None, match_bits: float | None = None) -> None:
-    """Raise ValueError unless one of share, number and budget says how much is sent: the others are null.
+    """Raise ValueError unless exactly one of share, number and budget is given, the others being null.
 
-    A share that is left at its default says nothing where another does.
+    A share at its default counts as null where another is given.
     """
     if fraction is not None:
         check_fraction("compressor.fraction", fraction)

@@ -35,7 +35,7 @@ from fedcomp.wire.coding import Float
 
 @dataclass(frozen=True)
 class RandK(SampledEntries):
-    """Sends k random entries; decodes them times d / k (unbiased), or as they are (contractive, delta = k / D).
+    """Sends k random entries; decodes them times D / k (unbiased), or as they are (contractive, delta = k / D).
 
     With scale=unbiased, E||C(x) - x||^2 = (D / k - 1) ||x||^2.
 
