@@ -150,7 +150,7 @@ class FedMRN:
         """u^ [A, d] of a training step: masked noise where draws [A, d] < share [A, 1], clipped u elsewhere.
 
         One uniform draw does for both: given that it is below p, draw / p is uniform again, so that
-        draw < p P(m = 1) has the probability of the mask. `mask_probability` None: all is masked.
+        draw < p P(m = 1) has the probability of the mask. `share` None: every entry is masked.
         """
         ratio = u / noise
         clipped = None if share is None else ratio.clamp(self.codec.low, 1.0)

@@ -6,7 +6,7 @@ abstracts, v2 and v3 (2026) let each agent draw its own and upload the seed too 
     the mean is over the m participants; line 9's 1/N, which shortens the expected step by m/N, is
     `normalise=population`;
     more than one projection, orthonormal directions and the downlink of scalars are ours.
-The paper counts the uploaded scalars alone, in neither direction anything else.
+The paper counts the uploaded scalars alone: no seeds, and nothing of the downlink.
 
 The step's noise is that of the projection, about d ||mean delta||^2 a round for L = 1, whatever the distribution:
 Rademacher vectors save the factor (d - 1) / (d + 1), not what Proposition 3.1 says (a test shows it).
@@ -146,7 +146,7 @@ class FedScalar:
 
 @contextmanager
 def _own_names() -> Iterator[None]:
-    """The codec's options are the algorithm's here, and errors say so."""
+    """Errors of the codec name its options as the algorithm's, which they are here."""
     try:
         yield
     except ValueError as error:
@@ -154,7 +154,7 @@ def _own_names() -> Iterator[None]:
 
 
 def _finite(message: Payload) -> Payload:
-    """Scalars that are not finite enter no model; `message/scalar` then stops the run."""
+    """The message with 0 for scalars that are not finite; the metric `message/scalar` then stops the run."""
     scalars = message.fields["scalars"]
     kept = Field(scalars.data.nan_to_num(0.0, 0.0, 0.0), scalars.coding)
     return Payload({**message.fields, "scalars": kept}, message.paper_bits)

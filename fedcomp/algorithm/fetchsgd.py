@@ -161,7 +161,11 @@ class FetchSGD:
 
 @contextmanager
 def _own_names(**codecs: str) -> Iterator[None]:
-    """The codecs' options are the algorithm's here, and errors say so; `codecs`: their names of some, by ours."""
+    """Errors of the codecs name their options as the algorithm's, which they are here.
+
+    Args:
+        codecs: {our name of an option: the codec's name of it}, where they differ.
+    """
     try:
         yield
     except ValueError as error:

@@ -148,7 +148,7 @@ class StreamingDiLoCo:
     def round(self, state: StreamingState, cohort: Cohort, ctx: Context) -> tuple[StreamingState, Metrics]:
         """H / P local steps, and one fragment's synchronisation.
 
-        Metrics: the training's; `drift/client`, the mean of ||theta_m - mean theta||^2; memories of a fragment's.
+        Metrics: the training's; `drift/client`, the mean of ||theta_m - mean theta||^2; the fragment's memories.
         """
         parts = self._split(ctx.clients.tensors)
         arriving, at = self._arrival(ctx.round)

@@ -85,13 +85,13 @@ class BiCompFLCFL:
                 "algorithm.ef21 is a memory of its own: leave compressor.feedback=none and "
                 "compressor.estimator=weighted_sum"
             )
-        _ = self._with_error_memory  # what is left of u_i - h_i is an error memory, and C must be one that can have it
+        _ = self._with_error_memory  # u_i - h_i accumulates errors as an error memory does: C must be able to have one
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> BiCompFLCFLState:
         """The first model, which follows from the run's seed, and empty memories.
 
         Raises:
-            ValueError: messages of such a size cannot be sent, remembered or relayed as they are to be.
+            ValueError: the codec cannot send D entries, cannot have an error memory, or `relay` needs one length.
         """
         self._check_relay(theta)
         self._with_error_memory.init(1, theta)
@@ -126,12 +126,12 @@ class BiCompFLCFL:
 
     @property
     def _with_error_memory(self) -> Compressor:
-        """The uplink with the memory that it has to stand. Raises ValueError: it would grow without bound."""
+        """The uplink, with `ef21` as one with error feedback. Raises ValueError: errors would grow without bound."""
         return self.uplink.with_error_feedback("compressor") if self.ef21 else self.uplink
 
     def _check_relay(self, theta: Tensor) -> None:
-        """Raise ValueError if messages are to be mixed, but are not always of one length; one message tells."""
-        if self.relay != "xor" or theta.is_meta:  # where only sizes are asked for nothing can be encoded
+        """Raise ValueError if messages whose lengths vary are to be relayed by XOR; encodes one message to find out."""
+        if self.relay != "xor" or theta.is_meta:  # meta tensors have no values that could be encoded
             return
         codec, x = self.uplink.codec, theta.new_zeros(1, self.uplink.num_coded(theta.shape[0]))
         known = SharedKnowledge(Key(), torch.zeros(1, dtype=torch.int64, device=x.device), (x.shape[1],))

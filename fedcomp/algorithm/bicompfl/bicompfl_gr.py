@@ -6,8 +6,8 @@ against theta^ as prior, and get the indices of all others, so that everybody ma
 all samples. With `reconstruct` the server codes that mean once more instead, n_DL samples against theta^, for all.
 
 Blocks: `fixed`, or following the divergence: `adaptive` (boundaries that clients propose) and `adaptive_avg` (one
-size), whose messages are charged in the rounds in which they are sent (compressor/mrc/allocation/). That others are
-wanted is one bit to each client in every round, which the paper does not count.
+size), whose messages are charged in the rounds in which they are sent (compressor/mrc/allocation/). In every round one
+bit tells the clients whether to propose new blocks, which the paper does not count.
 
 Corrected: a relay by broadcast has to carry all M streams, which the paper counts as M - 1; XORs of neighbours really
 need M - 1 (`relay: xor`). Ragged last blocks are counted. Needs every client in every round, as in the paper.
@@ -162,7 +162,7 @@ class BiCompFLGR(CodedMasks):
     def _blocks(
         self, state: BiCompFLGRState, q: Tensor, prior: Tensor, part: ParameterSubset, cohort: Cohort, ctx: Context
     ) -> tuple[Blocks, Tensor, Tensor]:
-        """The round's blocks, whether others are wanted next time, and where these begin; all that is sent about it."""
+        """Agree on blocks: (the round's blocks, `wanted` [1] for the next round, `starts` [d] or [0])."""
         strategy = self.strategy
         if not isinstance(strategy, Changing):
             return strategy.first(part.size, q.device), state.wanted, state.starts

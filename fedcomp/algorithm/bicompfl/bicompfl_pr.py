@@ -164,7 +164,7 @@ class BiCompFLPR(CodedMasks):
         part: ParameterSubset,
         ctx: Context,
     ) -> tuple[Tensor, Metrics]:
-        """The uplink's priors [M, d] at both ends, after the clients have said which; `mrc/lambda` [M]."""
+        """The uplink's priors [M, d] at both ends, after the clients have sent their choices; `mrc/lambda` [M]."""
         if not self.optimise_prior:
             return prior, {}
         mixture, estimate = self.mixture(ctx.clients.num_clients), self.estimate(ctx.clients.num_clients)

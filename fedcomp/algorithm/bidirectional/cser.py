@@ -103,5 +103,5 @@ class CSER:
         return {"test": Models(state.theta.mean(0, keepdim=True), state.stats[None])}
 
     def _with_error_memory(self) -> Compressor:
-        """The uplink with an error memory, such as a_i is. Raises ValueError: C is none that can have it."""
+        """The uplink with error feedback, since a_i is an error memory. Raises ValueError: C cannot have one."""
         return self.uplink.with_error_feedback("compressor")

@@ -9,9 +9,9 @@ the pseudo-gradient) from client i's own model x_i, E the server's error memory:
                        x_i <- x_i + eta (M + r_i)
     every H-th round   all x_i <- mean x + eta (mean u + E),  E <- 0               up, down x_i and u_i in float32
 
-Messages of an averaging round are u_i from models that are not yet averaged. Sending x_i + eta u_i at once would do
-(`fused_average`), at half the bits; separate messages are the default, because the published tables count them. Differs
-from the paper: epochs of local training instead of one gradient; no momentum.
+Messages of an averaging round are u_i from models that are not yet averaged. Sending x_i + eta u_i alone gives the same
+models up to rounding, at half the bits (`fused_average`); two messages are the default, as the published tables count
+them. Differs from the paper: epochs of local training instead of one gradient; no momentum.
 
 Shape legend: N clients, all take part, D parameters, C running statistics.
 """
@@ -101,7 +101,7 @@ class LIEC:
 
     @functools.cached_property
     def _down(self) -> Compressor:
-        """The downlink with an error memory. Raises ValueError: it is none that can have it."""
+        """The downlink with an error memory. Raises ValueError: its codec cannot have one."""
         return self.downlink.with_error_feedback("downlink")
 
     def _compensate(

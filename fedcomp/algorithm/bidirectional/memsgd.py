@@ -29,6 +29,6 @@ def MemSGD(
 ) -> FedAvg:
     """FedAvg with error memory on the uplink; the arguments are FedAvg's, `weights` "uniform" as in the paper.
 
-    Raises ValueError: the uplink is none that can have an error memory.
+    Raises ValueError: the uplink's codec cannot have an error memory.
     """
     return FedAvg(client, server, uplink.with_error_feedback("compressor"), downlink, weights, sends)

@@ -9,7 +9,7 @@ communication compression", NeurIPS 2022; FCC is its fast compressed communicati
     all     x <- x + eta S
 
 Differs from the paper: it accumulates R gradients a step, so that R messages cost as much as R steps of other methods;
-here, as in the experiments of BiCompFL that take it as baseline with R = 2, one change is sent R times as dear.
+here, as in the experiments of BiCompFL that take it as baseline with R = 2, one change is sent, at R times the bits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What LoCoDL, TAMUNA, DASHA and MARINA ask of the clients: plain gradient steps, exact ones if they are to be exact.
+"""The local steps of LoCoDL, TAMUNA, DASHA and MARINA: plain gradient steps, over all samples or over mini-batches.
 
 With gradients of mini-batches (client=sgd) each method has a noise floor in proportion to the step; the metric `exact`
 is then 0, else 1. Weight decay w is a part of every client's objective, f_i + (w / 2) ||theta||^2.
@@ -74,7 +74,7 @@ def check_probability(name: str, value: float | None) -> None:
 
 
 def check_constants(smoothness: float | None, convexity: float | None, lr: float) -> None:
-    """Raise ValueError for constants L and mu that are no such numbers, or a step lr of 2 / L or more."""
+    """Raise ValueError unless L and mu are None or positive with mu <= L, and the step lr is below 2 / L."""
     for name, value in (("smoothness", smoothness), ("convexity", convexity)):
         if value is not None and not (is_number(value) and 0 < value < math.inf):
             raise ValueError(f"algorithm.{name}={value} must be a positive number, or null where it is unknown")

@@ -11,12 +11,12 @@ regularization", ICLR 2021, algorithm 1. With grad_i at client i, h = mean grad_
 Its fixed point is y_i = x = x*, grad_i = grad f_i(x*), h = 0; it gets there with inexact minima too. x overshoots
 early, and so the mean of the y_i is evaluated beside it (`mean/...`; `test/...` is x).
 
-Compression is ours, there is no paper about it: a client writes into grad_i what the server decoded, and the codec must
-only shrink. Unbiased codecs diverge, and with what the client meant to send the limit is wrong. The server has no step
-of its own, and M is the size of the cohort also where clients take part by coin. `weights=samples` is what the authors'
-program has for clients of unequal sizes: alpha_i = alpha / w_i, where w_i is N times the client's share of the samples,
-and means without weights; its limit minimises the mean over samples. It needs full participation here, where a client
-knows its share.
+Compression is ours, there is no paper about it: a client writes into grad_i what the server decoded (with what it meant
+to send, the limit would be wrong), and the codec must only shrink, since unbiased codecs diverge. The server has no
+step of its own, and M is the size of the cohort also where clients take part by coin. `weights=samples` is what the
+authors' program has for clients of unequal sizes: alpha_i = alpha / w_i, where w_i is N times the client's share of the
+samples, and means without weights; its limit minimises the mean over samples. It needs full participation here, where a
+client knows its share.
 
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
 """

@@ -10,8 +10,9 @@ federated learning", ICML 2020, algorithm 1. With c_i at client i, c = mean c_i 
     server  x <- x + eta_g (1/M) sum Delta_i;  c <- c + (1/N) sum delta_i
 
 eta_g is `server.lr`. Its fixed point is x = x*, c_i = grad f_i(x*), c = 0, for every K_i and M. The paper does not
-compress. Here a client adds to c_i what the server decoded: with what it meant to send c would not be mean c_i, and the
-limit would be wrong. Unbiased codecs diverge unless the change of c_i is scaled by alpha = 1 / (1 + omega) at most.
+compress. Here a client adds to c_i what the server decoded. If it added what it meant to send, c would not be mean c_i,
+and the limit would be wrong. Unbiased codecs diverge unless the change of c_i is scaled by alpha = 1 / (1 + omega) at
+most.
 
 Differs from the paper: the two messages through any codec without feedback; M is the size of the cohort also where
 clients take part by coin. Two errors of another program (that of FedDyn's authors) are avoided: c_i+ has the round's

@@ -53,7 +53,7 @@ class StepSizes:
         return torch.stack([part.sum(1) for part in entries.split(self.sizes, 1)], 1)
 
     def spread(self, alpha: Tensor) -> Tensor:
-        """[A, d] each entry's own of alpha [A, L]."""
+        """[A, d] alpha [A, L], repeated over the entries of each tensor."""
         return torch.cat([alpha[:, place, None].expand(-1, size) for place, size in enumerate(self.sizes)], 1)
 
 

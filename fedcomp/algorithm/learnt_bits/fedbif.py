@@ -60,7 +60,7 @@ class WeightGrid:
         return ranges * (2.0 ** (1 - self.bits) if self.levels == "asymmetric" else 2.0 / (2**self.bits - 1))
 
     def spread(self, each: Tensor) -> Tensor:
-        """[d] each entry's own of [L]."""
+        """[d] the values [L] of tensors, repeated over the entries of each."""
         return torch.cat([one.expand(size) for one, size in zip(each, self.sizes)])
 
     def ranges(self, w: Tensor) -> Tensor:
@@ -100,8 +100,8 @@ class FedBiF:
     Attributes:
         client: trains the virtual bits, and the dense parameters beside them.
         bits: b, 1 to 16. levels: see `WeightGrid`.
-        range_factor: R is so many times max |w|, above 0; below 1 larger weights are cut.
-        virtual_scale: virtual bits begin within so many times 2^p, above 0.
+        range_factor: R / max |w|, above 0; below 1 larger weights are clipped.
+        virtual_scale: bound of |v| / 2^p at the start, above 0.
         virtual: own, of each client; shared, one draw for all.
         coding: plain, 1 bit; flips, those that differ from the bits received, arithmetically coded where it is shorter.
         biases: dense, or coded as weights.

@@ -61,7 +61,10 @@ class Product:
 
     @property
     def width(self) -> int:
-        """c: a step through a fixed factor of variance v is c v times the gradient, in the mean."""
+        """Numbers of the fixed factor that an entry sums over: r of matrices, 1 of Kronecker blocks.
+
+        Through a fixed factor of variance v a gradient step is this times v times the gradient, in the mean.
+        """
         return 1 if self.is_kron else self.left[1]
 
     def multiply(self, left: Tensor, right: Tensor) -> Tensor:

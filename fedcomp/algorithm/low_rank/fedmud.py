@@ -216,7 +216,7 @@ class FedMUD:
         return product.width * variance * (2 if self.pattern == "fab+cfd" else 1)
 
     def variance(self, product: Product) -> float:
-        """Of a tensor's fixed numbers."""
+        """v, the variance of a tensor's fixed numbers."""
         if self.distribution == "auto":
             return 1 / self.gain(product, 1.0)
         return self.magnitude**2 / (3 if self.distribution == "uniform" else 1)

@@ -27,7 +27,7 @@ GAINS = {"kaiming": math.sqrt(2), "e_fan_in": math.e, "two_over_fan_in": 2.0}
 
 @dataclass(frozen=True)
 class FrozenWeights:
-    """How weights that stay as they are drawn are drawn.
+    """The distribution of weights that are drawn once and never trained.
 
     Attributes:
         distribution: signed_constant, +-c; uniform on (-c sqrt 3, c sqrt 3); normal, N(0, c^2); model, the model's

@@ -1,8 +1,8 @@
-"""Running statistics of BatchNorm on the wire: a second vector, sent dense, averaged, counted; and others like it.
+"""Vectors that are sent uncompressed, beside the compressed ones or instead: a whole model, statistics of BatchNorm.
 
-No paper counts these statistics, so they are nothing in its own count.
+No paper counts running statistics, so their `paper_bits` are 0; the ledger counts them.
 
-Shape legend: M clients of the cohort, C running statistics.
+Shape legend: M clients of the cohort, C entries of a vector (running statistics).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def send_stats(stats: Tensor, receivers: Receivers, ctx: Context) -> Tensor:
 
 
 def send(name: str, vector: Tensor, receivers: Receivers, ctx: Context, paper_bits: int | None = None) -> Tensor:
-    """The same for any vector [C] that goes uncompressed, in the message called `name`.
+    """Broadcast a vector [C] dense, in the message called `name`; returns it as received. No entries, no message.
 
     Args:
         paper_bits: as in `Payload`.
@@ -41,7 +41,10 @@ def gather_stats(stats: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
 
 
 def gather(name: str, rows: Tensor, cohort: Cohort, ctx: Context, paper_bits: int | None = None) -> Tensor:
-    """The same for any rows [M, C] that go uncompressed, in the message called `name`; no columns, no message."""
+    """Clients send rows [M, C] dense, in the message called `name`; the server's mean [C] by normalised weights.
+
+    Nothing is sent where there are no columns.
+    """
     if not rows.shape[1]:
         return rows.new_zeros(0)
     codec, common = Dense(), replace(ctx.common(name, cohort), layers=(rows.shape[1],))

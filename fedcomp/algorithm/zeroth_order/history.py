@@ -49,7 +49,7 @@ Walk = Callable[[Place, Step], Place]
 
 @dataclass(frozen=True)
 class History:
-    """State. Round number i of those with clients lies in row i mod H.
+    """What the last H rounds were made of. Only rounds with clients are numbered; round i lies in row i mod H.
 
     Attributes:
         scalars: [H, W] float32 mean scalars, zeros behind those of a round. numbers: [H, K] int64 seeds.
@@ -121,7 +121,7 @@ class History:
 
     @property
     def num_bits(self) -> int:
-        """Of the scalars and seeds of the rounds that are kept."""
+        """Bits of the scalars and seeds of the rounds that are kept."""
         first = max(0, self.num_made - self.rounds)
         return 32 * self.widths(first) + 64 * self.numbers.shape[1] * (self.num_made - first)
 
@@ -138,7 +138,7 @@ class History:
         return Payload(fields, paper_bits=2 * 32 * fields["scalars"].data.shape[1])
 
     def received(self, payload: Payload, since: int) -> list[Step]:
-        """The steps in a message, as its receiver cuts it; seeds that it holds are those that are kept here."""
+        """The steps in a message of the rounds from `since` on, as its receiver reads them. Seeds are read here."""
         steps, found, at = [self.step(number) for number in range(since, self.num_made)], [], 0
         for step in steps:
             part = payload.fields["scalars"].data[0, at : at + step.scalars.numel()]

@@ -25,7 +25,7 @@ LARGEST = 1000.0
 
 @dataclass(frozen=True)
 class Pool:
-    """State.
+    """The directions' seeds and coefficients, and how often each was used.
 
     Attributes:
         numbers: [K] int64 seeds, from the run's. sums: [K] float32 coefficients a.
@@ -99,7 +99,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Increments:
-    """State: which coefficients a client does not know; of length 0 where all are sent every time.
+    """Which coefficients changed since a client's last round; of length 0 where all are sent every time.
 
     Attributes:
         changed: [K] int64 round that last changed a coefficient, -1 for none.

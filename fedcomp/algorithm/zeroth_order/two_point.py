@@ -107,5 +107,5 @@ def check_stats(name: str, running_stats: str, stats: Tensor) -> None:
 
 
 def finite(scalars: Tensor) -> Tensor:
-    """Scalars that are not finite enter no model; `message/scalar` then stops the run."""
+    """Scalars with 0 for those that are not finite; the metric `message/scalar` then stops the run."""
     return scalars.nan_to_num(0.0, 0.0, 0.0)
