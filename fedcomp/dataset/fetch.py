@@ -59,8 +59,8 @@ def fetch(
 
 
 def below(root: str, *names: str) -> list[Path]:
-    """Files in the user's data folder."""
-    return [Path(root).expanduser().absolute() / name for name in names]
+    """Absolute paths of files in the user's data folder; a name that is an absolute path stays. `~` is expanded."""
+    return [(Path(root).expanduser() / Path(name).expanduser()).absolute() for name in names]
 
 
 def _says_missing(error: Exception) -> bool:

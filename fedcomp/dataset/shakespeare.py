@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.dataset.fetch import below
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """LEAF's 80 symbols; a symbol's token is its place. The newline never occurs: a role's lines are joined."""
@@ -60,7 +61,7 @@ def load(
         ValueError: an argument outside its range, or a file that is missing or is no such text.
     """
     _check(min_chars, train_fraction, max_samples, max_test, targets)
-    file = _file(path, root)
+    file = below(root, path)[0]
     roles = {name: text for name, text in _roles(file, upper, delete).items() if len(text) >= min_chars}
     train: list[np.ndarray] = []
     test: list[np.ndarray] = []
@@ -96,11 +97,7 @@ def load(
 
 def data_files(root: str = ".", path: str = "tinyshakespeare.txt", **_: object) -> list[Path]:
     """What `load` reads."""
-    return [_file(path, root)]
-
-
-def _file(path: str, root: str) -> Path:
-    return (Path(root).expanduser() / Path(path).expanduser()).absolute()
+    return below(root, path)
 
 
 def _check(min_chars: int, train_fraction: float, max_samples: int | None, max_test: int | None, targets: str) -> None:

@@ -21,6 +21,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.dataset.fetch import below
 from fedcomp.dataset.images.image import image_dataset
 
 GREY = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
@@ -76,7 +77,7 @@ def load(
         )
     if folder is None:
         raise ValueError(f"dataset={name} needs dataset.folder, for instance dataset.folder=flowers")
-    base = _base(root, folder)
+    base = below(root, folder)[0]
     _check_links(base, (base / train, base / test))
     classes, train_samples, coloured = _read_split(base / train, size, cache, owner)
     test_classes, test_samples, test_coloured = _read_split(base / test, size, cache)
@@ -98,12 +99,8 @@ def data_files(
     root: str = ".", folder: str | None = None, train: str = "train", test: str = "test", **_: object
 ) -> list[Path]:
     """The images of both splits, in the folders of classes and below these."""
-    base = _base(root, folder or "")
+    base = below(root, folder or "")[0]
     return [path for split in (train, test) for path in sorted(_images(base / split))]
-
-
-def _base(root: str, folder: str) -> Path:
-    return (Path(root).expanduser() / Path(folder).expanduser()).absolute()
 
 
 def _images(folder: Path) -> Iterator[Path]:
@@ -241,7 +238,7 @@ def _check_links(base: Path, splits: Sequence[Path]) -> None:
                 if entry.is_dir():
                     real = path.resolve()
                     if real in seen:
-                        raise ValueError(f"link {path} leads round, to {real}, which is seen already: remove it")
+                        raise ValueError(f"link {path} leads to {real}, whose images would be seen twice: remove it")
                     seen.add(real)
                     open_folders.append(path)
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from fedcomp.core.validate import by_similarity, reads_as_number, suggest
 from fedcomp.dataset.contract import Dataset, Task
+from fedcomp.dataset.fetch import below
 from fedcomp.dataset.tables.tabular import Scaling, classes_of, distinct, is_missing, tabular_dataset
 
 Column = list[str]
@@ -76,7 +77,7 @@ def load(
         raise ValueError(f"dataset={name} needs dataset.{missing}, for instance dataset.{missing}={example}")
     if task not in get_args(Task):
         raise ValueError(f"dataset.task is {task!r}, but must be one of {', '.join(get_args(Task))}")
-    file = _file(path, root)
+    file = below(root, path)[0]
     table = _Table.read(file, rows, delimiter)
     cells = table.column(target, "target")
     owners = None if owner is None else table.owners(owner)
@@ -103,11 +104,7 @@ def load(
 
 def data_files(path: str | None, root: str = ".", **_: object) -> list[Path]:
     """What `load` reads."""
-    return [] if path is None else [_file(path, root)]
-
-
-def _file(path: str, root: str) -> Path:
-    return (Path(root).expanduser() / Path(path).expanduser()).absolute()
+    return [] if path is None else below(root, path)
 
 
 def _names(features: Sequence[str]) -> list[str]:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fedcomp.core.validate import check_choice, check_count, check_seed
 from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.dataset.fetch import below
 from fedcomp.random.keys import Key
 
 KINDS = ("paper", "gaussian", "equal", "lognormal", "sparse", "file")
@@ -68,7 +69,7 @@ def load(
 
 def data_files(kind: str = "paper", path: str | None = None, root: str = ".", **_: object) -> list[Path]:
     """What `load` reads: nothing, unless the vectors come from a file."""
-    return [_file(path, root)] if kind == "file" and path is not None else []
+    return below(root, path) if kind == "file" and path is not None else []
 
 
 def _heavy(num: int, dim: int, seed: int, sparse: bool) -> Tensor:
@@ -108,7 +109,7 @@ def _columns(correlation: float, num: int, dim: int) -> int:
 def _read(path: str | None, root: str, num: int) -> Tensor:
     if path is None:
         raise ValueError("dataset.kind=file needs dataset.path, for instance dataset.path=mine.npy")
-    file = _file(path, root)
+    file = below(root, path)[0]
     try:
         array = np.load(file) if file.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=2)
         vectors = torch.from_numpy(np.asarray(array, np.float64)).to(torch.float32)
@@ -122,7 +123,3 @@ def _read(path: str | None, root: str, num: int) -> Tensor:
             f"{file} holds an array {tuple(vectors.shape)}, but must be [n, d] with n = num_clients = {num}"
         )
     return vectors
-
-
-def _file(path: str, root: str) -> Path:
-    return (Path(root).expanduser() / Path(path).expanduser()).absolute()
