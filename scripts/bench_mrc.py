@@ -39,8 +39,6 @@ CASES = (
 """(name, codec, clients, goal in ms for encoding on one core)."""
 GPU_GOALS = {"ten clients, shared": 2, "ten clients, each its own": 4}
 """ms; 40 for PR's round of 110 messages."""
-DECODE_GOAL = 10
-"""ms a client on one core."""
 CHUNK = 64
 """Blocks of the plain form at a time."""
 NEVER = float("inf")

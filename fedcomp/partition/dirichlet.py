@@ -3,8 +3,8 @@
 "per_class": H. Yurochkin et al., "Bayesian nonparametric federated learning of neural networks", ICML 2019, with the
 balancing rule of Q. Li et al., "Federated learning on non-IID data silos", ICDE 2022, which FedMRN's official code
 copies (alpha 0.3; CIFAR-100: 0.2). "hsu": T.-M. H. Hsu, H. Qi, M. Brown, "Measuring the effects of non-identical data
-distribution for federated visual classification", 2019. "per_client" is the same with an alpha that counts for each
-class: alpha = 0.1 there is 1.0 here, with 10 classes. Papers often write "Dirichlet" only, so say which one.
+distribution for federated visual classification", 2019. "per_client" is "hsu" with alpha times
+the number of classes: with 10 of them its alpha = 0.1 is hsu's 1.0. Papers often write "Dirichlet" only: name which.
 Shape legend: n samples, N clients, C classes.
 """
 
@@ -116,7 +116,7 @@ class Dirichlet:
             while wanted > 0:
                 open_share = share * (left > 0)
                 if not open_share.sum() > 0:
-                    open_share = left.astype(np.float64)  # of its classes none is left: as they come
+                    open_share = left.astype(np.float64)  # none of the client's classes is left: draw from the others
                 drawn = np.minimum(random.multinomial(wanted, open_share / open_share.sum()), left)
                 counts_NC[client] += drawn
                 left -= drawn

@@ -21,11 +21,6 @@ def label_counts(parts: Sequence[Tensor], labels: Tensor, num_classes: int) -> T
     return torch.stack([torch.bincount(labels[part], minlength=num_classes) for part in parts])
 
 
-def labels_held(counts_NC: Tensor) -> Tensor:
-    """[N] int64: distinct classes a client, from `label_counts`."""
-    return (counts_NC > 0).sum(1)
-
-
 def label_entropy(counts_NC: Tensor) -> Tensor:
     """[N] float64: entropy of each client's labels in nats, - sum_c p_c ln p_c; 0 for one class, ln C for all alike."""
     share_NC = counts_NC.double() / counts_NC.sum(1, keepdim=True)
