@@ -42,9 +42,9 @@ def build(node: Any) -> Any:
 def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
     """Build a `Compressor` of the codec's options and of those beside them: `feedback`, `estimator`, `predictor`.
 
-    These are names, or nodes with a `_target_`. All options lie side by side, because overrides such as
-    `compressor.fraction=0.2` and the hashes of finished runs say them so, and because `_target_` is the codec's, whose
-    signature the checks of options read.
+    Each of these three is a name, or a node with a `_target_`. They lie beside the codec's options, not around them:
+    the hashes of finished runs and overrides such as `compressor.fraction=0.2` depend on it, and `check_part_keys`
+    reads the signature of the group's `_target_`, which is the codec's.
     """
     others = {name: node[name] for name in schema.READ_BESIDE[group] if name in node}
     options = {name: value for name, value in node.items() if name not in others}

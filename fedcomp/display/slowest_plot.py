@@ -12,7 +12,7 @@ MOST = 30
 """Clients that are shown; the others are one bar."""
 
 FEW = 5
-"""Room for so many bars, so that a single one is no wall."""
+"""Bars that the axis has room for at least, so that a single one is not as wide as the picture."""
 
 
 def plot_slowest(counts: np.ndarray, path: Path, title: str) -> None:

@@ -186,7 +186,7 @@ class Pack:
             codes = Parallel(n_jobs=len(runs), prefer="threads")(delayed(self._run)(children, run) for run in runs)
         if children.signal_received in (signal.SIGUSR1, signal.SIGUSR2):
             signal.raise_signal(children.signal_received)  # submitit's handler is back: it requeues the job and exits
-            time.sleep(REQUEUE_SECONDS)  # of the other tasks, where it returns
+            time.sleep(REQUEUE_SECONDS)  # in tasks other than 0 the handler returns: wait for task 0's requeue
         if children.signal_received is not None:  # no result: Slurm knows whether the job was cancelled or preempted
             raise SystemExit(128 + children.signal_received)
         return list(codes)
@@ -212,7 +212,7 @@ class Pack:
 
 
 def _option(text: str) -> tuple[str, str | bool]:
-    """Name and value of an option, which goes before what the launcher itself asks for under this name."""
+    """Name and value of an option of sbatch; it replaces what the launcher itself gives under this name."""
     name, given, value = text.lstrip("-").partition("=")
     return name.replace("-", "_"), value if given else True
 

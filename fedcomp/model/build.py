@@ -83,12 +83,14 @@ def build(
             "vocab_size": vocab_size,
         }
         make = functools.partial(factory, **_named(factory, given))
-        if "train" not in make.keywords:  # what is made of the training data cannot be made without it
+        if "train" not in make.keywords:  # such a factory reads the training data, which the check would read too
             _check_size(make, name)
     module = draw(make, key)
     if isinstance(module, TaskModel):
         if precision == "bf16":
-            raise ValueError(f"precision=bf16 is for networks, and model {name} is none: take precision=fp32 or tf32")
+            raise ValueError(
+                f"precision=bf16 is for networks, and model {name} is not a network: take precision=fp32 or tf32"
+            )
         return module
     if not isinstance(module, nn.Module):
         raise ValueError(f"model {name} made a {type(module).__name__}; it must make a torch.nn.Module")
@@ -117,8 +119,8 @@ def _named(factory: Factory, given: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in given.items() if name in accepted and name not in bound}
 
 
-class _Undrawn(TorchFunctionMode):
-    """Leaves normal draws out: on the meta device torch would load its compiler for them, 150 MiB and two seconds."""
+class _SkipNormalDraws(TorchFunctionMode):
+    """Skips `normal_`: on the meta device torch would load its compiler for it, 150 MiB and two seconds."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -133,7 +135,7 @@ def _check_size(make: Make, name: str) -> None:
     A factory that cannot be called without allocating, such as one that loads weights, is not checked.
     """
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"), _Undrawn():
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), _SkipNormalDraws():
             module = make()
         sizes = [tensor.numel() * tensor.element_size() for tensor in module.parameters()]
     except (RuntimeError, NotImplementedError, ValueError, TypeError, AttributeError, OSError):

@@ -21,7 +21,7 @@ from fedcomp.model.contract import AnyModel
 CACHE_BYTES = 8 << 20
 # Of the free memory of a GPU; the rest is for the server, the algorithm's rows and other programs.
 GPU_SHARE = 0.5
-# Rows of D a chunk holds at the worst: parameters, gradient, its parts before joining, a solver's two moments, a copy.
+# Rows of D numbers a client at most: parameters, gradient, its tensors before they are joined, two moments, a copy.
 ROWS_OF_PARAMETERS = 6
 # Copies of an activation: forward, backward, and the layout a convolution works in.
 COPIES_OF_ACTIVATIONS = 3

@@ -18,7 +18,7 @@ from fedcomp.random.keys import Key
 
 @dataclass(frozen=True)
 class Gradient:
-    """One gradient step's view of the loss.
+    """Gradients of one step, with the losses and statistics of the same forward pass.
 
     Attributes:
         grad: [M, D] gradient of each row's mean batch loss.
@@ -47,7 +47,7 @@ class StepDraws:
         return self.key.fold_in(call).uniform(self.ids, num)
 
     def of_client(self, row: int) -> StepDraws:
-        """Those of one client."""
+        """The draws of the client in this row alone."""
         return StepDraws(self.key, self.ids[row : row + 1])
 
 
@@ -59,7 +59,7 @@ class Model(Protocol):
         num_stats: C, float buffers (BatchNorm running means and variances), in the order of `module.buffers()`.
         layers: size of each parameter tensor in that order; sums to D.
         tensors: what each of them is.
-        module: the plain single-client twin that tests hold the rows against.
+        module: the ordinary torch module of one client, which computes the same.
         draws_in_training: whether gradients need `draws`, as those of a network with dropout.
     """
 

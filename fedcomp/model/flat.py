@@ -27,7 +27,7 @@ class Flat:
     """The layout of one module in a row: parameters in the order of `parameters()`, float buffers of `buffers()`.
 
     Attributes:
-        module: the plain twin, on the CPU.
+        module: the ordinary torch module of one client, on the CPU.
         dim: D. num_stats: C.
         layers: size of each parameter tensor. starts: where each begins in the row. tensors: what each of them is.
         draws_in_training: whether gradients need `draws`.

@@ -18,6 +18,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 """[M, B], one number a sample, from outputs and targets."""
 BatchLoss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """[M], one number a client, from outputs, targets and the places that hold a sample: not a mean over samples."""
+_NO_CLASS = -100
+"""Class of pixels that torch's cross-entropy leaves out."""
 
 
 def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
@@ -51,7 +53,7 @@ def pixel_cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def absent_cross_entropy(outputs: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
-    """[M] mean loss over each client's pixels where one without a class is of some class absent from its batch.
+    """[M] mean loss over each client's pixels; those without a class are of any class that its batch lacks.
 
     With P the classes in the labels of the client's real pictures and p = softmax(outputs), a pixel of class c costs
     -log p_c, and one without a class -log sum_{k not in P} p_k; the latter do not count where P has all classes. It is
@@ -80,8 +82,6 @@ def absent_cross_entropy(outputs: Tensor, y: Tensor, weight: Tensor | None) -> T
     return total / counts.flatten(1).sum(1).clamp(min=1)
 
 
-_NO_CLASS = -100
-
 LOSSES: dict[str, Loss] = {
     "classification": cross_entropy,
     "regression": squared_error,
@@ -91,12 +91,16 @@ LOSSES: dict[str, Loss] = {
 
 
 def training_loss(task: str, unlabelled: str) -> Loss | BatchLoss:
-    """The loss of a task in training, with what becomes of pixels without a class; ValueError for an unknown task."""
+    """The loss of a task in training. Raises ValueError for an unknown task.
+
+    Args:
+        unlabelled: as in `Dataset`: what pixels without a class cost; read for segmentation alone.
+    """
     return absent_cross_entropy if task == "segmentation" and unlabelled == "absent" else loss_of(task)
 
 
 def loss_of(task: str) -> Loss:
-    """The loss of a task: cross-entropy or squared error; ValueError for an unknown task."""
+    """The loss of a task, as in `LOSSES`. Raises ValueError for an unknown task."""
     if task not in LOSSES:
         raise ValueError(f"task is {task!r}; allowed are {', '.join(map(repr, LOSSES))}")
     return LOSSES[task]
@@ -180,9 +184,10 @@ def metrics_of_sums(
 
 
 def mean_loss(loss: Loss | BatchLoss, outputs: Tensor, y: Tensor, weight: Tensor | None) -> Tensor:
-    """[M] mean loss of each client's batch, 0 where nothing counts.
+    """[M] mean loss of each client's batch, 0 for a client without real samples.
 
-    Over real samples (weight [M, B] 1), or, of pictures, over all their pixels that have a class: not over pictures.
+    The mean is over real samples (weight [M, B] is 1); for segmentation over the pixels of all real pictures that have
+    a class, so that a picture counts by its number of such pixels.
     """
     if loss is absent_cross_entropy:
         return absent_cross_entropy(outputs, y, weight)

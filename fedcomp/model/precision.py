@@ -6,7 +6,7 @@
 
 Under bf16 parameters, optimiser memories, updates and messages are float32 (master weights), and so are BatchNorm's
 statistics, the loss, and gradients once they are joined to rows; a sum over a batch or over pixels is accumulated in
-float32. Models are tested in fp32 whatever they are trained in (tf32: in tf32, which is a setting of the process).
+float32. Evaluation is in fp32 after training in bf16, but in tf32 after tf32, which is a setting of the process.
 """
 
 from __future__ import annotations

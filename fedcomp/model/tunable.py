@@ -1,4 +1,4 @@
-"""A model whose convolutions can be computed in several forms, as whoever measures the forms sees it.
+"""What the search for the fastest form of each convolution (`simulation/autotune`) needs of a model.
 
 Shape legend: M clients at once, B batch.
 """
@@ -43,7 +43,7 @@ class TunableOperation:
 
 @runtime_checkable
 class TunableModel(Protocol):
-    """A model with such operations."""
+    """A model whose operations (convolutions) can each be computed in several forms."""
 
     @property
     def conv_algorithms(self) -> tuple[str, ...]:

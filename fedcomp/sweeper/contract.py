@@ -48,7 +48,7 @@ Point = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Result:
-    """The objective's value at a point (NaN: none; of several ends one each), or why there is none, in one line."""
+    """The objective's value at a point, one for each of several objectives (NaN: none), or the error in one line."""
 
     value: float | tuple[float, ...]
     error: str | None = None

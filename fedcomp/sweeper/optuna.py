@@ -40,8 +40,8 @@ class Optuna:
         folder: where the study's file lies, unless `storage` (a URL: sqlite:///study.db) says otherwise.
         study: its name; another one starts anew.
         n_trials: how many there are in all, failed ones included. n_jobs: how many this command runs at once.
-        sampler: tpe, random, or nsga2 (meant for two ends). Each searches for one end, or for the front of two.
-        startup: random trials before tpe learns from them; of nsga2 the trials of a generation.
+        sampler: tpe, random, or nsga2 (made for two objectives); each searches for one, or for the front of two.
+        startup: tpe: random trials before it learns from them; nsga2: trials of a generation.
         seed: of the sampler.
         shared: whether several commands may work on the study at once, each with a launcher of its own.
     """

@@ -1,4 +1,4 @@
-"""The contract of a tracker, and the one that adds nothing: it shows a run elsewhere.
+"""The contract of a tracker, which shows a run elsewhere, and `Jsonl`, the tracker that adds nothing.
 
 The engine always writes `metrics.jsonl` and `status.json` (`records/metrics_file.py`, `records/status.py`); a tracker
 gets the same lines and may show them elsewhere. A run is complete without one.

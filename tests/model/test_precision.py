@@ -93,7 +93,7 @@ def test_build_passes_it_on() -> None:
     for make, shape in ((mlp, (20,)), (lenet5, (1, 28, 28))):
         assert build(make, KEY, shape, 10, "classification", precision="bf16").products is torch.bfloat16
         assert build(make, KEY, shape, 10, "classification", precision="tf32").products is None
-    with pytest.raises(ValueError, match="precision=bf16 is for networks, and model PrincipalDirection is none"):
+    with pytest.raises(ValueError, match="model PrincipalDirection is not a network"):
         build(PrincipalDirection, KEY, (20,), 10, "classification", [torch.ones(4, 20)], precision="bf16")
 
 

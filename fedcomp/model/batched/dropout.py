@@ -72,7 +72,8 @@ class KeyedDraws(TorchDispatchMode):
             )
         own = shape[1:] if self.clients_first else shape
         if self.clients_first and shape[0] != len(self.draws.ids):
-            raise RuntimeError("a random draw without an axis of clients")  # as vmap's own: the clients go one by one
+            # A RuntimeError, as of vmap itself: `Functional` then runs clients one after another.
+            raise RuntimeError("a random draw without an axis of clients")
         self.drew_elsewhere |= not self.in_dropout_module
         drawn = self.draws.uniform(self.calls, math.prod(own)).view(shape).to(device)
         self.calls += 1
@@ -152,7 +153,7 @@ _DRAWS: dict[Any, Callable[..., Any]] = {
 
 @dataclass
 class Drawing:
-    """What a thread's copy of a module draws from: the mode of the current gradient; None outside of gradients."""
+    """What a thread's copy of a module draws from: the mode of the gradient being computed, else None."""
 
     mode: KeyedDraws | None = None
 

@@ -140,7 +140,7 @@ class Functional(Flat):
 
     @property
     def drops_empty_places(self) -> bool:
-        """Whether clients with empty places run without these, which the host must find: it cannot be recorded."""
+        """Whether empty places are removed before a call: the host must find them, so no CUDA graph can record it."""
         return not self.takes_padding or self.vmap_refused
 
     def _at_once(self, theta: Tensor, weight: Tensor | None) -> bool:
@@ -162,7 +162,10 @@ class Functional(Flat):
         return reads_real_samples_only(call, input_shape, vocab_size)
 
     def _find_draws(self, input_shape: tuple[int, ...], vocab_size: int | None) -> None:
-        """Sets what draws, as far as the module can be called; UnkeyedDraw: also in the backward pass."""
+        """Sets `draws_in_training` and `draws_anywhere` by a trial call, unless that fails.
+
+        Raises UnkeyedDraw: the backward pass draws too.
+        """
         theta, stats = flatten(self.module)
         x = random_inputs(4, input_shape, vocab_size, torch.Generator().manual_seed(0))
         self._worker().train()

@@ -23,7 +23,7 @@ Call = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 
 @dataclass
 class Places:
-    """Which places of a batch hold a sample: [B] of 0 and 1, or None where all do. What normalises a batch reads it."""
+    """Which places of a batch hold a sample: [B] of 0 and 1, or None where all do. The module's BatchNorms read it."""
 
     real: Tensor | None = None
 

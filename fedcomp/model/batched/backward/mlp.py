@@ -1,6 +1,6 @@
 """Gradients of M perceptrons written out by hand: autograd would cost more than the arithmetic of small layers.
 
-Layers of few inputs and outputs (`mlp_compiled.py`) are compiled in a long run, with the same bits.
+Small layers are computed by compiled loops (`mlp_compiled.py`) after `COMPILE_AFTER` gradients, with the same bits.
 
 Shape legend: M clients, D parameters, B batch, F features, O outputs.
 """
@@ -30,8 +30,8 @@ from fedcomp.model.precision import product_type
 from fedcomp.random.keys import has_triton
 
 COMPILE_AFTER = 10_000
-"""Gradients of a process after which the compiled form is taken: it saves about 0.1 ms of each, and takes a second to
-load, the first time on a machine ten seconds to compile."""
+"""Gradients of a model after which its compiled form is used. That form saves about 0.1 ms a gradient, but loading it
+takes a second, and compiling it, the first time on a machine, ten."""
 
 
 class Perceptron(Flat):
@@ -109,20 +109,20 @@ class Perceptron(Flat):
         values = dense_forward(self.denses, views, x if x.dtype == views[0][0].dtype else x.to(views[0][0].dtype))
         loss, g_transposed = output_gradient(self.loss, self.denses[-1].relu, values.pop().to(theta.dtype), y, weight)
         parts = dense_backward(self.denses, views, values, g_transposed, self.products)
-        return Gradient(torch.cat(parts, 1), loss, stats)  # which makes parts of a lower type `full` ones
+        return Gradient(torch.cat(parts, 1), loss, stats)  # cat promotes bfloat16 parts to float32
 
     def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
         """As `contract.FusesSgd`: one launch of a GPU, or compiled steps with the bits of a loop of gradients."""
         return self._in_one_launch(x, y, batch_size) if has_triton(x.device) else self._in_steps(x, y, batch_size)
 
     def _in_steps(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
-        """Where gradients are compiled."""
+        """All local steps in compiled loops on a CPU; None unless gradients are compiled already."""
         plain = x.dim() == 2 and x.is_contiguous() and x.dtype in (torch.uint8, torch.float32)
         compiles = self.small is not None and self._num_gradients >= COMPILE_AFTER - 1 and x.device.type == "cpu"
         return partial(self._train, x, y) if plain and compiles and batch_size >= LEAST_BATCH else None
 
     def _in_one_launch(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
-        """For one small hidden layer with ReLU, cross-entropy and float32."""
+        """All local steps in one Triton kernel; None unless there is one small hidden layer with ReLU, in float32."""
         if len(self.denses) != 2 or self.products is not None:
             return None
         first, second = self.denses
