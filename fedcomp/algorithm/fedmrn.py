@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fedcomp.algorithm.codec_options import algorithm_option_names
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.masks.training import bernoulli
@@ -96,10 +97,8 @@ class FedMRN:
             )
         if not 0 < self.power < float("inf"):
             raise ValueError(f"algorithm.power={self.power} must be a positive number; 1 is linear")
-        try:
+        with algorithm_option_names():
             _ = self.codec  # it checks its own options
-        except ValueError as error:
-            raise ValueError(str(error).replace("compressor.", "algorithm.")) from error
 
     @property
     def codec(self) -> MaskedNoise:

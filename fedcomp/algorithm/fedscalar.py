@@ -16,13 +16,12 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from fedcomp.algorithm.codec_options import algorithm_option_names
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
 from fedcomp.algorithm.downlinks.scalars import LastRound, ScalarDownlink, WeightedScalars
@@ -77,7 +76,7 @@ class FedScalar:
     def __post_init__(self) -> None:
         check_choice("algorithm.normalise", self.normalise, ("participants", "population"))
         check_choice("algorithm.downlink", self.downlink, ("model", "scalar"))
-        with _own_names():
+        with algorithm_option_names():
             _ = self.codec  # its options are checked as it is made
 
     @property
@@ -97,7 +96,7 @@ class FedScalar:
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedScalarState:
         """The first model. Raises ValueError: more orthonormal directions than parameters."""
-        with _own_names():
+        with algorithm_option_names():
             self.codec.check_dim(theta.shape[0])
         replays = self.downlink == "scalar"
         replay = LastRound.init(theta if replays else theta[:0], setup.num_clients if replays else 0, self.codec)
@@ -142,15 +141,6 @@ class FedScalar:
         else:
             words = server.key.fold_in("seed").bits(server.ids, 2)
         return replace(common, seed=seed_number(words))
-
-
-@contextmanager
-def _own_names() -> Iterator[None]:
-    """Errors of the codec name its options as the algorithm's, which they are here."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(str(error).replace("compressor.", "algorithm.")) from error
 
 
 def _finite(message: Payload) -> Payload:

@@ -19,13 +19,12 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from fedcomp.algorithm.codec_options import algorithm_option_names
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
@@ -88,9 +87,9 @@ class FetchSGD:
     weights: str = "samples"
 
     def __post_init__(self) -> None:
-        with _own_names(share="fraction"):
+        with algorithm_option_names(share="fraction"):
             check_num_kept(self.share, self.k)
-        with _own_names():
+        with algorithm_option_names():
             _ = self.codec  # its options are checked as it is made
         check_positive("algorithm.lr", self.lr, "the factor eta of the momentum")
         unit_interval("algorithm.rho", self.rho)
@@ -116,7 +115,7 @@ class FetchSGD:
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FetchSGDState:
         """Empty sketches. Raises ValueError: k is more than the parameters."""
-        with _own_names():
+        with algorithm_option_names():
             self.largest.check_dim(theta.shape[0])
             self.codec.check_dim(theta.shape[0])
         cells = theta.new_zeros(self.rows * self.codec.num_columns(theta.shape[0]))
@@ -157,19 +156,3 @@ class FetchSGD:
         common: SharedKnowledge = ctx.common("step", ctx.server(estimates))
         payload = self.largest.encode(estimates, common, ctx.private_key("step"))
         return self.largest.decode(ctx.link.broadcast(payload, ctx.everyone), common)[0]
-
-
-@contextmanager
-def _own_names(**codecs: str) -> Iterator[None]:
-    """Errors of the codecs name their options as the algorithm's, which they are here.
-
-    Args:
-        codecs: {our name of an option: the codec's name of it}, where they differ.
-    """
-    try:
-        yield
-    except ValueError as error:
-        line = str(error)
-        for own, theirs in codecs.items():
-            line = line.replace(f"compressor.{theirs}", f"algorithm.{own}")
-        raise ValueError(line.replace("compressor.", "algorithm.")) from error

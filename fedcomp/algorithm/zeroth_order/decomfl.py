@@ -188,7 +188,7 @@ class DeComFL:
         theta, velocity = self._walk(place, step, directions)
         history = state.history.record(step, cohort, self.walk) if self._replays else state.history
         metrics |= {"train/loss": loss, "message/scalar": received.abs().amax(1)}
-        evaluations = self.steps * self.two_point.evaluations(num) + self._last_forward(stats)
+        evaluations = self.steps * self.two_point.evaluations(num) + self.two_point.last_forward(stats)
         metrics["evaluations"] = state.theta.new_full((), evaluations)
         if self.diagnose:
             wanted = cohort.weight @ true
@@ -233,10 +233,6 @@ class DeComFL:
         (received,) = ctx.link.broadcast(payload, receivers).expect(seed=2 * self.steps)
         return seed_number(received.reshape(-1, 2))
 
-    def _last_forward(self, stats: Tensor) -> int:
-        """Losses that a client computes only for its running statistics."""
-        return 1 if stats.shape[0] and not self.two_point.at_centre else 0
-
     def _train(
         self, state: DeComFLState, stats: Tensor, directions: SharedDirections, lr: float, cohort: Cohort, ctx: Context
     ) -> Trained:
@@ -260,7 +256,7 @@ class DeComFL:
                     found.append(scalars)
                     losses += [loss] if not k else []
                 self._move(y, velocity, total / directions.num, lr)
-                if k == self.steps - 1 and self._last_forward(stats[0]):
+                if k == self.steps - 1 and self.two_point.last_forward(stats[0]):
                     stats = data.losses(y[:, None], batch, k)[1][:, 0]
             loss = torch.stack(losses).mean(0).to(torch.float32)
             return torch.cat(found, 1), loss, stats, true - start if self.diagnose else true

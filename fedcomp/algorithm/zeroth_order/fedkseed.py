@@ -173,7 +173,7 @@ class FedKSeed:
         scaled = kept if self.sends_sums else kept * self._factor(share, chosen)
         after = pool.add(chosen, kept, cohort.weight[:, None] * scaled)
         theta = after.model(state.theta0, self.lr, self.two_point, ctx.clients)
-        evaluations = self.steps * self.two_point.evaluations(1) + self._last_forward(stats)
+        evaluations = self.steps * self.two_point.evaluations(1) + self.two_point.last_forward(stats)
         metrics = {
             "train/loss": loss,
             "message/scalar": received.abs().amax(1),
@@ -215,10 +215,6 @@ class FedKSeed:
         received = message.fields["scalars"].data
         return received, message.fields["index"].data if self.choice == "sent" else chosen
 
-    def _last_forward(self, stats: Tensor) -> int:
-        """Losses that a client computes only for its running statistics."""
-        return 1 if stats.shape[0] and not self.two_point.at_centre else 0
-
     def _train(
         self, state: FedKSeedState, stats: Tensor, chosen: Tensor, share: Tensor, cohort: Cohort, ctx: Context
     ) -> Trained:
@@ -241,7 +237,7 @@ class FedKSeed:
                 y -= self.lr * (scalars * factor[:, k : k + 1]).to(y.dtype) * z[:, 0].to(y.dtype)
                 found.append(scalars)
                 losses.append(loss)
-                if k == self.steps - 1 and self._last_forward(stats[0]):
+                if k == self.steps - 1 and self.two_point.last_forward(stats[0]):
                     stats = data.losses(y[:, None], batch, k)[1][:, 0]
             mean = torch.stack(losses, 1)
             mean = mean.mean(1) if self.clip is None else mean.nanmean(1)

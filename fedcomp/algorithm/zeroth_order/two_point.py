@@ -59,6 +59,13 @@ class TwoPoint:
         """Losses that a step with `num` directions takes."""
         return num * (1 if self.difference == "forward" else 2) + self.at_centre
 
+    def last_forward(self, stats: Tensor) -> int:
+        """Losses that a client computes only for its running statistics [C], after its last step: 1 or 0.
+
+        The forward difference has them from the loss at y itself.
+        """
+        return 1 if stats.shape[0] and not self.at_centre else 0
+
     def directions(self, numbers: Tensor, num: int, first: int, dim: int) -> Tensor:
         """[R, num, D] float32: the directions `first`, `first` + 1, ... of the streams that `numbers` [R] name."""
         wide = -(-dim // ALIGNED) * ALIGNED
