@@ -47,7 +47,7 @@ class ChecksDim(Protocol):
 
 @runtime_checkable
 class ChecksErrorFeedback(Protocol):
-    """A codec for which the dimension or its options decide whether error feedback is stable."""
+    """A codec whose stability under error feedback depends on the dimension or on its options."""
 
     def check_error_feedback(self, dim: int) -> None:
         """Raise ValueError, before the first round, if error feedback over `dim` entries would diverge."""
@@ -87,7 +87,7 @@ class HasOmega(Protocol):
 
 @runtime_checkable
 class DependentSenders(Protocol):
-    """A codec whose senders draw together, so that the error of their mean is not the n-th part of `omega`."""
+    """A codec whose senders draw together, so that the error of their mean is not bounded by `omega` / n."""
 
     def omega_of_mean(self, layers: tuple[int, ...], num_senders: int) -> float:
         """omega_av with E||mean (C_i(x_i) - x_i)||^2 <= (omega_av / n) sum ||x_i||^2 for all x_i."""

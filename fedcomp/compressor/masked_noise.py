@@ -48,7 +48,7 @@ class MaskedNoise:
         mask: binary, {0, 1}, or signed, {-1, 1}.
         noise: uniform, alpha U(-1, 1); gaussian, alpha N(0, 1); bernoulli, +-alpha with equal probability.
         alpha: magnitude of the noise, in units of u; null: 0.01 for binary masks and 0.005 for signed ones.
-        stochastic: draw the mask as above; false: m = [u n > 0] or sign(u n), and -1 where u = 0, for a bit has no
+        stochastic: draw the mask as above; false: m = [u n > 0] or sign(u n), and -1 where u = 0, since a bit has no
             third value.
         seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """

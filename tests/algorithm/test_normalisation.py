@@ -75,7 +75,7 @@ def test_m3_sends_them_whole_both_ways() -> None:
     assert torch.allclose(PART.take(after.update), PART.take(after.base).mean(0), atol=1e-6)
 
 
-def test_they_are_counted() -> None:
+def test_uncompressed_normalisation_parameters_are_counted() -> None:
     num, dim, sent = world.NUM_CLIENTS, sum(tensor.size for tensor in world.BATCH_NORM_TENSORS), 32 * PART.size
     stats = 32 * 2 * 4
     down = Compressor(Dense())

@@ -2,7 +2,7 @@
 
 V. Tsouvalas, Y. Asano, A. Saeed, "Federated fine-tuning of foundation models via probabilistic masking", IEEE Big Data
 2024 (arXiv:2311.17299). Server and client k draw one reference mask m_g ~ Bernoulli(theta_g) from a shared key. The
-client trains theta_k from theta_g (masks/training.py) and draws m_k. Of the flips, places where m_k differs from m_g,
+client trains theta_k from theta_g (masks/training.py) and draws m_k. Of the flips (places where m_k differs from m_g)
 it sends the ceil(kappa |flips|) of largest KL(theta_k || theta_g), in a binary fuse filter (fuse_filter.py). The server
 flips m_g wherever the filter says so, and FedPM's Beta posterior makes theta_g of the masks.
 

@@ -31,7 +31,7 @@ class LowRank:
 
     @classmethod
     def of(cls, tensors: Sequence[ParameterTensor], rank: int, min_ratio: float) -> LowRank:
-        """The weight matrices of which rank r takes at most a share 1 / `min_ratio` of their floats."""
+        """The weight matrices whose factors of rank r have at most 1 / `min_ratio` of the matrix's floats."""
 
         def matrix(tensor: ParameterTensor) -> Matrix:
             outputs = tensor.size // tensor.fan_in

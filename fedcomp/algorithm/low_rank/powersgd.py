@@ -81,7 +81,8 @@ class PowerSGD:
 
     Attributes:
         client: trains locally. server: steps along the low-rank mean.
-        rank: r, 1 or more. min_ratio: of floats saved, from which a matrix is compressed; 0 compresses all.
+        rank: r, 1 or more. min_ratio: a matrix is compressed if it has at least this many times
+            the floats of its factors; 0 compresses all.
         mode: aggregated (two exchanges) or independent (one). iterations: power iterations of `independent`.
         warm_start: whether Q starts from the last round's; null: for aggregated. refresh_every: rounds after which Q is
             drawn anew; 0: never.

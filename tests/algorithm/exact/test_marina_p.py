@@ -71,7 +71,7 @@ def test_whole_models_make_it_gradient_descent() -> None:
     assert torch.allclose(found.theta, plain.theta, rtol=0, atol=1e-5)
 
 
-def test_its_choice_says_so() -> None:
+def test_yaml_of_marina_p_sends_full_uplinks_and_permk_down() -> None:
     schema.register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose("train", ["algorithm=marina_p"])

@@ -158,7 +158,7 @@ def _same(one: Algorithm, other: Algorithm, rounds: int, participants: int | Non
     assert here.theta.norm() > 0.1
 
 
-def test_reductions() -> None:
+def test_first_rounds_are_fedavg_and_scallion_with_a_dense_codec_is_scaffold() -> None:
     fedavg = FedAvg(TEN, STEP, DENSE, DENSE, "uniform")
     _same(Scaffold(TEN, STEP, DENSE), fedavg, 1)
     _same(Scallion(TEN, ServerSgd(0.7), DENSE, DENSE), Scaffold(TEN, ServerSgd(0.7), DENSE), 8, 3)

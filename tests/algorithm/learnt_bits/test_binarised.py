@@ -8,7 +8,7 @@ import torch
 from fedcomp.algorithm.learnt_bits.binarised import StepSizes, binarise, probability, slopes
 
 
-def test_law() -> None:
+def test_binarise_has_the_stated_mean_and_variance() -> None:
     """Mean clip(m, -alpha, alpha), variance alpha^2 - m^2 inside, P(+) at 0, half and twice alpha; 400,000 draws."""
     alpha, num = 0.3, 400_000
     generator = torch.Generator().manual_seed(0)

@@ -87,7 +87,7 @@ def test_the_largest_divergences_are_sent_and_ties_by_place() -> None:
     assert largest(flips, divergence, 1e-6).sum(1).tolist() == [1, 0, 1]  # one at least where there is any
 
 
-def test_divergence() -> None:
+def test_kl_is_that_of_bernoulli_distributions_and_finite_at_0_and_1() -> None:
     p, q = torch.tensor([[0.3, 0.5, 1.0]]), torch.tensor([0.6, 0.5, 0.2])
     wanted = 0.3 * torch.tensor(0.5).log() + 0.7 * torch.tensor(0.7 / 0.4).log()
     assert float(kl(p, q)[0, 0]) == pytest.approx(float(wanted), rel=1e-5)
