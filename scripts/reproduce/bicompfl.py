@@ -130,21 +130,23 @@ def _above_capacity(records: Records) -> str:
 def _adaptive_blocks(records: Records, sooner: Records) -> str:
     """How large the blocks of GR-Adaptive-Avg are, and how large if they change sooner."""
     whole = next((run.at(1, "bits/uplink") for run in records.where(label=GR)), None)
-    sizes = _sizes(records.where(label=ADAPTIVE), whole)
-    if not sizes:
-        return ""
-    (row,) = (row for row in published.load("bicompfl") if row.table == "5" and row.method == ADAPTIVE)
-    printed = f"{8 / row.rates['uplink']:.0f}"
-    text = f"""\
+    sizes, other = _sizes(records.where(label=ADAPTIVE), whole), _sizes(sooner, whole)
+    text = ""
+    if sizes:
+        (row,) = (row for row in published.load("bicompfl") if row.table == "5" and row.method == ADAPTIVE)
+        printed = f"{8 / row.rates['uplink']:.0f}"
+        text = f"""\
 The blocks of GR-Adaptive-Avg have about {sizes[0]} entries in the first round, {min(sizes)} while their divergence
 is highest, and {sizes[-1]} in round {len(sizes)}; the printed bits are those of {printed}. A client asks for another
 size when that divergence is more than a factor of 3 (`phi`) away from the capacity: the paper has such a factor, and
-does not print it."""
-    other, cost, best = _sizes(sooner, whole), bits(sooner, ADAPTIVE), _best(sooner)
+does not print it.
+
+"""
+    text += f"With a factor of 1.25: {made_with(PHI, sooner)}"
+    cost, best = bits(sooner, ADAPTIVE), average(sooner, lambda run: run.best("test/accuracy"))
     if other and cost is not None and best is not None:
         text += f"""
-With a factor of 1.25 they have {other[-1]} entries in round {len(other)}, for {cost:.3g} bits and a best accuracy of
-{100 * best:.2f} %: `fedcomp {PHI.commands[0]}`."""
+The blocks have {other[-1]} entries in round {len(other)}, for {cost:.3g} bits and a best accuracy of {100 * best:.2f} %."""
     return text + "\n"
 
 
@@ -152,10 +154,6 @@ def _sizes(runs: Records, whole: float | None) -> list[int]:
     """About how many entries a block has in each round of the first run, if GR-Fixed sends `whole` bits a round."""
     sent = [line["bits/uplink"] for run in runs.runs[:1] for line in run.lines]
     return [round(BLOCK * whole / (after - before)) for before, after in pairwise(sent)] if whole else []
-
-
-def _best(runs: Records) -> float | None:
-    return average(runs, lambda run: run.best("test/accuracy"))
 
 
 def _claims(records: dict[str, Records]) -> str:
