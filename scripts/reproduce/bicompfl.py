@@ -145,8 +145,8 @@ does not print it.
     text += f"With a factor of 1.25: {made_with(PHI, sooner)}"
     cost, best = bits(sooner, ADAPTIVE), average(sooner, lambda run: run.best("test/accuracy"))
     if other and cost is not None and best is not None:
-        text += f"""
-The blocks have {other[-1]} entries in round {len(other)}, for {cost:.3g} bits and a best accuracy of {100 * best:.2f} %."""
+        reached = f"{cost:.3g} bits and a best accuracy of {100 * best:.2f} %"
+        text += f"\nThe blocks have {other[-1]} entries in round {len(other)}, for {reached}."
     return text + "\n"
 
 
