@@ -31,10 +31,10 @@ def unit_interval(name: str, value: float) -> None:
         raise ValueError(f"{name}={value} must be in [0, 1)")
 
 
-def check_fraction(name: str, value: float) -> None:
-    """Raise ValueError unless the option is a number in (0, 1]."""
+def check_fraction(name: str, value: float, meaning: str = "the share of entries that is sent") -> None:
+    """Raise ValueError unless the option is a number in (0, 1]; the error says what it means."""
     if not is_number(value) or not 0 < value <= 1:
-        raise ValueError(f"{name}={value} must be a number in (0, 1]: the share of entries that is sent")
+        raise ValueError(f"{name}={value} must be a number in (0, 1]: {meaning}")
 
 
 def check_positive(name: str, value: float, meaning: str) -> None:

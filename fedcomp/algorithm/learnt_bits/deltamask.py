@@ -77,8 +77,8 @@ class DeltaMask(MaskProbabilities):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fraction("algorithm.kappa", self.kappa)
-        check_fraction("algorithm.kappa_final", self.kappa_final)
+        for name, value in (("kappa", self.kappa), ("kappa_final", self.kappa_final)):
+            check_fraction(f"algorithm.{name}", value, "the share of a client's flips that it sends")
         check_choice("algorithm.schedule", self.schedule, SCHEDULES)
         check_choice("algorithm.draw", self.draw, DRAWS)
         check_choice("algorithm.reference", self.reference, REFERENCES)
