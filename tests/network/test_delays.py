@@ -10,38 +10,22 @@ import pytest
 from fedcomp.network.clock import Clock
 from fedcomp.network.delays import plans
 from fedcomp.network.traffic.rounds import Round, RoundForms, round_of
-from fedcomp.wire.legs import ALL, BROADCAST, COHORT, RELAY, UNICAST, UP, WORK, Leg, Legs
+from fedcomp.wire.legs import COHORT, UP, WORK, Leg, Legs
+from tests.network.random_legs import random_legs
 from tests.network.two_clients import clock
 
 NUM = 5
 HEADER = {"message": 22, "packet": 40, "payload": 1460}
-BITS = 10_000_000
-
-
-def _amount(rng: np.random.Generator, size: int, whole: int = BITS) -> Any:
-    """A number, or one a client, some of them 0."""
-    return int(rng.integers(0, 3)) * whole if rng.random() < 0.5 else rng.integers(0, 3, size) * rng.integers(1, whole)
 
 
 def _legs(rng: np.random.Generator) -> Legs:
-    """A round of any methods' legs."""
-    num = int(rng.integers(0, NUM + 1)) if rng.random() < 0.6 else NUM
-    clients = tuple(sorted(rng.choice(NUM, num, replace=False).tolist()))
-    listed = tuple(sorted(rng.choice(NUM, 2, replace=False).tolist()))
-    menu = (
-        lambda: Leg(BROADCAST, COHORT, int(rng.integers(0, BITS))),
-        lambda: Leg(BROADCAST, ALL, np.array([rng.integers(1, BITS)])),
-        lambda: Leg(BROADCAST, listed, 1000),
-        lambda: Leg(UNICAST, COHORT, _amount(rng, num)),
-        lambda: Leg(RELAY, COHORT, 5000),
-        lambda: Leg(WORK, COHORT, _amount(rng, num, 50)),
-        lambda: Leg(WORK, COHORT, 100),
-        lambda: Leg(UP, COHORT, _amount(rng, num)),
-        lambda: Leg(UP, COHORT, 160),
-    )
-    usual = rng.random() < 0.7
-    chosen = [0, 5, 7] if usual else rng.choice(len(menu), int(rng.integers(1, 9))).tolist()
-    return Legs(clients, [menu[place]() for place in chosen] if num else [])
+    """A round of any methods' legs, most often the usual three."""
+
+    def choose(names: list[str]) -> list[str]:
+        usual = ["broadcast", "work", "up"]
+        return usual if rng.random() < 0.7 else rng.choice(names, int(rng.integers(1, 9))).tolist()
+
+    return random_legs(rng, NUM, int(rng.integers(0, NUM + 1)) if rng.random() < 0.6 else NUM, choose)
 
 
 def _clock(rng: np.random.Generator, **options: Any) -> Clock:

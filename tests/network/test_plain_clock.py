@@ -17,9 +17,10 @@ from fedcomp.network.deadline import Deadline
 from fedcomp.network.traffic.rounds import round_of
 from fedcomp.random.keys import Key
 from fedcomp.wire.legs import ALL, BROADCAST, COHORT, RELAY, UNICAST, UP, WORK, XOR_RELAY, Leg, Legs
+from tests.network.random_legs import random_legs
 from tests.network.two_clients import MBIT, clock
 
-NUM, MOST = 6, 10_000_000
+NUM = 6
 HEADER = {"message": 22, "packet": 40, "payload": 1460}
 DOWN = (UNICAST, BROADCAST, RELAY, XOR_RELAY)
 KEY = Key(("run", 0))
@@ -139,27 +140,16 @@ def _exchanges(legs: Legs) -> list[list[Leg]]:
     return found
 
 
-def _amount(rng: np.random.Generator, num: int, most: int = MOST) -> Any:
-    return int(rng.integers(0, 3)) * most if rng.random() < 0.5 else rng.integers(0, 3, num) * rng.integers(1, most)
-
-
 def _legs(rng: np.random.Generator, one_up: bool) -> Legs:
-    num = int(rng.integers(0, NUM + 1))
-    clients = tuple(sorted(rng.choice(NUM, num, replace=False).tolist()))
-    listed = tuple(sorted(rng.choice(NUM, 2, replace=False).tolist()))
-    menu = (
-        lambda: Leg(BROADCAST, COHORT, int(rng.integers(0, MOST))),
-        lambda: Leg(BROADCAST, ALL, np.array([rng.integers(1, MOST)])),
-        lambda: Leg(BROADCAST, listed, 1_000_000),
-        lambda: Leg(UNICAST, COHORT, _amount(rng, num)),
-        lambda: Leg(WORK, COHORT, _amount(rng, num, 50)),
-        lambda: Leg(UP, COHORT, _amount(rng, num)),
-        lambda: Leg(UP, COHORT, 160),
-        lambda: Leg(RELAY, COHORT, _amount(rng, num)),
-        lambda: Leg(XOR_RELAY, COHORT, 50_000),
-    )
-    chosen = [*rng.choice([0, 1, 3], 2), 4, 5, 6, *rng.choice(3, 1)] if one_up else rng.choice(9, rng.integers(1, 9))
-    return Legs(clients, [menu[place]() for place in chosen] if num else [])
+    """A round of any methods' legs; `one_up`: of those that may have a deadline."""
+
+    def choose(names: list[str]) -> list[str]:
+        if not one_up:
+            return rng.choice(names, rng.integers(1, 9)).tolist()
+        first = rng.choice(["broadcast", "to all", "unicast"], 2).tolist()
+        return [*first, "work", "up", "short up", rng.choice(["broadcast", "to all", "to some"])]
+
+    return random_legs(rng, NUM, int(rng.integers(0, NUM + 1)), choose)
 
 
 OPTIONS: list[dict[str, Any]] = [
