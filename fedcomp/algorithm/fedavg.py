@@ -38,6 +38,7 @@ from fedcomp.client.minibatch import MinibatchSolver, check_persistent
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort, server
 from fedcomp.core.pytree import put_rows, take_rows
+from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
@@ -86,10 +87,8 @@ class FedAvg:
     predicts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.weights not in ("samples", "uniform"):
-            raise ValueError(f"algorithm.weights={self.weights} must be samples or uniform")
-        if self.sends not in ("auto", *SENDS):
-            raise ValueError(f"algorithm.sends={self.sends} must be auto, model, update or mean")
+        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_choice("algorithm.sends", self.sends, ("auto", *SENDS))
         if self.persist_optimizer:
             check_persistent(self.client)
         if self.sends == "model" and not carries_model(self.downlink):

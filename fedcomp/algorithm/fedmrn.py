@@ -37,6 +37,7 @@ from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.masked_noise import MaskedNoise
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import EMBEDDING, ParameterSubset, ParameterTensor, is_normalisation
+from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
@@ -88,15 +89,14 @@ class FedMRN:
     weights: str = "samples"
 
     def __post_init__(self) -> None:
-        if self.weights not in ("samples", "uniform"):
-            raise ValueError(f"algorithm.weights={self.weights} must be samples or uniform")
-        if not 0 < self.ramp <= 1:
-            raise ValueError(
-                f"algorithm.ramp={self.ramp} must be in (0, 1], the share of local steps after which every entry is "
-                "masked: otherwise the last step would not train what is sent"
-            )
-        if not 0 < self.power < float("inf"):
-            raise ValueError(f"algorithm.power={self.power} must be a positive number; 1 is linear")
+        check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
+        check_interval(
+            "algorithm.ramp",
+            self.ramp,
+            "(0, 1]",
+            "the share of local steps after which every entry is masked, so that the last step trains what is sent",
+        )
+        check_interval("algorithm.power", self.power, "(0, inf)", "1 is linear")
         with algorithm_option_names():
             _ = self.codec  # it checks its own options
 

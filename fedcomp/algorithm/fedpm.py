@@ -30,7 +30,7 @@ from fedcomp.algorithm.masks.training import masked_part
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import check_choice, check_count
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Arithmetic, Coding, Shortest, Unsigned
 
@@ -60,8 +60,7 @@ class FedPM(MaskProbabilities):
         super().__post_init__()
         check_choice("algorithm.coding", self.coding, CODINGS)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
-        if not isinstance(self.reset_every, int) or self.reset_every < 0:
-            raise ValueError(f"algorithm.reset_every={self.reset_every} must be a number of rounds, or 0 for never")
+        check_count("algorithm.reset_every", self.reset_every, 0, "a number of rounds; 0 for never")
         if self.downlink == "counts" and self.weights != "uniform":
             raise ValueError("algorithm.downlink=counts needs algorithm.weights=uniform: weighted masks are no counts")
         if self.persist_optimizer and not isinstance(self.client, MinibatchSolver):

@@ -30,7 +30,7 @@ from fedcomp.compressor.sparsifiers.sparse_indices import INDEX_CODES
 from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
-from fedcomp.core.validate import check_choice, check_count
+from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.random.keys import Key
 
 SCHEDULES = ("constant", "progressive")
@@ -74,15 +74,12 @@ class FedSparsify:
 
     def __post_init__(self) -> None:
         for name in ("sparsity", "first_sparsity"):
-            value = getattr(self, name)
-            if not 0 <= value < 1:
-                raise ValueError(f"algorithm.{name}={value} must be in [0, 1): the share of weights that are zero")
+            check_interval(f"algorithm.{name}", getattr(self, name), "[0, 1)", "the share of weights that are zero")
         check_choice("algorithm.schedule", self.schedule, SCHEDULES)
         check_choice("algorithm.merge", self.merge, MERGES)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
         check_count("algorithm.every", self.every)
-        if not isinstance(self.start, int) or self.start < 0:
-            raise ValueError(f"algorithm.start={self.start} must be a round, 0 or later")
+        check_count("algorithm.start", self.start, 0, "the round in which pruning begins")
         check_choice("algorithm.positions", self.positions, INDEX_CODES)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedSparsifyState:

@@ -35,7 +35,7 @@ from fedcomp.compressor.sparsifiers.num_kept import check_num_kept
 from fedcomp.compressor.sparsifiers.sparse_indices import INDEX_CODES
 from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice, check_positive, unit_interval
+from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
 
@@ -91,8 +91,8 @@ class FetchSGD:
             check_num_kept(self.share, self.k)
         with algorithm_option_names():
             _ = self.codec  # its options are checked as it is made
-        check_positive("algorithm.lr", self.lr, "the factor eta of the momentum")
-        unit_interval("algorithm.rho", self.rho)
+        check_interval("algorithm.lr", self.lr, "(0, inf)", "the factor eta of the momentum")
+        check_interval("algorithm.rho", self.rho, "[0, 1)")
         check_choice("algorithm.clear", self.clear, CLEARS)
         check_choice("algorithm.positions", self.positions, INDEX_CODES)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))

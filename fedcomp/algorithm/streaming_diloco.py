@@ -43,7 +43,7 @@ from fedcomp.client.minibatch import MinibatchSolver, check_persistent
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor
-from fedcomp.core.validate import check_choice, check_count, is_number, is_whole
+from fedcomp.core.validate import check_choice, check_count, check_interval, is_whole
 from fedcomp.model.contract import Gradient
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
@@ -101,8 +101,7 @@ class StreamingDiLoCo:
         check_count("algorithm.fragments", self.fragments)
         check_choice("algorithm.pattern", self.pattern, PATTERNS)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
-        if not is_number(self.alpha) or not 0 <= self.alpha <= 1:
-            raise ValueError(f"algorithm.alpha={self.alpha} must be in [0, 1]: a worker's share in its own fragment")
+        check_interval("algorithm.alpha", self.alpha, "[0, 1]", "a worker's share in its own fragment")
         if getattr(self.client, "steps", None) is None:
             raise ValueError(
                 "algorithm=streaming_diloco needs client.steps, the local steps from one fragment to the next, "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.core.validate import at_least_zero, positive, unit_interval
+from fedcomp.core.validate import check_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,9 @@ class Adam(MinibatchSolver):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
-            unit_interval(f"client.{name}", beta)
-        positive("client.eps", self.eps)
-        at_least_zero("client.weight_decay", self.weight_decay)
+            check_interval(f"client.{name}", beta, "[0, 1)")
+        check_interval("client.eps", self.eps, "(0, inf)")
+        check_interval("client.weight_decay", self.weight_decay, "[0, inf)")
 
     def init(self, theta: Tensor) -> tuple[Tensor, ...]:
         return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)

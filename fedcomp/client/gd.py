@@ -17,7 +17,7 @@ from fedcomp.client.contract import Batching, GradFn, LocalData, LocalResult
 from fedcomp.client.full_gradient import full_gradient, gather_once
 from fedcomp.client.shifted_gradient import shifted_gradient
 from fedcomp.client.solver import LocalSolver, clip
-from fedcomp.core.validate import at_least_zero, check_count
+from fedcomp.core.validate import check_count, check_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class GD(LocalSolver):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("client.steps", self.steps)
-        at_least_zero("client.weight_decay", self.weight_decay)
+        check_interval("client.weight_decay", self.weight_decay, "[0, inf)")
 
     @property
     def batching(self) -> Batching:

@@ -31,9 +31,8 @@ class MinibatchSolver(LocalSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value in (("epochs", self.epochs), ("steps", self.steps)):
-            if value is not None:
-                check_count(f"client.{name}", value)
+        check_count("client.epochs", self.epochs, or_null=True)
+        check_count("client.steps", self.steps, or_null=True)
         if self.epochs is None and self.steps is None:
             raise ValueError("client.epochs and client.steps are both null: give one of them")
         if self.steps is not None and self.epochs not in (None, 1):

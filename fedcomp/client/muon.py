@@ -26,7 +26,7 @@ from torch import Tensor
 from fedcomp.client.contract import GradFn, LocalData, LocalResult
 from fedcomp.client.minibatch import MinibatchSolver, add_scaled_
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
-from fedcomp.core.validate import at_least_zero, check_choice, is_whole, positive, unit_interval
+from fedcomp.core.validate import check_choice, check_count, check_interval
 
 log = logging.getLogger("fedcomp")
 
@@ -65,13 +65,12 @@ class Muon(MinibatchSolver):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, share in (("momentum", self.momentum), ("beta1", self.beta1), ("beta2", self.beta2)):
-            unit_interval(f"client.{name}", share)
+            check_interval(f"client.{name}", share, "[0, 1)")
         check_choice("client.scale", self.scale, SCALES)
-        at_least_zero("client.weight_decay", self.weight_decay)
-        positive("client.adam_lr", self.adam_lr)
-        positive("client.eps", self.eps)
-        if not is_whole(self.skip_last) or self.skip_last < 0:
-            raise ValueError(f"client.skip_last={self.skip_last} must be a number of weight matrices, 0 or more")
+        check_interval("client.weight_decay", self.weight_decay, "[0, inf)")
+        check_interval("client.adam_lr", self.adam_lr, "(0, inf)")
+        check_interval("client.eps", self.eps, "(0, inf)")
+        check_count("client.skip_last", self.skip_last, 0, "a number of weight matrices")
 
     def check_tensors(self, tensors: tuple[ParameterTensor, ...]) -> None:
         """Warn where nothing is left for Muon."""

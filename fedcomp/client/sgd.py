@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.client.minibatch import MinibatchSolver, add_scaled_
-from fedcomp.core.validate import at_least_zero, unit_interval
+from fedcomp.core.validate import check_interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +23,8 @@ class Sgd(MinibatchSolver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        unit_interval("client.momentum", self.momentum)
-        at_least_zero("client.weight_decay", self.weight_decay)
+        check_interval("client.momentum", self.momentum, "[0, 1)")
+        check_interval("client.weight_decay", self.weight_decay, "[0, inf)")
 
     @property
     def plain_sgd_decay(self) -> float | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedcomp.client.contract import Batching, GradFn, LocalData, LocalResult
 from fedcomp.core.parameter_layout import ParameterTensor
-from fedcomp.core.validate import at_least_zero, check_choice, check_count, is_number, positive
+from fedcomp.core.validate import check_choice, check_count, check_interval
 
 SCHEDULES = ("constant", "linear", "cosine", "inverse_sqrt", "exponential")
 
@@ -44,14 +44,12 @@ class LocalSolver(ABC):
     proximal: float = 0.0
 
     def __post_init__(self) -> None:
-        positive("client.lr", self.lr)
+        check_interval("client.lr", self.lr, "(0, inf)")
         check_count("client.batch_size", self.batch_size)
-        if self.clip_norm is not None:
-            positive("client.clip_norm", self.clip_norm)
-        at_least_zero("client.proximal", self.proximal)
+        check_interval("client.clip_norm", self.clip_norm, "(0, inf)", or_null=True)
+        check_interval("client.proximal", self.proximal, "[0, inf)")
         check_choice("client.schedule", self.schedule, SCHEDULES)
-        if not is_number(self.lr_final) or not 0 <= self.lr_final <= 1:
-            raise ValueError(f"client.lr_final={self.lr_final} must be in [0, 1]: a share of client.lr")
+        check_interval("client.lr_final", self.lr_final, "[0, 1]", "a share of client.lr")
         if self.schedule == "exponential" and self.lr_final == 0:
             raise ValueError(
                 "client.schedule=exponential multiplies client.lr by client.lr_final in every round, which is 0: give "

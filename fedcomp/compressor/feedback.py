@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec, Feedback
+from fedcomp.core.validate import check_interval
 from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge
 
@@ -45,8 +46,7 @@ class ErrorFeedback:
     decay: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.decay <= 1:
-            raise ValueError(f"feedback.decay={self.decay} must be in (0, 1]; 1 keeps the whole error")
+        check_interval("feedback.decay", self.decay, "(0, 1]", "1 keeps the whole error")
 
     def check(self, codec: Codec) -> None:
         """Unbiased codecs that are not contractive make errors larger than x, and these would be added up forever."""

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.core.validate import check_choice, check_positive
+from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Unsigned
@@ -66,14 +66,13 @@ class MaskedNoise:
         check_choice("compressor.mask", self.mask, MASKS)
         check_choice("compressor.noise", self.noise, NOISES)
         check_choice("compressor.seed", self.seed, SEEDS)
-        if self.alpha is not None:
-            check_positive(
-                "compressor.alpha", self.alpha, "the magnitude of the noise, in units of an update's entries"
-            )
-            if self.alpha < SMALLEST:
-                raise ValueError(
-                    f"compressor.alpha={self.alpha} must be at least {SMALLEST}: smaller noise is replaced by that"
-                )
+        check_interval(
+            "compressor.alpha",
+            self.alpha,
+            f"[{SMALLEST}, inf)",
+            f"the magnitude of the noise, in units of an update's entries; less is replaced by {SMALLEST}",
+            or_null=True,
+        )
 
     @property
     def magnitude(self) -> float:

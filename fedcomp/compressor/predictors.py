@@ -29,6 +29,7 @@ from torch import Tensor
 from fedcomp.compressor.contract import Codec
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
+from fedcomp.core.validate import check_interval
 
 ROUNDING = 1e-4
 """How far float32 weights of many clients sum from 1."""
@@ -71,8 +72,7 @@ class Aggregate:
     follows_senders = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.decay <= 1:
-            raise ValueError(f"compressor.predictor.decay={self.decay} must be in [0, 1]; 1 is the last mean itself")
+        check_interval("compressor.predictor.decay", self.decay, "[0, 1]", "1 is the last mean itself")
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         return torch.zeros_like(like)

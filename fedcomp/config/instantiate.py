@@ -13,6 +13,7 @@ from fedcomp.config import schema
 from fedcomp.config.errors.misspelt import CODEC, ESTIMATOR, check_spelling
 from fedcomp.config.errors.unresolved_target import unresolved
 from fedcomp.config.options import check_part_keys, check_types, wrong_number
+from fedcomp.core.first_line import first_line
 from fedcomp.records.run_folder import VERSION
 
 
@@ -69,5 +70,5 @@ def build_error(error: Exception, node: DictConfig) -> ValueError:
     line = wrong_number(node) if isinstance(inner, TypeError) else None
     if isinstance(inner, (ImportError, AttributeError)):
         line = unresolved(node)
-    reason = str(inner).strip().split("\n")[0]
+    reason = first_line(inner)
     return ValueError(line or f"cannot build {node.get('_target_')}: {type(inner).__name__}: {reason}")

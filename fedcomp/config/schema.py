@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
@@ -12,7 +11,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from fedcomp.config.options import check_run_keys
 from fedcomp.core.fingerprint import fingerprint
-from fedcomp.core.validate import check_one_line
+from fedcomp.core.validate import check_count, check_interval, check_one_line, check_seed
 from fedcomp.reporting.pictures.figure_entry import parse as parse_figure
 
 
@@ -143,14 +142,11 @@ def check(config: RunConfig | DictConfig) -> None:
             word = part if isinstance(part, str) and part else "<name>"
             raise ValueError(f"{name}={part} is no part of a run: a part is chosen with {choice}={word}")
     for name in ("rounds", "repeats", "eval_every"):
-        _at_least_one(name, getattr(config, name))
+        check_count(name, getattr(config, name))
     for name in ("num_clients", "threads", "chunk_size", "checkpoint_every"):
-        if getattr(config, name) is not None:
-            _at_least_one(name, getattr(config, name))
-    if config.max_bits is not None and not 0 < config.max_bits < math.inf:
-        raise ValueError(f"max_bits={config.max_bits} must be a number of bits above 0, or null")
-    if config.seed < 0:
-        raise ValueError(f"seed={config.seed} must be 0 or more")
+        check_count(name, getattr(config, name), or_null=True)
+    check_interval("max_bits", config.max_bits, "(0, inf)", "a number of bits", or_null=True)
+    check_seed("seed", config.seed)
     if config.quiet and config.verbose:
         raise ValueError("quiet=true and verbose=true exclude each other: give one")
     for name in ("name", "label", "case", "output_root"):
@@ -162,8 +158,3 @@ def check(config: RunConfig | DictConfig) -> None:
         raise ValueError("output_root is empty, but must be a folder: give output_root=. for the current one")
     for entry in config.figures:
         parse_figure(OmegaConf.to_container(entry, resolve=True) if OmegaConf.is_config(entry) else entry)
-
-
-def _at_least_one(name: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"{name}={value} must be 1 or more")

@@ -13,40 +13,33 @@ MAX_LISTED = 20
 """Number of names that an error message lists; it counts the others."""
 
 
-def positive(name: str, value: float) -> None:
-    """Raise ValueError unless the option is a number above 0."""
-    if not is_number(value) or not value > 0:
-        raise ValueError(f"{name}={value} must be a positive number")
+def check_interval(name: str, value: float | None, interval: str, meaning: str = "", *, or_null: bool = False) -> None:
+    """Refuse an option outside an interval.
+
+    Args:
+        interval: as in mathematics, "(0, 1]" or "[0, inf)": a bracket includes its end, a parenthesis does not.
+        meaning: what the option is; the error message ends with it. or_null: None is allowed too.
+    Raises:
+        ValueError: the value is no number, or outside.
+    """
+    if value is None and or_null:
+        return
+    low, high = map(float, interval[1:-1].split(","))
+    inside = is_number(value) and low <= value <= high
+    if not inside or (value == low and interval[0] == "(") or (value == high and interval[-1] == ")"):
+        words = {"(0, inf)": "a positive number", "[0, inf)": "a number, 0 or more"}
+        raise ValueError(_refusal(name, value, words.get(interval, f"a number in {interval}"), meaning, or_null))
 
 
-def at_least_zero(name: str, value: float) -> None:
-    """Raise ValueError unless the option is a number, 0 or more."""
-    if not is_number(value) or not value >= 0:
-        raise ValueError(f"{name}={value} must be a number, 0 or more")
+def check_count(name: str, value: object, least: int = 1, meaning: str = "", *, or_null: bool = False) -> None:
+    """Raise ValueError unless the option is a whole number, `least` or more; other arguments as `check_interval`'s."""
+    if not (value is None and or_null) and (not is_whole(value) or value < least):
+        raise ValueError(_refusal(name, value, f"a whole number, {least} or more", meaning, or_null))
 
 
-def unit_interval(name: str, value: float) -> None:
-    """Raise ValueError unless the option is a number in [0, 1)."""
-    if not is_number(value) or not 0 <= value < 1:
-        raise ValueError(f"{name}={value} must be in [0, 1)")
-
-
-def check_fraction(name: str, value: float, meaning: str = "the share of entries that is sent") -> None:
-    """Raise ValueError unless the option is a number in (0, 1]; the error says what it means."""
-    if not is_number(value) or not 0 < value <= 1:
-        raise ValueError(f"{name}={value} must be a number in (0, 1]: {meaning}")
-
-
-def check_positive(name: str, value: float, meaning: str) -> None:
-    """Raise ValueError unless the option is a positive, finite number; the error says what it means."""
-    if not is_number(value) or not 0 < value < float("inf"):
-        raise ValueError(f"{name}={value} must be a positive number: {meaning}")
-
-
-def check_count(name: str, value: object, least: int = 1) -> None:
-    """Raise ValueError unless the option is a whole number, `least` or more."""
-    if not is_whole(value) or value < least:
-        raise ValueError(f"{name}={value} must be a whole number, {least} or more")
+def _refusal(name: str, value: object, allowed: str, meaning: str, or_null: bool) -> str:
+    null = ", or null" if or_null else ""
+    return f"{name}={value} must be {allowed}{null}" + (f": {meaning}" if meaning else "")
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

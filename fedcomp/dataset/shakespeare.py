@@ -18,6 +18,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
+from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.fetch import below
 
@@ -101,15 +102,11 @@ def data_files(root: str = ".", path: str = "tinyshakespeare.txt", **_: object) 
 
 
 def _check(min_chars: int, train_fraction: float, max_samples: int | None, max_test: int | None, targets: str) -> None:
-    if not isinstance(min_chars, int) or min_chars <= WINDOW:
-        raise ValueError(f"dataset.min_chars is {min_chars!r}, but must be {WINDOW + 1} or more, for one window")
-    if not isinstance(train_fraction, (int, float)) or not 0 < train_fraction < 1:
-        raise ValueError(f"dataset.train_fraction is {train_fraction!r}, but must be above 0 and below 1")
-    for name, given in (("max_samples", max_samples), ("max_test", max_test)):
-        if given is not None and (not isinstance(given, int) or given < 1):
-            raise ValueError(f"dataset.{name} is {given!r}, but must be 1 or more windows, or null for all")
-    if targets not in get_args(Targets):
-        raise ValueError(f"dataset.targets is {targets!r}, but must be one of {', '.join(get_args(Targets))}")
+    check_count("dataset.min_chars", min_chars, WINDOW + 1, "enough for one window")
+    check_interval("dataset.train_fraction", train_fraction, "(0, 1)")
+    check_count("dataset.max_samples", max_samples, meaning="a number of windows; null for all", or_null=True)
+    check_count("dataset.max_test", max_test, meaning="a number of windows; null for all", or_null=True)
+    check_choice("dataset.targets", targets, get_args(Targets))
 
 
 def _roles(file: Path, upper: bool, delete: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from fedcomp.core.first_line import first_line
 from fedcomp.core.pytree import flatten, restore
 from fedcomp.display.console import say
 from fedcomp.distributed.context import PATIENCE_SECONDS, ProcessContext, TorchrunEnv
@@ -141,7 +142,7 @@ def init_processes(place: TorchrunEnv) -> Iterator[TorchProcesses]:
     except SystemExit:
         raise
     except BaseException as error:
-        if not processes.is_first(str(error).strip().split("\n")[0] or type(error).__name__):
+        if not processes.is_first(first_line(error)):
             raise SystemExit(1) from None
         raise
     finally:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedcomp.core.validate import check_count
 from fedcomp.display.console import say
 from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, local_device, outcome
 from fedcomp.launcher.process import Children, Tally
@@ -32,8 +33,7 @@ class Joblib:
     def __post_init__(self) -> None:
         if not isinstance(self.n_jobs, int) or self.n_jobs == 0:
             raise ValueError(f"launcher.n_jobs={self.n_jobs} must be 1 or more, or -1 for all cores")
-        if not isinstance(self.runs_per_gpu, int) or self.runs_per_gpu < 1:
-            raise ValueError(f"launcher.runs_per_gpu={self.runs_per_gpu} must be 1 or more")
+        check_count("launcher.runs_per_gpu", self.runs_per_gpu)
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """The device of this machine, and a run's fraction of its cores."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedcomp.core.validate import check_count, check_interval
 from fedcomp.display.console import say
 from fedcomp.display.units import counted
 from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
@@ -75,13 +76,10 @@ class Slurm:
     def __post_init__(self) -> None:
         counts = ("cpus", "processes_per_run", "nodes", "runs_per_gpu", "array_parallelism")
         for name in ("timeout_min", "signal_delay_s", *counts):
-            if getattr(self, name) < 1:
-                raise ValueError(f"launcher.{name}={getattr(self, name)} must be 1 or more")
-        if self.mem_gb <= 0:
-            raise ValueError(f"launcher.mem_gb={self.mem_gb} must be more than 0")
-        for name, number in (("gpus", self.gpus), ("max_num_timeout", self.max_num_timeout)):
-            if number is not None and number < 0:
-                raise ValueError(f"launcher.{name}={number} must be 0 or more")
+            check_count(f"launcher.{name}", getattr(self, name))
+        check_interval("launcher.mem_gb", self.mem_gb, "(0, inf)")
+        check_count("launcher.gpus", self.gpus, 0, or_null=True)
+        check_count("launcher.max_num_timeout", self.max_num_timeout, 0)
         if self.processes_per_run % self.nodes:
             raise ValueError(
                 f"launcher.processes_per_run={self.processes_per_run} must be a multiple of launcher.nodes={self.nodes}"

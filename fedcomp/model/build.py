@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from fedcomp.core.first_line import first_line
 from fedcomp.core.free_memory import free_bytes
 from fedcomp.model.batched.backward.cnn import CompiledCnn
 from fedcomp.model.batched.backward.dense import dense_layers
@@ -155,7 +156,7 @@ def _check_shapes(module: nn.Module, name: str, x: Tensor, output_shape: tuple[i
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             got = tuple(module(torch.zeros_like(x)).shape)
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = first_line(error)
         tokens = "" if x.is_floating_point() else " of tokens"
         raise ValueError(
             f"model {name} does not take inputs of shape {tuple(x.shape[1:])}{tokens}, as the dataset gives them "
@@ -181,7 +182,7 @@ def _check_repeatable(module: nn.Module, name: str, x: Tensor) -> None:
         except UnkeyedDraw as error:
             raise ValueError(str(error).replace("the model", f"model {name}", 1)) from None
         except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            reason = first_line(error)
             raise ValueError(f"model {name} cannot be called in training mode ({reason}); choose another") from error
         drawn = not torch.equal(torch.get_rng_state(), before)
     if not isinstance(first, Tensor):

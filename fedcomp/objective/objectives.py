@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.display import units
 from fedcomp.records.metrics_file import Line
 
@@ -63,8 +63,7 @@ class BitsToTarget:
     direction: Direction = "minimize"
 
     def __post_init__(self) -> None:
-        if not 0 < self.target <= 1:
-            raise ValueError(f"objective.target={self.target} must be a fraction in (0, 1]")
+        check_interval("objective.target", self.target, "(0, 1]", "an accuracy, 0.9 for 90 %")
         check_choice("objective.way", self.way, WAYS)
 
     def __call__(self, lines: Sequence[Line]) -> float:

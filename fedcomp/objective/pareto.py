@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.display import units
 from fedcomp.objective.objectives import WAYS, BestAccuracy, Direction
 from fedcomp.records.metrics_file import Line
@@ -46,10 +46,8 @@ class Pareto:
 
     def __post_init__(self) -> None:
         check_choice("objective.way", self.way, WAYS)
-        if not 0 <= self.accuracy_from < 1:
-            raise ValueError(f"objective.accuracy_from={self.accuracy_from} must be a fraction in [0, 1)")
-        if self.bits_to is not None and not 0 < self.bits_to < math.inf:
-            raise ValueError(f"objective.bits_to={self.bits_to} must be a positive number of bits, or null")
+        check_interval("objective.accuracy_from", self.accuracy_from, "[0, 1)", "an accuracy, 0.9 for 90 %")
+        check_interval("objective.bits_to", self.bits_to, "(0, inf)", "a number of bits", or_null=True)
 
     @property
     def directions(self) -> tuple[Direction, Direction]:

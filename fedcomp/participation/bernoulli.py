@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_seed, is_number, is_whole
+from fedcomp.core.validate import check_interval, check_seed, is_number, is_whole
 from fedcomp.random.keys import Key
 
 ALLOWED = "a number above 0 and at most 1, a list of one a client, or {low: 0.3, high: 1.0, seed: 0}"
@@ -170,8 +170,7 @@ def _drawn(name: str, given: Mapping) -> Drawn:
             f"{name} is {given}, but must be {ALLOWED}, with low <= high, and alpha and beta for a Beta distribution"
         )
     for key, value in shapes.items():
-        if not is_number(value) or not 0 < value < float("inf"):
-            raise ValueError(f"{name}.{key} is {value!r}, but must be a number above 0")
+        check_interval(f"{name}.{key}", value, "(0, inf)")
     check_seed(f"{name}.seed", given["seed"])
     return Drawn(float(given["low"]), float(given["high"]), given["seed"], **{k: float(v) for k, v in shapes.items()})
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import is_whole
+from fedcomp.core.validate import check_count
 from fedcomp.random.keys import Key
 
 
@@ -77,8 +77,7 @@ def required_clients(num_samples: int, num_clients: int | None) -> int:
             "num_clients=null is for partition=natural and partition=one_each, which take it from the data; give a "
             "number"
         )
-    if num_clients < 1:
-        raise ValueError(f"num_clients is {num_clients}, but must be 1 or more")
+    check_count("num_clients", num_clients)
     if num_clients > num_samples:
         raise ValueError(
             f"client {num_samples} would hold no data: {num_clients} clients, but only {num_samples} training samples; "
@@ -99,14 +98,3 @@ def required_labels(labels: Tensor | None, partition: str) -> Tensor:
             "(regression, text): take partition=iid, or natural if they have owners"
         )
     return labels
-
-
-def required_count(argument: str, value: object) -> int:
-    """The value of an argument that counts something.
-
-    Raises:
-        ValueError: no whole number, or one below 1.
-    """
-    if not is_whole(value) or value < 1:
-        raise ValueError(f"partition.{argument} is {value!r}, but must be a whole number, 1 or more")
-    return value

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.partition.contract import required_clients, required_count, required_labels
+from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.partition.contract import required_clients, required_labels
 from fedcomp.random.keys import Key
 
 
@@ -50,12 +51,10 @@ class Dirichlet:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.alpha, (int, float)) or not 0 < self.alpha < float("inf"):
-            raise ValueError(f"partition.alpha is {self.alpha!r}, but must be a number above 0")
-        if self.variant not in ("per_class", "per_client", "hsu"):
-            raise ValueError(f"partition.variant is {self.variant!r}, but must be per_class, per_client or hsu")
-        required_count("min_size", self.min_size)
-        required_count("max_tries", self.max_tries)
+        check_interval("partition.alpha", self.alpha, "(0, inf)")
+        check_choice("partition.variant", self.variant, ("per_class", "per_client", "hsu"))
+        check_count("partition.min_size", self.min_size)
+        check_count("partition.max_tries", self.max_tries)
 
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None

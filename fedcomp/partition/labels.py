@@ -13,7 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedcomp.partition.contract import check_parts, required_clients, required_count, required_labels
+from fedcomp.core.validate import check_choice, check_count
+from fedcomp.partition.contract import check_parts, required_clients, required_labels
 from fedcomp.random.keys import Key
 
 
@@ -35,9 +36,8 @@ class Labels:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        required_count("labels_per_client", self.labels_per_client)
-        if self.variant not in ("balanced", "random"):
-            raise ValueError(f"partition.variant is {self.variant!r}, but must be balanced or random")
+        check_count("partition.labels_per_client", self.labels_per_client)
+        check_choice("partition.variant", self.variant, ("balanced", "random"))
 
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None

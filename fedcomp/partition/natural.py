@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.partition.contract import required_count
+from fedcomp.core.validate import check_count
 from fedcomp.random.keys import Key
 
 
@@ -30,7 +30,7 @@ class Natural:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        required_count("min_size", self.min_size)
+        check_count("partition.min_size", self.min_size)
 
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None

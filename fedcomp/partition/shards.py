@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.partition.contract import required_clients, required_count, required_labels
+from fedcomp.core.validate import check_count
+from fedcomp.partition.contract import required_clients, required_labels
 from fedcomp.random.keys import Key
 
 
@@ -31,7 +32,7 @@ class Shards:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        required_count("shards_per_client", self.shards_per_client)
+        check_count("partition.shards_per_client", self.shards_per_client)
 
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.core.validate import positive, unit_interval
+from fedcomp.core.validate import check_interval
 from fedcomp.server.contract import Slots
 
 
@@ -28,9 +28,9 @@ class Adam:
 
     def __post_init__(self) -> None:
         for name, value in (("lr", self.lr), ("eps", self.eps)):
-            positive(f"server.{name}", value)
+            check_interval(f"server.{name}", value, "(0, inf)")
         for name, value in (("beta1", self.beta1), ("beta2", self.beta2)):
-            unit_interval(f"server.{name}", value)
+            check_interval(f"server.{name}", value, "[0, 1)")
 
     def init(self, theta: Tensor) -> Slots:
         return theta.new_zeros(theta.shape), theta.new_zeros(theta.shape)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedcomp.core.validate import positive, unit_interval
+from fedcomp.core.validate import check_interval
 from fedcomp.server.contract import Slots
 
 
@@ -30,8 +30,8 @@ class Sgd:
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        positive("server.lr", self.lr)
-        unit_interval("server.momentum", self.momentum)
+        check_interval("server.lr", self.lr, "(0, inf)")
+        check_interval("server.momentum", self.momentum, "[0, 1)")
         if self.nesterov and not self.momentum:
             raise ValueError("server.nesterov=true needs a momentum above 0: give server.momentum, for instance 0.9")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import check_choice, check_count, check_seed
 from fedcomp.objective.objectives import Objective
 from fedcomp.objective.pareto import Ends, Pareto
 from fedcomp.sweeper.contract import Choices, Evaluate, Interval, Report, Result, Space
@@ -58,10 +58,8 @@ class Optuna:
 
     def __post_init__(self) -> None:
         for name in ("n_trials", "n_jobs", "startup"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"sweeper.{name}={getattr(self, name)} must be 1 or more")
-        if self.seed < 0:
-            raise ValueError(f"sweeper.seed={self.seed} must be 0 or more")
+            check_count(f"sweeper.{name}", getattr(self, name))
+        check_seed("sweeper.seed", self.seed)
         check_choice("sweeper.sampler", self.sampler, SAMPLERS)
 
     def sweep(self, space: Space, evaluate: Evaluate, objective: Objective | Pareto, fixed: str = "") -> Report:

@@ -28,8 +28,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from fedcomp.core.first_line import first_line
 from fedcomp.core.folders import part_name
-from fedcomp.core.validate import is_number
+from fedcomp.core.validate import check_interval
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Metrics, read_lines
@@ -81,8 +82,7 @@ class Wandb:
         for tag in tags:
             if not 1 <= len(str(tag)) <= 64:
                 raise ValueError(f"tracker.tags: {tag!r} must be 1 to 64 characters")
-        if not is_number(timeout) or not 0 < timeout < float("inf"):
-            raise ValueError(f"tracker.timeout={timeout} must be a positive number of seconds")
+        check_interval("tracker.timeout", timeout, "(0, inf)", "a number of seconds")
         self._artifacts = check_kinds(artifacts)
         self._options: dict[str, Any] = {"project": project, "entity": entity, "job_type": job_type, "notes": notes}
         self._name, self._tags, self._folder, self._timeout = run_name, [str(tag) for tag in tags], folder, timeout
@@ -149,7 +149,7 @@ class Wandb:
         """Make the call; if it fails or hangs, say `otherwise` and why in one line, and return False."""
         error = self._call_with_timeout(call, self._timeout + LOCAL_SECONDS)
         if error is not None:
-            reason = str(error).strip().split("\n")[0][:200] or type(error).__name__
+            reason = first_line(error)[:200]
             missing = isinstance(error, ModuleNotFoundError) and error.name == "wandb"
             self._info.note(f"W&B: {otherwise} ({'it is missing: pip install wandb' if missing else reason})")
         return error is None

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from fedcomp.core.first_line import first_line
+
 AXES = (
     ("total bits", "bits/total", "test/accuracy"),
     ("uplink bits", "bits/uplink", "vs_uplink/accuracy"),
@@ -35,7 +37,7 @@ def publish(entity: str, project: str, title: str, table: str) -> list[str]:
     try:
         return [str(one.save().url) for one in built]
     except Exception as error:  # a foreign library and its server: whatever fails, the report on disk is there
-        raise ValueError(str(error).strip().split("\n")[0] or type(error).__name__) from error
+        raise ValueError(first_line(error)) from error
 
 
 def workspace(entity: str, project: str) -> Any:

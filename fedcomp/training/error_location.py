@@ -16,6 +16,7 @@ from pathlib import Path
 
 from omegaconf.errors import OmegaConfBaseException
 
+from fedcomp.core.first_line import first_line
 from fedcomp.runtime.signals import Interrupted
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -79,24 +80,19 @@ def is_in_code(error: BaseException) -> bool:
     return not (_is_refusal(chain[-1]) or any(_is_refusal(one, by_user=True) for one in chain))
 
 
-def first_line(error: BaseException) -> str:
+def summary(error: BaseException) -> str:
     """What `status.json` says of an error: its message's first line; of an error in code its place too."""
     if is_in_code(error):
         place = _place(error)
         return f"{_headline(error)} ({Path(place.file).name}, line {place.line})"
-    return _message(error) or type(error).__name__
+    return first_line(error)
 
 
 def _headline(error: BaseException) -> str:
     """The message of a ValueError that fedcomp raised; else the error's type and message."""
-    if isinstance(error, ValueError) and _raised_at(error).in_fedcomp:
-        return _message(error)
-    message = _message(error)
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
-def _message(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0]
+    line, kind = first_line(error), type(error).__name__
+    by_fedcomp = isinstance(error, ValueError) and _raised_at(error).in_fedcomp
+    return line if by_fedcomp or line == kind else f"{kind}: {line}"
 
 
 def _place(error: BaseException) -> Place:

@@ -34,7 +34,7 @@ from fedcomp.runtime.signals import can_handle_signals
 from fedcomp.simulation.autotune.conv_autotune import ConvPlan
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.tracking.contract import RunInfo, ShowsFinished
-from fedcomp.training.error_location import first_line, is_in_code, located
+from fedcomp.training.error_location import is_in_code, located, summary
 from fedcomp.training.writer import FolderWriter, Writer
 
 log = logging.getLogger("fedcomp")
@@ -176,7 +176,7 @@ def status_during_setup(folder: Path) -> Iterator[None]:
         yield
     except BaseException as failure:
         state: State = "interrupted" if isinstance(failure, KeyboardInterrupt) else "failed"
-        write_status(folder, Status(state, done, first_line(failure)))
+        write_status(folder, Status(state, done, summary(failure)))
         raise
     finally:
         if heard:

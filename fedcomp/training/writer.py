@@ -30,7 +30,7 @@ from fedcomp.records.run_folder import CHECKPOINT, CURVE, SLOWEST
 from fedcomp.records.status import State, Status, write_status
 from fedcomp.runtime.signals import Interrupted
 from fedcomp.tracking.contract import RunInfo, Tracker
-from fedcomp.training.error_location import first_line
+from fedcomp.training.error_location import summary
 
 STATUS_SECONDS = 1.0
 """Least time between two writings of `status.json` while rounds go on."""
@@ -125,7 +125,7 @@ class FolderWriter(Writer):
             state, error, saved = "interrupted", str(interruption), interruption.round
             raise
         except BaseException as failure:
-            error = first_line(failure)
+            error = summary(failure)
             raise
         finally:
             lines = self.lines()

@@ -269,7 +269,7 @@ def test_first_probabilities() -> None:
     [
         ({"theta0": 1.0}, "algorithm.theta0=1.0 must be normal, or a number between 0 and 1"),
         ({"theta0": "half"}, "algorithm.theta0=half must be normal"),
-        ({"clamp": 0.0}, "algorithm.clamp=0.0 must be between 0 and 0.5"),
+        ({"clamp": 0.0}, "algorithm.clamp=0.0 must be a number in"),
         ({"prior": 0.5}, "algorithm.prior=0.5 must be a number of at least 1"),
         ({"gain": "xavier"}, "algorithm.gain=xavier must be one of kaiming, e_fan_in, two_over_fan_in"),
         ({"frozen": "zeros"}, "algorithm.frozen=zeros must be one of signed_constant"),

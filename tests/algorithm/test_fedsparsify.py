@@ -102,7 +102,7 @@ def test_a_majority_keeps_what_half_of_the_clients_kept() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"sparsity": 1.0}, r"algorithm.sparsity=1.0 must be in \[0, 1\)"),
+        ({"sparsity": 1.0}, r"algorithm.sparsity=1.0 must be a number in \[0, 1\)"),
         ({"schedule": "cubic"}, "algorithm.schedule=cubic must be one of constant, progressive"),
         ({"positions": "foo"}, "algorithm.positions=foo must be one of auto, index, bitmap, rice"),
         ({"merge": "max"}, "algorithm.merge=max must be one of mean, majority"),

@@ -112,11 +112,11 @@ def test_a_cohort_sees_the_model_of_everybody() -> None:
     [
         ({"rows": 2}, "algorithm.rows=2 must be an odd number"),
         ({"columns": 1}, "algorithm.columns=1 must be a whole number, 2 or more"),
-        ({"k": 0, "share": None}, "algorithm.k=0 must be a positive integer"),
+        ({"k": 0, "share": None}, "algorithm.k=0 must be a whole number, 1 or more, or null"),
         ({"share": 2.0}, r"algorithm.share=2.0 must be a number in \(0, 1\]"),
         ({"share": 0.1, "k": 3}, "algorithm.share=0.1 and algorithm.k=3 both set the number of entries"),
         ({"fraction": 2.0}, r"algorithm.fraction=2.0 must be a number in \(0, 1\]"),
-        ({"rho": 1.0}, r"algorithm.rho=1.0 must be in \[0, 1\)"),
+        ({"rho": 1.0}, r"algorithm.rho=1.0 must be a number in \[0, 1\)"),
         ({"lr": 0.0}, "algorithm.lr=0.0 must be a positive number"),
         ({"clear": "half"}, "algorithm.clear=half must be one of zero, subtract"),
         ({"client": Sgd(lr=0.1, momentum=0.5)}, "client.momentum=0.5 and algorithm.rho=0.9 are two momenta"),

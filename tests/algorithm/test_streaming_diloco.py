@@ -150,7 +150,7 @@ def test_every_tensor_is_in_one_fragment(pattern: str, num: int, layers: list[tu
         ({"pattern": "layers"}, "algorithm.pattern=layers must be one of balanced, strided, sequential"),
         ({"tau": -1}, "algorithm.tau=-1 must be a number of local steps, 0 or more, below H"),
         ({"tau": 6}, "algorithm.tau=6 must be .* client.steps = 6: a fragment arrives before it is sent again"),
-        ({"alpha": 1.5}, r"algorithm.alpha=1.5 must be in \[0, 1\]"),
+        ({"alpha": 1.5}, r"algorithm.alpha=1.5 must be a number in \[0, 1\]"),
         ({"client": Adam(lr=0.1)}, "algorithm=streaming_diloco needs client.steps"),
         ({"client": GD(lr=0.1)}, "makes no sense for client=gd"),
     ],

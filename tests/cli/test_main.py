@@ -105,8 +105,8 @@ WRONG = [
     (["compresor=topk"], "there is no option 'compresor'; did you mean 'compressor'?"),
     (["rounds=many"], "Value 'many' of type 'str' could not be converted to Integer"),
     (["wire=pigeon"], "pigeon"),
-    (["rounds=0"], "rounds=0 must be 1 or more"),
-    (["seed=-1"], "seed=-1 must be 0 or more"),
+    (["rounds=0"], "rounds=0 must be a whole number, 1 or more"),
+    (["seed=-1"], "seed=-1 must be a whole number, 0 or more"),
     (["quiet=true", "verbose=true"], "exclude each other"),
     (["name=a/b"], "name='a/b' must be a folder's name"),
     (["compressor=topk", "compressor.fraction=2"], "compressor.fraction=2 must be a number in (0, 1]"),
@@ -138,7 +138,7 @@ WRONG = [
     (["algorithm=mean_estimation", "dataset=digits"], "set num_clients=1600, or take partition=iid"),
     (["downlink=sign"], "downlink=sign is no part of a run: a part is chosen with compressor@downlink=sign"),
     (["downlink=null"], "downlink=None is no part of a run: a part is chosen with compressor@downlink=<name>"),
-    (["algorithm.weights=luck"], "algorithm.weights=luck must be samples or uniform"),
+    (["algorithm.weights=luck"], "algorithm.weights=luck must be one of samples, uniform"),
 ]
 
 

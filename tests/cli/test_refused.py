@@ -34,7 +34,7 @@ def _refused(fedcomp, capsys, *words: str) -> str:
         (["figures=[{name:a,y:3}]"], "figure 'a': y is 3, but must be a key such as test/loss, or a list of keys"),
         (["figures=[{name:a,y:[b],beside:[c,d]}]"], "figure 'a': 2 beside for 1 y; give one a y"),
         (['figures=[{name:"a\\nb",y:[b]}]'], "figure 'a\\nb' contains '\\n'"),
-        (["seed=-1"], "seed=-1 must be 0 or more"),
+        (["seed=-1"], "seed=-1 must be a whole number, 0 or more"),
     ],
 )
 def test_of_the_run_before_anything_is_written(fedcomp, capsys, tmp_path: Path, monkeypatch, words, line) -> None:
@@ -139,7 +139,7 @@ def test_a_config_folder_without_configs(fedcomp, capsys, tmp_path: Path) -> Non
             ["participation=bernoulli", "participation.probability={low: 0.1, high: 1, seed: -2}"],
             "participation.probability.seed=-2 must be a whole number, 0 or more",
         ),
-        (["sweeper=optuna", "sweeper.seed=-1", "seed=range(2)"], "sweeper.seed=-1 must be 0 or more"),
+        (["sweeper=optuna", "sweeper.seed=-1", "seed=range(2)"], "sweeper.seed=-1 must be a whole number, 0 or more"),
     ],
 )
 def test_choices_that_contradict_each_other_or_mean_nothing(fedcomp, capsys, words, line) -> None:

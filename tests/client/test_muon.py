@@ -127,9 +127,9 @@ def test_which_matrices_it_trains(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"momentum": 1.0}, r"client.momentum=1.0 must be in \[0, 1\)"),
+        ({"momentum": 1.0}, r"client.momentum=1.0 must be a number in \[0, 1\)"),
         ({"scale": "frobenius"}, "client.scale=frobenius must be one of spectral_norm, rms_norm"),
-        ({"skip_last": -1}, "client.skip_last=-1 must be a number of weight matrices"),
+        ({"skip_last": -1}, "client.skip_last=-1 must be a whole number, 0 or more: a number of weight matrices"),
         ({"adam_lr": 0.0}, "client.adam_lr=0.0 must be"),
     ],
 )

@@ -163,9 +163,9 @@ def test_schedule_reaches_the_step() -> None:
         ({"lr": 1, "steps": 2.5}, "client.steps=2.5 must be a whole number"),
         ({"lr": 1, "clip_norm": -1}, "client.clip_norm=-1 must be a positive number"),
         ({"lr": 1, "schedule": "step"}, "client.schedule=step must be one of constant, linear"),
-        ({"lr": 1, "lr_final": 2}, r"client.lr_final=2 must be in \[0, 1\]"),
+        ({"lr": 1, "lr_final": 2}, r"client.lr_final=2 must be a number in \[0, 1\]"),
         ({"lr": 1, "schedule": "exponential"}, "client.schedule=exponential multiplies .* client.lr_final=0.99"),
-        ({"lr": 1, "momentum": 1}, r"client.momentum=1 must be in \[0, 1\)"),
+        ({"lr": 1, "momentum": 1}, r"client.momentum=1 must be a number in \[0, 1\)"),
     ],
 )
 def test_options_are_checked(options, message) -> None:

@@ -59,7 +59,7 @@ def test_lossless_codec_remembers_nothing() -> None:
 
 
 def test_decay_is_checked() -> None:
-    with pytest.raises(ValueError, match=r"feedback.decay=0 must be in \(0, 1\]"):
+    with pytest.raises(ValueError, match=r"feedback.decay=0 must be a number in \(0, 1\]"):
         ErrorFeedback(0)
 
 

@@ -55,7 +55,7 @@ def test_a_switch_takes_true_or_false_alone(choice: str, option: str, word: str)
     ("overrides", "line"),
     [
         (["algorithm=fedmrn", "algorithm.ramp=abc"], "algorithm.ramp=abc must be a number"),
-        (["algorithm=fedmrn", "algorithm.power=abc"], "algorithm.power=abc must be a number"),
+        (["algorithm=fedmrn", "algorithm.power=abc"], "algorithm.power=abc must be a positive number"),
         (["algorithm=fedpm", "algorithm.clamp=abc"], "algorithm.clamp=abc must be a number"),
         (["algorithm=fedsparsify", "algorithm.sparsity=abc"], "algorithm.sparsity=abc must be a number"),
         (["compressor=topk", "compressor.match_bits=abc"], "compressor.match_bits=abc must be a number, or null"),

@@ -135,11 +135,11 @@ def test_wrong_texts(tmp_path, text, line):
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"min_chars": 80}, r"dataset.min_chars is 80, but must be 81 or more"),
-        ({"train_fraction": 1.0}, r"dataset.train_fraction is 1.0, but must be above 0 and below 1"),
-        ({"max_samples": 0}, r"dataset.max_samples is 0, but must be 1 or more windows, or null"),
-        ({"max_test": 0}, r"dataset.max_test is 0"),
-        ({"targets": "next"}, r"dataset.targets is 'next', but must be one of last, all"),
+        ({"min_chars": 80}, r"dataset.min_chars=80 must be a whole number, 81 or more"),
+        ({"train_fraction": 1.0}, r"dataset.train_fraction=1.0 must be a number in \(0, 1\)"),
+        ({"max_samples": 0}, r"dataset.max_samples=0 must be a whole number, 1 or more, or null"),
+        ({"max_test": 0}, r"dataset.max_test=0"),
+        ({"targets": "next"}, r"dataset.targets=next must be one of last, all"),
     ],
 )
 def test_wrong_options(tmp_path, options, line):

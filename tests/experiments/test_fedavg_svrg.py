@@ -208,7 +208,7 @@ def test_figures_3_to_8(fedcomp, tmp_path: Path) -> None:
         (("client.snapshots=0",), "client.snapshots=0 must be a whole number, 1 or more"),
         (("client.inner_steps=0",), "client.inner_steps=0 must be a whole number, 1 or more"),
         (("num_clients=443", "dataset.test_fraction=0"), "client 442 would hold no data: 443 clients, but only 442"),
-        (("repeats=0",), "repeats=0 must be 1 or more"),
+        (("repeats=0",), "repeats=0 must be a whole number, 1 or more"),
     ],
 )
 def test_wrong_input_is_one_line(fedcomp, capsys, options, line) -> None:

@@ -138,10 +138,10 @@ def test_dropout_of_the_heads() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"dropout": 1.0}, r"model.dropout is 1.0, but must be a probability in \[0, 1\)"),
+        ({"dropout": 1.0}, r"model.dropout=1.0 must be a number in \[0, 1\): a probability"),
         ({"side": 48}, "takes images whose sides are multiples of 32, the dataset gives 48x48: take 64x64"),
-        ({"width": 0}, "model.width is 0, but must be a number above 0"),
-        ({"width": "1"}, "model.width is '1'"),
+        ({"width": 0}, r"model.width=0 must be a number in \(0, 16\]"),
+        ({"width": "1"}, "model.width=1 must be a number"),
     ],
 )
 def test_what_it_refuses(options: dict, line: str) -> None:

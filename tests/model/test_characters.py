@@ -135,8 +135,8 @@ def test_chunks_of_recurrent_networks():
         ),
         (char_gpt, {"num_outputs": 3}, r"model=char_gpt predicts the next"),
         (partial(char_gpt, width=10, heads=4), {}, r"model.width is 10, but must be a multiple of model.heads=4"),
-        (partial(char_lstm, layers=0), {}, r"model.layers is 0, but must be a whole number, 1 or more"),
-        (partial(char_lstm, hidden=True), {}, r"model.hidden is True"),
+        (partial(char_lstm, layers=0), {}, r"model.layers=0 must be a whole number, 1 or more"),
+        (partial(char_lstm, hidden=True), {}, r"model.hidden=True must be a whole number"),
         (
             lambda: nn.Linear(LENGTH, VOCAB),
             {},

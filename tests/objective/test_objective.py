@@ -31,7 +31,7 @@ def test_bits_to_target() -> None:
 
 
 def test_what_cannot_be_reached_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"objective.target=90 must be a fraction"):
+    with pytest.raises(ValueError, match=r"objective.target=90 must be a number in \(0, 1\]"):
         BitsToTarget(target=90)
     with pytest.raises(ValueError, match=r"objective.way=up must be one of total, uplink"):
         BitsToTarget(way="up")

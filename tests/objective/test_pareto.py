@@ -62,8 +62,8 @@ def test_the_line_about_a_front() -> None:
     ("options", "words"),
     [
         ({"way": "up"}, "objective.way=up must be one of total"),
-        ({"accuracy_from": 10}, r"objective.accuracy_from=10 must be a fraction in \[0, 1\)"),
-        ({"bits_to": 0}, "objective.bits_to=0 must be a positive number of bits, or null"),
+        ({"accuracy_from": 10}, r"objective.accuracy_from=10 must be a number in \[0, 1\)"),
+        ({"bits_to": 0}, "objective.bits_to=0 must be a positive number, or null: a number of bits"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict, words: str) -> None:

@@ -110,7 +110,7 @@ def test_beta_drawn_probabilities():
 
 @pytest.mark.parametrize("alpha", [0, -1, "a", float("inf"), True])
 def test_a_beta_distribution_that_is_none(alpha):
-    with pytest.raises(ValueError, match=r"participation.probability.alpha is .*, but must be a number above 0"):
+    with pytest.raises(ValueError, match=r"participation.probability.alpha=.* must be a positive number"):
         Bernoulli({"low": 0.2, "high": 0.9, "seed": 0, "alpha": alpha, "beta": 5})
 
 

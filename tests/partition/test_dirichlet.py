@@ -133,14 +133,14 @@ def test_a_min_size_that_no_draw_can_reach():
 
 @pytest.mark.parametrize("alpha", [0, -1.0, "much", float("nan"), float("inf")])
 def test_alpha_out_of_range(alpha):
-    with pytest.raises(ValueError, match=r"partition.alpha is .*, but must be a number above 0"):
+    with pytest.raises(ValueError, match=r"partition.alpha=.* must be a positive number"):
         Dirichlet(alpha)
 
 
 @pytest.mark.parametrize("options", [{"variant": "both"}, {"min_size": 0}, {"max_tries": 0.5}])
 def test_other_options_out_of_range(options):
     (name,) = options
-    with pytest.raises(ValueError, match=rf"partition.{name} is .*, but must be"):
+    with pytest.raises(ValueError, match=rf"partition.{name}=.* must be"):
         Dirichlet(**options)
 
 

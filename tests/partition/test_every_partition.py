@@ -67,7 +67,7 @@ def test_more_clients_than_samples(partition):
 
 @pytest.mark.parametrize("partition", PARTITIONS, ids=str)
 def test_no_clients(partition):
-    with pytest.raises(ValueError, match=r"num_clients is 0, but must be 1 or more"):
+    with pytest.raises(ValueError, match=r"num_clients=0 must be a whole number, 1 or more"):
         partition.split(LABELS, len(LABELS), 0, KEY)
 
 

@@ -73,7 +73,7 @@ def test_errors(variant):
         Labels(11, variant).split(labels, 100, 5, KEY)
     with pytest.raises(ValueError, match=r"is 2: 3 clients hold at most 6 of 10 classes; raise it to 4 or more"):
         Labels(2, variant).split(labels, 100, 3, KEY)
-    with pytest.raises(ValueError, match=r"partition.labels_per_client is 0, but must be a whole number"):
+    with pytest.raises(ValueError, match=r"partition.labels_per_client=0 must be a whole number"):
         Labels(0, variant)
 
 
@@ -84,5 +84,5 @@ def test_a_client_left_empty_is_named():
 
 
 def test_unknown_variant():
-    with pytest.raises(ValueError, match=r"partition.variant is 'even', but must be balanced or random"):
+    with pytest.raises(ValueError, match=r"partition.variant=even must be one of balanced, random"):
         Labels(3, "even")

@@ -55,5 +55,5 @@ def test_what_it_refuses(partition, num_clients, owners, line):
 
 
 def test_min_size_is_a_number_of_samples():
-    with pytest.raises(ValueError, match=r"partition.min_size is 0, but must be a whole number, 1 or more"):
+    with pytest.raises(ValueError, match=r"partition.min_size=0 must be a whole number, 1 or more"):
         Natural(min_size=0)

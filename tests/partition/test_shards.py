@@ -34,7 +34,7 @@ def test_shards_are_dealt_at_random():
 
 @pytest.mark.parametrize("shards_per_client", [0, -1, 1.5, "two", True])
 def test_shards_per_client_out_of_range(shards_per_client):
-    with pytest.raises(ValueError, match=r"partition.shards_per_client is .*, but must be a whole number, 1 or more"):
+    with pytest.raises(ValueError, match=r"partition.shards_per_client=.* must be a whole number, 1 or more"):
         Shards(shards_per_client)
 
 

@@ -66,10 +66,10 @@ def test_adam() -> None:
     ("make", "message"),
     [
         (lambda: Sgd(lr=0), "server.lr=0 must be a positive number"),
-        (lambda: Sgd(momentum=1), r"server.momentum=1 must be in \[0, 1\)"),
+        (lambda: Sgd(momentum=1), r"server.momentum=1 must be a number in \[0, 1\)"),
         (lambda: Sgd(nesterov=True), "server.nesterov=true needs a momentum above 0: give server.momentum"),
         (lambda: Adam(eps=0), "server.eps=0 must be a positive number"),
-        (lambda: Adam(beta2=1), r"server.beta2=1 must be in \[0, 1\)"),
+        (lambda: Adam(beta2=1), r"server.beta2=1 must be a number in \[0, 1\)"),
     ],
 )
 def test_options_are_checked(make, message) -> None:

@@ -191,7 +191,7 @@ WRONG = [
     (["tracker.project=a/b"], "tracker.project='a/b' must be 1 to 128 characters without any of"),
     (["tracker.project="], "tracker.project="),
     (["tracker.artifacts=[weights]"], "tracker.artifacts=['weights'] must be a list of config, table, pictures, model"),
-    (["tracker.timeout=0"], "tracker.timeout=0 must be a positive number of seconds"),
+    (["tracker.timeout=0"], "tracker.timeout=0 must be a positive number: a number of seconds"),
     ([f"tracker.tags=[{'x' * 65}]"], "must be 1 to 64 characters"),
     (["tracker.modus=offline"], "there is no option 'tracker.modus'"),
 ]

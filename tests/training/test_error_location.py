@@ -8,7 +8,7 @@ import pytest
 
 from fedcomp.core.folders import CONF
 from fedcomp.records.status import read_status
-from fedcomp.training.error_location import first_line, is_in_code
+from fedcomp.training.error_location import is_in_code, summary
 
 CODE = """
 from dataclasses import dataclass, field
@@ -194,6 +194,6 @@ def test_a_module_that_cannot_be_imported(fedcomp, capsys, own, text, message) -
 def test_errors_of_the_machine_are_none_of_code() -> None:
     for error in (OSError("disk"), ValueError("input"), MemoryError(), KeyboardInterrupt(), SystemExit(1)):
         assert not is_in_code(error)
-    assert first_line(ValueError("one\ntwo")) == "one"
-    assert first_line(MemoryError()) == "MemoryError"
+    assert summary(ValueError("one\ntwo")) == "one"
+    assert summary(MemoryError()) == "MemoryError"
     assert is_in_code(KeyError("ours"))

@@ -288,4 +288,4 @@ def test_a_budget_of_bits_ends_a_run_and_it_is_finished(
     assert fedcomp(*options, "max_bits=8448") == 0
     assert _lines(tmp_path / "fedcomp") == before
     assert fedcomp(*options, "max_bits=0") == 1
-    assert "max_bits=0.0 must be a number of bits above 0" in capsys.readouterr().err
+    assert "max_bits=0.0 must be a positive number, or null: a number of bits" in capsys.readouterr().err

@@ -42,7 +42,7 @@ from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice, is_number
+from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
@@ -135,10 +135,10 @@ class M3:
     full_participation = True
 
     def __post_init__(self) -> None:
-        _check_probability("algorithm.p_down", self.p_down)
-        _check_probability("algorithm.p_up", self.p_up)
-        if not (is_number(self.beta) and 0 < self.beta <= 1):
-            raise ValueError(f"algorithm.beta={self.beta} must be a number in (0, 1]; 1 is no momentum")
+        for name in ("p_down", "p_up"):
+            meaning = "a probability; null for 1 / num_clients"
+            check_interval(f"algorithm.{name}", getattr(self, name), "[0, 1]", meaning, or_null=True)
+        check_interval("algorithm.beta", self.beta, "(0, 1]", "1 is no momentum")
         check_choice("algorithm.differences", self.differences, ("marina", "ef21"))
         check_choice("algorithm.uplink_entries", self.uplink_entries, ("per_client", "compressor"))
         for name, part in (("compressor", self.uplink), ("downlink", self.downlink)):
@@ -238,8 +238,3 @@ def _full(probability: float | None, link: str, cohort: Cohort, ctx: Context) ->
     share = 1 / cohort.size if probability is None else probability
     draw = ctx.key.fold_in("full", link).uniform(torch.zeros(1, dtype=torch.int64), 1)  # on the host, which must know
     return ctx.round == 0 or float(draw) < share
-
-
-def _check_probability(name: str, value: float | None) -> None:
-    if value is not None and not (is_number(value) and 0 <= value <= 1):
-        raise ValueError(f"{name}={value} must be a probability in [0, 1], or null for 1 / num_clients")

@@ -33,7 +33,6 @@ from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.exact.local_steps import (
     check_client,
     check_no_stats,
-    check_probability,
     exactness,
     gradients,
 )
@@ -43,7 +42,7 @@ from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import at_least_zero, check_choice
+from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
@@ -100,16 +99,15 @@ class GradientEstimate:
         name = self.estimate.upper()
         check_client(name, self.client)
         check_decodable(name, self.uplink)
-        check_probability("algorithm.a", self.a)
-        check_probability("algorithm.p", self.p)
+        check_interval("algorithm.a", self.a, "(0, 1]", "a probability", or_null=True)
+        check_interval("algorithm.p", self.p, "(0, 1]", "a probability", or_null=True)
         others = {"p": self.p} if self.estimate == "dasha" else {"a": self.a, "start": self.start}
         for option, value in others.items():
             if value not in (None, "zero"):
                 raise ValueError(
                     f"algorithm.{option}={value} has no effect with algorithm.estimate={self.estimate}: leave it out"
                 )
-        if self.omega is not None:
-            at_least_zero("algorithm.omega", self.omega)
+        check_interval("algorithm.omega", self.omega, "[0, inf)", or_null=True)
         if not self.uplink.codec.unbiased:
             raise ValueError(
                 f"{name} needs an unbiased compressor, not {type(self.uplink.codec).__name__} as configured: take "

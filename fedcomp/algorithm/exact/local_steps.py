@@ -24,7 +24,7 @@ from fedcomp.client.gd import GD
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.shifted_gradient import shifted_gradient
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import is_number
+from fedcomp.core.validate import check_interval
 from fedcomp.random.keys import Key
 
 log = logging.getLogger("fedcomp")
@@ -67,17 +67,10 @@ def check_no_stats(name: str, stats: Tensor) -> None:
         raise ValueError(f"{name} needs a model without running statistics (BatchNorm): take another model")
 
 
-def check_probability(name: str, value: float | None) -> None:
-    """Raise ValueError unless the option is None or a number in (0, 1]."""
-    if value is not None and not (is_number(value) and 0 < value <= 1):
-        raise ValueError(f"{name}={value} must be a probability above 0 and at most 1, or null")
-
-
 def check_constants(smoothness: float | None, convexity: float | None, lr: float) -> None:
     """Raise ValueError unless L and mu are None or positive with mu <= L, and the step lr is below 2 / L."""
     for name, value in (("smoothness", smoothness), ("convexity", convexity)):
-        if value is not None and not (is_number(value) and 0 < value < math.inf):
-            raise ValueError(f"algorithm.{name}={value} must be a positive number, or null where it is unknown")
+        check_interval(f"algorithm.{name}", value, "(0, inf)", "null where it is unknown", or_null=True)
     if smoothness is not None and convexity is not None and convexity > smoothness:
         raise ValueError(
             f"algorithm.convexity={convexity} is above algorithm.smoothness={smoothness}: no function is such"

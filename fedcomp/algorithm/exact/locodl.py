@@ -41,7 +41,6 @@ from fedcomp.algorithm.exact.local_steps import (
     check_constant_step,
     check_constants,
     check_no_stats,
-    check_probability,
     exactness,
     geometric,
     train_shifted,
@@ -52,7 +51,7 @@ from fedcomp.algorithm.updates.dense_messages import send
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import at_least_zero, check_choice, check_positive
+from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.random.keys import Key
 
 ROUNDING = 1e-9
@@ -117,12 +116,11 @@ class LoCoDL:
         check_client("LoCoDL", self.client)
         check_constant_step("LoCoDL", self.client)
         check_decodable("LoCoDL", self.uplink)
-        check_probability("algorithm.p", self.p)
+        check_interval("algorithm.p", self.p, "(0, 1]", "a probability", or_null=True)
         for name, value in (("rho", self.rho), ("chi", self.chi)):
-            if value is not None:
-                check_positive(f"algorithm.{name}", value, "a step of LoCoDL; null: 1 / (1 + omega_av)")
-        if self.omega is not None:
-            at_least_zero("algorithm.omega", self.omega)
+            meaning = "a step of LoCoDL; null: 1 / (1 + omega_av)"
+            check_interval(f"algorithm.{name}", value, "(0, inf)", meaning, or_null=True)
+        check_interval("algorithm.omega", self.omega, "[0, inf)", or_null=True)
         check_constants(self.smoothness, self.convexity, self.client.lr)
         check_choice("algorithm.schedule", self.schedule, ("random", "period"))
         if self.schedule == "period" and self.smoothness is not None and self.client.lr > 1.5 / self.smoothness:

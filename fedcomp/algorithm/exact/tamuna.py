@@ -38,7 +38,6 @@ from fedcomp.algorithm.exact.local_steps import (
     check_constant_step,
     check_constants,
     check_no_stats,
-    check_probability,
     exactness,
     geometric,
     train_shifted,
@@ -49,7 +48,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.rows import scatter_distinct_
 from fedcomp.core.to_device import to_device
-from fedcomp.core.validate import check_positive, is_whole
+from fedcomp.core.validate import check_interval, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float
@@ -147,9 +146,9 @@ class Tamuna:
                 f"algorithm.sparsity={self.sparsity} must be a whole number, 2 or more: by how many clients of a round "
                 "an entry is sent"
             )
-        check_probability("algorithm.p", self.p)
-        if self.chi is not None:
-            check_positive("algorithm.chi", self.chi, "the length of a dual step; null: the theory's")
+        check_interval("algorithm.p", self.p, "(0, 1]", "a probability", or_null=True)
+        meaning = "the length of a dual step; null: the theory's"
+        check_interval("algorithm.chi", self.chi, "(0, inf)", meaning, or_null=True)
         check_constants(self.smoothness, self.convexity, self.client.lr)
         if self.p is None and (self.smoothness is None or self.convexity is None):
             raise ValueError(

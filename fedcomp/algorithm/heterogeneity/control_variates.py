@@ -26,7 +26,7 @@ from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.client.shifted_gradient import shifted_gradient
 from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import is_number
+from fedcomp.core.validate import check_interval
 from fedcomp.server.contract import Slots
 
 ROUNDING = 1e-9
@@ -77,8 +77,7 @@ def check_no_pull(name: str, client: LocalSolver) -> None:
 
 def check_alpha(name: str, alpha: float | None, uplink: Compressor) -> None:
     """Raise ValueError for an alpha that is no number in (0, 1], or a codec for which there is none."""
-    if alpha is not None and not (is_number(alpha) and 0 < alpha <= 1):
-        raise ValueError(f"algorithm.alpha={alpha} must be a number in (0, 1], or null for 1 / (1 + omega)")
+    check_interval("algorithm.alpha", alpha, "(0, 1]", "null for 1 / (1 + omega)", or_null=True)
     codec = uplink.codec
     if not (codec.unbiased or codec.contractive):
         raise ValueError(

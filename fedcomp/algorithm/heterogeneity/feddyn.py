@@ -38,7 +38,7 @@ from fedcomp.client.shifted_gradient import shifted_gradient
 from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.core.validate import check_choice, check_positive
+from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.random.keys import Key
 
 
@@ -78,7 +78,7 @@ class FedDyn:
     ignores_weights = True
 
     def __post_init__(self) -> None:
-        check_positive("algorithm.alpha", self.alpha, "the weight of the pull to the server's model")
+        check_interval("algorithm.alpha", self.alpha, "(0, inf)", "the weight of the pull to the server's model")
         check_choice("algorithm.weights", self.weights, ("uniform", "samples"))
         check_no_pull("FedDyn", self.client)
         check_decodable("FedDyn", self.uplink)

@@ -35,7 +35,7 @@ from fedcomp.compressor.fuse_filter import FuseFilter
 from fedcomp.compressor.sparsifiers.sparse_indices import compact
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.rows import count_along_rows
-from fedcomp.core.validate import check_choice, check_fraction
+from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Arithmetic, Rice, Shortest, Unsigned
 
@@ -78,14 +78,13 @@ class DeltaMask(MaskProbabilities):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, value in (("kappa", self.kappa), ("kappa_final", self.kappa_final)):
-            check_fraction(f"algorithm.{name}", value, "the share of a client's flips that it sends")
+            check_interval(f"algorithm.{name}", value, "(0, 1]", "the share of a client's flips that it sends")
         check_choice("algorithm.schedule", self.schedule, SCHEDULES)
         check_choice("algorithm.draw", self.draw, DRAWS)
         check_choice("algorithm.reference", self.reference, REFERENCES)
         check_choice("algorithm.coding", self.coding, CODINGS)
         check_choice("algorithm.weights", self.weights, ("uniform",))
-        if self.reset_every is not None and (not isinstance(self.reset_every, int) or self.reset_every < 0):
-            raise ValueError(f"algorithm.reset_every={self.reset_every} must be a number of rounds, 0 (never) or null")
+        check_count("algorithm.reset_every", self.reset_every, 0, "a number of rounds; 0 for never", or_null=True)
         if self.draw == "coupled" and self.reference == "shared":
             raise ValueError(
                 "algorithm.draw=coupled with algorithm.reference=shared makes all clients' masks alike, so that theta "

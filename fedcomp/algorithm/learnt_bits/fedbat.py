@@ -45,7 +45,7 @@ from fedcomp.core.parameter_layout import (
     ParameterTensor,
     is_normalisation,
 )
-from fedcomp.core.validate import at_least_zero, check_choice, check_positive, is_number
+from fedcomp.core.validate import check_choice, check_interval, is_number
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
@@ -100,9 +100,9 @@ class FedBAT:
     def __post_init__(self) -> None:
         check_choice("algorithm.biases", self.biases, BIASES)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
-        at_least_zero("algorithm.rho", self.rho)
-        check_positive("algorithm.alpha_min", self.alpha_min, "the smallest step size of an entry")
-        check_positive("algorithm.alpha_max", self.alpha_max, "the largest step size of an entry")
+        check_interval("algorithm.rho", self.rho, "[0, inf)")
+        check_interval("algorithm.alpha_min", self.alpha_min, "(0, inf)", "the smallest step size of an entry")
+        check_interval("algorithm.alpha_max", self.alpha_max, "(0, inf)", "the largest step size of an entry")
         if self.alpha_min > self.alpha_max:
             raise ValueError(f"algorithm.alpha_min={self.alpha_min} must be at most alpha_max={self.alpha_max}")
         if self.alpha0 != "mean" and not (is_number(self.alpha0) and 0 < float(self.alpha0) < float("inf")):

@@ -30,7 +30,7 @@ from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send,
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import BIAS, EMBEDDING, ParameterSubset, ParameterTensor, is_normalisation
-from fedcomp.core.validate import check_choice, check_positive, is_whole
+from fedcomp.core.validate import check_choice, check_interval, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Arithmetic, Coding, Float, Shortest, Unsigned
@@ -122,8 +122,8 @@ class FedBiF:
         if not is_whole(self.bits) or not 1 <= self.bits <= MOST_BITS:
             raise ValueError(f"algorithm.bits={self.bits} must be a whole number from 1 to {MOST_BITS}")
         check_choice("algorithm.levels", self.levels, LEVELS)
-        check_positive("algorithm.range_factor", self.range_factor, "the range of levels as a multiple of max |w|")
-        check_positive("algorithm.virtual_scale", self.virtual_scale, "how far from 0 virtual bits begin")
+        check_interval("algorithm.range_factor", self.range_factor, "(0, inf)", "the range of levels over max |w|")
+        check_interval("algorithm.virtual_scale", self.virtual_scale, "(0, inf)", "how far from 0 virtual bits begin")
         check_choice("algorithm.virtual", self.virtual, VIRTUAL)
         check_choice("algorithm.coding", self.coding, CODINGS)
         check_choice("algorithm.biases", self.biases, BIASES)

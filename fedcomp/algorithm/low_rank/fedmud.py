@@ -40,7 +40,7 @@ from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalS
 from fedcomp.client.muon import Muon
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor, is_normalisation
-from fedcomp.core.validate import check_choice, check_count, check_positive, is_number
+from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.random.keys import Key
 
 DISTRIBUTIONS = ("auto", "uniform", "normal")
@@ -105,9 +105,8 @@ class FedMUD:
         check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
         check_count("algorithm.interval", self.interval)
-        check_positive("algorithm.magnitude", self.magnitude, "the size of fixed factors")
-        if not is_number(self.ratio) or not 0 < self.ratio <= 1:
-            raise ValueError(f"algorithm.ratio={self.ratio} must be in (0, 1], the share of numbers that are trained")
+        check_interval("algorithm.magnitude", self.magnitude, "(0, inf)", "the size of fixed factors")
+        check_interval("algorithm.ratio", self.ratio, "(0, 1]", "the share of numbers that are trained")
         for name in ("skip_first", "skip_last"):
             check_count(f"algorithm.{name}", getattr(self, name), least=0)
         if isinstance(self.client, Muon):

@@ -42,7 +42,7 @@ from fedcomp.client import LocalSolver
 from fedcomp.core.cohort import Cohort, Receivers
 from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.core.validate import at_least_zero, check_choice, check_count
+from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
@@ -106,7 +106,7 @@ class PowerSGD:
 
     def __post_init__(self) -> None:
         check_count("algorithm.rank", self.rank)
-        at_least_zero("algorithm.min_ratio", self.min_ratio)
+        check_interval("algorithm.min_ratio", self.min_ratio, "[0, inf)")
         check_choice("algorithm.mode", self.mode, MODES)
         check_count("algorithm.iterations", self.iterations)
         check_choice("algorithm.memory", self.memory, MEMORIES)
@@ -117,10 +117,8 @@ class PowerSGD:
                 "memory=own, or downlink=factors"
             )
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
-        if not isinstance(self.refresh_every, int) or self.refresh_every < 0:
-            raise ValueError(f"algorithm.refresh_every={self.refresh_every} must be a number of rounds, or 0 for never")
-        if not 0 < self.decay <= 1:
-            raise ValueError(f"algorithm.decay={self.decay} must be in (0, 1]; 1 keeps the whole error")
+        check_count("algorithm.refresh_every", self.refresh_every, 0, "a number of rounds; 0 for never")
+        check_interval("algorithm.decay", self.decay, "(0, 1]", "1 keeps the whole error")
         if self.memory == "none" and self.decay != 1:
             raise ValueError(
                 f"algorithm.decay={self.decay} has no effect with algorithm.memory=none, which keeps no error: leave "

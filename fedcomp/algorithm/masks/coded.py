@@ -111,10 +111,8 @@ class CodedMasks:
     def __post_init__(self) -> None:
         for name in ("n_ul", "test_samples"):
             check_count(f"algorithm.{name}", getattr(self, name))
-        if self.n_dl is not None:
-            check_count("algorithm.n_dl", self.n_dl)
-        if not isinstance(self.ess_every, int) or self.ess_every < 0:
-            raise ValueError(f"algorithm.ess_every={self.ess_every} must be a number of rounds, or 0 for never")
+        check_count("algorithm.n_dl", self.n_dl, or_null=True)
+        check_count("algorithm.ess_every", self.ess_every, 0, "a number of rounds; 0 for never")
         check_choice("algorithm.form", self.form, FORMS)
         check_choice("algorithm.test", self.test, TESTS)
         check_choice("algorithm.weights", self.weights, ("uniform",))

@@ -27,7 +27,7 @@ from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalS
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.random.keys import Key
 
 STES = ("identity", "p_weighted")
@@ -56,10 +56,7 @@ class MaskTraining:
     def __post_init__(self) -> None:
         check_choice("algorithm.ste", self.ste, STES)
         check_choice("algorithm.normalisation", self.normalisation, NORMALISATIONS)
-        if not 0 < self.clamp < 0.5:
-            raise ValueError(
-                f"algorithm.clamp={self.clamp} must be between 0 and 0.5: probabilities keep that far from 0 and 1"
-            )
+        check_interval("algorithm.clamp", self.clamp, "(0, 0.5)", "probabilities keep that far from 0 and 1")
 
     def run(
         self,

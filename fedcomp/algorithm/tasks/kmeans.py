@@ -31,6 +31,7 @@ from fedcomp.algorithm.updates.metrics import clients_memory, correlation, serve
 from fedcomp.client import LocalData
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.validate import check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
@@ -85,8 +86,7 @@ class KMeans:
     several_uplinks = True
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ValueError(f"algorithm.batch_size={self.batch_size} must be 1 or more")
+        check_count("algorithm.batch_size", self.batch_size)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> KMeansState:
         """No centres yet, and empty memories."""

@@ -23,6 +23,7 @@ from fedcomp.algorithm.updates.metrics import clients_memory, correlation, serve
 from fedcomp.client import LocalData
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.validate import check_count
 from fedcomp.random.keys import Key
 
 LENGTH_FLOOR = 1e-30
@@ -60,8 +61,7 @@ class PowerIteration:
     weights = "samples"
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ValueError(f"algorithm.batch_size={self.batch_size} must be 1 or more")
+        check_count("algorithm.batch_size", self.batch_size)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> PowerIterationState:
         """The first vector and empty memories."""

@@ -49,7 +49,7 @@ from fedcomp.algorithm.zeroth_order.two_point import (
 from fedcomp.client import Batch, Batching, LocalData
 from fedcomp.compressor.seed import SEEDS, seed_number
 from fedcomp.core.cohort import Cohort, Receivers
-from fedcomp.core.validate import at_least_zero, check_choice, check_count, unit_interval
+from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
@@ -119,8 +119,8 @@ class DeComFL:
         check_steps("steps", self.lr, self.steps, self.batch_size)
         check_count("algorithm.perturbations", self.perturbations)
         check_count("algorithm.history", self.history)
-        unit_interval("algorithm.momentum", self.momentum)
-        at_least_zero("algorithm.weight_decay", self.weight_decay)
+        check_interval("algorithm.momentum", self.momentum, "[0, 1)")
+        check_interval("algorithm.weight_decay", self.weight_decay, "[0, inf)")
         check_choice("algorithm.seed", self.seed, SEEDS)
         check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
         check_choice("algorithm.running_stats", self.running_stats, RUNNING_STATS)

@@ -47,7 +47,7 @@ from fedcomp.algorithm.zeroth_order.two_point import (
 )
 from fedcomp.client import Batch, Batching, LocalData
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice, check_count, check_positive
+from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned, bits_for
@@ -120,8 +120,7 @@ class FedKSeed:
         check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
         check_choice("algorithm.running_stats", self.running_stats, RUNNING_STATS)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
-        if self.clip is not None:
-            check_positive("algorithm.clip", self.clip, "the largest difference of two losses")
+        check_interval("algorithm.clip", self.clip, "(0, inf)", "the largest difference of two losses", or_null=True)
         if self.sampling == "amplitude" and self.pool < 2:
             raise ValueError(
                 "algorithm.pool=1 leaves nothing to choose for algorithm.sampling=amplitude: take 2 or more"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedcomp.client.solver import SCHEDULES, learning_rate_factor
-from fedcomp.core.validate import check_choice, is_number
+from fedcomp.core.validate import check_choice, check_interval, is_number
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,7 @@ class Stages:
 
     def __post_init__(self) -> None:
         check_choice("algorithm.schedule", self.schedule, SCHEDULES)
-        if not is_number(self.lr_final) or not 0 <= self.lr_final <= 1:
-            raise ValueError(f"algorithm.lr_final={self.lr_final} must be in [0, 1]: a share of algorithm.lr")
+        check_interval("algorithm.lr_final", self.lr_final, "[0, 1]", "a share of algorithm.lr")
         if self.schedule == "exponential" and self.lr_final == 0:
             raise ValueError(
                 "algorithm.schedule=exponential multiplies algorithm.lr by algorithm.lr_final in every round, which is "

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fedcomp.client import Batch, LocalData
 from fedcomp.compressor.projections.directions import DISTRIBUTIONS, Source
-from fedcomp.core.validate import check_choice, check_count, check_positive
+from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.random.keys import Key
 
 DIFFERENCES = ("central", "forward")
@@ -46,7 +46,7 @@ class TwoPoint:
     distribution: str
 
     def __post_init__(self) -> None:
-        check_positive("algorithm.mu", self.mu, "the step along a direction, such as 0.001")
+        check_interval("algorithm.mu", self.mu, "(0, inf)", "the step along a direction, such as 0.001")
         check_choice("algorithm.difference", self.difference, DIFFERENCES)
         check_choice("algorithm.distribution", self.distribution, DISTRIBUTIONS)
 
@@ -99,7 +99,7 @@ def directions_at_once(rows: int, dim: int) -> int:
 
 def check_steps(name: str, lr: float, steps: int, batch_size: int) -> None:
     """Raise ValueError unless learning rate, number of steps (the option called `name`) and batch size are usable."""
-    check_positive("algorithm.lr", lr, "the length of a local step")
+    check_interval("algorithm.lr", lr, "(0, inf)", "the length of a local step")
     check_count(f"algorithm.{name}", steps)
     check_count("algorithm.batch_size", batch_size)
 

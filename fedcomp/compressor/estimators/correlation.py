@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import check_choice, unit_interval
+from fedcomp.core.validate import check_choice, check_interval
 
 ALL_OPPOSED = 1e-12
 """At R2/R1 = -1 all vectors sum to zero and T(n) = 0: below this T(n) the estimate is 0, which is exact."""
@@ -45,7 +45,7 @@ class AssumedCorrelation:
             )
         if self.ratio is not None and self.ratio < -1:
             raise ValueError(f"compressor.estimator.ratio={self.ratio} must be in [-1, n - 1]: it is R2/R1")
-        unit_interval("compressor.estimator.decay", self.decay)
+        check_interval("compressor.estimator.decay", self.decay, "[0, 1)")
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         """online: [1, 3] decayed sums of R1, of R2 and of the weights 1 - decay; else empty.

@@ -29,7 +29,7 @@ from torch import Tensor
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.codec import CodedByMRC
 from fedcomp.compressor.mrc.thresholds import TYPES
-from fedcomp.core.validate import check_choice, check_positive, is_number
+from fedcomp.core.validate import check_choice, check_interval, is_number
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -55,7 +55,7 @@ class MRCSign(CodedByMRC):
     def __post_init__(self) -> None:
         check_rule("compressor.K", self.K)
         check_choice("compressor.scale", self.scale, SCALES)
-        check_positive("compressor.value", self.value, "what a sign is decoded to, in units of an update's entries")
+        check_interval("compressor.value", self.value, "(0, inf)", "what a sign is decoded to")
         super().__post_init__()
 
     def check_error_feedback(self, dim: int) -> None:

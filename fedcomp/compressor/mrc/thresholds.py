@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import is_number
+from fedcomp.core.validate import check_interval
 
 FORMS = ("clip", "affine")
 TYPES = {8: torch.uint8, 16: torch.int32, 32: torch.int64}
@@ -23,10 +23,7 @@ SMALLEST_CLAMP = 2.0**-11
 
 def check_clamp(name: str, clamp: float) -> None:
     """Raise ValueError unless probabilities can be clamped to [clamp, 1 - clamp]."""
-    if not is_number(clamp) or not SMALLEST_CLAMP <= clamp < 0.5:
-        raise ValueError(
-            f"{name}={clamp} must be a number in [{SMALLEST_CLAMP:.6f}, 0.5): the smallest distance of p from 0 and 1"
-        )
+    check_interval(name, clamp, f"[{SMALLEST_CLAMP}, 0.5)", "the smallest distance of p from 0 and 1")
 
 
 def clamped(p: Tensor, clamp: float, form: str = "clip") -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedcomp.compressor.sparsifiers.topk import stable_topk
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import check_fraction, is_whole
+from fedcomp.core.validate import check_count, check_interval, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -55,11 +55,9 @@ class CountSketch:
                 f"compressor.rows={self.rows} must be an odd number, 1 or more: the median of an even number of rows "
                 "is biased"
             )
-        for name, least in (("columns", 2), ("k", 1)):
-            value = getattr(self, name)
-            if value is not None and (not is_whole(value) or value < least):
-                raise ValueError(f"compressor.{name}={value} must be a whole number, {least} or more, or null")
-        check_fraction("compressor.fraction", self.fraction)
+        check_count("compressor.columns", self.columns, 2, or_null=True)
+        check_count("compressor.k", self.k, or_null=True)
+        check_interval("compressor.fraction", self.fraction, "(0, 1]", "the share of entries that is sent")
 
     @property
     def unbiased(self) -> bool:

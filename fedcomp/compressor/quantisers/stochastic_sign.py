@@ -25,7 +25,7 @@ from fedcomp.compressor.quantisers.block_scales import (
     multiply_,
     signs_times_scales,
 )
-from fedcomp.core.validate import check_choice, check_positive
+from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
@@ -55,8 +55,8 @@ class StochasticSign:
     def __post_init__(self) -> None:
         check_choice("compressor.scale", self.scale, SCALES)
         check_choice("compressor.granularity", self.granularity, GRANULARITIES)
-        check_positive("compressor.value", self.value, "what a sign is decoded to, in units of an update's entries")
-        check_positive("compressor.factor", self.factor, "the scale in units of the mean of |u|")
+        check_interval("compressor.value", self.value, "(0, inf)", "what a sign is decoded to")
+        check_interval("compressor.factor", self.factor, "(0, inf)", "the scale in units of the mean of |u|")
 
     @property
     def unbiased(self) -> bool:

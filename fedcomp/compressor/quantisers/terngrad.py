@@ -25,7 +25,7 @@ from fedcomp.compressor.quantisers.block_scales import (
     largest_block,
     to_levels,
 )
-from fedcomp.core.validate import check_choice, check_positive
+from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Digits, Float
@@ -47,8 +47,8 @@ class TernGrad:
 
     def __post_init__(self) -> None:
         check_choice("compressor.granularity", self.granularity, GRANULARITIES)
-        if self.clip is not None:
-            check_positive("compressor.clip", self.clip, "standard deviations, the paper's is 2.5; null: no clipping")
+        meaning = "standard deviations, the paper's is 2.5; null: no clipping"
+        check_interval("compressor.clip", self.clip, "(0, inf)", meaning, or_null=True)
 
     @property
     def unbiased(self) -> bool:

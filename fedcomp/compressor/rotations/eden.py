@@ -33,7 +33,7 @@ from fedcomp.compressor.rotations.rotated_codec import RotatedCodec, fit_scale, 
 from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
 from fedcomp.core.rows import count_along_rows, scatter_distinct_
-from fedcomp.core.validate import is_number
+from fedcomp.core.validate import check_interval
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
@@ -56,8 +56,7 @@ class Eden(RotatedCodec):
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        if not is_number(self.bits) or not 0 < self.bits <= MOST_BITS:
-            raise ValueError(f"compressor.bits={self.bits} must be a number in (0, {MOST_BITS}]: bits an entry")
+        check_interval("compressor.bits", self.bits, f"(0, {MOST_BITS}]", "bits an entry")
         super().__post_init__()
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:

@@ -29,7 +29,7 @@ from fedcomp.compressor.sparsifiers.sparse_indices import index_field, max_bits,
 from fedcomp.compressor.sparsifiers.topk import stable_topk
 from fedcomp.core.rows import scatter_distinct_
 from fedcomp.core.to_device import to_device
-from fedcomp.core.validate import check_choice, check_count, check_fraction
+from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned, bits_for
@@ -54,7 +54,7 @@ class ChunkTopK:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_fraction("compressor.fraction", self.fraction)
+        check_interval("compressor.fraction", self.fraction, "(0, 1]", "the share of entries that is sent")
         check_count("compressor.chunk", self.chunk)
         check_choice("compressor.values", self.values, ("float", "two_magnitudes"))
         check_choice("compressor.positions", self.positions, ("auto", "index", "rice"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedcomp.core.validate import check_fraction, is_whole
+from fedcomp.core.validate import check_count, check_interval
 
 FRACTION = 0.03
 """The default fraction of entries that sparsifiers send; FedMRN's."""
@@ -13,10 +13,8 @@ def check_num_kept(fraction: float | None, k: int | None, match_bits: float | No
 
     A share at its default counts as null where another is given.
     """
-    if fraction is not None:
-        check_fraction("compressor.fraction", fraction)
-    if k is not None and (not is_whole(k) or k < 1):
-        raise ValueError(f"compressor.k={k} must be a positive integer, or null for round(fraction * D)")
+    check_interval("compressor.fraction", fraction, "(0, 1]", "the share of entries that is sent", or_null=True)
+    check_count("compressor.k", k, meaning="null for round(fraction * D)", or_null=True)
     given = {"compressor.k": k, "compressor.match_bits": match_bits}
     if any(value is not None for value in given.values()) and fraction == FRACTION:
         fraction = None

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.sampled_entries import SampledEntries
 from fedcomp.compressor.sparsifiers.sparse_indices import compact, expand
-from fedcomp.core.validate import check_fraction
+from fedcomp.core.validate import check_interval
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -40,7 +40,7 @@ class RandomMask(SampledEntries):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_fraction("compressor.fraction", self.fraction)
+        check_interval("compressor.fraction", self.fraction, "(0, 1]", "the share of entries that is sent")
 
     def probability(self, dim: int) -> float:
         """p, rounded to the 24 bits of a uniform draw."""

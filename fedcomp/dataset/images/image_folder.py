@@ -20,6 +20,8 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from fedcomp.core.first_line import first_line
+from fedcomp.core.validate import check_count
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.fetch import below
 from fedcomp.dataset.images.image import image_dataset
@@ -69,8 +71,7 @@ def load(
         ValueError: a missing folder, a link that leads out of it or in a circle, an image that cannot be read,
             sizes or classes that differ.
     """
-    if size is not None and (not isinstance(size, int) or size < 1):
-        raise ValueError(f"dataset.size is {size!r}, but must be 1 or more pixels a side, or null for no resizing")
+    check_count("dataset.size", size, meaning="pixels a side; null for no resizing", or_null=True)
     if channels not in (None, 1, 3) or isinstance(channels, bool):
         raise ValueError(
             f"dataset.channels is {channels!r}, but must be 1, 3, or null: 1 if all images are grey, else 3"
@@ -126,7 +127,7 @@ def _read_split(
         files = make_dataset(folder, index_of_class, extensions=IMG_EXTENSIONS)
     except FileNotFoundError as error:
         raise ValueError(
-            f"no images in {folder} ({error.strerror or str(error).splitlines()[0]}): put them there as "
+            f"no images in {folder} ({error.strerror or first_line(error)}): put them there as "
             "CLASS/NAME.jpg, or set dataset.folder"
         ) from None
     paths = [path for path, _ in files]

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import check_seed, is_whole
+from fedcomp.core.validate import check_interval, check_seed, is_whole
 from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Unlabelled
 from fedcomp.dataset.images.image import MAX_PIXEL, image_dataset
 from fedcomp.random.keys import Key
@@ -76,10 +76,8 @@ def load(
         if not is_whole(value) or value < least or (most and value > most):
             limits = f"{least} to {most}" if most else f"{least} or more"
             raise ValueError(f"dataset.{name} is {value!r}, but must be a whole number, {limits}")
-    if not isinstance(hue, (int, float)) or not 0 <= hue <= 1:
-        raise ValueError(f"dataset.hue is {hue!r}, but must be 0 to 1")
-    if not isinstance(noise, (int, float)) or not 0 <= noise < math.inf:
-        raise ValueError(f"dataset.noise is {noise!r}, but must be 0 or more")
+    check_interval("dataset.hue", hue, "[0, 1]")
+    check_interval("dataset.noise", noise, "[0, inf)")
     check_seed("dataset.seed", seed)
     train, test = (
         _draw(num, size, objects, hue, noise, Key(("dataset", "shapes", seed, split)))

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedcomp.core.validate import is_whole
+from fedcomp.core.first_line import first_line
+from fedcomp.core.validate import check_count
 from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Unlabelled
 from fedcomp.dataset.images.image import image_dataset
 
@@ -62,8 +63,7 @@ def load(
     Raises:
         ValueError: a missing or broken file, a mask that has not the size of its picture or has unknown values.
     """
-    if not is_whole(size) or size < 1:
-        raise ValueError(f"dataset.size is {size!r}, but must be 1 or more pixels a side")
+    check_count("dataset.size", size, meaning="pixels a side")
     folder = _folder(root, year)
     to_train, to_test = (_read(folder, names, size) for names in (train, test))
     if erased:
@@ -163,7 +163,7 @@ def _open(file: Path) -> Any:
     except FileNotFoundError:
         raise ValueError(f"dataset=voc: {file} is missing: a list names it") from None
     except (OSError, SyntaxError, ValueError, EOFError) as error:
-        reason = str(error).strip().split("\n")[0]
+        reason = first_line(error)
         raise ValueError(f"dataset=voc: {file} cannot be read ({reason}): replace it") from None
     return image
 

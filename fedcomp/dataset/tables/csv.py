@@ -17,7 +17,7 @@ from typing import get_args
 
 import numpy as np
 
-from fedcomp.core.validate import by_similarity, reads_as_number, suggest
+from fedcomp.core.validate import by_similarity, check_count, reads_as_number, suggest
 from fedcomp.dataset.contract import Dataset, Task
 from fedcomp.dataset.fetch import below
 from fedcomp.dataset.tables.tabular import Scaling, classes_of, distinct, is_missing, tabular_dataset
@@ -128,8 +128,7 @@ class _Table:
     @classmethod
     def read(cls, file: Path, rows: int | None, delimiter: str) -> _Table:
         """The first `rows` rows; blank lines are none."""
-        if rows is not None and (not isinstance(rows, int) or rows < 1):
-            raise ValueError(f"dataset.rows is {rows!r}, but must be 1 or more, or null for all rows")
+        check_count("dataset.rows", rows, meaning="null for all rows", or_null=True)
         if not file.is_file():
             raise ValueError(f"no CSV file at {file}: put it there, or set dataset.path")
         separator = _character(delimiter, file)

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from fedcomp.core.validate import check_seed
+from fedcomp.core.validate import check_interval, check_seed
 from fedcomp.dataset.contract import Dataset, Samples, Task
 from fedcomp.random.keys import Key
 
@@ -85,10 +85,7 @@ def tabular_dataset(
 
 def _split(num_rows: int, test_fraction: float, split_seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Row numbers to train and to test with; no test rows for a fraction of 0, else at least one of each."""
-    if not isinstance(test_fraction, (int, float)) or not 0 <= test_fraction < 1:
-        raise ValueError(
-            f"dataset.test_fraction is {test_fraction!r}, but must be in [0, 1); 0 tests on the training rows"
-        )
+    check_interval("dataset.test_fraction", test_fraction, "[0, 1)", "0 tests on the training rows")
     if test_fraction == 0:
         return np.arange(num_rows), np.arange(0)
     if num_rows < 2:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_choice, check_count, check_seed
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.fetch import below
@@ -114,7 +115,7 @@ def _read(path: str | None, root: str, num: int) -> Tensor:
         array = np.load(file) if file.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=2)
         vectors = torch.from_numpy(np.asarray(array, np.float64)).to(torch.float32)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0]
+        reason = first_line(error)
         raise ValueError(
             f"cannot read vectors from {file} ({reason}): give a .npy array, or a .csv of numbers between commas"
         ) from None

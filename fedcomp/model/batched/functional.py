@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fedcomp.core.first_line import first_line
 from fedcomp.model.batched.dropout import Drawing, KeyedDraws, UnkeyedDraw, key_dropouts, may_draw, trial_draws
 from fedcomp.model.batched.padding import Places, leave_out, random_inputs, reads_real_samples_only
 from fedcomp.model.contract import Gradient, StepDraws
@@ -124,8 +125,7 @@ class Functional(Flat):
                     raise
                 except RuntimeError as error:  # data-dependent control flow, an unsupported operation
                     self.vmap_refused = True
-                    reason = str(error).strip().split("\n")[0]
-                    log.info("clients run one after another: torch.func.vmap cannot run the model (%s)", reason)
+                    log.info("clients run one after another: vmap cannot run the model (%s)", first_line(error))
                 else:
                     return Gradient(grad, loss, new)
             return self._looped(with_grad, (theta, stats, x, y), weight, draws)

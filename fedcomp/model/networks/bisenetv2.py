@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcomp.core.validate import is_number
+from fedcomp.core.validate import check_interval
 from fedcomp.model.networks.cnn import image_shape
 
 STRIDE = 32
@@ -212,10 +212,8 @@ def bisenetv2(
         raise ValueError(
             f"model=bisenetv2 is for segmentation, the dataset's task is {task}: take dataset=shapes or another model"
         )
-    if not is_number(width) or not 0 < width <= 16:
-        raise ValueError(f"model.width is {width!r}, but must be a number above 0, 16 at most")
-    if not is_number(dropout) or not 0 <= dropout < 1:
-        raise ValueError(f"model.dropout is {dropout!r}, but must be a probability in [0, 1)")
+    check_interval("model.width", width, "(0, 16]", "the channels of every layer as a multiple of the paper's")
+    check_interval("model.dropout", dropout, "[0, 1)", "a probability")
     channels, *sides = image_shape("bisenetv2", input_shape, smallest=1)
     if any(side % STRIDE for side in sides):
         further = "x".join(str(-(-side // STRIDE) * STRIDE) for side in sides)

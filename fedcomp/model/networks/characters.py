@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fedcomp.core.validate import is_number, is_whole
+from fedcomp.core.validate import check_count, check_interval
 
 
 class CharLSTM(nn.Module):
@@ -89,9 +89,8 @@ def char_lstm(
     """
     tokens, every = _checked("char_lstm", input_shape, num_outputs, target_shape, vocab_size)
     for name, size in (("embedding", embedding), ("hidden", hidden), ("layers", layers)):
-        _at_least_one(name, size)
-    if not is_number(dropout) or not 0 <= dropout < 1:
-        raise ValueError(f"model.dropout is {dropout!r}, but must be a probability in [0, 1)")
+        check_count(f"model.{name}", size)
+    check_interval("model.dropout", dropout, "[0, 1)", "a probability")
     network = CharLSTM(tokens, embedding, hidden, layers, bias, every, dropout)
     if init_std is not None:
         for parameter in network.parameters():
@@ -117,7 +116,7 @@ def char_gpt(
     """
     tokens, every = _checked("char_gpt", input_shape, num_outputs, target_shape, vocab_size)
     for name, size in (("width", width), ("heads", heads), ("layers", layers)):
-        _at_least_one(name, size)
+        check_count(f"model.{name}", size)
     if width % heads:
         raise ValueError(f"model.width is {width}, but must be a multiple of model.heads={heads}")
     return CharGPT(tokens, input_shape[0], width, heads, layers, every)
@@ -133,8 +132,3 @@ def _checked(
             "dataset=shakespeare, or another model"
         )
     return vocab_size, bool(target_shape)
-
-
-def _at_least_one(name: str, size: int) -> None:
-    if not is_whole(size) or size < 1:
-        raise ValueError(f"model.{name} is {size!r}, but must be a whole number, 1 or more")

@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from fedcomp.core.validate import suggest
+from fedcomp.core.first_line import first_line
+from fedcomp.core.validate import check_count, suggest
 from fedcomp.model.networks.cnn import image_shape
 
 
@@ -41,8 +42,7 @@ def classifier(
     classifiers = models.list_models(module=models)
     if name not in classifiers:
         raise ValueError(f"model.name={name} is none of torchvision's classifiers{suggest(str(name), classifiers)}")
-    if group_norm is not None and (not isinstance(group_norm, int) or group_norm < 1):
-        raise ValueError(f"model.group_norm is {group_norm!r}, but must be 1 or more groups, or null for BatchNorm")
+    check_count("model.group_norm", group_norm, meaning="a number of groups; null for BatchNorm", or_null=True)
     network: nn.Module = models.get_model(name, weights=None, num_classes=num_outputs)
     _take_channels(network, channels)
     if not isinstance(dropout, bool):
@@ -80,7 +80,7 @@ def _load(network: nn.Module, name: str, file: Path) -> None:
     try:
         given = torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, ValueError, LookupError, EOFError, pickle.UnpicklingError) as error:
-        reason = str(error).strip().split("\n")[0]
+        reason = first_line(error)
         raise ValueError(f"model.weights={file} cannot be read ({reason}): give a file with a state_dict") from None
     own = network.state_dict()
     if not isinstance(given, dict) or given.keys() != own.keys():

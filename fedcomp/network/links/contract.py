@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedcomp.core.validate import check_choice, check_seed, is_number
+from fedcomp.core.validate import check_choice, check_count, check_interval, check_seed, is_number
 from fedcomp.network.headers import Header
 
 WAYS, TRAILING, WEIGHTS = ("unicast", "multicast"), ("background", "wait"), ("renormalise", "inverse", "lost")
@@ -75,8 +75,7 @@ class Network(ABC):
         check_choice("network.deadline_weights", self.deadline_weights, WEIGHTS)
         check_seconds("network.start_s", self.start_s)
         check_seed("network.seed", self.seed)
-        if not is_number(self.jitter) or not 0 <= self.jitter < math.inf:
-            raise ValueError(f"network.jitter={self.jitter} must be a finite number of 0 or more")
+        check_interval("network.jitter", self.jitter, "[0, inf)")
         if self.deadline is not None and not (is_number(self.deadline) and self.deadline > 0):
             raise ValueError(f"network.deadline={self.deadline} must be above 0, in seconds; null: no deadline")
         if self.deadline is not None and self.shares:
@@ -86,8 +85,7 @@ class Network(ABC):
             )
         if self.header is not None:
             Header.of(self.header)
-        if self.cells is not None and (not isinstance(self.cells, int) or self.cells < 1):
-            raise ValueError(f"network.cells={self.cells} must be a whole number of 1 or more")
+        check_count("network.cells", self.cells, or_null=True)
 
     @property
     def shares(self) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fedcomp.core.validate import check_interval
 from fedcomp.network.links.contract import Links
 from fedcomp.network.links.fixed import FixedLinks
 from fedcomp.random.keys import Key
@@ -42,13 +43,8 @@ class LognormalLinks(FixedLinks):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("spread_down", "spread_up", "spread_rtt", "spread_gradient"):
-            spread = getattr(self, name)
-            if not 1 <= spread < math.inf:
-                raise ValueError(
-                    f"network.{name}={spread} must be 1 or more, and finite: the 90th over the 10th percentile"
-                )
-        if not -1 <= self.correlation <= 1:
-            raise ValueError(f"network.correlation={self.correlation} must be a number in [-1, 1]")
+            check_interval(f"network.{name}", getattr(self, name), "[1, inf)", "the 90th over the 10th percentile")
+        check_interval("network.correlation", self.correlation, "[-1, 1]")
 
     def links(self, num_clients: int) -> Links:
         """One draw a client."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_choice
 from fedcomp.model.tunable import FORMS, TunableModel, TunableOperation, Workload
 from fedcomp.records.atomic_write import write_atomically
@@ -137,7 +138,7 @@ def _time_forms(operation: TunableOperation, device: torch.device, graphs: bool)
             return seconds_of(work, device)
         except RuntimeError as error:  # no such kernel for these sizes, or no memory for it
             failed[form] = error
-            log.info("no %s convolutions here: %s", form, str(error).strip().split("\n")[0])
+            log.info("no %s convolutions here: %s", form, first_line(error))
             return math.inf
 
     failed: dict[str, RuntimeError] = {}

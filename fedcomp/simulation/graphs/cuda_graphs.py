@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fedcomp.core.first_line import first_line
+
 log = logging.getLogger("fedcomp")
 
 Work = Callable[[], None]
@@ -67,7 +69,7 @@ class CudaGraphs:
             return self._captured(work)
         except RuntimeError as error:  # also torch's own errors of CUDA and of memory
             self._refused = True
-            reason = str(error).strip().split("\n")[0]
+            reason = first_line(error)
             log.warning("%s runs step by step: it cannot be captured as a CUDA graph (%s)", self._what, reason)
             return work
         finally:

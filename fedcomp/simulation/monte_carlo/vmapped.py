@@ -26,6 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fedcomp.algorithm.contract import Context, Models
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.first_line import first_line
 from fedcomp.core.pytree import flatten, map_tensors, unflatten
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.monte_carlo.vmap_adapters import PaddedCohort, VmappedClients, VmappedLink
@@ -131,7 +132,7 @@ def _vmap(function: Callable[..., Any], *inputs: Any) -> Any:
     except NotVmappable:
         raise
     except RuntimeError as error:
-        raise NotVmappable(str(error).strip().split("\n")[0]) from error
+        raise NotVmappable(first_line(error)) from error
 
 
 def _keep_legs(joined: Legs, cohorts: Sequence[Cohort], logs: Sequence[RoundLog] | None) -> None:

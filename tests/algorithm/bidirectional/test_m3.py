@@ -165,9 +165,9 @@ def test_the_study_counts_plain_places_however_they_are_sent() -> None:
 
 
 WRONG = [
-    ({"p_down": 1.5}, "algorithm.p_down=1.5 must be a probability in [0, 1], or null for 1 / num_clients"),
-    ({"p_up": -1}, "algorithm.p_up=-1 must be a probability in [0, 1], or null for 1 / num_clients"),
-    ({"beta": 0}, "algorithm.beta=0 must be a number in (0, 1]; 1 is no momentum"),
+    ({"p_down": 1.5}, "algorithm.p_down=1.5 must be a number in [0, 1], or null"),
+    ({"p_up": -1}, "algorithm.p_up=-1 must be a number in [0, 1], or null: a probability; null for 1 / num_clients"),
+    ({"beta": 0}, "algorithm.beta=0 must be a number in (0, 1]: 1 is no momentum"),
     ({"differences": "diana"}, "algorithm.differences=diana must be one of marina, ef21"),
     ({"uplink_entries": 5}, "algorithm.uplink_entries=5 must be one of per_client, compressor"),
     ({"downlink": TOPK}, "M3 needs an unbiased downlink, not TopK: take permk, randk or qsgd"),

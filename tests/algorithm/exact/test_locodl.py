@@ -182,7 +182,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: LoCoDL(GD(lr=0.1, schedule="cosine"), RAND4), "client.schedule=cosine changes the step"),
     (lambda: LoCoDL(GD(lr=0.1), Compressor(TopK())), "LoCoDL needs an unbiased compressor, not TopK as configured"),
     (lambda: LoCoDL(GD(lr=0.1), Compressor(TopK(), ErrorFeedback())), "compressor.feedback must be none: LoCoDL"),
-    (lambda: LoCoDL(GD(lr=0.1), RAND4, 0.0), "algorithm.p=0.0 must be a probability above 0"),
+    (lambda: LoCoDL(GD(lr=0.1), RAND4, 0.0), "algorithm.p=0.0 must be a number in"),
     (lambda: LoCoDL(GD(lr=0.1), RAND4, rho=0.0), "algorithm.rho=0.0 must be a positive number"),
     (lambda: LoCoDL(GD(lr=0.1), RAND4, chi=-1.0), "algorithm.chi=-1.0 must be a positive number"),
     (lambda: LoCoDL(GD(lr=0.1), RAND4, omega=-1.0), "algorithm.omega=-1.0 must be a number, 0 or more"),

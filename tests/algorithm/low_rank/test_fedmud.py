@@ -94,8 +94,8 @@ def test_the_effective_rate_is_logged() -> None:
 
 
 WRONG = [
-    ({"ratio": 0.0}, "algorithm.ratio=0.0 must be in"),
-    ({"ratio": 1.5}, "algorithm.ratio=1.5 must be in"),
+    ({"ratio": 0.0}, "algorithm.ratio=0.0 must be a number in"),
+    ({"ratio": 1.5}, "algorithm.ratio=1.5 must be a number in"),
     ({"interval": 0}, "algorithm.interval=0 must be a whole number, 1 or more"),
     ({"magnitude": 0.0}, "algorithm.magnitude=0.0 must be a positive number"),
     ({"skip_first": -1}, "algorithm.skip_first=-1 must be a whole number, 0 or more"),

@@ -113,7 +113,7 @@ def test_a_cluster_without_points_keeps_its_centre() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(ValueError, match=r"algorithm.batch_size=0 must be 1 or more"):
+    with pytest.raises(ValueError, match=r"algorithm.batch_size=0 must be a whole number, 1 or more"):
         KMeans(DENSE, DENSE, 0)
     with pytest.raises(ValueError, match=r"model.num_clusters=0 must be a whole number"):
         Centres((2,), 0)

@@ -53,7 +53,7 @@ def test_correlation_of_equal_clients_is_its_largest() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(ValueError, match=r"algorithm.batch_size=0 must be 1 or more"):
+    with pytest.raises(ValueError, match=r"algorithm.batch_size=0 must be a whole number, 1 or more"):
         PowerIteration(DENSE, DENSE, 0)
     with pytest.raises(ValueError, match=r"model.centre=client must be one of none, global"):
         PrincipalDirection((2,), [], "client")

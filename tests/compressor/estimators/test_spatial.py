@@ -196,7 +196,7 @@ def test_more_correlation_than_all_senders_can_have_is_refused_and_than_a_round_
         ({"transform": "opt"}, "ratio=None goes with transform=opt"),
         ({"transform": "avg", "ratio": 2.0}, "ratio=2.0 goes with transform=opt, and only with it"),
         ({"transform": "opt", "ratio": -2.0}, "ratio=-2.0 must be in"),
-        ({"transform": "online", "decay": 1.0}, "decay=1.0 must be in"),
+        ({"transform": "online", "decay": 1.0}, "decay=1.0 must be a number in"),
     ],
 )
 def test_wrong_options(options, line) -> None:

@@ -155,7 +155,7 @@ def test_what_is_no_probability_is_refused(wrong) -> None:
         ({"block": 70_000}, "block 70000 must be"),
         ({"candidates": "private"}, "candidates=private must be one of shared, per_client"),
         ({"bits": 12}, "bits=12 must be one of 8, 16, 32"),
-        ({"clamp": 0.0}, r"clamp=0.0 must be a number in \[0.000488, 0.5\)"),
+        ({"clamp": 0.0}, r"clamp=0.0 must be a number in \[0.00048828125, 0.5\)"),
         ({"clamp": 0.5}, "clamp=0.5 must be"),
         ({"packing": "huffman"}, "packing=huffman must be one of fixed, digits"),
     ],

@@ -55,7 +55,7 @@ def test_bits() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"clip": 0}, "compressor.clip=0 must be a positive number: standard deviations"),
+        ({"clip": 0}, "compressor.clip=0 must be a positive number, or null: standard deviations"),
         ({"clip": True}, "compressor.clip=True must be a positive number"),
         ({"granularity": "row"}, "compressor.granularity=row must be one of layer, model"),
     ],

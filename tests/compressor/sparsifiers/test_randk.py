@@ -68,8 +68,8 @@ def test_sent_seed_is_all_that_the_receiver_needs() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"k": 0}, "compressor.k=0 must be a positive integer"),
-        ({"k": 2.5}, "compressor.k=2.5 must be a positive integer"),
+        ({"k": 0}, "compressor.k=0 must be a whole number, 1 or more, or null"),
+        ({"k": 2.5}, "compressor.k=2.5 must be a whole number, 1 or more, or null"),
         ({"fraction": 1.5}, "compressor.fraction=1.5 must be a number in"),
         ({"scale": "up"}, "compressor.scale=up must be one of unbiased, none"),
         ({"places": "huffman"}, "compressor.places=huffman must be one of seed, auto"),

@@ -118,7 +118,7 @@ def test_missing_folders(tmp_path):
 
 @pytest.mark.parametrize("size", [0, "big", 2.5])
 def test_a_size_that_is_none(folder, size):
-    with pytest.raises(ValueError, match=r"dataset.size is .*, but must be 1 or more"):
+    with pytest.raises(ValueError, match=r"dataset.size=.* must be a whole number, 1 or more"):
         image_folder.load(folder=str(folder), size=size)
 
 

@@ -83,8 +83,8 @@ def test_one_object_a_picture_is_its_class():
         ({"size": 15}, "dataset.size is 15, but must be a whole number, 16 or more"),
         ({"num_test": 0}, "dataset.num_test is 0"),
         ({"objects": 10}, "dataset.objects is 10, but must be a whole number, 1 to 9"),
-        ({"hue": 1.5}, "dataset.hue is 1.5, but must be 0 to 1"),
-        ({"noise": -1.0}, "dataset.noise is -1.0, but must be 0 or more"),
+        ({"hue": 1.5}, r"dataset.hue=1.5 must be a number in \[0, 1\]"),
+        ({"noise": -1.0}, "dataset.noise=-1.0 must be a number, 0 or more"),
         ({"seed": -1}, "dataset.seed"),
     ],
 )

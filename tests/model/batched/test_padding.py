@@ -166,4 +166,4 @@ def test_a_module_that_vmap_cannot_run_goes_one_by_one_with_one_line(caplog) -> 
     assert model.vmap_refused
     assert model.drops_empty_places
     (record,) = caplog.records
-    assert record.message.startswith("clients run one after another: torch.func.vmap cannot run the model (")
+    assert record.message.startswith("clients run one after another: vmap cannot run the model (")
