@@ -73,13 +73,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     participation.check(len(parts))
 
     algorithm = _build_algorithm(config, model)
-    check_needs(algorithm, config)
-    check_predictors(algorithm, participation, config, len(parts))
-    check_participation(algorithm, participation, config, len(parts))
-    check_samples(algorithm, dataset, config)
-    check_tensors(algorithm, model)
-    check_precision(algorithm, config)
-    check_dtype(model, config)
+    _check_fit(algorithm, dataset, model, participation, len(parts), config)
     most_samples = solver_options(algorithm).most_samples or config.client.batch_size
     batch_size = getattr(algorithm, "batch_size", most_samples)
     num_in_chunk = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size, dataset.input_dtype)
@@ -109,6 +103,19 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     )
     check_estimators(simulation)
     return _with_optimum(simulation), parts
+
+
+def _check_fit(
+    algorithm: Any, dataset: Dataset, model: AnyModel, participation: Any, num_clients: int, config: DictConfig
+) -> None:
+    """Raise ValueError, which names an option and a remedy, if a run of these parts would be wrong or meaningless."""
+    check_needs(algorithm, config)
+    check_predictors(algorithm, participation, config, num_clients)
+    check_participation(algorithm, participation, config, num_clients)
+    check_samples(algorithm, dataset, config)
+    check_tensors(algorithm, model)
+    check_precision(algorithm, config)
+    check_dtype(model, config)
 
 
 def build_runner(simulation: Simulation, config: DictConfig, spread: bool = True) -> RoundRunner:
