@@ -32,7 +32,6 @@ from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import DOWNLINK, SOURCES
 from fedcomp.compressor.mrc.diagnostics import kl_divergence, polarisation
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import ParameterSubset
 from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
 
@@ -127,16 +126,16 @@ class BiCompFLGR(CodedMasks):
         local = self.training.run(state.weights, state.estimate[None], stats, part, cohort, ctx)
         q = part.take(local.theta)
 
-        blocks, wanted, marks = self._blocks(state, q, prior, part, cohort, ctx)
+        blocks, wanted, marks = self._blocks(state, q, prior, cohort, ctx)
         codec = replace(self.codec, candidates=self.candidates).within(blocks)
-        common = self.known("update", cohort, part, prior, ctx)
+        common = self.common("update", cohort, prior, ctx)
         payload = ctx.link.up(codec.encode(q, common, ctx.private_key("update"), ctx.clients.parallel_map))
         stats = gather_stats(local.stats, cohort, ctx)  # before the relay, so that the round has no further exchange
         metrics = {"train/loss": local.loss, **self.diagnosed("up", q, common, codec, ctx)}
 
         if self.reconstruct:
             theta = self.mean(codec.total(payload, common, ctx.clients.parallel_map), cohort.size)
-            held, more = self._send_mean(theta, prior, codec, cohort, part, ctx)
+            held, more = self._send_mean(theta, prior, codec, cohort, ctx)
             metrics |= more
         else:
             relayed = ctx.link.relay(payload, self.relay == "xor")
@@ -160,28 +159,28 @@ class BiCompFLGR(CodedMasks):
         return models
 
     def _blocks(
-        self, state: BiCompFLGRState, q: Tensor, prior: Tensor, part: ParameterSubset, cohort: Cohort, ctx: Context
+        self, state: BiCompFLGRState, q: Tensor, prior: Tensor, cohort: Cohort, ctx: Context
     ) -> tuple[Blocks, Tensor, Tensor]:
         """Agree on blocks: (the round's blocks, `wanted` [1] for the next round, `starts` [d] or [0])."""
-        strategy = self.strategy
+        strategy, size = self.strategy, q.shape[1]
         if not isinstance(strategy, Changing):
-            return strategy.first(part.size, q.device), state.wanted, state.starts
+            return strategy.first(size, q.device), state.wanted, state.starts
         kl = kl_divergence(q, prior, self.bits, self.clamp)
         blocks, marks = blocks_at(state.starts), state.starts
         if bool(state.wanted[0]):
             merged = strategy.merge(ctx.link.up(strategy.propose(kl, self.n_is)))
-            blocks = strategy.read(ctx.link.broadcast(merged, cohort), part.size, q.device)
+            blocks = strategy.read(ctx.link.broadcast(merged, cohort), size, q.device)
             marks = starts(blocks)
         wanted = strategy.wanted(ctx.link.up(strategy.request(kl, blocks, self.n_is)))
         again = ctx.link.broadcast(decision(wanted, q.device), cohort)
         return blocks, decided(again), marks
 
     def _send_mean(
-        self, theta: Tensor, prior: Tensor, codec: MRC, cohort: Cohort, part: ParameterSubset, ctx: Context
+        self, theta: Tensor, prior: Tensor, codec: MRC, cohort: Cohort, ctx: Context
     ) -> tuple[Tensor, Metrics]:
         """Counts [d] of the samples of theta that all clients decode."""
         down = replace(codec, repetitions=self.samples_down(cohort.size), candidates="shared", domain=DOWNLINK)
-        common = self.known("mean", ctx.server(theta), part, prior, ctx)
+        common = self.common("mean", ctx.server(theta), prior, ctx)
         payload = ctx.link.broadcast(
             down.encode(theta[None], common, ctx.private_key("mean"), ctx.clients.parallel_map), cohort
         )

@@ -33,7 +33,6 @@ from fedcomp.compressor.mrc.diagnostics import polarisation
 from fedcomp.compressor.mrc.mixing import STEPS, Mixture, message, received
 from fedcomp.compressor.mrc.split import SplitMRC, groups, rotated
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.parameter_layout import ParameterSubset
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
@@ -86,6 +85,11 @@ class BiCompFLPR(CodedMasks):
         """How theta^_i is counted."""
         return MaskEstimate(self.samples_down(num_clients), self.bits, self.clamp, self.form)
 
+    @property
+    def codec(self) -> MRC:
+        """The uplink's code; each client has candidates of its own."""
+        return replace(super().codec, candidates="per_client")
+
     def mixture(self, num_clients: int) -> Mixture:
         """The uplink's prior."""
         return Mixture(self.samples_down(num_clients), self.n_ul, self.bits, self.clamp, self.form)
@@ -125,16 +129,16 @@ class BiCompFLPR(CodedMasks):
         local = self.training.run(state.weights, guess, stats, part, cohort, ctx)
         q = part.take(local.theta)
 
-        codec, parallel_map = replace(self.codec, candidates="per_client"), ctx.clients.parallel_map
-        mixed, extra = self._mixed(q, codes, prior, state, cohort, part, ctx)
-        common = self.known("update", cohort, part, mixed, ctx)
+        codec, parallel_map = self.codec, ctx.clients.parallel_map
+        mixed, extra = self._mixed(q, codes, prior, state, cohort, ctx)
+        common = self.common("update", cohort, mixed, ctx)
         payload = ctx.link.up(codec.encode(q, common, ctx.private_key("update"), parallel_map))
         counts = codec.counts(payload, common, parallel_map)
         theta = self.mean(counts.sum(0), cohort.size)
         metrics = {"train/loss": local.loss, **extra, **self.diagnosed("up", q, common, codec, ctx)}
         stats = gather_stats(local.stats, cohort, ctx)
 
-        new, more = self._send_mean(theta, counts, codes, prior, codec, cohort, part, ctx)
+        new, more = self._send_mean(theta, counts, codes, prior, cohort, ctx)
         rows = part.put(own, new)
         after = put_rows(state.codes, cohort, rows)
         mean = estimate.probability(after, state.theta0).mean(0)
@@ -155,14 +159,7 @@ class BiCompFLPR(CodedMasks):
         return models | {"clients": theirs["test"]}
 
     def _mixed(
-        self,
-        q: Tensor,
-        codes: Tensor,
-        prior: Tensor,
-        state: BiCompFLPRState,
-        cohort: Cohort,
-        part: ParameterSubset,
-        ctx: Context,
+        self, q: Tensor, codes: Tensor, prior: Tensor, state: BiCompFLPRState, cohort: Cohort, ctx: Context
     ) -> tuple[Tensor, Metrics]:
         """The uplink's priors [M, d] at both ends, after the clients have sent their choices; `mrc/lambda` [M]."""
         if not self.optimise_prior:
@@ -170,32 +167,25 @@ class BiCompFLPR(CodedMasks):
         mixture, estimate = self.mixture(ctx.clients.num_clients), self.estimate(ctx.clients.num_clients)
         known = estimate.known(codes)
         mixes = known & take_rows(state.heard, cohort)[:, None]
-        first, second = torch.where(known, codes, 0), part.take(take_rows(state.before, cohort))
+        before = part_of(ctx.clients.tensors).take(take_rows(state.before, cohort))
+        first, second = torch.where(known, codes, 0), before
         chosen = received(ctx.link.up(message(mixture.best(q, first, second, mixes))))
         mixed = mixture.thresholds(chosen, first, second)
         return torch.where(mixes, mixed, prior), {"mrc/lambda": chosen.to(torch.float32) / STEPS}
 
     def _send_mean(
-        self,
-        theta: Tensor,
-        counts: Tensor,
-        codes: Tensor,
-        prior: Tensor,
-        codec: MRC,
-        cohort: Cohort,
-        part: ParameterSubset,
-        ctx: Context,
+        self, theta: Tensor, counts: Tensor, codes: Tensor, prior: Tensor, cohort: Cohort, ctx: Context
     ) -> tuple[Tensor, Metrics]:
         """The clients' new codes [M, d] for theta [d], given their decoded posteriors and old codes [M, d]."""
         num, parallel_map = ctx.clients.num_clients, ctx.clients.parallel_map
-        down = replace(codec, repetitions=self.samples_down(num), domain=DOWNLINK)
-        common = self.known("mean", cohort, part, prior, ctx)
+        down = replace(self.codec, repetitions=self.samples_down(num), domain=DOWNLINK)
+        common = self.common("mean", cohort, prior, ctx)
         rows, private_key = theta.expand(cohort.size, -1), ctx.private_key("mean")
         if not self.split_downlink:
             payload = ctx.link.unicast(down.encode(rows, common, private_key, parallel_map))
             new = down.counts(payload, common, parallel_map).to(codes.dtype)
         else:
-            num_blocks = down.cut(part.size, theta.device).num
+            num_blocks = down.cut(len(theta), theta.device).num
             every = groups(num_blocks, num)
             split = SplitMRC(down, tuple(every[group] for group in rotated(cohort.clients, ctx.round, num)))
             got, inside = split.counts(ctx.link.unicast(split.encode(rows, common, private_key)), common)

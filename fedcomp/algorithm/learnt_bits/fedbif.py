@@ -161,7 +161,7 @@ class FedBiF:
         held = (codes >> place) & 1
         frozen = grid.values(codes - (held << place), ranges)
         move = grid.spread(grid.step(ranges)) * 2**place
-        local = self._train(part.put(part.rest.put(state.theta, rest), frozen), stats, held, move, part, cohort, ctx)
+        local = self._train(part.put(part.rest.put(state.theta, rest), frozen), stats, held, move, cohort, ctx)
         bits = (part.take(local.theta) > 0).to(torch.int64)
         flipped = bits ^ held
         received = self._send_up(bits, flipped, held, ctx)
@@ -214,20 +214,14 @@ class FedBiF:
         return part.put(theta, grid.values(*self._quantised(part.take(theta), grid, key)))
 
     def _train(
-        self,
-        start: Tensor,
-        stats: Tensor,
-        held: Tensor,
-        move: Tensor,
-        part: ParameterSubset,
-        cohort: Cohort,
-        ctx: Context,
+        self, start: Tensor, stats: Tensor, held: Tensor, move: Tensor, cohort: Cohort, ctx: Context
     ) -> LocalResult:
         """Virtual bits, and the changes of the dense columns, [M, D] as `theta`.
 
         Args:
             start: [D] frozen values and dense parameters. held: [d] the active bits. move: [d] what one is worth.
         """
+        part = self._coded(ctx.clients.tensors)
         key, scale = ctx.private_key("virtual"), self.virtual_scale * 2 ** self.active_bit(ctx.round)
 
         def train(data: LocalData, zero: Tensor, stats: Tensor) -> LocalResult:

@@ -158,7 +158,7 @@ class FedMUD:
             base, dense, x = sent.split((part.size, len(dense), num))
             stats = send_stats(stats, cohort, ctx)
 
-        local = self._train(torch.cat((x, dense)), base, fixed, stats, part, factors, cohort, ctx)
+        local = self._train(torch.cat((x, dense)), base, fixed, stats, factors, cohort, ctx)
         own = sum(tensor.size for tensor in ctx.clients.tensors if is_normalisation(tensor))
         paper = 32 * (num + len(dense) - own)
         mean = gather("factors", local.theta, cohort, ctx, paper_bits=paper)
@@ -249,13 +249,12 @@ class FedMUD:
         base: Tensor,
         fixed: Tensor,
         stats: Tensor,
-        part: ParameterSubset,
         factors: Factors,
         cohort: Cohort,
         ctx: Context,
     ) -> LocalResult:
         """Factors and dense parameters [M, F + E] as `theta`, from start [F + E]."""
-        num = sum(factors.trained)
+        part, num = self.part(ctx.clients.tensors), sum(factors.trained)
 
         def train(data: LocalData, rows: Tensor, stats: Tensor) -> LocalResult:
             def gradient(rows: Tensor, batch: Batch, reads: Reads) -> Gradient:

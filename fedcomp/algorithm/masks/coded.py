@@ -153,9 +153,10 @@ class CodedMasks:
         weights = self.frozen_weights.draw(theta, setup.tensors, setup.key.fold_in("weights"))
         return weights, part.put(torch.ones_like(theta), part.take(drawn))
 
-    def known(self, name: str, cohort: Cohort, part: ParameterSubset, prior: Tensor, ctx: Context) -> SharedKnowledge:
+    def common(self, name: str, cohort: Cohort, prior: Tensor, ctx: Context) -> SharedKnowledge:
         """What both ends know about the message called `name`, given the priors [1 or M, d] as thresholds."""
-        return replace(ctx.common(name, cohort), layers=part.layers, side_information=prior)
+        layers = part_of(ctx.clients.tensors).layers
+        return replace(ctx.common(name, cohort), layers=layers, side_information=prior)
 
     def diagnosed(self, link: str, q: Tensor, common: SharedKnowledge, codec: MRC, ctx: Context) -> Metrics:
         """How far posteriors q [M, d] are from what the code can carry.
