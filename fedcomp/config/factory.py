@@ -176,11 +176,11 @@ def _build_model(config: DictConfig, dataset: Dataset, key: Key) -> AnyModel:
             dataset.input_shape,
             dataset.num_outputs,
             dataset.task,
-            dataset.inputs(dataset.train),
-            config.precision.name,
-            dataset.target_shape,
-            dataset.vocab_size,
-            dataset.unlabelled,
+            train=dataset.inputs(dataset.train),
+            precision=config.precision.name,
+            target_shape=dataset.target_shape,
+            vocab_size=dataset.vocab_size,
+            unlabelled=dataset.unlabelled,
         )
     except TypeError as error:  # the factory does not take the options in its config
         raise build_error(error, config.model) from error
