@@ -9,7 +9,7 @@ from statistics import median
 from fedcomp.reporting.tables import published
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.markdown import average, claims, every, less, made_with, picture, spread, verdict
-from scripts.reproduce.printed import accuracies, beside, bits
+from scripts.reproduce.printed import accuracies, beside, bits, near, within
 from scripts.reproduce.records import Folder, Records
 
 METRICS = (
@@ -163,11 +163,14 @@ def _claims(records: dict[str, Records]) -> str:
         own = records[number]
         found = [
             ("an order of magnitude fewer bits than the baselines (GR-Fixed)", _tenth(own)),
-            ("at their accuracy, within half a point (GR-Fixed against FedAvg)", _as_accurate(own)),
+            ("at their accuracy, within half a point (GR-Fixed against FedAvg)", near(own, "FedAvg", GR, 0.005)),
             ("a factor of 1,000 fewer bits than FedAvg (PR-Fixed-SplitDL)", _thousandth(own)),
             ("private randomness costs accuracy (PR-Fixed below GR-Fixed)", _private(own)),
             ("adaptive blocks save bits and cost no accuracy (GR-Adaptive-Avg against GR-Fixed)", _adaptive(own)),
-            ("conventional training gains too (GR-CFL within half a point of FedAvg)", _conventional(own)),
+            (
+                "conventional training gains too (GR-CFL within half a point of FedAvg)",
+                near(own, "FedAvg", "BiCompFL-GR-CFL", 0.005),
+            ),
         ]
         if number == "5":
             split = "split downlinks cost a fifth of PR-Fixed's bits, for up to a point"
@@ -191,22 +194,6 @@ def _thousandth(records: Records) -> str:
     return "" if own is None or whole is None else f"{verdict(1000 * own < whole)}: {whole / own:,.0f} times fewer"
 
 
-def _within(records: Records, reference: str, label: str, margin: float) -> tuple[bool | None, str]:
-    """Whether a method's best accuracy is at most so much below the reference's, and a note on the rounds."""
-    (theirs, own), note = accuracies(records, reference, label)
-    return less(None if theirs is None else theirs - margin, own), note
-
-
-def _as_accurate(records: Records) -> str:
-    holds, note = _within(records, "FedAvg", "BiCompFL-GR-Fixed", 0.005)
-    return verdict(holds) + note
-
-
-def _conventional(records: Records) -> str:
-    holds, note = _within(records, "FedAvg", "BiCompFL-GR-CFL", 0.005)
-    return verdict(holds) + note
-
-
 def _private(records: Records) -> str:
     (private, shared), note = accuracies(records, "BiCompFL-PR-Fixed", GR)
     return verdict(less(private, shared)) + note
@@ -214,7 +201,7 @@ def _private(records: Records) -> str:
 
 def _adaptive(records: Records) -> str:
     own, fixed = bits(records, ADAPTIVE), bits(records, GR)
-    worse, note = _within(records, GR, ADAPTIVE, 0.0)
+    worse, note = within(records, GR, ADAPTIVE, 0.0)
     return verdict(every([worse, less(own, fixed)])) + note
 
 
@@ -222,5 +209,5 @@ def _split(records: Records) -> str:
     whole, split = "BiCompFL-PR-Fixed", "BiCompFL-PR-Fixed-SplitDL"
     cost, fewer = bits(records, whole), bits(records, split)
     cheap = less(None if fewer is None else 5 * fewer, None if cost is None else cost * 1.001)
-    holds, note = _within(records, whole, split, 0.01)
+    holds, note = within(records, whole, split, 0.01)
     return verdict(every([holds, cheap])) + note

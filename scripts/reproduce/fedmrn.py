@@ -8,13 +8,12 @@ from statistics import fmean
 from fedcomp.reporting.tables import published
 from scripts.reproduce import fedmrn_masking, fedmrn_tasks
 from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.fedmrn_tasks import DATA, METHOD, SPLIT
 from scripts.reproduce.markdown import average, claims, every, less, made_with, picture, verdict
-from scripts.reproduce.printed import ACCURACY, UPLINK, accuracies, beside
+from scripts.reproduce.printed import ACCURACY, UPLINK, accuracies, beside, near
 from scripts.reproduce.records import Folder, Records, Run
 
 METRICS = (ACCURACY, "train/loss", "bpp/uplink", "paper/bpp/uplink", "bits/uplink", "bits/total")
-METHOD, SPLIT = "experiment/fedmrn/method@_global_", "experiment/fedmrn/split@_global_"
-"""The config groups of the methods and of the partitions."""
 SPLITS = {"non_iid_2": "Non-IID-2", "iid": "IID", "non_iid_1": "Non-IID-1"}
 """Our name of a split -> the paper's; the one that tells methods apart best comes first."""
 FIRST = "fedavg,fedmrn,signsgd,eden,fedmrns,drive,terngrad,topk"
@@ -25,8 +24,7 @@ SMALL = "rounds=1 client.epochs=1 num_clients=20 participation.num_participants=
 
 
 def _table1(split: str) -> Experiment:
-    data = "experiment/fedmrn/data@_global_=fashion_mnist"
-    base = f"experiment=fedmrn/table1 {data} {SPLIT}={split} seed=0 name=fedmrn_table1_{split}"
+    base = f"experiment=fedmrn/table1 {DATA}=fashion_mnist {SPLIT}={split} seed=0 name=fedmrn_table1_{split}"
     return Experiment(
         f"fedmrn_table1_{split}",
         [f"{base} {METHOD}={methods}" for methods in (FIRST, FAR_BELOW)],
@@ -125,7 +123,7 @@ def _claims(first: Records, mnist: Records, folder: Folder) -> str:
 def _accuracy_claims(task: str, experiment: Experiment, records: Records) -> list[tuple[str, str, Experiment | str]]:
     baselines = [name for name in COMPRESSED if records.where(label=name)]
     return [
-        (f"{task}: as accurate as FedAvg, within a point", _near(records), experiment),
+        (f"{task}: as accurate as FedAvg, within a point", near(records, "FedAvg", "FedMRN", 0.01), experiment),
         (f"{task}: more accurate than the compressed updates", _above(records, baselines), experiment),
         (f"{task}: it converges faster than they do", _faster(records, baselines), experiment),
         (f"{task}: FedPM and FedSparsify are far below (2 points)", _far(records), experiment),
@@ -148,11 +146,6 @@ def _section(title: str, split: str, own: Records) -> str:
 def _one_bit(records: Records) -> str:
     found = average(records.where(label="FedMRN"), lambda run: run.last("bpp/uplink"))
     return "" if found is None else f"{verdict(found < 1.01)}: {found:.3g} with the messages of BatchNorm"
-
-
-def _near(records: Records) -> str:
-    (reference, own), note = accuracies(records, "FedAvg", "FedMRN")
-    return verdict(less(None if reference is None else reference - 0.01, own)) + note
 
 
 def _above(records: Records, others: Sequence[str]) -> str:

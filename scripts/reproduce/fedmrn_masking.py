@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.fedmrn_tasks import DATA, METHOD
 from scripts.reproduce.markdown import Cell, average, every, less, made_with, picture, spread, table, verdict
 from scripts.reproduce.printed import ACCURACY, UPLINK, accuracies, beside
 from scripts.reproduce.records import Folder, Records, Run
 
 METRICS = (ACCURACY, "train/loss", "bpp/uplink", "paper/bpp/uplink", "bits/uplink", "bits/total")
-METHOD = "experiment/fedmrn/method@_global_"
-FASHION = "experiment/fedmrn/data@_global_=fashion_mnist"
+FASHION = f"{DATA}=fashion_mnist"
 LENET = f"{FASHION} model=lenet5 client.epochs=3 eval_every=5"
 """3 epochs in place of 10, and 60 or 40 rounds in place of 100, with a network that trains 50 times as fast."""
 FEWEST = "rounds=1 client.epochs=1 num_clients=20 participation.num_participants=2"

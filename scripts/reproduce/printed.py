@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedcomp.reporting.tables.published import Printed
-from scripts.reproduce.markdown import Cell, average, last, rounds, spread, table
+from scripts.reproduce.markdown import Cell, average, last, less, rounds, spread, table, verdict
 from scripts.reproduce.records import Records, Run
 
 Rows = Mapping[str, Printed]
@@ -68,6 +68,18 @@ def accuracies(records: Records, *labels: str) -> tuple[list[float | None], str]
     limit, planned = min(run.rounds for run in runs), max(int(run.about["of_rounds"]) for run in runs)
     note = f" in the first {limit} of {planned} rounds" if limit < planned else ""
     return [average(one, lambda run: run.best(ACCURACY, limit)) for one in chosen], note
+
+
+def within(records: Records, reference: str, label: str, margin: float) -> tuple[bool | None, str]:
+    """Whether a method's best accuracy is at most so much below the reference's, and a note on the rounds."""
+    (theirs, own), note = accuracies(records, reference, label)
+    return less(None if theirs is None else theirs - margin, own), note
+
+
+def near(records: Records, reference: str, label: str, margin: float) -> str:
+    """The verdict on `within`."""
+    holds, note = within(records, reference, label, margin)
+    return verdict(holds) + note
 
 
 def bits(records: Records, label: str) -> float | None:
