@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.algorithm.bicompfl.bicompfl_gr import RELAYS
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
@@ -37,8 +38,6 @@ from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
 from fedcomp.wire import SharedKnowledge
-
-RELAYS = ("plain", "xor")
 
 
 @dataclass(frozen=True)

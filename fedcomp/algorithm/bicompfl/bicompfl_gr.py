@@ -37,6 +37,7 @@ from fedcomp.random.keys import Key
 
 ALLOCATIONS = ("fixed", "adaptive", "adaptive_avg")
 RELAYS = ("plain", "xor")
+"""What a relay by broadcast costs: M messages, or the XORs of neighbours, M - 1."""
 
 
 @dataclass(frozen=True)

@@ -68,12 +68,6 @@ class Mixture:
         table = (self._mixed(codes.to(torch.float64)[:, None]) * 2.0**self.bits).round_()
         return table.clamp_(1, 2**self.bits - 1).gather(1, pairs).to(TYPES[self.bits])
 
-    def divergence(self, codes: Tensor, q: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        """[M] float64 sum_e kl(q_e || p_e(lam)) in nats for codes [M]."""
-        q = q.clamp(self.clamp, 1 - self.clamp).to(torch.float64)
-        p = self._mixed(codes.to(torch.float64)[:, None]).gather(1, self._pairs(first, second))
-        return (q * (q / p).log() + (1 - q) * ((1 - q) / (1 - p)).log()).sum(1)
-
     def _pairs(self, first: Tensor, second: Tensor) -> Tensor:
         """[M, D] int64 index of the pair, c (num_second + 1) + c'."""
         return first.to(torch.int64) * (self.num_second + 1) + second.to(torch.int64)
