@@ -113,9 +113,7 @@ def _steps(given: object) -> tuple[tuple[int, Probability], ...] | None:
     if given is None:
         return None
     if not isinstance(given, Mapping) or not given:
-        raise ValueError(
-            f"participation.schedule is {given!r}, but must be {{round: probability}} such as {{0: 0.9, 50: 0.3}}"
-        )
+        raise ValueError(f"participation.schedule={given} must be {{round: probability}} such as {{0: 0.9, 50: 0.3}}")
     for start in given:
         if not is_whole(start) or start < 0:
             raise ValueError(f"participation.schedule has round {start!r}, but rounds are whole numbers, 0 or more")
@@ -139,7 +137,7 @@ def _plain(name: str, given: object) -> Probability:
                 )
         return tuple(float(probability) for probability in given)
     if not isinstance(given, (int, float)) or not _ascending(given):
-        raise ValueError(f"{name} is {given!r}, but must be {ALLOWED}")
+        raise ValueError(f"{name}={given} must be {ALLOWED}")
     return float(given)
 
 
@@ -167,7 +165,7 @@ def _drawn(name: str, given: Mapping) -> Drawn:
     wrong = not {"low", "high", "seed"} <= set(given) <= set(names) or len(shapes) == 1
     if wrong or not _ascending(given["low"], given["high"]):
         raise ValueError(
-            f"{name} is {given}, but must be {ALLOWED}, with low <= high, and alpha and beta for a Beta distribution"
+            f"{name}={given} must be {ALLOWED}, with low <= high, and alpha and beta for a Beta distribution"
         )
     for key, value in shapes.items():
         check_interval(f"{name}.{key}", value, "(0, inf)")

@@ -30,7 +30,7 @@ class Uniform:
         given = self.num_participants
         if not is_whole(given) or not 1 <= given <= num_clients:
             raise ValueError(
-                f"participation.num_participants is {given!r}, but must be a whole number from 1 to "
+                f"participation.num_participants={given} must be a whole number from 1 to "
                 f"num_clients={num_clients}; take participation=full for all"
             )
 

@@ -202,9 +202,9 @@ def test_figures_3_to_8(fedcomp, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (("participation.probability=1.5",), "participation.probability is 1.5, but must be a number above 0"),
-        (("participation.probability=0",), "participation.probability is 0, but must be a number above 0"),
-        (("+participation.schedule={5: 0.0}",), "participation.schedule[5] is 0.0, but must be a number above 0"),
+        (("participation.probability=1.5",), "participation.probability=1.5 must be a number above 0"),
+        (("participation.probability=0",), "participation.probability=0 must be a number above 0"),
+        (("+participation.schedule={5: 0.0}",), "participation.schedule[5]=0.0 must be a number above 0"),
         (("client.snapshots=0",), "client.snapshots=0 must be a whole number, 1 or more"),
         (("client.inner_steps=0",), "client.inner_steps=0 must be a whole number, 1 or more"),
         (("num_clients=443", "dataset.test_fraction=0"), "client 442 would hold no data: 443 clients, but only 442"),

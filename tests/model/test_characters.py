@@ -134,7 +134,7 @@ def test_chunks_of_recurrent_networks():
             r"model=char_lstm predicts the next of a sequence of tokens",
         ),
         (char_gpt, {"num_outputs": 3}, r"model=char_gpt predicts the next"),
-        (partial(char_gpt, width=10, heads=4), {}, r"model.width is 10, but must be a multiple of model.heads=4"),
+        (partial(char_gpt, width=10, heads=4), {}, r"model.width=10 must be a multiple of model.heads=4"),
         (partial(char_lstm, layers=0), {}, r"model.layers=0 must be a whole number, 1 or more"),
         (partial(char_lstm, hidden=True), {}, r"model.hidden=True must be a whole number"),
         (

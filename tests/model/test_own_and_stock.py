@@ -156,7 +156,7 @@ def test_weights_from_a_file(tmp_path):
     ("options", "content", "line"),
     [
         ({"name": "resnet81"}, None, r"model.name=resnet81 is none of torchvision's classifiers"),
-        ({"dropout": 0.1}, None, r"model.dropout is 0.1, but must be true, or false for none"),
+        ({"dropout": 0.1}, None, r"model.dropout=0.1 must be true, or false for none"),
         ({"group_norm": 0}, None, r"model.group_norm=0 must be a whole number, 1 or more, or null: a number of groups"),
         ({"name": "squeezenet1_1", "weights": "w.pt"}, None, r"model.weights=.*w.pt cannot be read \(.*No such file"),
         ({"name": "squeezenet1_1", "weights": "w.pt"}, b"hello", r"model.weights=.*w.pt cannot be read"),

@@ -72,7 +72,7 @@ def test_hydras_containers_are_as_good_as_pythons(given):
     ],
 )
 def test_what_is_no_probability_is_refused(probability):
-    line = r"participation.probability is .*, but must be a number above 0 and at most 1, a list of one a client, or"
+    line = r"participation.probability=.* must be a number above 0 and at most 1, a list of one a client, or"
     with pytest.raises(ValueError, match=line) as error:
         Bernoulli(probability)
     assert "\n" not in str(error.value)
@@ -132,12 +132,12 @@ def test_a_schedule_changes_probabilities_and_weights_by_round():
 @pytest.mark.parametrize(
     ("schedule", "line"),
     [
-        ({50: 0.0}, r"participation.schedule\[50\] is 0.0, but must be a number above 0"),
+        ({50: 0.0}, r"participation.schedule\[50\]=0.0 must be a number above 0"),
         ({50: [0.5, 1.5]}, r"participation.schedule\[50\] is 1.5 for client 1, but must be above 0"),
         ({-1: 0.5}, r"participation.schedule has round -1, but rounds are whole numbers"),
         ({"a": 0.5}, r"participation.schedule has round 'a'"),
-        ([0.5], r"participation.schedule is \[0.5\], but must be \{round: probability\}"),
-        ({}, r"participation.schedule is \{\}, but must be"),
+        ([0.5], r"participation.schedule=\[0.5\] must be \{round: probability\}"),
+        ({}, r"participation.schedule=\{\} must be"),
     ],
 )
 def test_what_is_no_schedule_is_refused(schedule, line):

@@ -28,7 +28,7 @@ def test_every_cohort_is_equally_likely():
 
 @pytest.mark.parametrize("num_participants", [0, 5, -1, 0.5, "ten", True, None])
 def test_num_participants_out_of_range(num_participants):
-    line = r"participation.num_participants is .*, but must be a whole number from 1 to num_clients=4"
+    line = r"participation.num_participants=.* must be a whole number from 1 to num_clients=4"
     with pytest.raises(ValueError, match=line):
         Uniform(num_participants).check(4)
 

@@ -31,12 +31,12 @@ def load(num_train: int = 1600, split_seed: int = 0, pixels: Literal["unit", "ra
         ValueError: an argument outside its range.
     """
     if pixels not in ("unit", "raw"):
-        raise ValueError(f"dataset.pixels is {pixels!r}, but must be unit (inputs in [0, 1]) or raw (0 to 16)")
+        raise ValueError(f"dataset.pixels={pixels} must be unit (inputs in [0, 1]) or raw (0 to 16)")
     table = torch.from_numpy(read_table("digits.csv.gz", delimiter=","))
     num_samples = len(table)
     if not isinstance(num_train, int) or not 1 <= num_train < num_samples:
         raise ValueError(
-            f"dataset.num_train is {num_train!r}, but must be 1 to {num_samples - 1}: of {num_samples} digits at "
+            f"dataset.num_train={num_train} must be 1 to {num_samples - 1}: of {num_samples} digits at "
             "least one must remain to test with"
         )
     check_seed("dataset.split_seed", split_seed)

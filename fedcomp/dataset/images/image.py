@@ -68,7 +68,7 @@ def _factors(value: Iterable[float]) -> tuple[float, float]:
     try:
         low, high = (float(number) for number in value)
     except (TypeError, ValueError):
-        raise ValueError(f"dataset.rescale is {value!r}, but must be null or [low, high], two factors") from None
+        raise ValueError(f"dataset.rescale={value} must be null or [low, high], two factors") from None
     return low, high
 
 
@@ -77,4 +77,4 @@ def _channels(name: str, value: float | Iterable[float]) -> Tensor:
     try:
         return torch.tensor([float(number) for number in values])
     except (TypeError, ValueError):
-        raise ValueError(f"dataset.{name} is {value!r}, but must be a number or a list with one a channel") from None
+        raise ValueError(f"dataset.{name}={value} must be a number or a list with one a channel") from None

@@ -73,9 +73,7 @@ def load(
     """
     check_count("dataset.size", size, meaning="pixels a side; null for no resizing", or_null=True)
     if channels not in (None, 1, 3) or isinstance(channels, bool):
-        raise ValueError(
-            f"dataset.channels is {channels!r}, but must be 1, 3, or null: 1 if all images are grey, else 3"
-        )
+        raise ValueError(f"dataset.channels={channels} must be 1, 3, or null: 1 if all images are grey, else 3")
     if folder is None:
         raise ValueError(f"dataset={name} needs dataset.folder, for instance dataset.folder=flowers")
     base = below(root, folder)[0]
@@ -139,7 +137,7 @@ def _read_split(
 def _owners(folder: Path, paths: Sequence[str], owner: str | int) -> Tensor:
     """[n] int64 the number of each image's owner, in the order of their names."""
     if isinstance(owner, bool) or (isinstance(owner, int) and owner < 1):
-        raise ValueError(f"dataset.owner is {owner!r}, but must be 1 or more levels, a regular expression, or null")
+        raise ValueError(f"dataset.owner={owner} must be 1 or more levels, a regular expression, or null")
     try:
         pattern = re.compile(owner if isinstance(owner, str) else f"^[^/]+/(?:[^/]+/){{{owner - 1}}}([^/]+)/")
     except re.error as error:

@@ -75,7 +75,7 @@ def load(
     ):
         if not is_whole(value) or value < least or (most and value > most):
             limits = f"{least} to {most}" if most else f"{least} or more"
-            raise ValueError(f"dataset.{name} is {value!r}, but must be a whole number, {limits}")
+            raise ValueError(f"dataset.{name}={value} must be a whole number, {limits}")
     check_interval("dataset.hue", hue, "[0, 1]")
     check_interval("dataset.noise", noise, "[0, inf)")
     check_seed("dataset.seed", seed)

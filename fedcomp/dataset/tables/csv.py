@@ -17,7 +17,7 @@ from typing import get_args
 
 import numpy as np
 
-from fedcomp.core.validate import by_similarity, check_count, reads_as_number, suggest
+from fedcomp.core.validate import by_similarity, check_choice, check_count, reads_as_number, suggest
 from fedcomp.dataset.contract import Dataset, Task
 from fedcomp.dataset.fetch import below
 from fedcomp.dataset.tables.tabular import Scaling, classes_of, distinct, is_missing, tabular_dataset
@@ -75,8 +75,7 @@ def load(
         missing = "path" if path is None else "target"
         example = "mine.csv" if path is None else "price"
         raise ValueError(f"dataset={name} needs dataset.{missing}, for instance dataset.{missing}={example}")
-    if task not in get_args(Task):
-        raise ValueError(f"dataset.task is {task!r}, but must be one of {', '.join(get_args(Task))}")
+    check_choice("dataset.task", task, get_args(Task))
     file = below(root, path)[0]
     table = _Table.read(file, rows, delimiter)
     cells = table.column(target, "target")
@@ -109,7 +108,7 @@ def data_files(path: str | None, root: str = ".", **_: object) -> list[Path]:
 
 def _names(features: Sequence[str]) -> list[str]:
     if isinstance(features, str) or len(features) == 0:
-        raise ValueError(f"dataset.features is {features!r}, but must be a list such as [age,bmi,'sex=male'], or null")
+        raise ValueError(f"dataset.features={features} must be a list such as [age,bmi,'sex=male'], or null")
     return [str(feature) for feature in features]
 
 

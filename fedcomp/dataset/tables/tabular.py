@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from fedcomp.core.validate import check_interval, check_seed
+from fedcomp.core.validate import check_choice, check_interval, check_seed
 from fedcomp.dataset.contract import Dataset, Samples, Task
 from fedcomp.random.keys import Key
 
@@ -58,8 +58,7 @@ def tabular_dataset(
         ValueError: an argument outside its range, or a constant column that is to be scaled.
     """
     for argument, value in (("scaling", scaling), ("target_scaling", target_scaling)):
-        if value not in get_args(Scaling):
-            raise ValueError(f"dataset.{argument} is {value!r}, but must be one of {', '.join(get_args(Scaling))}")
+        check_choice(f"dataset.{argument}", value, get_args(Scaling))
     check_seed("dataset.split_seed", split_seed)
     train, test = _split(len(features), test_fraction, split_seed)
     offset, scale = _statistics(features[train], scaling, feature_names)

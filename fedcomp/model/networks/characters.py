@@ -118,7 +118,7 @@ def char_gpt(
     for name, size in (("width", width), ("heads", heads), ("layers", layers)):
         check_count(f"model.{name}", size)
     if width % heads:
-        raise ValueError(f"model.width is {width}, but must be a multiple of model.heads={heads}")
+        raise ValueError(f"model.width={width} must be a multiple of model.heads={heads}")
     return CharGPT(tokens, input_shape[0], width, heads, layers, every)
 
 

@@ -46,7 +46,7 @@ def classifier(
     network: nn.Module = models.get_model(name, weights=None, num_classes=num_outputs)
     _take_channels(network, channels)
     if not isinstance(dropout, bool):
-        raise ValueError(f"model.dropout is {dropout!r}, but must be true, or false for none")
+        raise ValueError(f"model.dropout={dropout} must be true, or false for none")
     for part in network.modules() if not dropout else ():
         if isinstance(part, nn.modules.dropout._DropoutNd | StochasticDepth):
             part.p = 0.0

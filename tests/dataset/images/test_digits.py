@@ -43,10 +43,10 @@ def test_the_split_follows_its_seed():
 
 @pytest.mark.parametrize("num_train", [0, 1797, 1600.5, "all"])
 def test_num_train_outside_its_range(num_train):
-    with pytest.raises(ValueError, match=r"dataset.num_train is .*, but must be 1 to 1796"):
+    with pytest.raises(ValueError, match=r"dataset.num_train=.* must be 1 to 1796"):
         digits.load(num_train=num_train)
 
 
 def test_unknown_pixels():
-    with pytest.raises(ValueError, match=r"dataset.pixels is 'grey', but must be unit .* or raw"):
+    with pytest.raises(ValueError, match=r"dataset.pixels=grey must be unit .* or raw"):
         digits.load(pixels="grey")

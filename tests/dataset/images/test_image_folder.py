@@ -139,7 +139,7 @@ def test_grey_images_have_one_channel(tmp_path):
     assert image_folder.load(folder=str(tmp_path)).input_shape == (3, 4, 5)
     with pytest.raises(ValueError, match=r"channels=1 is for grey images, but .*test/dog/b\.png is in colour: take 3"):
         image_folder.load(folder=str(tmp_path), channels=1)
-    with pytest.raises(ValueError, match="dataset.channels is 2, but must be 1, 3, or null"):
+    with pytest.raises(ValueError, match="dataset.channels=2 must be 1, 3, or null"):
         image_folder.load(folder=str(tmp_path), channels=2)
 
 
@@ -219,8 +219,8 @@ def test_owners_from_names_and_from_folders(tmp_path, owner):
         (r"cat/(\w)", r"image .*/train/dog/a.png does not match 'cat.*' \(dataset.owner\)"),
         (r"/(x*)", r"image .*/train/cat/a.png does not match"),
         (1, r"image .*/train/cat/a.png lies in no folder of level 1"),
-        (0, r"dataset.owner is 0, but must be 1 or more levels"),
-        (True, r"dataset.owner is True, but must be 1 or more levels"),
+        (0, r"dataset.owner=0 must be 1 or more levels"),
+        (True, r"dataset.owner=True must be 1 or more levels"),
     ],
 )
 def test_wrong_owners(folder, owner, line):

@@ -148,7 +148,7 @@ def test_a_home_folder_is_expanded(tmp_path, monkeypatch):
 @pytest.mark.parametrize("mean", ["grey", [0.5, None], {"red": "a"}])
 def test_normalisation_that_is_no_number(tmp_path, mean):
     write_grey(tmp_path / "MNIST" / "raw")
-    with pytest.raises(ValueError, match=r"dataset.mean is .*, but must be a number or a list"):
+    with pytest.raises(ValueError, match=r"dataset.mean=.* must be a number or a list"):
         mnist.load(str(tmp_path), mean=mean)
 
 
