@@ -5,13 +5,33 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from fedcomp.display import figure, units
 from fedcomp.display.main_metric import axis_name, main_metric
 from fedcomp.records.metrics_file import Metrics
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 TITLE_WIDTH = 55
 """Characters of a heading's line."""
+
+
+class Curve(NamedTuple):
+    """How the values against the bits `key` are drawn."""
+
+    key: str
+    name: str
+    colour: str
+    dashes: str | tuple[int, tuple[float, ...]]
+    marker: str
+
+
+CURVES = (
+    Curve("bits/total", "total (uplink + downlink)", figure.COLOURS[0], "-", "o"),
+    Curve("bits/uplink", "uplink alone", figure.COLOURS[1], (0, (4, 1.5)), "s"),
+)
 
 
 def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int) -> None:
@@ -38,52 +58,23 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
     axes = picture.add_subplot()
     initial = [scale * line[quality] for line in lines if not line.get("bits/total")]
     if initial and math.isfinite(initial[0]):
-        axes.axhline(initial[0], color="#999999", linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
-        axes.annotate(
-            "before training",
-            (1, initial[0]),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 2),
-            textcoords="offset points",
-            ha="right",
-            fontsize=7,
-            color="#777777",
-        )
-    drawn = False
-    curves = (
-        ("total (uplink + downlink)", "bits/total", figure.COLOURS[0], "-", "o"),
-        ("uplink alone", "bits/uplink", figure.COLOURS[1], (0, (4, 1.5)), "s"),
-    )
-    for name, key, colour, dashes, marker in curves:
-        points = [(line[key], scale * line[quality]) for line in lines if line.get(key, 0) > 0]
-        if not points:
-            continue
-        drawn = True
-        sent, value = zip(*points)
-        axes.plot(
-            sent,
-            value,
-            color=colour,
-            linestyle=dashes,
-            linewidth=1.6,
-            marker=marker,
-            markersize=3 if len(points) <= 40 else 0,
-            label=f"{name}: {units.bits(sent[-1])}",
-        )
-        axes.plot(sent[-1], value[-1], color=colour, marker=marker, markersize=4.5)
+        _draw_first(axes, initial[0])
+    drawn = [
+        _draw(axes, curve, [(line[curve.key], scale * line[quality]) for line in lines if line.get(curve.key, 0) > 0])
+        for curve in CURVES
+    ]
     figure.style(axes, "bits sent so far, all clients together", axis_name(quality))
-    if drawn:
+    if any(drawn):
         figure.bits_axis(axes)
+        axes.legend(
+            fontsize=8, frameon=False, labelcolor=figure.INK, ncols=2, loc="lower left", bbox_to_anchor=(-0.02, 0.99)
+        )
     else:
         axes.plot([line["round"] for line in lines], [scale * line[quality] for line in lines], color=figure.COLOURS[0])
         axes.set_xlabel("round (no bits were sent)")
         figure.integer_axis(axes, "x")
     if quality != "test/accuracy" and _dynamic_range(lines, quality) > 50:
         axes.set_yscale("log")
-    if drawn:
-        axes.legend(
-            fontsize=8, frameon=False, labelcolor=figure.INK, ncols=2, loc="lower left", bbox_to_anchor=(-0.02, 0.99)
-        )
     heading = figure.wrapped(title, TITLE_WIDTH)
     axes.set_title(f"{heading}\n\n", fontsize=10, color=figure.INK, loc="left", fontweight="bold")
     axes.annotate(
@@ -96,6 +87,40 @@ def plot_curve(lines: Sequence[Metrics], path: Path, title: str, num_params: int
         color="#666666",
     )
     figure.save(picture, path)
+
+
+def _draw_first(axes: Axes, value: float) -> None:
+    """The value before the first round."""
+    axes.axhline(value, color="#999999", linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+    axes.annotate(
+        "before training",
+        (1, value),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 2),
+        textcoords="offset points",
+        ha="right",
+        fontsize=7,
+        color="#777777",
+    )
+
+
+def _draw(axes: Axes, curve: Curve, points: Sequence[tuple[float, float]]) -> bool:
+    """Points (bits, value), and a marker at the last; False if there are none."""
+    if not points:
+        return False
+    sent, value = zip(*points)
+    axes.plot(
+        sent,
+        value,
+        color=curve.colour,
+        linestyle=curve.dashes,
+        linewidth=1.6,
+        marker=curve.marker,
+        markersize=3 if len(points) <= 40 else 0,
+        label=f"{curve.name}: {units.bits(sent[-1])}",
+    )
+    axes.plot(sent[-1], value[-1], color=curve.colour, marker=curve.marker, markersize=4.5)
+    return True
 
 
 def _heading(last: Metrics, num_params: int) -> str:
