@@ -124,7 +124,8 @@ def _process(root: Path, *options: str, **settings) -> subprocess.Popen[str]:
 
 
 def _wait_for_round(process: subprocess.Popen[str], root: Path, wanted: int) -> None:
-    while not any(line["round"] >= wanted for path in root.rglob("metrics.jsonl") for line in read_lines(path)):
+    records = "*/*/seed=0/metrics.jsonl"  # rglob would also walk W&B's folders, which come and go
+    while not any(line["round"] >= wanted for path in root.glob(records) for line in read_lines(path)):
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.02)
 
