@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
-from fedcomp.client.contract import Batching, LoopRunner, solver_options
+from fedcomp.client.contract import Batching, LoopRunner
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, unflatten
 from fedcomp.core.row_update import apply_row_updates
@@ -212,7 +212,8 @@ class Simulation:
     @functools.cached_property
     def batching(self) -> Batching | None:
         """How clients go through their samples in a round, where the algorithm has a local solver."""
-        return solver_options(self.algorithm).batching
+        solver = self.algorithm.solver
+        return solver.batching if solver else None
 
     @functools.cached_property
     def importance(self) -> Tensor:
