@@ -115,7 +115,8 @@ class Simulation:
         """The algorithm's round. Raises Diverged instead of its error where a client's result is not finite."""
         key = self.round_key(index)
         clients = self.clients(key.fold_in("client"), ledger)
-        context = Context(index, self.rounds, key.fold_in("message"), self.link(ledger), clients)
+        link = self.link(ledger, checks=index == self.first_round)
+        context = Context(index, self.rounds, key.fold_in("message"), link, clients)
         try:
             return self.algorithm.round(state, cohort, context)
         except Exception as error:  # a codec may fail on NaN before the losses are checked
@@ -124,6 +125,11 @@ class Simulation:
             except Diverged as cause:
                 raise cause from error
             raise
+
+    @functools.cached_property
+    def first_round(self) -> int:
+        """The first round with clients, in which a `Link` checks that every entry fits its coding."""
+        return next((index for index in range(self.rounds) if self.cohort(index).size), 0)
 
     def trial_legs(self) -> Legs:
         """The legs of a trial round of one client, the one with the fewest samples; the round's result is dropped."""
