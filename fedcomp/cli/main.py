@@ -28,6 +28,7 @@ from fedcomp.cli.explain import Sources, explain
 from fedcomp.cli.help import help_text
 from fedcomp.cli.shells import INSTALL, UNINSTALL
 from fedcomp.config import schema
+from fedcomp.config.choices import check_choices
 from fedcomp.config.comments import list_experiments
 from fedcomp.config.errors.hydra_errors import error_message
 from fedcomp.config.options import check_part_keys
@@ -149,6 +150,7 @@ def _execute(given: Arguments) -> None:
         return
     if given.has("--shell-completion") and _complete(arguments):
         return
+    check_choices(arguments)
     schema.register()
     sys.path[:0] = [str(folder) for folder in own]  # configs in DIR may name Python files in DIR
     if str(Path.cwd()) not in sys.path:

@@ -182,7 +182,7 @@ def _build_model(config: DictConfig, dataset: Dataset, key: Key) -> AnyModel:
             vocab_size=dataset.vocab_size,
             unlabelled=dataset.unlabelled,
         )
-    except TypeError as error:  # the factory does not take the options in its config
+    except (TypeError, SystemExit) as error:  # the factory does not take the options in its config
         raise build_error(error, config.model) from error
 
 

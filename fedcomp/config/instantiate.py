@@ -35,7 +35,7 @@ def build(node: Any) -> Any:
             del options[VERSION]
     try:
         return instantiate(options, _convert_="all")
-    except InstantiationException as error:
+    except (InstantiationException, SystemExit) as error:
         raise build_error(error, node) from error
 
 
@@ -65,13 +65,15 @@ def check_kind(node: DictConfig, part: Any, kind: type) -> None:
         )
 
 
-def build_error(error: Exception, node: DictConfig) -> ValueError:
+def build_error(error: BaseException, node: DictConfig) -> ValueError:
     """One line: the innermost ValueError's message, or an option that is not a number, or Python's own reason."""
     inner: BaseException = error
     while inner.__cause__ is not None:
         inner = inner.__cause__
     if isinstance(inner, ValueError):
         return ValueError(str(inner))
+    if isinstance(inner, SystemExit):
+        return ValueError(f"{node.get('_target_')} or a module that it imports calls sys.exit({inner.code!r})")
     line = wrong_number(node) if isinstance(inner, TypeError) else None
     if isinstance(inner, (ImportError, AttributeError)):
         line = unresolved(node)

@@ -24,7 +24,7 @@ from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_count
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.fetch import below
-from fedcomp.dataset.images.image import image_dataset
+from fedcomp.dataset.images.image import check_fits, image_dataset
 
 GREY = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
 """Pillow's modes of images with one channel, transparency aside."""
@@ -158,6 +158,8 @@ def _owners(folder: Path, paths: Sequence[str], owner: str | int) -> Tensor:
 def _decode(paths: Sequence[str], size: int | None) -> tuple[np.ndarray, str]:
     """[n, H, W, 3] uint8 pixels of the files, in their order; the first file in colour, or ""."""
     pixels, coloured = np.empty((0, 0, 0, 3), np.uint8), ""
+    if size is not None:
+        check_fits(len(paths), size, size)
     for row, path in enumerate(paths):
         try:
             with Image.open(path) as file:
@@ -169,6 +171,7 @@ def _decode(paths: Sequence[str], size: int | None) -> tuple[np.ndarray, str]:
         if size is not None:
             image = image.resize((size, size), Image.Resampling.BILINEAR)
         if row == 0:
+            check_fits(len(paths), image.height, image.width)
             pixels = np.empty((len(paths), image.height, image.width, 3), np.uint8)
         if pixels.shape[1:3] != (image.height, image.width):
             raise ValueError(

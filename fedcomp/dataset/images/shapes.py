@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedcomp.core.validate import check_interval, check_seed, is_whole
 from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Unlabelled
-from fedcomp.dataset.images.image import MAX_PIXEL, image_dataset
+from fedcomp.dataset.images.image import MAX_PIXEL, check_fits, image_dataset
 from fedcomp.random.keys import Key
 
 CLASSES = ("background", "disc", "square", "triangle", "ring")
@@ -29,6 +29,8 @@ RADII = (0.20, 0.34)
 """Smallest and largest radius, in parts of S."""
 CONTRAST = 0.35
 """Least difference, in some channel, between a shape's colour and what lies under its centre."""
+DRAWING_BYTES = 40
+"""Of a pixel while it is drawn: three float32 colours, their noise, masks."""
 TRIES = 16
 """Draws of a colour; if none differs by `CONTRAST`, the last is taken."""
 
@@ -79,6 +81,7 @@ def load(
     check_interval("dataset.hue", hue, "[0, 1]")
     check_interval("dataset.noise", noise, "[0, inf)")
     check_seed("dataset.seed", seed)
+    check_fits(num_train + num_test, size, size, DRAWING_BYTES)
     train, test = (
         _draw(num, size, objects, hue, noise, Key(("dataset", "shapes", seed, split)))
         for num, split in ((num_train, "train"), (num_test, "test"))

@@ -19,7 +19,7 @@ import torch
 from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_count
 from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Unlabelled
-from fedcomp.dataset.images.image import image_dataset
+from fedcomp.dataset.images.image import check_fits, image_dataset
 
 CLASSES = (
     "background",
@@ -126,6 +126,7 @@ def _names(folder: Path, names: str) -> list[str]:
 def _read(folder: Path, names: str, size: int) -> Samples:
     """The pictures of a list as x [n, S, S, 3], the classes of their pixels as y [n, S, S], uint8."""
     found = _names(folder, names)
+    check_fits(len(found), size, size, 4)
     x = torch.empty(len(found), size, size, 3, dtype=torch.uint8)
     y = torch.empty(len(found), size, size, dtype=torch.uint8)
     for number, name in enumerate(found):

@@ -82,7 +82,11 @@ def load(
     owners = None if owner is None else table.owners(owner)
     others = [column for column in table.columns if column not in (target, owner)]
     wanted = others if features is None else _names(features)
+    if not wanted:
+        raise ValueError(f"{file} has no column beside '{target}' to predict it from: add one")
     for feature in wanted:
+        if wanted.count(feature) > 1:
+            raise ValueError(f"dataset.features has '{feature}' {wanted.count(feature)} times: give it once")
         if feature == target or (feature not in table.columns and feature.partition("=")[0].strip() == target):
             raise ValueError(
                 f"dataset.features has '{feature}', but '{target}' is the target: the model would see what it "

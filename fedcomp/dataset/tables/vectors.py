@@ -113,6 +113,8 @@ def _read(path: str | None, root: str, num: int) -> Tensor:
     file = below(root, path)[0]
     try:
         array = np.load(file) if file.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=2)
+        if np.iscomplexobj(array):
+            raise ValueError("its entries are complex numbers")
         vectors = torch.from_numpy(np.asarray(array, np.float64)).to(torch.float32)
     except (OSError, ValueError) as error:
         reason = first_line(error)

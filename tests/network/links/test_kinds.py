@@ -160,8 +160,12 @@ def test_cells_need_a_capacity_each() -> None:
         SharedLinks(**MEDIANS, cells=2, capacity_bps=[1e6])
     with pytest.raises(ValueError, match=r"network.capacity_bps of cell 1=0 must be above 0"):
         SharedLinks(**MEDIANS, cells=2, capacity_bps=[1e6, 0])
-    links = SharedLinks(**MEDIANS, cells=3, capacity_bps=[1e6, 2e6, 3e6]).links(2)  # a cell without clients is legal
-    assert (links.cell.tolist(), links.capacity.tolist()) == ([0, 1], [1e6, 2e6, 3e6])
+    with pytest.raises(ValueError, match=r"has 2 capacities, but network\.cells=1: give one a cell"):
+        SharedLinks(**MEDIANS, cells=1, capacity_bps=[1e6, 2e6])
+    with pytest.raises(ValueError, match=r"network\.cells=3 are more than the 2 clients"):
+        SharedLinks(**MEDIANS, cells=3, capacity_bps=[1e6, 2e6, 3e6]).links(2)
+    links = SharedLinks(**MEDIANS, cells=3, capacity_bps=[1e6, 2e6, 3e6]).links(4)
+    assert (links.cell.tolist(), links.capacity.tolist()) == ([0, 1, 2, 0], [1e6, 2e6, 3e6])
 
 
 PRESETS = ("lte", "lte_uk", "5g", "5g_uk", "mobile_us", "broadband_us", "broadband_us_2020", "broadband_uk")
