@@ -44,7 +44,8 @@ from fedcomp.network.traffic.recorder import RecordedRepetition, TrafficRecorder
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.partition.contract import check_parts
 from fedcomp.random.keys import Key
-from fedcomp.runtime.workers import Workers, num_cores
+from fedcomp.runtime.cores import num_cores
+from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.fused_loop import loop_runner_on
 from fedcomp.simulation.memory_check import check_memory

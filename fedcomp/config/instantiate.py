@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fedcomp.compressor import Compressor
 from fedcomp.config import schema
 from fedcomp.config.errors.unresolved_target import unresolved
 from fedcomp.config.options import check_part_keys, check_types, wrong_number
 from fedcomp.core.first_line import first_line
 from fedcomp.records.run_folder import VERSION
+
+if TYPE_CHECKING:
+    from fedcomp.compressor import Compressor
 
 
 def check_keys(config: DictConfig) -> None:
@@ -46,6 +48,9 @@ def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
     the hashes of finished runs and overrides such as `compressor.fraction=0.2` depend on it, and `check_part_keys`
     reads the signature of the group's `_target_`, which is the codec's.
     """
+    from fedcomp.compressor import Compressor  # here, since torch takes seconds to import
+    from fedcomp.config.errors.misspelt import CODEC, ESTIMATOR, check_spelling
+
     others = {name: node[name] for name in schema.READ_BESIDE[group] if name in node}
     options = {name: value for name, value in node.items() if name not in others}
     parts = {name: build(part) if isinstance(part, DictConfig) else part for name, part in others.items()}
