@@ -17,6 +17,7 @@ from fedcomp.config.factory import build_recorder, build_runner, build_simulatio
 from fedcomp.config.placement import run_folder
 from fedcomp.config.schema import plain_config
 from fedcomp.distributed.context import ProcessContext, check_enough_work
+from fedcomp.model.contract import tensors_of
 from fedcomp.model.precision import set_tf32
 from fedcomp.provenance.check import RunInputs, run_inputs
 from fedcomp.records.metrics_file import Line
@@ -70,7 +71,8 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
         session = Session(
             rounds, writer, config.eval_every, config.checkpoint_every, processes, reader, recorder, config.max_bits
         )
-        for text in () if recorder is None else recorder.notes:
+        notes = simulation.algorithm.notes(tensors_of(simulation.model))
+        for text in (*notes, *(() if recorder is None else recorder.notes)):
             writer.note(text)
         with setup.running(simulation, _split(rounds, processes, simulation), plan):
             return session.run()

@@ -141,6 +141,18 @@ class FedMUD(Algorithm):
         x, fixed = self._drawn(self.factors(setup.tensors), theta, setup.key.fold_in("factors"))
         return FedMUDState(theta, part.take(theta), x, fixed, stats)
 
+    def notes(self, tensors: tuple[ParameterTensor, ...]) -> list[str]:
+        """A line if more numbers are trained than the ratio allows, as of a small model."""
+        part, floats = self.part(tensors), sum(self.factors(tensors).trained)
+        trained, total = (floats + part.dim - part.size, part.dim) if self.search else (floats, part.size)
+        if trained <= (self.ratio + LOWERED_BY) * total:
+            return []
+        return [
+            f"algorithm.ratio={self.ratio:g} cannot be met: of {total} numbers {trained} are trained and sent, a share "
+            f"of {trained / total:.3g}; {floats} are the least that factors have"
+            + (f", and {part.dim - part.size} are dense" if self.search else "")
+        ]
+
     def round(self, state: FedMUDState, cohort: Cohort, ctx: Context) -> tuple[FedMUDState, Metrics]:
         """One round.
 
@@ -197,7 +209,7 @@ class FedMUD(Algorithm):
             made = tuple(Product.of(tensor, self.type, self.pattern, ratio, self.view) for tensor in chosen)
             found = Factors(self.pattern, made)
             small = sum(found.trained) + total - coded <= (self.ratio + LOWERED_BY) * total
-            if not self.search or small or ratio <= LOWERED_BY:
+            if not self.search or small or round(ratio, 9) <= LOWERED_BY:
                 return found
             times += 1
 
