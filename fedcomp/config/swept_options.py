@@ -42,7 +42,7 @@ def only_value(override: Override) -> str | None:
 
 
 def _is_group(override: Override) -> bool:
-    """Whether the key names a group of configs, such as `compressor`, `compressor@downlink` or `experiment/x/method`."""
+    """Whether the key names a group of configs: `compressor`, `compressor@downlink`, `experiment/x/method`."""
     group = override.key_or_group.partition("@")[0]
     return group in PARTS or group.partition("/")[0] == "experiment"
 

@@ -13,6 +13,7 @@ import torch
 from omegaconf import DictConfig
 
 from fedcomp.config import schema
+from fedcomp.config.effects import check_effects
 from fedcomp.config.factory import build_recorder, build_runner, build_simulation
 from fedcomp.config.placement import run_folder
 from fedcomp.config.schema import plain_config
@@ -55,6 +56,7 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
             return finished or []
         configure_torch(device, config.precision.name, config.deterministic)
         with setup.building():
+            check_effects(config)
             with processes.main_process_first():
                 simulation, parts = build_simulation(config, device)
             inputs = run_inputs(plain, lambda: simulation.dataset)

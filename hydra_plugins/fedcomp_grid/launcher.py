@@ -21,6 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp.config import schema
+from fedcomp.config.effects import check_effects
 from fedcomp.config.errors.hydra_errors import error_message
 from fedcomp.config.placement import run_folder
 from fedcomp.config.swept_options import only_value
@@ -115,6 +116,8 @@ class GridLauncher(Launcher):
         try:
             wanted = task.rounds, task.eval_every, task.repeats, task.max_bits
             done = not task.overwrite and RunFiles(folder).finished(*wanted) is not None
+            if not done:
+                check_effects(task)
             remark = self._checked(folder, task) if done else None
         except ValueError as error:
             return _Job(run, composed, finished=False, broken=str(error))

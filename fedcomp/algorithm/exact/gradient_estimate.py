@@ -100,12 +100,6 @@ class GradientEstimate:
         check_decodable(name, self.uplink)
         check_interval("algorithm.a", self.a, "(0, 1]", "a probability", or_null=True)
         check_interval("algorithm.p", self.p, "(0, 1]", "a probability", or_null=True)
-        others = {"p": self.p} if self.estimate == "dasha" else {"a": self.a, "start": self.start}
-        for option, value in others.items():
-            if value not in (None, "zero"):
-                raise ValueError(
-                    f"algorithm.{option}={value} has no effect with algorithm.estimate={self.estimate}: leave it out"
-                )
         check_interval("algorithm.omega", self.omega, "[0, inf)", or_null=True)
         if not self.uplink.codec.unbiased:
             raise ValueError(

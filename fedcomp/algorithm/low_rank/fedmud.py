@@ -46,8 +46,6 @@ from fedcomp.random.keys import Key
 DISTRIBUTIONS = ("auto", "uniform", "normal")
 DOWNLINKS = ("factors", "model")
 LOWERED_BY = 0.001
-MAGNITUDE = 5.0
-"""The official code's."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class FedMUD(Algorithm):
     skip_last: int = 1
     interval: int = 1
     distribution: str = "auto"
-    magnitude: float = MAGNITUDE
+    magnitude: float = 5.0
     view: str = "memory"
     downlink: str = "factors"
     weights: str = "samples"
@@ -113,16 +111,6 @@ class FedMUD(Algorithm):
             raise ValueError(
                 "client=muon orthogonalises steps of weight matrices, and algorithm=fedmud trains factors of them: "
                 "take client=sgd, adam or adamw"
-            )
-        if self.type == "kron" and self.view != "memory":
-            raise ValueError(
-                f"algorithm.view={self.view} has no effect with algorithm.type=kron, whose blocks lie over a tensor's "
-                "memory: leave it out, or take algorithm.type=mat"
-            )
-        if self.distribution == "auto" and self.magnitude != MAGNITUDE:
-            raise ValueError(
-                f"algorithm.magnitude={self.magnitude} has no effect with algorithm.distribution=auto: leave it out, "
-                "or take algorithm.distribution=uniform or normal"
             )
         if self.distribution == "auto" and self.pattern == "ab":
             raise ValueError(

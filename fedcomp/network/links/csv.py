@@ -94,8 +94,7 @@ def _read(path: Path) -> tuple[list[str], list[Row]]:
         raise ValueError(f"{path} has {columns.count(twice[0])} columns {twice[0]}: remove all but one")
     if unknown := [name for name in columns if name not in OWN + FEDSCALE]:
         raise ValueError(
-            f"{path} has a column '{unknown[0]}', which means nothing here{suggest(unknown[0], OWN + FEDSCALE)}: rename "
-            "or remove it"
+            f"{path} has an unknown column '{unknown[0]}'{suggest(unknown[0], OWN + FEDSCALE)}: rename or remove it"
         )
     return columns, [_numbers(path, number, columns, line) for number, line in enumerate(table[1:], start=1)]
 

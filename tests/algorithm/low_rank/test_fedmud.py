@@ -119,8 +119,6 @@ WRONG = [
     ({"pattern": "ab"}, "algorithm.distribution=auto sets the first step's size, which algorithm.pattern=ab has not"),
     ({"distribution": "zero"}, "algorithm.distribution=zero"),
     ({"view": "rows"}, "algorithm.view=rows"),
-    ({"view": "out_fan_in"}, "algorithm.view=out_fan_in has no effect with algorithm.type=kron"),
-    ({"magnitude": 1.0}, "algorithm.magnitude=1.0 has no effect with algorithm.distribution=auto"),
     (
         {"client": Muon(lr=0.1)},
         "client=muon orthogonalises steps of weight matrices, and algorithm=fedmud trains factors",
