@@ -74,6 +74,11 @@ class FedScalar(Algorithm):
     seed: str = "sent"
     downlink: str = "model"
 
+    when_slow = (
+        "one random projection of an update is mostly noise: more rounds, more algorithm.num_projections or "
+        "another client.lr"
+    )
+
     def __post_init__(self) -> None:
         check_choice("algorithm.normalise", self.normalise, ("participants", "population"))
         check_choice("algorithm.downlink", self.downlink, DOWNLINKS)

@@ -18,7 +18,7 @@ from fedcomp.config.factory import build_recorder, build_runner, build_simulatio
 from fedcomp.config.placement import run_folder
 from fedcomp.config.schema import plain_config
 from fedcomp.distributed.context import ProcessContext, check_enough_work
-from fedcomp.model.contract import tensors_of
+from fedcomp.model.contract import TaskModel, tensors_of
 from fedcomp.model.precision import set_tf32
 from fedcomp.provenance.check import RunInputs, run_inputs
 from fedcomp.records.metrics_file import Line
@@ -31,6 +31,7 @@ from fedcomp.simulation.autotune.conv_autotune import ConvPlan, plan_convolution
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.simulation.simulation import Simulation
+from fedcomp.training.hardly_learnt import chance, hardly_learnt
 from fedcomp.training.session import Session
 from fedcomp.training.setup import FolderSetup, RunSetup
 
@@ -77,7 +78,12 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
         for text in (*notes, *(() if recorder is None else recorder.notes)):
             writer.note(text)
         with setup.running(simulation, _split(rounds, processes, simulation), plan):
-            return session.run()
+            lines = session.run()
+            if not isinstance(simulation.model, TaskModel):
+                slow = hardly_learnt(lines, chance(simulation.dataset), simulation.algorithm.when_slow)
+                if slow is not None:
+                    writer.note(slow)
+            return lines
 
 
 def _split(rounds: RoundRunner, processes: ProcessContext, simulation: Simulation) -> str | None:

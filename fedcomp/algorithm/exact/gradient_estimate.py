@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.exact.local_steps import (
     check_client,
     check_no_stats,
@@ -67,7 +67,7 @@ class GradientEstimateState:
 
 
 @dataclass(frozen=True)
-class GradientEstimate:
+class GradientEstimate(Algorithm):
     """Compressed changes of gradients.
 
     Attributes:
@@ -91,6 +91,8 @@ class GradientEstimate:
 
     weights = "uniform"
     full_participation = True
+
+    when_slow = "one exact gradient a round learns slowly: more rounds, or a larger client.lr"
 
     def __post_init__(self) -> None:
         check_choice("algorithm.estimate", self.estimate, ("dasha", "marina"))

@@ -63,9 +63,7 @@ def table(tmp_path: Path) -> Callable[[str], CsvLinks]:
 
 
 def test_a_table_of_rates(table: Callable[[str], CsvLinks]) -> None:
-    links = table(
-        "client,down_bps,up_bps,rtt_s,seconds_per_gradient\n1,2e6,1e6,0.1,0.5\n0,inf,3e6,0,0\n"
-    ).links(2)
+    links = table("client,down_bps,up_bps,rtt_s,seconds_per_gradient\n1,2e6,1e6,0.1,0.5\n0,inf,3e6,0,0\n").links(2)
     assert links.down.tolist() == [math.inf, 2e6]
     assert (links.up.tolist(), links.rtt.tolist(), links.work.tolist()) == ([3e6, 1e6], [0, 0.1], [0, 0.5])
     assert not links.notes
