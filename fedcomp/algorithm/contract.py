@@ -220,6 +220,18 @@ class Algorithm(ABC):
         """Samples of a client that it processes at once; None: its clients load none."""
         return self.solver.most_samples if self.solver else None
 
+    @property
+    def when_slow(self) -> str:
+        """What a run says beside an accuracy that is near chance: why the method is slow, and the option to change.
+
+        It ends a sentence: "DeComFL steps along random directions: more rounds, or a larger algorithm.lr".
+        """
+        return ""
+
+    def notes(self, tensors: Sequence[ParameterTensor]) -> Sequence[str]:
+        """Lines that the user is told before the first round, of what the options come to with this model."""
+        return ()
+
     def check_cohort(self, size: int | None) -> None:
         """Raise ValueError, before the first round, if it cannot work with `size` clients a round.
 

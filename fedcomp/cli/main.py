@@ -33,6 +33,7 @@ from fedcomp.config.comments import list_experiments
 from fedcomp.config.errors.hydra_errors import error_message
 from fedcomp.config.options import check_part_keys
 from fedcomp.config.quoting import quote
+from fedcomp.config.swept_options import leave_to_the_runs
 from fedcomp.core.folders import CONF
 from fedcomp.core.version import __version__
 from fedcomp.display.console import say
@@ -159,6 +160,9 @@ def _execute(given: Arguments) -> None:
     try:
         if given.has("--help"):
             _show_help(given)
+        elif given.has("--multirun"):
+            sys.argv[1:] = replace(given, overrides=tuple(leave_to_the_runs(arguments))).argv
+            _entry()
         else:
             _entry()
     except (HydraException, OmegaConfBaseException) as error:

@@ -49,7 +49,6 @@ def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
     reads the signature of the group's `_target_`, which is the codec's.
     """
     from fedcomp.compressor import Compressor  # here, since torch takes seconds to import
-    from fedcomp.config.errors.misspelt import CODEC, ESTIMATOR, check_spelling
 
     others = {name: node[name] for name in schema.READ_BESIDE[group] if name in node}
     options = {name: value for name, value in node.items() if name not in others}

@@ -9,8 +9,10 @@ from pathlib import Path
 import torch
 from omegaconf import DictConfig
 
+from fedcomp.config.effects import check_effects
 from fedcomp.config.factory import build_recorder, build_runner, build_simulation
 from fedcomp.distributed.context import ProcessContext, check_enough_work
+from fedcomp.model.contract import TaskModel, tensors_of
 from fedcomp.model.precision import set_tf32
 from fedcomp.provenance.check import RunInputs, run_inputs
 from fedcomp.records.metrics_file import Line
@@ -23,6 +25,7 @@ from fedcomp.simulation.autotune.conv_autotune import ConvPlan, plan_convolution
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.simulation.simulation import Simulation
+from fedcomp.training.hardly_learnt import chance, hardly_learnt
 from fedcomp.training.place import RunPlace
 from fedcomp.training.session import Session
 from fedcomp.training.setup import FolderSetup, RunSetup
@@ -39,6 +42,7 @@ def run(place: RunPlace, processes: ProcessContext) -> list[Line]:
     setup = FolderSetup(place) if processes.is_main_process else RunSetup()
     configure_torch(device, config.precision.name, config.deterministic)
     with setup.building():
+        check_effects(config)
         with processes.main_process_first():
             simulation, parts = build_simulation(config, device)
         inputs = run_inputs(plain, lambda: simulation.dataset)
@@ -55,10 +59,16 @@ def run(place: RunPlace, processes: ProcessContext) -> list[Line]:
     session = Session(
         rounds, writer, config.eval_every, config.checkpoint_every, processes, reader, recorder, config.max_bits
     )
-    for text in () if recorder is None else recorder.notes:
+    notes = simulation.algorithm.notes(tensors_of(simulation.model))
+    for text in (*notes, *(() if recorder is None else recorder.notes)):
         writer.note(text)
     with setup.running(simulation, _split(rounds, processes, simulation), plan):
-        return session.run()
+        lines = session.run()
+        if not isinstance(simulation.model, TaskModel):
+            slow = hardly_learnt(lines, chance(simulation.dataset), simulation.algorithm.when_slow)
+            if slow is not None:
+                writer.note(slow)
+        return lines
 
 
 def _split(rounds: RoundRunner, processes: ProcessContext, simulation: Simulation) -> str | None:

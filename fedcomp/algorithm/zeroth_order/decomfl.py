@@ -114,6 +114,10 @@ class DeComFL(Algorithm):
     diagnose: bool = False
     verify_replay: bool = False
 
+    when_slow = (
+        "steps along random directions learn slowly: more rounds, a larger algorithm.lr or more algorithm.perturbations"
+    )
+
     def __post_init__(self) -> None:
         check_steps("steps", self.lr, self.steps, self.batch_size)
         check_count("algorithm.perturbations", self.perturbations)

@@ -111,6 +111,8 @@ class FedKSeed(Algorithm):
     running_stats: str = "refuse"
     weights: str = "samples"
 
+    when_slow = "steps along random directions learn slowly: more rounds, a larger algorithm.lr or more algorithm.steps"
+
     def __post_init__(self) -> None:
         check_steps("steps", self.lr, self.steps, self.batch_size)
         check_count("algorithm.pool", self.pool)

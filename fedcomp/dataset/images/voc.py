@@ -130,6 +130,7 @@ def _read(folder: Path, names: str, size: int) -> Samples:
     import torch
 
     from fedcomp.dataset.contract import IGNORED, Samples
+    from fedcomp.dataset.images.image import check_fits
 
     found = _names(folder, names)
     check_fits(len(found), size, size, 4)

@@ -63,9 +63,7 @@ def table(tmp_path: Path) -> Callable[[str], CsvLinks]:
 
 
 def test_a_table_of_rates(table: Callable[[str], CsvLinks]) -> None:
-    links = table(
-        "client,down_bps,up_bps,rtt_s,seconds_per_gradient,place\n1,2e6,1e6,0.1,0.5,x\n0,inf,3e6,0,0,y\n"
-    ).links(2)
+    links = table("client,down_bps,up_bps,rtt_s,seconds_per_gradient\n1,2e6,1e6,0.1,0.5\n0,inf,3e6,0,0\n").links(2)
     assert links.down.tolist() == [math.inf, 2e6]
     assert (links.up.tolist(), links.rtt.tolist(), links.work.tolist()) == ([3e6, 1e6], [0, 0.1], [0, 0.5])
     assert not links.notes
@@ -98,6 +96,8 @@ def test_fedscales_columns(table: Callable[[str], CsvLinks]) -> None:
         ("computation\n1\n1\n", "without communication"),
         ("up_bps,down_bps,up_bps\n1,1,1\n", "has 2 columns up_bps: remove all but one"),
         ("up_bps,down_bps,cell\n1,1,0\n1,1,2\n", "network.capacity_bps is missing: give the uplink of cell 0 to 2"),
+        ("up_bps,down_bps,RTT_S\n1,1,1\n1,1,1\n", "has an unknown column 'RTT_S'; did you mean 'rtt_s'?"),
+        ("up_bps,down_bps,rtt\n1,1,1\n1,1,1\n", r"has an unknown column 'rtt'; .*: rename or remove it"),
         ("", "is empty: it needs a header line"),
         ("\x80abc", "is a pickle"),
     ],
