@@ -74,7 +74,7 @@ FedAvg's, so that the total is at best half of FedAvg's; m, the number of seeds,
 pixels; anything after round 600. At that round all methods are still inaccurate. The paper's vector for all agents
 (shared, version 1) keeps a noise of (d ± 1) ‖δ̄‖² per round; a vector per agent (versions 2 and 3) averages it, and
 sends its agent's seed too, 64 bits more. Rademacher vectors reduce this noise by the factor (d − 1)/(d + 1) = 0.991,
-too little for five seeds to show: {_variances(digits)}
+too little for five seeds to show{_variances(digits)}.
 
 ## The paper's rate
 
@@ -210,9 +210,9 @@ def _variances(records: Records) -> str:
     """The variance of the estimate of both distributions, mean ± standard error over the seeds."""
     found = [records.where(label=label).collect(lambda run: _mean_of(run.lines)) for label in (GAUSSIAN, SHARED)]
     if any(len(one) < 2 for one in found):
-        return "not run yet."
+        return ""
     gauss, own = (f"{fmean(one):.0f} ± {_error(one):.0f}" for one in found)
-    return f"the variance of the estimate is {gauss} (Gaussian) and {own} (Rademacher)."
+    return f": the variance of the estimate is {gauss} (Gaussian) and {own} (Rademacher)"
 
 
 def _percent(value: float) -> str:
