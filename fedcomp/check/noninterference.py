@@ -1,0 +1,246 @@
+"""Noninterference: nothing crosses between clients and server but the messages that links carry.
+
+A run with real bytes is recorded. Then its rounds are made again, from the recorded bytes alone:
+
+    by the server     while all clients hold other samples; what came up is read from the record. Every message down
+                      and the tested models must be the recorded ones: what the server holds follows from what came up.
+    by a client       while all others hold other samples, and their weights are others; what went down to this client
+                      is read from the record. Its messages up must be the recorded ones: what it sends follows from its
+                      own samples and from what came down.
+
+A round is pure, so making it again is what a client does that answers requests: together these replays are a run of
+separate processes, message by message, in which each end has the bytes that it was sent and the layouts that follow
+from what it knows. Both ends know the config, the seed, the model's first parameters, the cohorts and how many samples
+each client has.
+
+Shape legend: M clients of the cohort, N clients in all, n samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedcomp.check.failed import Failed
+from fedcomp.core.cohort import Cohort, Everyone, Listed, Receivers
+from fedcomp.core.pytree import flatten
+from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.random.keys import Key
+from fedcomp.simulation.simulation import Simulation
+from fedcomp.wire import Ledger, Link, Payload, WireError
+from fedcomp.wire.packing import layout, pack, unpack
+
+UP, UNICAST, BROADCAST, RELAY = "up", "unicast", "broadcast", "relay"
+OTHER_WEIGHTS = (0.5, 1.75, 1.25, 0.75, 1.5)
+"""Factors of the weights that a client sees of others."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One call of a link.
+
+    Attributes:
+        kind: of the call. messages: the bytes of each row. clients: whose the rows are; of a broadcast, who receives.
+    """
+
+    kind: str
+    messages: tuple[bytes, ...]
+    clients: tuple[int, ...]
+
+
+@dataclass
+class Round:
+    """A round of the record.
+
+    Attributes:
+        index: 0 for the first. cohort: of the round. num_clients: N. frames: the calls in their order.
+    """
+
+    index: int
+    cohort: Cohort
+    num_clients: int
+    frames: list[Frame] = field(default_factory=list)
+
+    def clients(self, who: Receivers | None) -> tuple[int, ...]:
+        """The numbers of clients; None: of the cohort."""
+        if isinstance(who, Everyone):
+            return tuple(range(self.num_clients))
+        return self.cohort.clients if who is None else who.clients
+
+
+class Recorder(Link):
+    """Carries messages as bytes and records them."""
+
+    def __init__(self, record: Round) -> None:
+        super().__init__(Ledger())
+        self.record = record
+
+    def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
+        return self.carry(UP, payload, senders)
+
+    def unicast(self, payload: Payload) -> Payload:
+        return self.carry(UNICAST, payload, None)
+
+    def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
+        return self.carry(BROADCAST, payload, receivers)
+
+    def relay(self, payload: Payload, coded: bool = False) -> Payload:
+        return self.carry(RELAY, payload, None)
+
+    def carry(self, kind: str, payload: Payload, who: Receivers | None) -> Payload:
+        """Send the rows; returns what is received."""
+        payload.check_range()
+        messages = _packed(payload)
+        self.record.frames.append(Frame(kind, messages, self.record.clients(who)))
+        return _received(messages, payload)
+
+
+class Replay(Recorder):
+    """Takes what came from the other end from the record, and compares what this end sends with the record.
+
+    Args:
+        client: whose end this is; None: the server's. memory: what the client keeps from round to round.
+    """
+
+    def __init__(self, record: Round, client: int | None, memory: dict[str, Tensor] | None = None) -> None:
+        super().__init__(record)
+        self.client, self.next = client, 0
+        self.memory = {} if memory is None else memory
+
+    def carry(self, kind: str, payload: Payload, who: Receivers | None) -> Payload:
+        number, self.next = self.next, self.next + 1
+        where = f"round {self.record.index + 1}, message {number + 1} ({kind})"
+        clients = self.record.clients(who)
+        frame = self.record.frames[number] if number < len(self.record.frames) else None
+        if frame is None or (frame.kind, frame.clients) != (kind, clients) or len(frame.messages) != payload.num_rows:
+            raise Failed(f"{where}: {self._end} sends other messages, or to others, than in the run")
+        sends, receives = self._rows(frame, clients)
+        try:
+            for row in sends:
+                self._compare(payload, row, frame.messages[row], where)
+            if not receives:
+                return payload
+            taken = set(receives)
+            rows = range(payload.num_rows)
+            messages = tuple(frame.messages[row] if row in taken else pack(payload, row) for row in rows)
+            return _received(messages, payload)
+        except WireError as error:
+            raise Failed(f"{where}: {self._end} cannot read it from the bytes alone: {error}") from error
+
+    def _rows(self, frame: Frame, clients: tuple[int, ...]) -> tuple[Sequence[int], Sequence[int]]:
+        """(the rows that this end sends, those that it receives)."""
+        whole = range(len(frame.messages))
+        if self.client is None:
+            return ((), whole) if frame.kind == UP else (whole, ())
+        if self.client not in clients:
+            return (), ()
+        if frame.kind in (BROADCAST, RELAY):
+            return (), whole
+        own = (clients.index(self.client),)
+        return (own, ()) if frame.kind == UP else ((), own)
+
+    def _compare(self, payload: Payload, row: int, sent: bytes, where: str) -> None:
+        own = pack(payload, row)
+        if own == sent:
+            return
+        place = next((at for at, (one, other) in enumerate(zip(own, sent)) if one != other), min(len(own), len(sent)))
+        raise Failed(
+            f"{where}: of {len(sent)} bytes in the run, {self._end} makes {len(own)} from what it was sent, other ones "
+            f"from byte {place} on: they depend on {'samples of clients' if self.client is None else 'what'} that no "
+            f"message {'brought' if self.client is None else 'brought down'}"
+        )
+
+    @property
+    def _end(self) -> str:
+        return "the server" if self.client is None else f"client {self.client}"
+
+
+def record(simulation: Simulation) -> tuple[list[Round], list[dict[str, Tensor]]]:
+    """The rounds of a run whose messages are bytes, and the tested models after each."""
+    rounds, models, state = [], [], simulation.init()
+    for index in range(simulation.rounds):
+        one = Round(index, simulation.cohort(index), len(simulation.shards.sizes))
+        rounds.append(one)
+        state = _round(simulation, state, one, Recorder(one))
+        models.append(_models(simulation, index, state))
+    return rounds, models
+
+
+def check_server(simulation: Simulation, rounds: Iterable[Round], models: Sequence[dict[str, Tensor]]) -> None:
+    """What the server sends, and the models that are tested, follow from the bytes that came up."""
+    other = replace(simulation, dataset=others_samples(simulation, None))
+    state = other.init()
+    for one in rounds:
+        link = Replay(one, None)
+        state = _round(other, state, one, link)
+        for name, tensor in _models(other, one.index, state).items():
+            if not torch.equal(tensor, models[one.index][name]):
+                raise Failed(f"round {one.index + 1}: the model {name} depends on samples that no message brought up")
+
+
+def check_client(simulation: Simulation, rounds: Iterable[Round], client: int) -> None:
+    """What a client sends follows from its own samples and the bytes that came down."""
+    other = replace(simulation, dataset=others_samples(simulation, client))
+    state, memory = other.init(), dict[str, Tensor]()
+    for one in rounds:
+        cohort = _seen_by(client, one.cohort, simulation)
+        link = Replay(replace(one, cohort=cohort), client, memory)
+        state = _round(other, state, link.record, link)
+
+
+def others_samples(simulation: Simulation, client: int | None) -> Dataset:
+    """The dataset in which all clients but this one hold other samples: drawn again from all, inputs and targets apart."""
+    shards, data, num = simulation.shards, simulation.dataset, len(simulation.dataset.train)
+    key = Key(("other samples",))
+    inputs, targets = (
+        torch.randint(num, (num,), generator=key.fold_in(name).generator()).to(data.train.x.device)
+        for name in ("inputs", "targets")
+    )
+    if client is not None:
+        first = int(shards.start[client])
+        own = shards.order[first : first + int(shards.sizes[client])]
+        inputs[own], targets[own] = own, own
+    return replace(data, train=Samples(data.train.x[inputs], data.train.y[targets], data.train.owner))
+
+
+def _seen_by(client: int, cohort: Cohort, simulation: Simulation) -> Cohort:
+    """The cohort with the weights that this client knows: others, but those that it is told; by samples only."""
+    told = simulation.told_weights
+    if simulation.algorithm.weights != "samples" or told == "all":
+        return cohort
+    known = client if told == "own" else None
+    factors = [
+        1.0 if one == known else OTHER_WEIGHTS[row % len(OTHER_WEIGHTS)] for row, one in enumerate(cohort.clients)
+    ]
+    return replace(cohort, weight=cohort.weight * torch.tensor(factors).to(cohort.weight))
+
+
+def _round(simulation: Simulation, state: Any, one: Round, link: Recorder) -> Any:
+    if not one.cohort.size:
+        return state
+    with_link = replace(simulation, link=lambda ledger, checks: link)  # type: ignore[arg-type]
+    new, _ = with_link.attempt(one.index, state, one.cohort, Ledger())
+    if isinstance(link, Replay) and link.next < len(one.frames):
+        raise Failed(f"round {one.index + 1}: {link.next} messages instead of the run's {len(one.frames)}")
+    return new
+
+
+def _models(simulation: Simulation, index: int, state: Any) -> dict[str, Tensor]:
+    """The tested models that the server holds, by name."""
+    models = simulation.algorithm.evaluation_models(state, simulation.key.fold_in("deployed", index))
+    known = {name: flatten(one) for name, one in models.items() if name not in simulation.algorithm.client_models}
+    return {f"{name}.{part}": tensor for name, parts in known.items() for part, tensor in parts.items()}
+
+
+def _packed(payload: Payload) -> tuple[bytes, ...]:
+    return tuple(pack(payload, row) for row in range(payload.num_rows))
+
+
+def _received(messages: Sequence[bytes], payload: Payload) -> Payload:
+    """What is unpacked with the layout that `payload` has."""
+    device = next(iter(payload.fields.values())).data.device
+    return replace(unpack(list(messages), layout(payload), device), paper_bits=payload.paper_bits)
