@@ -198,7 +198,7 @@ class Algorithm(ABC):
 
     @property
     def client_models(self) -> tuple[str, ...]:
-        """Names of the `evaluation_models` that follow from what clients hold, so that the server cannot compute them."""
+        """Names of the `evaluation_models` that follow from what clients hold: the server cannot compute them."""
         return ()
 
     @property

@@ -15,7 +15,6 @@ from torch import Tensor
 from fedcomp.wire.coding import Coding, bits_for
 from fedcomp.wire.coding.contract import WireError
 
-
 CountFrom = Callable[[Mapping[str, Tensor]], int]
 """A row's number of entries, given those of the fields before."""
 
