@@ -129,7 +129,7 @@ class Replay(Recorder):
             messages = tuple(frame.messages[row] if row in taken else pack(payload, row) for row in rows)
             return _received(messages, payload)
         except WireError as error:
-            raise Failed(f"{where}: {self._end} cannot read it from the bytes alone: {error}") from error
+            raise Failed(f"{where}: {self._end} cannot read it from the bytes and what it knows: {error}") from error
 
     def _rows(self, frame: Frame, clients: tuple[int, ...]) -> tuple[Sequence[int], Sequence[int]]:
         """(the rows that this end sends, those that it receives)."""
@@ -148,10 +148,10 @@ class Replay(Recorder):
         if own == sent:
             return
         place = next((at for at, (one, other) in enumerate(zip(own, sent)) if one != other), min(len(own), len(sent)))
+        unseen = "samples that no message brought up" if self.client is None else "what no message brought down"
         raise Failed(
-            f"{where}: of {len(sent)} bytes in the run, {self._end} makes {len(own)} from what it was sent, other ones "
-            f"from byte {place} on: they depend on {'samples of clients' if self.client is None else 'what'} that no "
-            f"message {'brought' if self.client is None else 'brought down'}"
+            f"{where}: {self._end} sent {len(sent)} bytes; from what it knows it makes {len(own)} that differ from byte "
+            f"{place} on. They depend on {unseen}"
         )
 
     @property
@@ -193,7 +193,7 @@ def check_client(simulation: Simulation, rounds: Iterable[Round], client: int) -
 
 
 def others_samples(simulation: Simulation, client: int | None) -> Dataset:
-    """The dataset in which all clients but this one hold other samples: drawn again from all, inputs and targets apart."""
+    """The dataset with other samples of all clients but this one: drawn again from all, inputs and targets apart."""
     shards, data, num = simulation.shards, simulation.dataset, len(simulation.dataset.train)
     key = Key(("other samples",))
     inputs, targets = (
@@ -212,10 +212,9 @@ def _seen_by(client: int, cohort: Cohort, simulation: Simulation) -> Cohort:
     told = simulation.told_weights
     if simulation.algorithm.weights != "samples" or told == "all":
         return cohort
-    known = client if told == "own" else None
-    factors = [
-        1.0 if one == known else OTHER_WEIGHTS[row % len(OTHER_WEIGHTS)] for row, one in enumerate(cohort.clients)
-    ]
+    factors = [OTHER_WEIGHTS[row % len(OTHER_WEIGHTS)] for row in range(cohort.size)]
+    if told == "own" and client in cohort.clients:
+        factors[cohort.clients.index(client)] = 1.0
     return replace(cohort, weight=cohort.weight * torch.tensor(factors).to(cohort.weight))
 
 

@@ -99,7 +99,8 @@ def _field_layout(field: Field) -> FieldLayout:
 
 def _read(message: bytes, index: int, known: Layout, device: torch.device) -> dict[str, torch.Tensor]:
     bits = unpack_bits(_bytes_of(message).to(device))
-    row, at = {}, 0
+    row: dict[str, torch.Tensor] = {}
+    at = 0
     for name, part in known.items():
         try:
             num = part.num
