@@ -18,6 +18,7 @@ Shape legend: M clients of the cohort, N clients in all, n samples.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,7 +32,7 @@ from fedcomp.core.pytree import flatten
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.random.keys import Key
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.wire import Ledger, Link, Payload, WireError
+from fedcomp.wire import Ledger, Payload, WireError, WireLink
 from fedcomp.wire.packing import layout, pack, unpack
 
 UP, UNICAST, BROADCAST, RELAY = "up", "unicast", "broadcast", "relay"
@@ -72,31 +73,38 @@ class Round:
         return self.cohort.clients if who is None else who.clients
 
 
-class Recorder(Link):
+class Recorder(WireLink):
     """Carries messages as bytes and records them."""
 
-    def __init__(self, record: Round) -> None:
-        super().__init__(Ledger())
+    def __init__(self, record: Round, ledger: Ledger, checks: bool = True) -> None:
+        super().__init__(ledger, checks)
         self.record = record
+        self.call: tuple[str, Receivers | None] = UP, None
 
     def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
-        return self.carry(UP, payload, senders)
+        self.call = UP, senders
+        return super().up(payload, senders)
 
     def unicast(self, payload: Payload) -> Payload:
-        return self.carry(UNICAST, payload, None)
+        self.call = UNICAST, None
+        return super().unicast(payload)
 
     def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
-        return self.carry(BROADCAST, payload, receivers)
+        self.call = BROADCAST, receivers
+        return super().broadcast(payload, receivers)
 
     def relay(self, payload: Payload, coded: bool = False) -> Payload:
-        return self.carry(RELAY, payload, None)
+        self.call = RELAY, None
+        return super().relay(payload, coded)
 
-    def carry(self, kind: str, payload: Payload, who: Receivers | None) -> Payload:
-        """Send the rows; returns what is received."""
-        payload.check_range()
-        messages = _packed(payload)
+    def _carry(self, payload: Payload) -> Payload:
+        kind, who = self.call
+        messages = tuple(self._packed(payload))
         self.record.frames.append(Frame(kind, messages, self.record.clients(who)))
         return _received(messages, payload)
+
+    def _forward(self, payload: Payload, coded: bool) -> Payload:
+        return self._carry(payload)
 
 
 class Replay(Recorder):
@@ -107,11 +115,12 @@ class Replay(Recorder):
     """
 
     def __init__(self, record: Round, client: int | None, memory: dict[str, Tensor] | None = None) -> None:
-        super().__init__(record)
+        super().__init__(record, Ledger(), checks=False)
         self.client, self.next = client, 0
         self.memory = {} if memory is None else memory
 
-    def carry(self, kind: str, payload: Payload, who: Receivers | None) -> Payload:
+    def _carry(self, payload: Payload) -> Payload:
+        kind, who = self.call
         number, self.next = self.next, self.next + 1
         where = f"round {self.record.index + 1}, message {number + 1} ({kind})"
         clients = self.record.clients(who)
@@ -150,8 +159,8 @@ class Replay(Recorder):
         place = next((at for at, (one, other) in enumerate(zip(own, sent)) if one != other), min(len(own), len(sent)))
         unseen = "samples that no message brought up" if self.client is None else "what no message brought down"
         raise Failed(
-            f"{where}: {self._end} sent {len(sent)} bytes; from what it knows it makes {len(own)} that differ from byte "
-            f"{place} on. They depend on {unseen}"
+            f"{where}: {self._end} sent {len(sent)} bytes; from what it knows it makes {len(own)}, which differ from "
+            f"byte {place} on. They depend on {unseen}"
         )
 
     @property
@@ -159,15 +168,24 @@ class Replay(Recorder):
         return "the server" if self.client is None else f"client {self.client}"
 
 
-def record(simulation: Simulation) -> tuple[list[Round], list[dict[str, Tensor]]]:
-    """The rounds of a run whose messages are bytes, and the tested models after each."""
+def record(
+    simulation: Simulation, ledger: Ledger, donate_state: bool = False
+) -> tuple[list[Round], list[dict[str, Tensor]], Any]:
+    """The rounds of a run whose messages are bytes, the tested models after each, and the last state.
+
+    Args:
+        ledger: counts the messages. donate_state: as in `Simulation.round`.
+    """
     rounds, models, state = [], [], simulation.init()
     for index in range(simulation.rounds):
         one = Round(index, simulation.cohort(index), len(simulation.shards.sizes))
         rounds.append(one)
-        state = _round(simulation, state, one, Recorder(one))
-        models.append(_models(simulation, index, state))
-    return rounds, models
+        recorded = replace(simulation, link=functools.partial(Recorder, one))  # type: ignore[arg-type]
+        state, _ = recorded.round(index, state, ledger, donate_state)
+        if index == simulation.first_round and simulation.told_weights != "none":
+            del one.frames[:2]  # the numbers of samples, which belong to what both ends know
+        models.append({name: tensor.clone() for name, tensor in _models(simulation, index, state).items()})
+    return rounds, models, state
 
 
 def check_server(simulation: Simulation, rounds: Iterable[Round], models: Sequence[dict[str, Tensor]]) -> None:
@@ -233,10 +251,6 @@ def _models(simulation: Simulation, index: int, state: Any) -> dict[str, Tensor]
     models = simulation.algorithm.evaluation_models(state, simulation.key.fold_in("deployed", index))
     known = {name: flatten(one) for name, one in models.items() if name not in simulation.algorithm.client_models}
     return {f"{name}.{part}": tensor for name, parts in known.items() for part, tensor in parts.items()}
-
-
-def _packed(payload: Payload) -> tuple[bytes, ...]:
-    return tuple(pack(payload, row) for row in range(payload.num_rows))
 
 
 def _received(messages: Sequence[bytes], payload: Payload) -> Payload:

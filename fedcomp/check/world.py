@@ -1,4 +1,4 @@
-"""A small simulation for tests of algorithms: clients with unequal, odd numbers of samples; optional BatchNorm."""
+"""A small simulation for checks: clients with unequal, odd numbers of samples; optional BatchNorm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZES = (7, 12, 1, 9, 20, 5, 8)
 NUM_CLIENTS = len(SIZES)
 NUM_FEATURES, NUM_CLASSES = 5, 3
 DEVICE = torch.device("cpu")
-"""Device of the simulations; `tests/test_gpu.py` sets it."""
+"""Device of the simulations; tests on a GPU set it."""
 FULL, SOME, NOBODY = Full(), Uniform(num_participants=3), Bernoulli(probability=1e-9)
 
 
@@ -40,6 +40,12 @@ def dataset(seed: int = 0, scale: float = 1.0) -> Dataset:
     x = scale * (centres[y] + torch.randn(num, NUM_FEATURES, generator=generator))
     train, test = Samples(x[:-40], y[:-40]), Samples(x[-40:], y[-40:])
     return Dataset("toy", train, test, "classification", NUM_CLASSES)
+
+
+def zeros(data: Dataset) -> Dataset:
+    """The same samples with inputs that are all zero."""
+    train, test = (replace(samples, x=torch.zeros_like(samples.x)) for samples in (data.train, data.test))
+    return replace(data, train=train, test=test)
 
 
 def mlp() -> nn.Module:
@@ -83,10 +89,32 @@ def simulation(
     ends = torch.tensor(sizes).cumsum(0).tolist()
     parts = [torch.arange(end - size, end) for size, end in zip(sizes, ends)]
     train = data.inputs(Samples(data.train.x[: ends[-1]], data.train.y[: ends[-1]]))
-    model = build(module, key.fold_in("model"), (NUM_FEATURES,), NUM_CLASSES, "classification", train)
+    model = build(
+        module,
+        key.fold_in("model"),
+        data.input_shape,
+        data.num_outputs,
+        data.task,
+        train,
+        target_shape=data.target_shape,
+        vocab_size=data.vocab_size,
+        unlabelled=data.unlabelled,
+    )
     shards = ClientShards.of(parts, DEVICE)
     moved = data.to(DEVICE)
     return Simulation(algorithm, moved, shards, model, participation, key, rounds, chunk_size, link, device=DEVICE)
+
+
+def part_of(data: Dataset, num_test: int = 40) -> Dataset:
+    """A few samples of a data set, as many as the clients here have, and of its test samples."""
+
+    def drawn(samples: Samples, num: int) -> Samples:
+        if len(samples) < num:
+            raise ValueError(f"dataset={data.name} has {len(samples)} samples where the checks take {num}")
+        order = Key(("check", "samples")).bits(torch.zeros(1, dtype=torch.int64), len(samples))[0].argsort()[:num]
+        return Samples(samples.x[order], samples.y[order])
+
+    return replace(data, train=drawn(data.train, sum(SIZES)), test=drawn(data.test, min(num_test, len(data.test))))
 
 
 def run(
