@@ -54,7 +54,7 @@ class Frame:
 
 
 @dataclass
-class Round:
+class RecordedRound:
     """A round of the record.
 
     Attributes:
@@ -73,10 +73,10 @@ class Round:
         return self.cohort.clients if who is None else who.clients
 
 
-class Recorder(WireLink):
+class RecordingLink(WireLink):
     """Carries messages as bytes and records them."""
 
-    def __init__(self, record: Round, ledger: Ledger, checks: bool = True) -> None:
+    def __init__(self, record: RecordedRound, ledger: Ledger, checks: bool = True) -> None:
         super().__init__(ledger, checks)
         self.record = record
         self.call: tuple[str, Receivers | None] = UP, None
@@ -107,14 +107,14 @@ class Recorder(WireLink):
         return self._carry(payload)
 
 
-class Replay(Recorder):
+class ReplayLink(RecordingLink):
     """Takes what came from the other end from the record, and compares what this end sends with the record.
 
     Args:
         client: whose end this is; None: the server's. memory: what the client keeps from round to round.
     """
 
-    def __init__(self, record: Round, client: int | None, memory: dict[str, Tensor] | None = None) -> None:
+    def __init__(self, record: RecordedRound, client: int | None, memory: dict[str, Tensor] | None = None) -> None:
         super().__init__(record, Ledger(), checks=False)
         self.client, self.next = client, 0
         self.memory = {} if memory is None else memory
@@ -170,7 +170,7 @@ class Replay(Recorder):
 
 def record(
     simulation: Simulation, ledger: Ledger, donate_state: bool = False
-) -> tuple[list[Round], list[dict[str, Tensor]], Any]:
+) -> tuple[list[RecordedRound], list[dict[str, Tensor]], Any]:
     """The rounds of a run whose messages are bytes, the tested models after each, and the last state.
 
     Args:
@@ -178,9 +178,9 @@ def record(
     """
     rounds, models, state = [], [], simulation.init()
     for index in range(simulation.rounds):
-        one = Round(index, simulation.cohort(index), len(simulation.shards.sizes))
+        one = RecordedRound(index, simulation.cohort(index), len(simulation.shards.sizes))
         rounds.append(one)
-        recorded = replace(simulation, link=functools.partial(Recorder, one))  # type: ignore[arg-type]
+        recorded = replace(simulation, link=functools.partial(RecordingLink, one))  # type: ignore[arg-type]
         state, _ = recorded.round(index, state, ledger, donate_state)
         if index == simulation.first_round and simulation.told_weights != "none":
             del one.frames[:2]  # the numbers of samples, which belong to what both ends know
@@ -188,25 +188,25 @@ def record(
     return rounds, models, state
 
 
-def check_server(simulation: Simulation, rounds: Iterable[Round], models: Sequence[dict[str, Tensor]]) -> None:
+def check_server(simulation: Simulation, rounds: Iterable[RecordedRound], models: Sequence[dict[str, Tensor]]) -> None:
     """What the server sends, and the models that are tested, follow from the bytes that came up."""
     other = replace(simulation, dataset=others_samples(simulation, None))
     state = other.init()
     for one in rounds:
-        link = Replay(one, None)
+        link = ReplayLink(one, None)
         state = _round(other, state, one, link)
         for name, tensor in _models(other, one.index, state).items():
             if not torch.equal(tensor, models[one.index][name]):
                 raise Failed(f"round {one.index + 1}: the model {name} depends on samples that no message brought up")
 
 
-def check_client(simulation: Simulation, rounds: Iterable[Round], client: int) -> None:
+def check_client(simulation: Simulation, rounds: Iterable[RecordedRound], client: int) -> None:
     """What a client sends follows from its own samples and the bytes that came down."""
     other = replace(simulation, dataset=others_samples(simulation, client))
     state, memory = other.init(), dict[str, Tensor]()
     for one in rounds:
         cohort = _seen_by(client, one.cohort, simulation)
-        link = Replay(replace(one, cohort=cohort), client, memory)
+        link = ReplayLink(replace(one, cohort=cohort), client, memory)
         state = _round(other, state, link.record, link)
 
 
@@ -236,12 +236,12 @@ def _seen_by(client: int, cohort: Cohort, simulation: Simulation) -> Cohort:
     return replace(cohort, weight=cohort.weight * torch.tensor(factors).to(cohort.weight))
 
 
-def _round(simulation: Simulation, state: Any, one: Round, link: Recorder) -> Any:
+def _round(simulation: Simulation, state: Any, one: RecordedRound, link: RecordingLink) -> Any:
     if not one.cohort.size:
         return state
     with_link = replace(simulation, link=lambda ledger, checks: link)  # type: ignore[arg-type]
     new, _ = with_link.attempt(one.index, state, one.cohort, Ledger())
-    if isinstance(link, Replay) and link.next < len(one.frames):
+    if isinstance(link, ReplayLink) and link.next < len(one.frames):
         raise Failed(f"round {one.index + 1}: {link.next} messages instead of the run's {len(one.frames)}")
     return new
 

@@ -67,7 +67,7 @@ class Trajectory:
     half: Checkpoint
     packed: dict[str, Tensor]
     packed_counters: dict[str, int]
-    record: list[noninterference.Round]
+    record: list[noninterference.RecordedRound]
     models: list[dict[str, Tensor]]
     error: Exception | None
 

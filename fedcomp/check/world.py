@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from fedcomp.compressor.exclude_norm_layers import exclude_norm_layers
 from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.build import build
+from fedcomp.model.contract import AnyModel
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.contract import Participation
 from fedcomp.participation.full import Full
@@ -28,6 +30,7 @@ NUM_CLIENTS = len(SIZES)
 NUM_FEATURES, NUM_CLASSES = 5, 3
 DEVICE = torch.device("cpu")
 """Device of the simulations; tests on a GPU set it."""
+RUN = Key(("run", 0))
 FULL, SOME, NOBODY = Full(), Uniform(num_participants=3), Bernoulli(probability=1e-9)
 
 
@@ -73,6 +76,21 @@ def spared(compressor: Compressor) -> Compressor:
     return exclude_norm_layers(compressor, BATCH_NORM_TENSORS)
 
 
+def model_of(module: Any, data: Dataset, key: Key = RUN, train: Iterable[Tensor] = ()) -> AnyModel:
+    """The model that a module or a factory makes for these data."""
+    return build(
+        module,
+        key.fold_in("model"),
+        data.input_shape,
+        data.num_outputs,
+        data.task,
+        train,
+        target_shape=data.target_shape,
+        vocab_size=data.vocab_size,
+        unlabelled=data.unlabelled,
+    )
+
+
 def simulation(
     algorithm: Algorithm,
     module: Any = mlp,
@@ -84,22 +102,12 @@ def simulation(
     sizes: tuple[int, ...] = SIZES,
 ) -> Simulation:
     """A simulation of the algorithm with these clients."""
-    key = Key(("run", 0))
+    key = RUN
     data = data or dataset()
     ends = torch.tensor(sizes).cumsum(0).tolist()
     parts = [torch.arange(end - size, end) for size, end in zip(sizes, ends)]
     train = data.inputs(Samples(data.train.x[: ends[-1]], data.train.y[: ends[-1]]))
-    model = build(
-        module,
-        key.fold_in("model"),
-        data.input_shape,
-        data.num_outputs,
-        data.task,
-        train,
-        target_shape=data.target_shape,
-        vocab_size=data.vocab_size,
-        unlabelled=data.unlabelled,
-    )
+    model = model_of(module, data, key, train)
     shards = ClientShards.of(parts, DEVICE)
     moved = data.to(DEVICE)
     return Simulation(algorithm, moved, shards, model, participation, key, rounds, chunk_size, link, device=DEVICE)
