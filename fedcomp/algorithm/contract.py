@@ -188,6 +188,20 @@ class Algorithm(ABC):
         return False
 
     @property
+    def told_weights(self) -> str:
+        """Whose weights the clients compute with: "none", "own" or "all".
+
+        With `weights="samples"` the numbers of samples that they follow from are sent and counted once, before the
+        first round.
+        """
+        return "none"
+
+    @property
+    def client_models(self) -> tuple[str, ...]:
+        """Names of the `evaluation_models` that follow from what clients hold: the server cannot compute them."""
+        return ()
+
+    @property
     def remembers(self) -> bool:
         """Whether the compressors' memories are kept from round to round."""
         return True

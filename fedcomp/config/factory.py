@@ -73,7 +73,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     parts = _split(config, dataset)
     participation.check(len(parts))
 
-    algorithm = _build_algorithm(config, model)
+    algorithm = build_algorithm(config, model)
     _check_fit(algorithm, dataset, model, participation, len(parts), config)
     batch_size = algorithm.batch_size or config.client.batch_size
     num_in_chunk = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size, dataset.input_dtype)
@@ -187,7 +187,7 @@ def _build_model(config: DictConfig, dataset: Dataset, key: Key) -> AnyModel:
         raise build_error(error, config.model) from error
 
 
-def _build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
+def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     """The algorithm with those of the client, the server and the compressors that its constructor takes."""
 
     def without_norm_layers(compressor: Compressor) -> Compressor:

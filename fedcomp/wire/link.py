@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+from torch import Tensor
+
 from fedcomp.core.cohort import Cohort, Everyone, Listed, Receivers
 from fedcomp.wire.coding.contract import WireError
 from fedcomp.wire.ledger import Ledger
@@ -18,10 +20,16 @@ class Link:
 
     Args:
         checks: whether a WireError is raised for an entry that its coding cannot write, which reads from the device.
+    Attributes:
+        client: the number of the client whose end this is, apart from all others; None: all ends, as in a simulation.
+        memory: what such a client keeps from round to round by name. A simulation keeps the server's own for all where
+            every client that was sent the same ends at the same.
     """
 
     def __init__(self, ledger: Ledger, checks: bool = True) -> None:
         self.ledger, self.checks = ledger, checks
+        self.client: int | None = None
+        self.memory: dict[str, Tensor] = {}
 
     def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
         """One message from each client (row) to the server; returns what the server receives.

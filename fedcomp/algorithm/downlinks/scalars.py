@@ -94,7 +94,8 @@ class ScalarDownlink(Downlink[LastRound, WeightedScalars]):
             replayed = self._send_step(memory, _some(cohort, holds), ctx)
         if not holds.all():
             received = send("model", theta, _some(cohort, ~holds), ctx, paper_bits=0)
-        begun = replace(memory, theta=theta)
+        own = replayed if ctx.link.client in list(itertools.compress(cohort.clients, holds.tolist())) else received
+        begun = replace(memory, theta=own)
         if holds.all() or not holds.any():
             return replayed if holds.all() else received, begun
         return torch.where(

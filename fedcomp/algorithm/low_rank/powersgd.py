@@ -164,7 +164,8 @@ class PowerSGD(Algorithm):
         theta, stats = state.theta, state.stats
         if self.downlink == "model":
             known = {} if fresh or ctx.round == 0 else {"q": q}
-            theta = _down({"model": theta, **known}, cohort, ctx)["model"]
+            received = _down({"model": theta, **known}, cohort, ctx)
+            theta, q = received["model"], received.get("q", q)
             stats = send_stats(stats, cohort, ctx)
 
         rows = theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
