@@ -242,7 +242,7 @@ class Algorithm(ABC):
         """
         return ""
 
-    def notes(self, tensors: Sequence[ParameterTensor]) -> Sequence[str]:
+    def notes(self, tensors: tuple[ParameterTensor, ...]) -> Sequence[str]:
         """Lines that the user is told before the first round, of what the options come to with this model."""
         return ()
 
