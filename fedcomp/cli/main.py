@@ -39,7 +39,9 @@ from fedcomp.core.version import __version__
 from fedcomp.display.console import say
 from fedcomp.distributed.context import ProcessContext, say_once, torchrun_env
 from fedcomp.launcher.contract import RunFailed
+from fedcomp.runtime.bfloat16 import prepare_bfloat16
 from fedcomp.runtime.command import WRONG_ARGUMENT, reason
+from fedcomp.runtime.device_name import device_without_torch
 from fedcomp.runtime.signals import SIGINT_STATUS
 from fedcomp.sweeper.contract import SweepFailed
 
@@ -47,6 +49,8 @@ from fedcomp.sweeper.contract import SweepFailed
 @hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")
 def _entry(config: DictConfig) -> float | tuple[float, ...]:
     """One run. Returns its objective, which a sweeper reads."""
+    if config.precision.name == "bf16" and device_without_torch(config.device) == "cpu":
+        prepare_bfloat16()
     from fedcomp.config.instantiate import build
     from fedcomp.runtime.signals import Interrupted
     from fedcomp.training.train import train

@@ -124,18 +124,25 @@ class SessionProvenance:
 
 
 def session_provenance(
-    folder: Path, config: Mapping[str, Any], inputs: RunInputs, resumes: bool, device: torch.device, **counts: int
+    folder: Path,
+    config: Mapping[str, Any],
+    inputs: RunInputs,
+    resumes: bool,
+    device: torch.device,
+    bfloat16: str | None = None,
+    **counts: int,
 ) -> SessionProvenance:
     """The provenance of a new session, compared with that of the last session if the run resumes from a checkpoint.
 
     Args:
-        inputs: what this session reads. resumes: whether there is a checkpoint. counts: `threads` and `processes`.
+        inputs: what this session reads. resumes: whether there is a checkpoint. bfloat16: as in the record.
+        counts: `threads` and `processes`.
     Raises:
         ValueError: data or code have changed, and the config does not accept changes.
     """
     files = code_files(config).values()
     machine = host(), str(config["device"]), processor(device), counts["threads"], counts["processes"]
-    session = SessionRecord(now(), *machine, versions(), commits(files), job())
+    session = SessionRecord(now(), *machine, versions(), commits(files), job(), bfloat16=bfloat16)
     if not resumes:
         return SessionProvenance(folder, inputs, session)
     before = read_provenance(folder)
@@ -164,6 +171,8 @@ def _other_versions(before: SessionRecord, session: SessionRecord) -> Iterator[s
             yield f"{name} {other or 'gone'} instead of {one or 'none'}"
     if before.processor != session.processor:
         yield f"{session.processor} instead of {before.processor}"
+    if before.bfloat16 != session.bfloat16:
+        yield f"bfloat16 products {session.bfloat16} instead of {before.bfloat16}"
 
 
 def _some(changed: list[str]) -> str:

@@ -51,6 +51,7 @@ class SessionRecord:
         start, end: ISO 8601 in UTC; end is None while it lasts, and if it was killed.
         from_round, to_round: rounds complete at the start and at the end. state: `status.json` at the end.
         host: the machine. job: of Slurm, if any. device: as the config has it. processor: of the device, in words.
+        bfloat16: what is known of its products on this processor; None: there are none.
         threads: of this process. processes: of the run, 1 without torchrun.
         versions: of fedcomp and the packages that compute. commits: of fedcomp's and the user's own code.
         accepted: data and code that had changed since the session before, and were accepted.
@@ -70,6 +71,7 @@ class SessionRecord:
     end: str | None = None
     state: str | None = None
     accepted: tuple[str, ...] = ()
+    bfloat16: str | None = None
 
 
 @dataclass(frozen=True)

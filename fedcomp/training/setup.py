@@ -27,6 +27,7 @@ from fedcomp.provenance.check import RunInputs, SessionProvenance, session_prove
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG, LOG, PARTITION
 from fedcomp.records.status import State, Status, read_status, write_status
+from fedcomp.runtime.bfloat16 import VARIABLE
 from fedcomp.runtime.signals import can_handle_signals
 from fedcomp.simulation.autotune.conv_autotune import ConvPlan
 from fedcomp.simulation.simulation import Simulation
@@ -44,8 +45,12 @@ class RunSetup:
         """Context manager around building the simulation: log file, status, and the place of an error in code."""
         return contextlib.nullcontext()
 
-    def begin(self, inputs: RunInputs, simulation: Simulation) -> None:
-        """Compare with what the run began with. Raises ValueError: data or code are not that."""
+    def begin(self, inputs: RunInputs, simulation: Simulation, bfloat16: str | None) -> None:
+        """Compare with what the run began with. `bfloat16`: what is known of its products; None: there are none.
+
+        Raises:
+            ValueError: data or code are not those that the run began with.
+        """
 
     def writer(self, simulation: Simulation, parts: list[torch.Tensor]) -> Writer:
         """The session's writer. `parts`: each client's sample numbers."""
@@ -71,11 +76,11 @@ class FolderSetup(RunSetup):
         with located(self._path / LOG), _log_file(self._path, self._progress.note), status_during_setup(self._path):
             yield
 
-    def begin(self, inputs: RunInputs, simulation: Simulation) -> None:
+    def begin(self, inputs: RunInputs, simulation: Simulation, bfloat16: str | None) -> None:
         counts = {"threads": simulation.workers.num, "processes": simulation.group.size}
         resumes = any(self._path.glob(f"{Path(CHECKPOINT).stem}*"))  # or the one before
         self._begun: SessionProvenance = session_provenance(
-            self._path, self._plain, inputs, resumes, simulation.device, **counts
+            self._path, self._plain, inputs, resumes, simulation.device, bfloat16, **counts
         )
 
     def writer(self, simulation: Simulation, parts: list[torch.Tensor]) -> FolderWriter:
@@ -95,6 +100,8 @@ class FolderSetup(RunSetup):
         with located(self._path / LOG), _log_file(self._path, self._progress.note), self._begun:
             for line in self._begun.notes:
                 self._note(line)
+            if (found := self._begun.session.bfloat16) is not None:
+                (self._note if VARIABLE in found else log.info)(f"bfloat16 products: {found}")
             log.info("run %s on %s, %d parameters", self._path, simulation.device, simulation.model.dim)
             if self._counts.shape[1] > 1:
                 log.info(entropy_in_words(self._counts))
