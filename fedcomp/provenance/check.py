@@ -171,8 +171,6 @@ def _other_versions(before: SessionRecord, session: SessionRecord) -> Iterator[s
             yield f"{name} {other or 'gone'} instead of {one or 'none'}"
     if before.processor != session.processor:
         yield f"{session.processor} instead of {before.processor}"
-    if before.bfloat16 != session.bfloat16:
-        yield f"bfloat16 products {session.bfloat16} instead of {before.bfloat16}"
 
 
 def _some(changed: list[str]) -> str:

@@ -54,7 +54,7 @@ def _trials(machine: Path) -> int:
 
 def test_the_command_line_excludes_amx_before_torch_is_loaded(machine: Path) -> None:
     environment = os.environ | {"PROGRAM": DIES, "PYTHONPATH": str(Path(bfloat16.__file__).parents[2])}
-    command = [sys.executable, "-c", COMMAND, "precision=bf16", f"output_root={machine}"]
+    command = [sys.executable, "-c", COMMAND, "precision=bf16", "device=cpu", f"output_root={machine}"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.stdout == f"False {LIMIT}\n", done.stderr
 
@@ -64,7 +64,7 @@ def test_the_command_line_excludes_amx_before_torch_is_loaded(machine: Path) -> 
     [(RUN, 1), (("-m", "precision=fp32,bf16", "device=cpu"), 2), ((), 0), (("precision=bf16", "device=cuda"), 0)],
 )
 def test_whether_it_asks(fedcomp, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], asked: int) -> None:
-    """In a grid before its first run, which may load torch for another precision."""
+    """For a grid before its first run, which may load torch for another precision; and for the run that computes so."""
     seen: list[str] = []
     monkeypatch.setattr("fedcomp.cli.main.prepare_bfloat16", lambda: seen.append("asked"))
     monkeypatch.setitem(sys.modules, "fedcomp.training.train", SimpleNamespace(train=lambda *_: [{"round": 1}]))
