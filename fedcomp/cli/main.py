@@ -165,8 +165,6 @@ def _execute(given: Arguments) -> None:
         if given.has("--help"):
             _show_help(given)
         elif given.has("--multirun"):
-            if any("bf16" in word for word in arguments):
-                prepare_bfloat16()  # before another run of this grid loads torch
             sys.argv[1:] = replace(given, overrides=tuple(leave_to_the_runs(arguments))).argv
             _entry()
         else:

@@ -61,15 +61,22 @@ def test_the_command_line_excludes_amx_before_torch_is_loaded(machine: Path) -> 
 
 @pytest.mark.parametrize(
     ("words", "asked"),
-    [(RUN, 1), (("-m", "precision=fp32,bf16", "device=cpu"), 2), ((), 0), (("precision=bf16", "device=cuda"), 0)],
+    [
+        (RUN, ["run"]),
+        (("-m", "precision=fp32,bf16", "device=cpu"), ["grid", "run"]),
+        ((), []),
+        (("-m", "precision=fp32", "device=cpu"), []),
+        (("precision=bf16", "device=cuda"), []),
+    ],
 )
-def test_whether_it_asks(fedcomp, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], asked: int) -> None:
+def test_whether_it_asks(fedcomp, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], asked: list[str]) -> None:
     """For a grid before its first run, which may load torch for another precision; and for the run that computes so."""
     seen: list[str] = []
-    monkeypatch.setattr("fedcomp.cli.main.prepare_bfloat16", lambda: seen.append("asked"))
+    monkeypatch.setattr("fedcomp.cli.main.prepare_bfloat16", lambda: seen.append("run"))
+    monkeypatch.setattr(bfloat16, "prepare_bfloat16", lambda: seen.append("grid"))
     monkeypatch.setitem(sys.modules, "fedcomp.training.train", SimpleNamespace(train=lambda *_: [{"round": 1}]))
     fedcomp(*words, "quiet=true")
-    assert len(seen) == asked
+    assert seen == asked
 
 
 def test_with_torch_loaded_the_run_is_refused_in_one_line(fedcomp, machine: Path, capsys) -> None:
