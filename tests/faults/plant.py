@@ -22,7 +22,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("fedcomp", "hydra_plugins", "conf", "tests", "docs", "scripts", "pyproject.toml", "README.md", "CHANGELOG.md")
-SECONDS = 300
+SECONDS = 1800
 """A process that takes longer is killed: a fault that makes a test wait for ever is not found by it."""
 FOUND = 1
 """pytest's exit status when tests fail. Another one says that the tests do not run at all."""
@@ -64,10 +64,11 @@ def not_found(planted: Sequence[Fault], note: Callable[[str], object] = lambda _
                 running[_start(fault, place)] = fault, place
             child, status = os.wait()
             fault, place = running.pop(child)
-            found = os.waitstatus_to_exitcode(status) == FOUND
-            note(f"{'found' if found else 'NOT FOUND'}: {fault}")
-            if not found:
-                missed.append(f"{fault} is not found by {' '.join(fault.tests)}:\n{_log(place).read_text()[-1500:]}")
+            exit_status = os.waitstatus_to_exitcode(status)
+            note(f"{'found' if exit_status == FOUND else f'NOT FOUND (status {exit_status})'}: {fault}")
+            if exit_status != FOUND:
+                shown = _log(place).read_text()[-1500:]
+                missed.append(f"{fault} is not found by {' '.join(fault.tests)}, status {exit_status}:\n{shown}")
             shutil.copy2(ROOT / "fedcomp" / fault.file, place / "fedcomp" / fault.file)
             places.append(place)
     return missed

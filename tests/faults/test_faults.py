@@ -29,4 +29,6 @@ def test_every_fault_is_found() -> None:
 def test_what_no_test_finds_is_said() -> None:
     harmless = Fault("core/rows.py", "Scans and scatters", "Scatters and scans", ("core/test_rows.py",))
     (line,) = not_found([harmless])
-    assert line.startswith("core/rows.py: Scans and scatters -> Scatters and scans is not found by core/test_rows.py:")
+    assert line.startswith(
+        "core/rows.py: Scans and scatters -> Scatters and scans is not found by core/test_rows.py, status 0:"
+    )
