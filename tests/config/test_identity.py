@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from fedcomp.config import defaults, schema
+from fedcomp.config import defaults
 from fedcomp.config import identity as module
+from fedcomp.config.compose import compose
 from fedcomp.config.identity import config_hash, identity
 from fedcomp.config.schema import PARTS, plain_config
 from fedcomp.core.folders import CONF
@@ -23,9 +23,7 @@ GROUPS = sorted({"compressor" if part == "downlink" else part for part in PARTS}
 
 
 def _plain(*overrides: str) -> dict:
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return plain_config(compose("train", list(overrides)), torch.device("cpu"))
+    return plain_config(compose(list(overrides)), torch.device("cpu"))
 
 
 @pytest.fixture
