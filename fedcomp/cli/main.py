@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import hydra
+from hydra import version
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_automatic_config_search_path
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -43,8 +47,10 @@ from fedcomp.runtime.command import WRONG_ARGUMENT, reason
 from fedcomp.runtime.signals import SIGINT_STATUS
 from fedcomp.sweeper.contract import SweepFailed
 
+CHOOSES_MODE = re.compile(r"[+~]*(experiment|launcher|sweeper|hydra)\b")
+"""Overrides by which a command may be a grid without `-m`."""
 
-@hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")
+
 def _entry(config: DictConfig) -> float | tuple[float, ...]:
     """One run. Returns its objective, which a sweeper reads."""
     from fedcomp.config.instantiate import build
@@ -78,6 +84,22 @@ def _processes() -> contextlib.AbstractContextManager[ProcessContext]:
     from fedcomp.distributed.torch_processes import init_processes
 
     return init_processes(place)
+
+
+def _start(given: Arguments) -> None:
+    """Start the run or the grid: Hydra composes its config.
+
+    Hydra itself would compose a run twice, the first time to learn that it is none of a grid.
+    """
+    if given.flags or any(map(CHOOSES_MODE.match, given.overrides)):
+        hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(_entry)()
+        return
+    version.setbase("1.3")
+    path = create_automatic_config_search_path(None, __name__, str(CONF))
+    try:
+        Hydra.create_main_hydra2("fedcomp", path).run("train", _entry, list(given.overrides))
+    finally:
+        GlobalHydra.instance().clear()
 
 
 def _show_help(given: Arguments) -> None:
@@ -164,7 +186,7 @@ def _execute(given: Arguments) -> None:
             sys.argv[1:] = replace(given, overrides=tuple(leave_to_the_runs(arguments))).argv
             _entry()
         else:
-            _entry()
+            _start(given)
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(error_message(error, CONF, arguments, own)) from error
     except YAMLError as error:
