@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import hydra
-from hydra import version
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_automatic_config_search_path
 from hydra.core.global_hydra import GlobalHydra
@@ -51,7 +50,7 @@ CHOOSES_MODE = re.compile(r"[+~]*(experiment|launcher|sweeper|hydra)\b")
 """Overrides by which a command may be a grid without `-m`."""
 
 
-def _entry(config: DictConfig) -> float | tuple[float, ...]:
+def _run(config: DictConfig) -> float | tuple[float, ...]:
     """One run. Returns its objective, which a sweeper reads."""
     from fedcomp.config.instantiate import build
     from fedcomp.runtime.signals import Interrupted
@@ -86,18 +85,14 @@ def _processes() -> contextlib.AbstractContextManager[ProcessContext]:
     return init_processes(place)
 
 
-def _start(given: Arguments) -> None:
-    """Start the run or the grid: Hydra composes its config.
+_run_or_grid = hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(_run)
 
-    Hydra itself would compose a run twice, the first time to learn that it is none of a grid.
-    """
-    if given.flags or any(map(CHOOSES_MODE.match, given.overrides)):
-        hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(_entry)()
-        return
-    version.setbase("1.3")
+
+def _single_run(overrides: Sequence[str]) -> None:
+    """As `_run_or_grid`, which composes the config twice, the first time to learn that this is no grid."""
     path = create_automatic_config_search_path(None, __name__, str(CONF))
     try:
-        Hydra.create_main_hydra2("fedcomp", path).run("train", _entry, list(given.overrides))
+        Hydra.create_main_hydra2("fedcomp", path).run("train", _run, list(overrides))
     finally:
         GlobalHydra.instance().clear()
 
@@ -184,9 +179,11 @@ def _execute(given: Arguments) -> None:
             _show_help(given)
         elif given.has("--multirun"):
             sys.argv[1:] = replace(given, overrides=tuple(leave_to_the_runs(arguments))).argv
-            _entry()
+            _run_or_grid()
+        elif given.flags or any(map(CHOOSES_MODE.match, arguments)):
+            _run_or_grid()
         else:
-            _start(given)
+            _single_run(arguments)
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(error_message(error, CONF, arguments, own)) from error
     except YAMLError as error:
