@@ -26,6 +26,12 @@ def _plain(*overrides: str) -> dict:
     return plain_config(compose(list(overrides)), torch.device("cpu"))
 
 
+CACHES = (
+    *(module._files, module._run_defaults, module._default_choices, module._nested_defaults),
+    defaults.train_yaml,
+)
+
+
 @pytest.fixture
 def own_conf(tmp_path, monkeypatch):
     """A copy of conf/ that a test may change."""
@@ -35,11 +41,10 @@ def own_conf(tmp_path, monkeypatch):
     shutil.copytree(CONF, copy)
     for each in (module, defaults):
         monkeypatch.setattr(each, "CONF", copy)
-    caches = (module._files, module._run_defaults, module._default_choices, module._nested_defaults)
-    for cache in caches:
+    for cache in CACHES:
         cache.cache_clear()
     yield copy
-    for cache in caches:
+    for cache in CACHES:
         cache.cache_clear()
 
 
@@ -47,7 +52,7 @@ def _edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    for cache in (module._files, module._run_defaults, module._default_choices, module._nested_defaults):
+    for cache in CACHES:
         cache.cache_clear()
 
 
