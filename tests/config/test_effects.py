@@ -27,7 +27,7 @@ REFUSED = [
     ("algorithm=powersgd algorithm.mode=independent algorithm.warm_start=true", "algorithm.mode=independent"),
     ("algorithm=dasha algorithm.p=0.5", "algorithm.estimate=dasha"),
     ("algorithm=marina algorithm.a=0.5", "algorithm.estimate=marina"),
-    ("algorithm=marina algorithm.start=gradient", "algorithm.estimate=marina"),
+    ("algorithm=marina algorithm.start=zero", "algorithm.estimate=marina"),
     ("compressor=sign compressor.value=5", "compressor.scale=mean_abs"),
     ("compressor@downlink=sign downlink.value=5", "downlink.scale=mean_abs"),
     ("compressor=randk_spatial compressor.estimator.decay=0.5", "compressor.estimator.transform=avg"),
