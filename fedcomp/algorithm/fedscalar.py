@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.codec_options import algorithm_option_names
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
 from fedcomp.algorithm.downlinks.scalars import LastRound, ScalarDownlink, WeightedScalars
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
@@ -32,8 +32,9 @@ from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.seed import seed_field, seed_number
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import check_choice
-from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
+
+DOWNLINKS = ("model", "scalar", "shortest")
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class FedScalarState:
 
 
 @dataclass(frozen=True)
-class FedScalar:
+class FedScalar(Algorithm):
     """x <- x + (1/c) sum_n r_n v_n with r_n = <delta_n, v_n>, delta_n the signed change of S local steps.
 
     Attributes:
@@ -61,7 +62,7 @@ class FedScalar:
         normalise: c is the number of participants (their weights, under unequal probabilities) or the population, N.
         seed: sent, 64 bits a round: down to participants (shared) or up from each (per_agent); derived, from the run's
             seed, the round and the agent's number.
-        downlink: model; scalar, see `ScalarDownlink`.
+        downlink: model; scalar and shortest, see `ScalarDownlink`.
     """
 
     client: LocalSolver
@@ -73,9 +74,14 @@ class FedScalar:
     seed: str = "sent"
     downlink: str = "model"
 
+    when_slow = (
+        "one random projection of an update is mostly noise: more rounds, more algorithm.num_projections or "
+        "another client.lr"
+    )
+
     def __post_init__(self) -> None:
         check_choice("algorithm.normalise", self.normalise, ("participants", "population"))
-        check_choice("algorithm.downlink", self.downlink, ("model", "scalar"))
+        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
         with algorithm_option_names():
             _ = self.codec  # its options are checked as it is made
 
@@ -92,13 +98,15 @@ class FedScalar:
     @property
     def down(self) -> Downlink[LastRound, WeightedScalars]:
         """How the model gets to the agents; the paper counts nothing of it."""
-        return ScalarDownlink(self.codec) if self.downlink == "scalar" else DenseModel(paper_bits=0)
+        if self.downlink == "model":
+            return DenseModel(paper_bits=0)
+        return ScalarDownlink(self.codec, shortest=self.downlink == "shortest")
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedScalarState:
         """The first model. Raises ValueError: more orthonormal directions than parameters."""
         with algorithm_option_names():
             self.codec.check_dim(theta.shape[0])
-        replays = self.downlink == "scalar"
+        replays = self.downlink != "model"
         replay = LastRound.init(theta if replays else theta[:0], setup.num_clients if replays else 0, self.codec)
         return FedScalarState(theta, stats, replay)
 
@@ -122,10 +130,6 @@ class FedScalar:
 
         metrics = {"train/loss": local.loss, "message/scalar": received.fields["scalars"].data.abs().amax(1)}
         return FedScalarState(state.theta + step, stats, replay), metrics | _noise(step, weight @ local.theta)
-
-    def evaluation_models(self, state: FedScalarState, key: Key) -> dict[str, Models]:
-        """The server's model."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def _common(self, cohort: Cohort, ctx: Context) -> SharedKnowledge:
         """What both ends know of the messages up: the seeds, unless they go up with them."""

@@ -6,11 +6,8 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from fedcomp.dataset.contract import Dataset
 from fedcomp.provenance.code import code_files, code_parts
 from fedcomp.provenance.data import data_parts
 from fedcomp.provenance.machine import commits, host, job, now, processor, versions
@@ -23,6 +20,11 @@ from fedcomp.records.provenance import (
     write_provenance,
 )
 from fedcomp.records.status import read_status
+
+if TYPE_CHECKING:  # torch takes seconds to import
+    import torch
+
+    from fedcomp.dataset.contract import Dataset
 
 SWITCH = "accept_changes"
 MAX_LISTED = 3
@@ -96,19 +98,21 @@ class SessionProvenance:
     session: SessionRecord
     before: Provenance | None = None
     notes: tuple[str, ...] = ()
+    _started: bool = False
 
     def start(self, round: int) -> None:
         """Record that the session continues after round `round`."""
         self.session = replace(self.session, from_round=round)
+        self._started = True
         self._write()
 
     def __enter__(self) -> SessionProvenance:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Record how the session ended, if it had started."""
-        status, recorded = read_status(self.folder), read_provenance(self.folder)
-        if status is not None and recorded is not None and recorded.sessions[-1:] == (self.session,):
+        """Record how the session ended, if it had started; also where the file was deleted meanwhile."""
+        status = read_status(self.folder)
+        if status is not None and self._started:
             self.session = replace(self.session, end=now(), to_round=status.round, state=status.state)
             self._write()
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.heterogeneity.control_variates import check_no_pull, control_metrics
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
@@ -60,7 +60,7 @@ class FedDynState:
 
 
 @dataclass(frozen=True)
-class FedDyn:
+class FedDyn(Algorithm):
     """Dynamic regularisation.
 
     Attributes:
@@ -76,6 +76,7 @@ class FedDyn:
     weights: str = "uniform"
 
     ignores_weights = True
+    told_weights = "own"
 
     def __post_init__(self) -> None:
         check_interval("algorithm.alpha", self.alpha, "(0, inf)", "the weight of the pull to the server's model")

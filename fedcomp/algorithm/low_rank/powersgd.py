@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.low_rank.matrices import LowRank
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
@@ -76,7 +76,7 @@ class PowerSGDState:
 
 
 @dataclass(frozen=True)
-class PowerSGD:
+class PowerSGD(Algorithm):
     """Low-rank updates with error memory.
 
     Attributes:
@@ -119,21 +119,6 @@ class PowerSGD:
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
         check_count("algorithm.refresh_every", self.refresh_every, 0, "a number of rounds; 0 for never")
         check_interval("algorithm.decay", self.decay, "(0, 1]", "1 keeps the whole error")
-        if self.memory == "none" and self.decay != 1:
-            raise ValueError(
-                f"algorithm.decay={self.decay} has no effect with algorithm.memory=none, which keeps no error: leave "
-                "it out"
-            )
-        if self.mode == "independent" and (self.warm_start or self.refresh_every):
-            raise ValueError(
-                "algorithm.warm_start and .refresh_every make no sense with mode=independent, whose clients start from "
-                "a random Q in every round: leave them at null and 0, or raise algorithm.iterations"
-            )
-        if self.mode == "aggregated" and self.iterations != 1:
-            raise ValueError(
-                f"algorithm.iterations={self.iterations} makes no sense with mode=aggregated, where every power "
-                "iteration is two more exchanges: take 1, or mode=independent"
-            )
 
     @property
     def several_uplinks(self) -> bool:
@@ -173,13 +158,14 @@ class PowerSGD:
                 cohort.size,
                 ctx.clients.num_clients,
             )
-        fresh = not self.warm_start if self.warm_start is not None else self.mode == "independent"
+        fresh = self.mode == "independent" or self.warm_start is False
         fresh = fresh or (self.refresh_every > 0 and ctx.round > 0 and ctx.round % self.refresh_every == 0)
         q = _normal(ctx.key.fold_in("fresh"), low, state.theta) if fresh else state.q
         theta, stats = state.theta, state.stats
         if self.downlink == "model":
             known = {} if fresh or ctx.round == 0 else {"q": q}
-            theta = _down({"model": theta, **known}, cohort, ctx)["model"]
+            received = _down({"model": theta, **known}, cohort, ctx)
+            theta, q = received["model"], received.get("q", q)
             stats = send_stats(stats, cohort, ctx)
 
         rows = theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
@@ -211,10 +197,6 @@ class PowerSGD:
         metrics["powersgd/compressed"] = mean.new_full((), low.part.size / low.part.dim)
         metrics["exchanges"] = mean.new_full((), 2.0 if self.mode == "aggregated" else 1.0)
         return PowerSGDState(state.theta + step, stats, q, errors, optimizer), metrics
-
-    def evaluation_models(self, state: PowerSGDState, key: Key) -> dict[str, Models]:
-        """The model that everybody has."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def _low_rank(self, tensors: Sequence[ParameterTensor]) -> LowRank:
         return LowRank.of(tensors, self.rank, self.min_ratio)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
 from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts
 from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, first_probabilities
@@ -50,7 +50,7 @@ class MaskState:
 
 
 @dataclass(frozen=True)
-class MaskProbabilities:
+class MaskProbabilities(Algorithm):
     """Probabilities down; how masks come up is the method's own.
 
     Attributes:
@@ -77,6 +77,10 @@ class MaskProbabilities:
     downlink: str = "theta"
     test: str = "sample"
     test_samples: int = 3
+
+    when_slow = (
+        "masks over frozen weights learn slowly, and a small network has few good ones: more rounds, or a wider model"
+    )
 
     def __post_init__(self) -> None:
         check_choice("algorithm.downlink", self.downlink, DOWNLINKS)

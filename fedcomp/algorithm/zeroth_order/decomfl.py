@@ -34,7 +34,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.zeroth_order.history import History, Place, Replay, Step
 from fedcomp.algorithm.zeroth_order.stages import Stages
@@ -50,7 +50,6 @@ from fedcomp.client import Batch, Batching, LocalData
 from fedcomp.compressor.seed import SEEDS, seed_number
 from fedcomp.core.cohort import Cohort, Receivers
 from fedcomp.core.validate import check_choice, check_count, check_interval
-from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
 
@@ -76,7 +75,7 @@ class DeComFLState:
 
 
 @dataclass(frozen=True)
-class DeComFL:
+class DeComFL(Algorithm):
     """Zeroth-order local SGD along shared directions; scalars up, missed scalars down.
 
     Attributes:
@@ -114,6 +113,10 @@ class DeComFL:
     weights: str = "uniform"
     diagnose: bool = False
     verify_replay: bool = False
+
+    when_slow = (
+        "steps along random directions learn slowly: more rounds, a larger algorithm.lr or more algorithm.perturbations"
+    )
 
     def __post_init__(self) -> None:
         check_steps("steps", self.lr, self.steps, self.batch_size)
@@ -164,18 +167,21 @@ class DeComFL:
         """
         lr, num = self.changes.at(*ctx.progress)
         place, metrics = (state.theta, state.velocity), {}
+        start = place
         if self._replays:
             down = Replay(self.seed, self.downlink == "shortest", self.verify_replay)
-            metrics = dict(down.send(place, state.history, cohort, self.walk, ctx))
+            start, found = down.send(place, state.history, cohort, self.walk, ctx)
+            metrics = dict(found)
             metrics["history/bits"] = state.theta.new_full((), state.history.num_bits)
         elif self.downlink == "model":
-            send("model", torch.cat(place), cohort, ctx)
+            received_place = send("model", torch.cat(place), cohort, ctx)
+            start = received_place[: len(state.theta)], received_place[len(state.theta) :]
         everybody = self.downlink == "broadcast_all"
         numbers = self._numbers(ctx.everyone if everybody else cohort, state.theta, ctx)
         stats = send_stats(state.stats, cohort, ctx)
 
         directions = SharedDirections(self.two_point, numbers, num, state.theta.shape[0])
-        scalars, loss, new_stats, true = self._train(state, stats, directions, lr, cohort, ctx)
+        scalars, loss, new_stats, true = self._train(start, stats, directions, lr, cohort, ctx)
         payload = Payload({"scalars": Field(scalars, Float())})
         (received,) = ctx.link.up(payload).expect(scalars=self.steps * num)
         stats = gather_stats(new_stats, cohort, ctx)
@@ -195,10 +201,6 @@ class DeComFL:
             error = (theta - state.theta - wanted).square().sum(dtype=torch.float64)
             metrics["estimate/variance"] = error / wanted.square().sum(dtype=torch.float64).clamp(min=1e-300)
         return DeComFLState(theta, velocity, stats, history), metrics
-
-    def evaluation_models(self, state: DeComFLState, key: Key) -> dict[str, Models]:
-        """The server's model."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def walk(self, place: Place, step: Step) -> Place:
         """The server's step of one round, the same operations on the same numbers whoever makes it."""
@@ -234,7 +236,7 @@ class DeComFL:
         return seed_number(received.reshape(-1, 2))
 
     def _train(
-        self, state: DeComFLState, stats: Tensor, directions: SharedDirections, lr: float, cohort: Cohort, ctx: Context
+        self, start: Place, stats: Tensor, directions: SharedDirections, lr: float, cohort: Cohort, ctx: Context
     ) -> Trained:
         """Scalars [M, K P], losses of the first step [M], statistics [M, C], true steps [M, D] or [M, 0]."""
 
@@ -261,7 +263,7 @@ class DeComFL:
             loss = torch.stack(losses).mean(0).to(torch.float32)
             return torch.cat(found, 1), loss, stats, true - start if self.diagnose else true
 
-        places = (part.expand(cohort.size, -1) for part in (state.theta, state.velocity, stats))
+        places = (part.expand(cohort.size, -1) for part in (*start, stats))
         return ctx.clients.run(train, cohort, *places)
 
 

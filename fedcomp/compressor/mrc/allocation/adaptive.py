@@ -142,6 +142,7 @@ class Sizes:
 
     total: int
     longest: int
+    dtype = None
 
     @property
     def width(self) -> int:
@@ -152,12 +153,16 @@ class Sizes:
         return None
 
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
-        assert count is None
         return (data > 0).sum(1) * self.width
+
+    def check(self, row: Tensor) -> None:
+        sizes = row[: int((row > 0).sum())]
+        if not int(sizes.sum()) == self.total == int(row.sum()):
+            raise WireError(f"block sizes that add up to {int(row.sum())}, not {self.total}")
+        Unsigned(self.width, self.longest).check(sizes - 1)
 
     def write(self, row: Tensor) -> Tensor:
         sizes = row[: int((row > 0).sum())]
-        assert int(sizes.sum()) == self.total == int(row.sum()), f"sizes of {int(row.sum())} in all, not {self.total}"
         return Unsigned(self.width, self.longest).write(sizes - 1)
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
