@@ -117,7 +117,8 @@ class Simulation:
         clients = self.clients(key.fold_in("client"), ledger)
         context = Context(index, self.rounds, key.fold_in("message"), self.link(ledger), clients)
         try:
-            return self.algorithm.round(state, cohort, context)
+            new, metrics = self.algorithm.round(state, cohort, context)
+            return new, {**metrics, **context.link.measured}
         except Exception as error:  # a codec may fail on NaN before the losses are checked
             try:
                 check_results(index + 1, clients.results)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -54,10 +54,12 @@ class Payload:
     Attributes:
         fields: by name, in the order in which they are sent.
         paper_bits: bits per row as the method's paper counts them; None: the bits of the fields that are `on_paper`.
+        measured: metrics of the message [M] by name, which a link keeps and the receiver does not get.
     """
 
     fields: Mapping[str, Field]
     paper_bits: int | None = None
+    measured: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:

@@ -23,7 +23,7 @@ def apply(values_MD: Tensor, first: int, size: int, words: Tensor, inverse: bool
         num: P, so many pieces beside each other, from `first` on, each transformed by itself.
     """
     piece = values_MD[:, first : first + num * size]
-    bits = (words[:, :, None] >> torch.arange(32, device=words.device)) & 1
+    bits = (words.to(torch.int32)[:, :, None] >> torch.arange(32, dtype=torch.int32, device=words.device)) & 1
     signs = bits.flatten(1)[:, : num * size].to(torch.float32).mul_(2.0).sub_(1.0).mul_(float(scale(size)))
     if inverse:
         piece.copy_(butterflies(piece.reshape(-1, size)).view(piece.shape) * signs)

@@ -32,6 +32,10 @@ class RotatedCodec(Protocol):
     def rotations(self) -> int: ...
     @property
     def seed(self) -> str: ...
+    @property
+    def distortion(self) -> float:
+        """D_b, the quantiser's mean squared error of a standard normal entry."""
+        ...
 
     def __post_init__(self) -> None:
         check_choice("compressor.scale", self.scale, SCALES)
@@ -47,6 +51,11 @@ class RotatedCodec(Protocol):
     def contractive(self) -> bool:
         """The unbiased scale lengthens the vector: of one bit its error is 0.57 ||x||^2, on dense vectors only."""
         return self.scale == "min_mse"
+
+    def expected_error(self, x: Tensor) -> Tensor:
+        """[M] float64 D_b ||x||^2, or D_b / (1 - D_b) ||x||^2 with the unbiased scale: for long, dense vectors."""
+        left = self.distortion
+        return (left / (1 - left) if self.scale == "unbiased" else left) * x.double().square().sum(1)
 
 
 def fit_scale(choice: str, z_MC: Tensor, levels_MC: Tensor) -> Tensor:
