@@ -33,7 +33,7 @@ thorough: $(READY)  ## tests that take minutes together: methods on a stand-in f
 	$(RUN) -m pytest -m thorough
 
 slow: $(READY)  ## tests that take minutes or real data (see DATA in docs/testing.md)
-	$(RUN) -m pytest -m slow -n 0
+	$(RUN) -m pytest -m slow -n 0 -o faulthandler_timeout=0
 
 check: $(READY)  ## lint, format and types
 	$(VENV)/bin/ruff check .

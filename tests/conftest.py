@@ -16,6 +16,8 @@ from hydra.core.global_hydra import GlobalHydra
 
 from tests.hidden_gpu import hide_gpu
 
+pytest_plugins = ["tests.bare"]
+
 torch.set_num_threads(1)
 
 for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

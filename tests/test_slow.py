@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from fedcomp.records.metrics_file import read_lines
+from tests.bare import DATA
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()
 
 pytestmark = pytest.mark.slow
 
@@ -20,13 +19,13 @@ def _record(root: Path):
     return read_lines(found)
 
 
-@pytest.mark.skipif(not (DATA / "MNIST" / "raw").is_dir(), reason=f"real MNIST is not in {DATA}")
+@pytest.mark.data("MNIST/raw")
 def test_lenet_learns_mnist_past_95_percent(fedcomp, tmp_path: Path) -> None:
     assert fedcomp("dataset=mnist", "model=lenet5", "rounds=20", "eval_every=5", f"dataset.root={DATA}") == 0
     assert _record(tmp_path)[-1]["test/accuracy"] > 0.95
 
 
-@pytest.mark.skipif(not (DATA / "cifar10-jpeg").is_dir(), reason=f"CIFAR-10 (JPEG) is not in {DATA}")
+@pytest.mark.data("cifar10-jpeg")
 def test_batch_norm_network_learns_cifar10_jpeg(fedcomp, tmp_path: Path) -> None:
     options = ("num_clients=10", "participation=uniform", "participation.num_participants=2", "client.batch_size=64")
     data = ("dataset=cifar10_jpeg", f"dataset.root={DATA}", "dataset.crop_padding=4", "dataset.flip=true")

@@ -5,15 +5,18 @@ Shape legend: M clients of the cohort, N clients in all, D parameters, C running
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
+from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort, Everyone, Receivers, server
 from fedcomp.core.parameter_layout import ParameterTensor
+from fedcomp.model.contract import NETWORK
 from fedcomp.random.keys import Key
 from fedcomp.wire import Link, SharedKnowledge
 
@@ -135,65 +138,103 @@ class Context:
         return server(like.device)
 
 
-class AlgorithmOptions(Protocol):
-    """Optional attributes of an algorithm.
-
-    Attributes:
-        client: its local solver (`SolverOptions` says what the engine reads of it); methods that do not train leave it
-            out.
-        learns: the `kind` of `TaskModel` that it learns; methods that train networks leave it out.
-        needs: the class that a part must be of, {"client": Svrg}.
-        full_participation: whether every client must take part in every round; default False.
-        several_uplinks: whether clients send, get an answer and send again within a round, so that no network may have
-            a deadline; default False.
-        ignores_weights: whether those who take part count alike whatever `cohort.weight` says, so that a network may
-            have no `deadline_weights` but renormalise; default False.
-        remembers: False if the compressors' memories are reset in every round; default True.
-        predicts: whether it takes compressors with a predictor, and tells those that observe (`Compressor.observe`) the
-            mean as everybody knows it; default False.
-        batch_size: samples of a client that it processes at once; default the local solver's.
-        exact_losses: whether it takes differences of nearly equal losses, so that products of low precision are
-            refused; default False.
-        check_cohort: raises ValueError, before the first round, if it cannot work with `size` clients a round (None:
-            their number varies).
-    """
-
-    client: Any
-    learns: str
-    needs: Mapping[str, type]
-    full_participation: bool
-    several_uplinks: bool
-    ignores_weights: bool
-    remembers: bool
-    predicts: bool
-    batch_size: int
-    exact_losses: bool
-
-    def check_cohort(self, size: int | None) -> None: ...
-
-
-class Algorithm(Protocol):
+class Algorithm(ABC):
     """A method: a frozen dataclass of options. Nothing persists on it; state goes in and comes out.
 
-    Attributes:
-        weights: a client's weight in `cohort.weight`: "samples" (its number of samples) or "uniform".
-            `AlgorithmOptions` has the optional attributes.
+    `init` and `round` are the method. What follows them says what it needs of a run, and has a default that fits most
+    methods: a class that differs overrides it by a field, a class attribute or a property. A field `client` is its
+    local solver; fields `uplink` and `downlink` are its compressors.
     """
 
-    @property
-    def weights(self) -> str: ...
-
+    @abstractmethod
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> Any:
         """First state, from the model's first parameters [D] and statistics [C]; tensors follow theta's device.
 
         Raises ValueError: the options do not fit such a model or so many clients.
         """
-        ...
 
+    @abstractmethod
     def round(self, state: Any, cohort: Cohort, ctx: Context) -> tuple[Any, Metrics]:
         """One round with a cohort of at least one client; must give `train/loss` [M] if it trains."""
-        ...
 
     def evaluation_models(self, state: Any, key: Key) -> Mapping[str, Models]:
-        """The models to evaluate, by the prefix of their metrics; "test" is the main one."""
-        ...
+        """The models to evaluate, by the prefix of their metrics; "test" is the main one.
+
+        The default is one model: the state's `theta` [D] with its `stats` [C].
+        """
+        return {"test": Models(state.theta[None], state.stats[None])}
+
+    @property
+    def weights(self) -> str:
+        """A client's weight in `cohort.weight`: "samples" (its number of samples) or "uniform"."""
+        return "samples"
+
+    @property
+    def full_participation(self) -> bool:
+        """Whether every client must take part in every round."""
+        return False
+
+    @property
+    def several_uplinks(self) -> bool:
+        """Whether clients send, get an answer and send again within a round; then a network cannot have a deadline."""
+        return False
+
+    @property
+    def ignores_weights(self) -> bool:
+        """Whether those who take part count alike, whatever `cohort.weight` says.
+
+        Then a network can have no `deadline_weights` but renormalise.
+        """
+        return False
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the compressors' memories are kept from round to round."""
+        return True
+
+    @property
+    def predicts(self) -> bool:
+        """Whether it takes compressors with a predictor.
+
+        Then it tells those that observe (`Compressor.observe`) the mean as everybody knows it.
+        """
+        return False
+
+    @property
+    def exact_losses(self) -> bool:
+        """Whether it takes differences of nearly equal losses, so that products of low precision are refused."""
+        return False
+
+    @property
+    def learns(self) -> str:
+        """The `kind` of the model that it learns: a network, or that of a `TaskModel`."""
+        return NETWORK
+
+    @property
+    def needs(self) -> Mapping[str, type]:
+        """The class that a part must be of, such as {"client": Svrg}."""
+        return {}
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples of a client that it processes at once; None: its clients load none."""
+        return self.solver.most_samples if self.solver else None
+
+    def check_cohort(self, size: int | None) -> None:
+        """Raise ValueError, before the first round, if it cannot work with `size` clients a round.
+
+        Args:
+            size: None: their number varies.
+        """
+        return
+
+    @property
+    def solver(self) -> LocalSolver | None:
+        """Its field `client`; None: it has no local solver."""
+        return vars(self).get("client")
+
+    @property
+    def compressors(self) -> dict[str, Compressor]:
+        """Those of its fields `uplink` and `downlink` that are compressors."""
+        parts = {name: vars(self).get(name) for name in ("uplink", "downlink")}
+        return {name: part for name, part in parts.items() if isinstance(part, Compressor)}

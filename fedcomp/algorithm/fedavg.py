@@ -28,7 +28,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import SENDS, CompressedDownlink, carries_model
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
@@ -65,7 +65,7 @@ class FedAvgState:
 
 
 @dataclass(frozen=True)
-class FedAvg:
+class FedAvg(Algorithm):
     """Local training, weighted mean of the updates, server step.
 
     Attributes:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.codec_options import algorithm_option_names
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.masks.training import bernoulli
 from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send_stats
@@ -59,7 +59,7 @@ class FedMRNState:
 
 
 @dataclass(frozen=True)
-class FedMRN:
+class FedMRN(Algorithm):
     """Local training of masks over noise, weighted mean of the masked noises, server step.
 
     Attributes:
@@ -136,10 +136,6 @@ class FedMRN:
             stats = send_stats(stats, ctx.everyone, ctx)
         metrics = {**training_metrics(local), "mask/saturated": saturated, **servers_memory(downlink, step)}
         return FedMRNState(theta, stats, downlink, optimizer), metrics
-
-    def evaluation_models(self, state: FedMRNState, key: Key) -> dict[str, Models]:
-        """The server's model."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def mask_probability(self, step: int | Tensor, num_steps: Tensor) -> Tensor:
         """[A] probability that an entry is masked in local step `step` (0 is the first) of `num_steps` [A]."""

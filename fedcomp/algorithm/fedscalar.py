@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.codec_options import algorithm_option_names
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
 from fedcomp.algorithm.downlinks.scalars import LastRound, ScalarDownlink, WeightedScalars
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
@@ -32,7 +32,6 @@ from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.seed import seed_field, seed_number
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import check_choice
-from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 
 
@@ -51,7 +50,7 @@ class FedScalarState:
 
 
 @dataclass(frozen=True)
-class FedScalar:
+class FedScalar(Algorithm):
     """x <- x + (1/c) sum_n r_n v_n with r_n = <delta_n, v_n>, delta_n the signed change of S local steps.
 
     Attributes:
@@ -122,10 +121,6 @@ class FedScalar:
 
         metrics = {"train/loss": local.loss, "message/scalar": received.fields["scalars"].data.abs().amax(1)}
         return FedScalarState(state.theta + step, stats, replay), metrics | _noise(step, weight @ local.theta)
-
-    def evaluation_models(self, state: FedScalarState, key: Key) -> dict[str, Models]:
-        """The server's model."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def _common(self, cohort: Cohort, ctx: Context) -> SharedKnowledge:
         """What both ends know of the messages up: the seeds, unless they go up with them."""

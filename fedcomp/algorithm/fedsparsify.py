@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
@@ -31,7 +31,6 @@ from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import WEIGHT, ParameterSubset, ParameterTensor
 from fedcomp.core.validate import check_choice, check_count, check_interval
-from fedcomp.random.keys import Key
 
 SCHEDULES = ("constant", "progressive")
 MERGES = ("mean", "majority")
@@ -50,7 +49,7 @@ class FedSparsifyState:
 
 
 @dataclass(frozen=True)
-class FedSparsify:
+class FedSparsify(Algorithm):
     """Pruning during local training, mean of the sparse models.
 
     Attributes:
@@ -116,10 +115,6 @@ class FedSparsify:
             "model/zeros": (merged == 0).to(torch.float32).mean(),
         }
         return FedSparsifyState(theta, stats), metrics
-
-    def evaluation_models(self, state: FedSparsifyState, key: Key) -> dict[str, Models]:
-        """The server's model, the union of the clients' last ones."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def sparsity_at(self, round_index: int, num_rounds: int) -> float:
         """s_t of round t = `round_index`, the last of `num_rounds` being T."""

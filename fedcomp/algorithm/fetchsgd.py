@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.codec_options import algorithm_option_names
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.client import LocalSolver
@@ -36,7 +36,6 @@ from fedcomp.compressor.sparsifiers.sparse_indices import INDEX_CODES
 from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import check_choice, check_interval
-from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
 
 CLEARS = ("zero", "subtract")
@@ -60,7 +59,7 @@ class FetchSGDState:
 
 
 @dataclass(frozen=True)
-class FetchSGD:
+class FetchSGD(Algorithm):
     """Sketched changes up, the k largest entries of the server's sketch down.
 
     Attributes:
@@ -96,11 +95,10 @@ class FetchSGD:
         check_choice("algorithm.clear", self.clear, CLEARS)
         check_choice("algorithm.positions", self.positions, INDEX_CODES)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
-        momentum = getattr(self.client, "momentum", 0.0)
-        if momentum and self.rho:
+        if self.client.momentum and self.rho:
             raise ValueError(
-                f"client.momentum={momentum} and algorithm.rho={self.rho} are two momenta: FetchSGD's is the server's; "
-                "set one of them to 0"
+                f"client.momentum={self.client.momentum} and algorithm.rho={self.rho} are two momenta: FetchSGD's is "
+                "the server's; set one of them to 0"
             )
 
     @property
@@ -146,10 +144,6 @@ class FetchSGD:
         stats = send_stats(stats, ctx.everyone, ctx)
         new = FetchSGDState(state.theta + step, stats, momentum, error, state.seed)
         return new, {**training_metrics(local), "sketch/error": error.view(self.rows, -1)[0].norm()}
-
-    def evaluation_models(self, state: FetchSGDState, key: Key) -> dict[str, Models]:
-        """The model that everybody has."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def _send_step(self, estimates: Tensor, ctx: Context) -> Tensor:
         """[D] the k largest estimates, as all clients receive them."""

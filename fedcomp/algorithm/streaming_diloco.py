@@ -32,7 +32,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.fragments import PATTERNS, Fragment, fragments_of
 from fedcomp.algorithm.updates.local_training import training_metrics
@@ -45,7 +45,6 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.validate import check_choice, check_count, check_interval, is_whole
 from fedcomp.model.contract import Gradient
-from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
 
@@ -72,7 +71,7 @@ class StreamingState:
 
 
 @dataclass(frozen=True)
-class StreamingDiLoCo:
+class StreamingDiLoCo(Algorithm):
     """Local training with fragments that are synchronised in turn.
 
     Attributes:
@@ -102,7 +101,7 @@ class StreamingDiLoCo:
         check_choice("algorithm.pattern", self.pattern, PATTERNS)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
         check_interval("algorithm.alpha", self.alpha, "[0, 1]", "a worker's share in its own fragment")
-        if getattr(self.client, "steps", None) is None:
+        if self.client.batching.steps is None:
             raise ValueError(
                 "algorithm=streaming_diloco needs client.steps, the local steps from one fragment to the next, "
                 "H / algorithm.fragments"
@@ -165,10 +164,6 @@ class StreamingDiLoCo:
         if arriving is not None and inside is None:
             workers = self._merge(workers, state.theta, parts[arriving])
         return replace(state, workers=workers, stats=stats), metrics
-
-    def evaluation_models(self, state: StreamingState, key: Key) -> dict[str, Models]:
-        """The global model."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def _split(self, tensors: Sequence[ParameterTensor]) -> tuple[Fragment, ...]:
         return fragments_of(tensors, self.fragments, self.pattern)

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from fedcomp.api.evaluation_report import ModelEvaluation, mean_of, text_of, write
-from fedcomp.api.trained_model import Note, TrainedRun, trained_repetitions
+from fedcomp.api.trained_model import TRUST_CODE, Note, TrainedRun, recorded_config, trained_repetitions
 from fedcomp.config.compose import compose
 from fedcomp.config.instantiate import build, check_keys
 from fedcomp.dataset.check import check as check_dataset
@@ -53,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--clients", choices=("test", "train"), help="whose samples judge a client; default: test")
     parser.add_argument("--config-dir", type=Path, metavar="DIR", help="more configs and Python files, your own")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for tables and the picture")
+    parser.add_argument("--trust-code", action="store_true", help=TRUST_CODE)
     given = parser.parse_intermixed_args(arguments)
     sys.path.append(str(Path.cwd()))  # such as mine.py of model.path=mine.Net
 
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"fedcomp-evaluate: {line}", file=sys.stderr)
 
     def show() -> None:
-        found = evaluate(given.run, given.words, given.clients, given.config_dir, note)
+        found = evaluate(given.run, given.words, given.clients, given.config_dir, note, given.trust_code)
         out = given.out or given.run / "evaluation" / (found.name + ("-train" if given.clients == "train" else ""))
         write(found, out)
         print("\n".join(text_of(found)))
@@ -75,6 +76,7 @@ def evaluate(
     clients: Literal["test", "train"] | None = None,
     config_dir: Path | None = None,
     note: Note = print,
+    trust_code: bool = False,
 ) -> ModelEvaluation:
     """The metrics of a run's trained model on its test set or on another.
 
@@ -83,8 +85,10 @@ def evaluate(
             lie (`dataset.root`) are for the run's own data too.
         clients: as `evaluation.data`; None: test samples if the data tell whose they are, else no figures by client.
         config_dir: of one's own configs. note: receives remarks of one line.
+        trust_code: call what the run's config names, also if it is not fedcomp's.
     Raises:
-        ValueError: the run has no model, or the test set has another form than the run's.
+        ValueError: the config names code that is not trusted, the run has no model, or the test set has another form
+            than the run's.
     """
     wrong = [word for word in words if not word.startswith(("dataset=", "dataset.")) or "=" not in word]
     if wrong:
@@ -96,8 +100,8 @@ def evaluate(
         compose([], config_dir)  # which finds its Python files from now on
     named = any(word.startswith("dataset=") for word in words)
     places = {} if named else dict(_parsed(word) for word in words if word not in others)
-    every = trained_repetitions(folder, note, places)
-    other = _other_dataset(folder, words, named, config_dir) if others else None
+    every = trained_repetitions(folder, note, places, trust_code)
+    other = _other_dataset(folder, words, named, config_dir, trust_code) if others else None
     found: list[ModelEvaluation] = []
     for run in every:
         own = run.simulation.dataset
@@ -123,15 +127,14 @@ def _parsed(word: str) -> tuple[str, Any]:
     return key, OmegaConf.select(OmegaConf.from_dotlist([f"value={text}"]), "value")
 
 
-def _other_dataset(folder: Path, words: Sequence[str], named: bool, config_dir: Path | None) -> Dataset:
+def _other_dataset(
+    folder: Path, words: Sequence[str], named: bool, config_dir: Path | None, trust_code: bool
+) -> Dataset:
     """The dataset that the overrides choose, or the run's own with other options."""
     if named:
         config = compose(words, config_dir)
     else:
-        config = compose([], config_dir)
-        recorded = OmegaConf.load(folder / "config.yaml")
-        assert isinstance(recorded, DictConfig)
-        config.dataset = recorded.dataset
+        config = recorded_config(folder, lambda _: None, trust_code)
         for key, value in map(_parsed, words):
             OmegaConf.update(config, key, value, force_add=True)
     check_keys(config)

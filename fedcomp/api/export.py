@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedcomp.api.trained_model import trained_models
+from fedcomp.api.trained_model import TRUST_CODE, trained_models
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.runtime.command import exit_status
 
@@ -33,12 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("run", type=Path, help="a run's folder")
     parser.add_argument("file", type=Path, help="what to write: *.pt, or *.safetensors")
+    parser.add_argument("--trust-code", action="store_true", help=TRUST_CODE)
     given = parser.parse_args(arguments)
-    return exit_status(lambda: export(given.run, given.file))
+    return exit_status(lambda: export(given.run, given.file, given.trust_code))
 
 
-def export(folder: Path, file: Path) -> None:
-    """Write the state_dict of a run's trained model.
+def export(folder: Path, file: Path, trust_code: bool = False) -> None:
+    """Write the state_dict of a run's trained model. `trust_code` as in `trained_run`.
 
     Raises:
         ValueError: the file's ending is unknown, a package is missing, it cannot be written, or the folder holds no run
@@ -48,7 +49,7 @@ def export(folder: Path, file: Path) -> None:
         raise ValueError(f"{file} must end in .pt or .safetensors")
     if not file.parent.is_dir():
         raise ValueError(f"there is no folder {file.parent} to write {file.name} to")
-    models = trained_models(folder, lambda line: print(f"fedcomp-export: {line}", file=sys.stderr))
+    models = trained_models(folder, lambda line: print(f"fedcomp-export: {line}", file=sys.stderr), "last", trust_code)
     if len(models) > 1:
         raise ValueError(f"{folder} evaluates {len(models)} models and records their mean: take Run({folder}).models()")
     weights = {name: tensor.contiguous() for name, tensor in models[0].state_dict().items()}

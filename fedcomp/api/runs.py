@@ -71,30 +71,32 @@ class Run:
         """
         return table(self.lines)
 
-    def model(self, round: int | str = "last") -> nn.Module:
+    def model(self, round: int | str = "last", trust_code: bool = False) -> nn.Module:
         """The trained module, on the CPU, in evaluation mode.
 
         A checkpoint of another version of fedcomp is read as far as the model needs it; a warning says what it lacks.
 
         Args:
             round: "last", or the number of rounds of the run's checkpoint: a run keeps its last one.
+            trust_code: run code that the run's config names although it is not fedcomp's, such as a network of yours.
         Raises:
-            ValueError: the run has no checkpoint, or not of this round, or its model is no network, or it evaluates
-                several models: take `models`, or its checkpoint lacks something that the model follows from.
+            ValueError: the config names code that is not trusted, the run has no checkpoint, or not of this round, or
+                its model is no network, or it evaluates several models: take `models`, or its checkpoint lacks
+                something that the model follows from.
         """
-        found = self.models(round)
+        found = self.models(round, trust_code)
         if len(found) > 1:
             raise ValueError(f"{self.folder} evaluates {len(found)} models and records their mean: take models()")
         return found[0]
 
-    def models(self, round: int | str = "last") -> list[nn.Module]:
+    def models(self, round: int | str = "last", trust_code: bool = False) -> list[nn.Module]:
         """The modules whose mean the record's `test/` metrics are, as `model` gives them.
 
         There are several where clients have models of their own, or masks are drawn.
         """
         from fedcomp.api.trained_model import trained_models
 
-        return trained_models(self.folder, lambda line: warnings.warn(line, stacklevel=3), round)
+        return trained_models(self.folder, lambda line: warnings.warn(line, stacklevel=3), round, trust_code)
 
 
 def run(config: DictConfig | Iterable[str]) -> Run:

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
 from fedcomp.algorithm.contract import Models
 from fedcomp.config.factory import build_simulation, repetitions_of
 from fedcomp.config.former import as_composed_now
+from fedcomp.config.trust import check_trusted
+from fedcomp.core.first_line import first_line
 from fedcomp.core.folders import part_name
 from fedcomp.core.pytree import flatten, restore
 from fedcomp.model.contract import Model, TaskModel
@@ -25,6 +28,8 @@ from fedcomp.records.run_folder import CHECKPOINT, CONFIG
 from fedcomp.simulation.simulation import Simulation
 
 Note = Callable[[str], None]
+TRUST_CODE = "run the code that the run's config names, also if it is not fedcomp's"
+"""The help of `--trust-code`."""
 
 
 @dataclass(frozen=True)
@@ -44,33 +49,35 @@ class TrainedRun:
     models: Models
 
 
-def trained_run(folder: Path, note: Note, changes: Mapping[str, Any] | None = None) -> TrainedRun:
+def trained_run(
+    folder: Path, note: Note, changes: Mapping[str, Any] | None = None, trust_code: bool = False
+) -> TrainedRun:
     """A run's parts and the models that it evaluates, from its config and its last checkpoint. Changes no file.
 
     Args:
         folder: of the run. note: receives a line about each thing that another version of fedcomp did not write or that
             this one does not know.
         changes: {key with dots: value} to set in its config, such as where its data lie.
+        trust_code: call what the config names, also if it is not fedcomp's.
     Raises:
-        ValueError: there is no config or checkpoint, the model is no network, the run has repeats, or the checkpoint
-            lacks something that the models follow from.
+        ValueError: the config names code that is not trusted, there is no config or checkpoint, the model is no
+            network, the run has repeats, or the checkpoint lacks something that the models follow from.
     """
-    first = next(trained_repetitions(folder, note, changes))
+    first = next(trained_repetitions(folder, note, changes, trust_code))
     if first.repeats > 1:
         raise ValueError(f"{folder} is a study of repeats={first.repeats}: it has a model for each repetition")
     return first
 
 
-def trained_repetitions(folder: Path, note: Note, changes: Mapping[str, Any] | None = None) -> Iterator[TrainedRun]:
+def trained_repetitions(
+    folder: Path, note: Note, changes: Mapping[str, Any] | None = None, trust_code: bool = False
+) -> Iterator[TrainedRun]:
     """The repetitions of a study, one after another; of a run without repeats itself. Arguments as in `trained_run`.
 
     Raises:
         ValueError: as `trained_run`.
     """
-    RunFiles(folder).existing_config()
-    plain = OmegaConf.to_container(OmegaConf.load(folder / CONFIG))  # with the modules of classes
-    assert isinstance(plain, dict)
-    config = as_composed_now({str(key): value for key, value in plain.items()}, note)
+    config = recorded_config(folder, note, trust_code)
     config.device = "cpu"
     for key, value in (changes or {}).items():
         OmegaConf.update(config, key, value, force_add=True)
@@ -91,17 +98,36 @@ def trained_repetitions(folder: Path, note: Note, changes: Mapping[str, Any] | N
         yield TrainedRun(config.repeats, repetition, network, content.round, models)
 
 
-def trained_models(folder: Path, note: Note, round: int | str = "last") -> list[nn.Module]:
+def recorded_config(folder: Path, note: Note, trust_code: bool) -> DictConfig:
+    """A run's config as this version of fedcomp composes it, after a look at what building its parts would call.
+
+    Raises:
+        ValueError: there is no config, it is none, or it names code that is not trusted.
+    """
+    RunFiles(folder).existing_config()
+    plain = OmegaConf.to_container(OmegaConf.load(folder / CONFIG))  # with the modules of classes
+    assert isinstance(plain, dict)
+    try:
+        config = as_composed_now({str(key): value for key, value in plain.items()}, note)
+    except OmegaConfBaseException as error:
+        raise ValueError(f"{folder / CONFIG} is no config of a run: {first_line(error)}") from error
+    if not trust_code:
+        check_trusted(OmegaConf.to_container(config), folder / CONFIG)
+    return config
+
+
+def trained_models(folder: Path, note: Note, round: int | str = "last", trust_code: bool = False) -> list[nn.Module]:
     """The modules with the weights that `test` metrics are of, which are means over them.
 
     Args:
         folder: of the run.
         note: as in `trained_run`.
         round: "last", or the number of rounds of its checkpoint.
+        trust_code: as in `trained_run`.
     Raises:
         ValueError: as `trained_run`, or the checkpoint is of another round.
     """
-    run = trained_run(folder, note)
+    run = trained_run(folder, note, trust_code=trust_code)
     if round not in ("last", run.round):
         raise ValueError(f"{folder} has no model of round {round}: a run keeps its last one, of {run.round}")
     module, models = run.network.module, run.models

@@ -87,35 +87,6 @@ class LoopRunner(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class SolverOptions:
-    """What the engine reads of a local solver. `LocalSolver` has these attributes; another class may leave them out.
-
-    Attributes:
-        fixed_samples: whether a sample must be the same in every gradient.
-        most_samples: samples of one client in its largest gradient; None: `client.batch_size`.
-        batching: how a client goes through its samples; None: it goes through them once.
-    """
-
-    fixed_samples: bool = False
-    most_samples: int | None = None
-    batching: Batching | None = None
-
-
-def solver_options(algorithm: Any) -> SolverOptions:
-    """Those of `algorithm.client`; the defaults for what it leaves out, and for an algorithm without a local solver.
-
-    Raises ValueError: an attribute of another type.
-    """
-    solver, default = getattr(algorithm, "client", None), SolverOptions()
-    found = {name: getattr(solver, name, value) for name, value in vars(default).items()}
-    for name, kind in (("fixed_samples", bool), ("most_samples", int | None), ("batching", Batching | None)):
-        if not isinstance(found[name], kind):
-            wanted, got = getattr(kind, "__name__", kind), type(found[name]).__name__
-            raise ValueError(f"{type(solver).__name__}.{name} must be {wanted}, not {got}: see client/contract.py")
-    return SolverOptions(**found)
-
-
 class LocalData(Protocol):
     """A chunk of clients with their data.
 

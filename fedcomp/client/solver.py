@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -31,10 +30,7 @@ class LocalSolver(ABC):
         lr_final: linear and cosine end at this share of `lr`; exponential multiplies by it every round.
         proximal: mu of FedProx, at least 0: mu (theta - start) is added to every gradient, before clipping; start is
             where the client begins the round.
-        fixed_samples: whether a sample must be the same in every gradient, so that datasets that augment are refused.
     """
-
-    fixed_samples: ClassVar[bool] = False
 
     lr: float
     batch_size: int = 10
@@ -65,6 +61,21 @@ class LocalSolver(ABC):
     def most_samples(self) -> int:
         """Samples of one client in its largest gradient."""
         return self.batch_size
+
+    @property
+    def fixed_samples(self) -> bool:
+        """Whether a sample must be the same in every gradient, so that datasets that augment are refused."""
+        return False
+
+    @property
+    def momentum(self) -> float:
+        """The share of the last direction that a step keeps, where the solver has a momentum."""
+        return 0.0
+
+    @property
+    def weight_decay(self) -> float:
+        """The L2 penalty's factor, where the solver has a penalty."""
+        return 0.0
 
     def check_tensors(self, tensors: tuple[ParameterTensor, ...]) -> None:
         """Warn, or raise ValueError, before the first round, if the solver does not suit a model of these tensors."""

@@ -11,15 +11,14 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from fedcomp.client.contract import solver_options
-from fedcomp.client.solver import LocalSolver
+from fedcomp.algorithm.contract import Algorithm
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.contract import ChecksSenders, Recursive
 from fedcomp.config.schema import Dtype, Precision
 from fedcomp.core.cohort import server
 from fedcomp.core.folders import part_name
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.contract import AnyModel, TaskModel, tensors_of
+from fedcomp.model.contract import NETWORK, AnyModel, TaskModel, kind_of, tensors_of
 from fedcomp.network.deadline import VARYING_LENGTH
 from fedcomp.network.links.contract import Network
 from fedcomp.participation.contract import Participation
@@ -28,20 +27,18 @@ from fedcomp.random.keys import Key
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import SharedKnowledge
 
-NETWORK = "network"
-"""The kind of models without an attribute `kind`: networks, which have gradients and outputs."""
 NUM_COHORTS = 1000
 """Cohorts drawn to estimate a mean over random cohorts."""
 
 
-def check_needs(algorithm: Any, config: DictConfig) -> None:
+def check_needs(algorithm: Algorithm, config: DictConfig) -> None:
     """Check `algorithm.needs`, {part: class}, such as {"client": Svrg}.
 
     Raises:
         ValueError: a part is of another class.
     """
-    for group, kind in getattr(algorithm, "needs", {}).items():
-        if not isinstance(getattr(algorithm, group), kind):
+    for group, kind in algorithm.needs.items():
+        if not isinstance(vars(algorithm)[group], kind):
             name, chosen = _choice(config, "algorithm"), _choice(config, group)
             wanted = kind.__module__.split(".")[-1]
             raise ValueError(
@@ -50,13 +47,13 @@ def check_needs(algorithm: Any, config: DictConfig) -> None:
             )
 
 
-def check_learns(algorithm: Any, model: AnyModel, config: DictConfig) -> None:
+def check_learns(algorithm: Algorithm, model: AnyModel, config: DictConfig) -> None:
     """Check `algorithm.learns`, the kind of model that the algorithm trains (default: a network).
 
     Raises:
         ValueError: the model is of another kind.
     """
-    learns, kind = getattr(algorithm, "learns", NETWORK), getattr(model, "kind", NETWORK)
+    learns, kind = algorithm.learns, kind_of(model)
     if learns != kind:
         name, chosen = (_choice(config, group) for group in ("algorithm", "model"))
         remedy = f"model={learns}" if learns != NETWORK else f"a network, or the algorithm that learns {chosen}"
@@ -77,7 +74,7 @@ def check_evaluation(simulation: Simulation, config: DictConfig) -> None:
     _ = simulation.client_samples
 
 
-def check_participation(algorithm: Any, participation: Any, config: DictConfig, num_clients: int) -> None:
+def check_participation(algorithm: Algorithm, participation: Any, config: DictConfig, num_clients: int) -> None:
     """Check `algorithm.full_participation`: whether the algorithm needs every client in every round.
 
     Then `algorithm.check_cohort`, whether it can work with so many clients a round.
@@ -85,15 +82,13 @@ def check_participation(algorithm: Any, participation: Any, config: DictConfig, 
     Raises:
         ValueError: it does, and some clients may be left out; or the algorithm's own.
     """
-    needed = getattr(algorithm, "full_participation", False)
-    if needed and _some_idle(participation, num_clients, config.rounds):
+    if algorithm.full_participation and _some_idle(participation, num_clients, config.rounds):
         name, chosen = (_choice(config, group) for group in ("algorithm", "participation"))
         raise ValueError(
             f"algorithm={name} needs every client in every round, but participation={chosen} leaves some out: take "
             "participation=full"
         )
-    if hasattr(algorithm, "check_cohort"):
-        algorithm.check_cohort(_cohort_size(participation, num_clients, config.rounds))
+    algorithm.check_cohort(_cohort_size(participation, num_clients, config.rounds))
 
 
 def _cohort_size(participation: Any, num_clients: int, rounds: int) -> int | None:
@@ -112,27 +107,26 @@ def check_deadline(network: Network, simulation: Simulation, config: DictConfig)
     """
     if network.deadline is None:
         return
-    algorithm: Any = simulation.algorithm
+    algorithm = simulation.algorithm
     name, given = _choice(config, "algorithm"), f"network.deadline={network.deadline}"
-    if getattr(algorithm, "full_participation", False):
+    if algorithm.full_participation:
         raise ValueError(
             f"{given} leaves late clients out, but algorithm={name} needs every client in every round: leave the "
             "deadline out"
         )
-    if getattr(algorithm, "several_uplinks", False):
+    if algorithm.several_uplinks:
         raise ValueError(
             f"{given} is for methods whose rounds have one phase up, but the clients of algorithm={name} send again "
             "after the server's answer: leave the deadline out"
         )
-    if hasattr(algorithm, "check_cohort"):
-        try:
-            algorithm.check_cohort(None)
-        except ValueError as error:
-            raise ValueError(
-                f"{given} leaves late clients out, but algorithm={name} needs as many clients in every round: leave "
-                "the deadline out"
-            ) from error
-    if getattr(algorithm, "ignores_weights", False) and network.deadline_weights != "renormalise":
+    try:
+        algorithm.check_cohort(None)
+    except ValueError as error:
+        raise ValueError(
+            f"{given} leaves late clients out, but algorithm={name} needs as many clients in every round: leave "
+            "the deadline out"
+        ) from error
+    if algorithm.ignores_weights and network.deadline_weights != "renormalise":
         raise ValueError(
             f"network.deadline_weights={network.deadline_weights} has no effect on algorithm={name} as configured, "
             "with which clients on time count alike: take network.deadline_weights=renormalise"
@@ -144,35 +138,33 @@ def check_deadline(network: Network, simulation: Simulation, config: DictConfig)
             "network.deadline_weights=inverse is not for network.down=multicast, where a client's time depends on the "
             "others' rates: take network.down=unicast, or other weights"
         )
-    for part in ("uplink", "downlink"):
-        if _length_varies(getattr(algorithm, part, None), simulation):
-            raise ValueError(VARYING_LENGTH)
+    if any(_length_varies(compressor, simulation) for compressor in algorithm.compressors.values()):
+        raise ValueError(VARYING_LENGTH)
 
 
-def _length_varies(compressor: Any, simulation: Simulation) -> bool:
+def _length_varies(compressor: Compressor, simulation: Simulation) -> bool:
     """Whether the number of bits of a message through this part depends on the data."""
-    if not isinstance(compressor, Compressor):
-        return False
     x = torch.full((1, simulation.model.dim), 0.5)  # which may also be a probability
     common = SharedKnowledge(Key(("length",)), torch.zeros(1, dtype=torch.int64), simulation.model.layers, x)
     payload, _ = compressor.encode(x, compressor.init(1, x[0]), server(), common, common.key.fold_in("private"))
     return isinstance(payload.total_bits, Tensor)
 
 
-def check_predictors(algorithm: Any, participation: Participation, config: DictConfig, num_clients: int) -> None:
+def check_predictors(algorithm: Algorithm, participation: Participation, config: DictConfig, num_clients: int) -> None:
     """Check `algorithm.predicts`, and that clients who may be idle count alike where each of them is predicted.
 
     Raises:
         ValueError: a compressor predicts, and the algorithm cannot tell it the mean; or clients count by samples.
     """
-    for name, group in (("uplink", "compressor"), ("downlink", "downlink")):
-        part = getattr(algorithm, name, None)
-        if isinstance(part, Compressor) and part.predictor is not None and not getattr(algorithm, "predicts", False):
+    for name, compressor in algorithm.compressors.items():
+        if compressor.predictor is not None and not algorithm.predicts:
+            group = "compressor" if name == "uplink" else name
             raise ValueError(
                 f"algorithm={_choice(config, 'algorithm')} has memories of its own, or sends what cannot be predicted: "
                 f"take {group}.predictor=none, or algorithm=fedavg"
             )
-    predictor = getattr(getattr(algorithm, "uplink", None), "predictor", None)
+    uplink = algorithm.compressors.get("uplink")
+    predictor = uplink.predictor if uplink else None
     if predictor is None or not predictor.follows_senders or algorithm.weights == "uniform":
         return
     if _some_idle(participation, num_clients, config.rounds):
@@ -188,18 +180,20 @@ def _some_idle(participation: Any, num_clients: int, rounds: int) -> bool:
     return any(float(participation.inclusion(num_clients, index).min()) < 1 for index in range(rounds))
 
 
-def check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:
+def check_samples(algorithm: Algorithm, dataset: Dataset, config: DictConfig) -> None:
     """Check `client.fixed_samples`: whether the local solver needs samples without random augmentation.
 
     Raises:
         ValueError: it does, and the dataset augments them, or their loss depends on the batch.
     """
-    if dataset.unlabelled == "absent" and solver_options(algorithm).fixed_samples:
+    if algorithm.solver is None or not algorithm.solver.fixed_samples:
+        return
+    if dataset.unlabelled == "absent":
         raise ValueError(
             f"client={_choice(config, 'client')} needs a loss that is a mean over samples, but with "
             "dataset.unlabelled=absent it depends on the whole batch: take dataset.unlabelled=ignored, or client=sgd"
         )
-    if dataset.augments and solver_options(algorithm).fixed_samples:
+    if dataset.augments:
         name, chosen = (_choice(config, group) for group in ("client", "dataset"))
         raise ValueError(
             f"client={name} needs the same samples in every gradient, but dataset={chosen} changes them at random: "
@@ -207,20 +201,19 @@ def check_samples(algorithm: Any, dataset: Dataset, config: DictConfig) -> None:
         )
 
 
-def check_tensors(algorithm: Any, model: AnyModel) -> None:
-    """As `LocalSolver.check_tensors`, for a local solver of ours or a subclass."""
-    solver = getattr(algorithm, "client", None)
-    if isinstance(solver, LocalSolver):
-        solver.check_tensors(tensors_of(model))
+def check_tensors(algorithm: Algorithm, model: AnyModel) -> None:
+    """As `LocalSolver.check_tensors`."""
+    if algorithm.solver is not None:
+        algorithm.solver.check_tensors(tensors_of(model))
 
 
-def check_precision(algorithm: Any, config: DictConfig) -> None:
+def check_precision(algorithm: Algorithm, config: DictConfig) -> None:
     """Check `algorithm.exact_losses`: whether the algorithm takes differences of nearly equal losses.
 
     Raises:
         ValueError: it does, and products have fewer bits than float32.
     """
-    if getattr(algorithm, "exact_losses", False) and config.precision.name != "fp32":
+    if algorithm.exact_losses and config.precision.name != "fp32":
         raise ValueError(
             f"algorithm={_choice(config, 'algorithm')} takes differences of nearly equal losses, which "
             f"precision={config.precision.name} would round away: take precision=fp32"
@@ -247,18 +240,16 @@ def check_estimators(simulation: Simulation) -> None:
     The uplink's weights are those of the participation; the downlink has one sender, the server, of weight 1. Where
     the number of participants is random, rounds that cannot be decoded are refused as they come.
     """
-    algorithm: Any = simulation.algorithm
-    uplink = getattr(algorithm, "uplink", None)
-    if isinstance(uplink, Compressor) and isinstance(uplink.estimator, ChecksSenders):
+    algorithm, uplink = simulation.algorithm, simulation.algorithm.compressors.get("uplink")
+    if uplink is not None and isinstance(uplink.estimator, ChecksSenders):
         size = _cohort_size(simulation.participation, len(simulation.shards.sizes), simulation.rounds)
         if size is not None:
             uplink.check_senders(simulation.model.dim, size)
-    if not getattr(algorithm, "remembers", True):
+    if not algorithm.remembers:
         return
     dim = simulation.model.dim
-    for name in ("uplink", "downlink"):
-        compressor = getattr(algorithm, name, None)
-        if not isinstance(compressor, Compressor) or not isinstance(compressor.estimator, Recursive):
+    for name, compressor in algorithm.compressors.items():
+        if not isinstance(compressor.estimator, Recursive):
             continue
         if name == "uplink":
             compressor.check_weights(dim, _largest_mean_squares(simulation))

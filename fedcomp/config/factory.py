@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from omegaconf import DictConfig
 
-from fedcomp.client.contract import solver_options
+from fedcomp.algorithm.contract import Algorithm
+from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.exclude_norm_layers import exclude_norm_layers
 from fedcomp.config import schema
@@ -30,9 +31,8 @@ from fedcomp.config.compatibility import (
     check_tensors,
 )
 from fedcomp.config.defaults import changes, default_choice
-from fedcomp.config.errors.misspelt import ALGORITHM, CLIENT, check_spelling
-from fedcomp.config.instantiate import build, build_compressor, build_error, check_keys
-from fedcomp.core.validate import check_seed
+from fedcomp.config.instantiate import build, build_compressor, build_error, check_keys, check_kind
+from fedcomp.core.validate import check_choice, check_seed
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
 from fedcomp.model.build import build as build_model
@@ -74,8 +74,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
 
     algorithm = _build_algorithm(config, model)
     _check_fit(algorithm, dataset, model, participation, len(parts), config)
-    most_samples = solver_options(algorithm).most_samples or config.client.batch_size
-    batch_size = getattr(algorithm, "batch_size", most_samples)
+    batch_size = algorithm.batch_size or config.client.batch_size
     num_in_chunk = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size, dataset.input_dtype)
     simulation = Simulation(
         algorithm=algorithm,
@@ -106,9 +105,10 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
 
 
 def _check_fit(
-    algorithm: Any, dataset: Dataset, model: AnyModel, participation: Any, num_clients: int, config: DictConfig
+    algorithm: Algorithm, dataset: Dataset, model: AnyModel, participation: Any, num_clients: int, config: DictConfig
 ) -> None:
     """Raise ValueError, which names an option and a remedy, if a run of these parts would be wrong or meaningless."""
+    check_learns(algorithm, model, config)
     check_needs(algorithm, config)
     check_predictors(algorithm, participation, config, num_clients)
     check_participation(algorithm, participation, config, num_clients)
@@ -186,7 +186,7 @@ def _build_model(config: DictConfig, dataset: Dataset, key: Key) -> AnyModel:
         raise build_error(error, config.model) from error
 
 
-def _build_algorithm(config: DictConfig, model: AnyModel) -> Any:
+def _build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     """The algorithm with those of the client, the server and the compressors that its constructor takes."""
 
     def for_model(compressor: Compressor) -> Compressor:
@@ -201,7 +201,6 @@ def _build_algorithm(config: DictConfig, model: AnyModel) -> Any:
         "downlink": lambda: for_model(build_compressor(config.downlink, "downlink")),
     }
     algorithm = build(config.algorithm)
-    check_learns(getattr(algorithm, "func", algorithm), model, config)
     wanted = _open_parameters(algorithm)
     _refuse_unused(config, set(constructors) - wanted)
     if isinstance(algorithm, functools.partial):
@@ -209,8 +208,10 @@ def _build_algorithm(config: DictConfig, model: AnyModel) -> Any:
             algorithm = algorithm(**{name: make() for name, make in constructors.items() if name in wanted})
         except TypeError as error:  # the algorithm does not have this option
             raise build_error(error, config.algorithm) from error
-    check_spelling(algorithm, ALGORITHM)
-    check_spelling(getattr(algorithm, "client", None), CLIENT)
+    check_kind(config.algorithm, algorithm, Algorithm)
+    if algorithm.solver is not None:
+        check_kind(config.client, algorithm.solver, LocalSolver)
+    check_choice(f"{type(algorithm).__name__}.weights", algorithm.weights, ("samples", "uniform"))
     return algorithm
 
 

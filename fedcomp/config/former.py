@@ -23,6 +23,8 @@ def as_composed_now(config: Mapping[str, Any], note: Callable[[str], None]) -> D
     Args:
         config: resolved, with plain values, such as a run's `config.yaml`.
         note: receives one line if the config has keys that this version does not have: they are left out.
+    Raises:
+        ValueError: a part is no mapping.
     """
     known = {key.name for key in fields(RunConfig)}
     unknown = sorted(config.keys() - known)
@@ -32,6 +34,8 @@ def as_composed_now(config: Mapping[str, Any], note: Callable[[str], None]) -> D
     for part in PARTS:
         group = GROUPS.get(part, part)
         node = kept.get(part)
+        if node is not None and not isinstance(node, Mapping):
+            raise ValueError(f"the run's config has {part}={node!r}, but a part must be a mapping with its options")
         kept[part] = default_choice(part)[1] if node is None else _part(group, node)
     typed = OmegaConf.merge(OmegaConf.structured(RunConfig), kept)
     assert isinstance(typed, DictConfig)

@@ -34,7 +34,12 @@ Plain = dict[str, Any]
 
 def config_hash(config: Mapping[str, Any]) -> str:
     """Ten hex digits of the identity of a resolved config."""
-    text = json.dumps(identity(config), sort_keys=True, default=str)
+    return hash_of(identity(config))
+
+
+def hash_of(identity: Any) -> str:
+    """Ten hex digits of an identity."""
+    text = json.dumps(identity, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=HASH_DIGITS // 2).hexdigest()
 
 

@@ -10,7 +10,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedcomp.compressor import Compressor
 from fedcomp.config import schema
-from fedcomp.config.errors.misspelt import CODEC, ESTIMATOR, check_spelling
 from fedcomp.config.errors.unresolved_target import unresolved
 from fedcomp.config.options import check_part_keys, check_types, wrong_number
 from fedcomp.core.first_line import first_line
@@ -52,12 +51,18 @@ def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
     parts = {name: build(part) if isinstance(part, DictConfig) else part for name, part in others.items()}
     try:
         codec = build(OmegaConf.create({group: options})[group])  # within its group, so that errors have full names
-        check_spelling(codec, CODEC)
-        compressor = Compressor.of(codec, **parts)
-        check_spelling(compressor.estimator, ESTIMATOR)
-        return compressor
+        return Compressor.of(codec, **parts)
     except ValueError as error:
         raise ValueError(str(error).replace("compressor.", f"{group}.")) from error
+
+
+def check_kind(node: DictConfig, part: Any, kind: type) -> None:
+    """Raise ValueError unless the part that `node` describes inherits from `kind`, whose defaults the engine reads."""
+    if not isinstance(part, kind):
+        raise ValueError(
+            f"{node.get('_target_')} made a {type(part).__name__}, which is no {kind.__name__}: let its class inherit "
+            f"from {kind.__name__} (from {kind.__module__} import {kind.__name__})"
+        )
 
 
 def build_error(error: Exception, node: DictConfig) -> ValueError:

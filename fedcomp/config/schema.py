@@ -11,7 +11,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from fedcomp.config.options import check_run_keys
 from fedcomp.core.fingerprint import fingerprint
-from fedcomp.core.validate import check_count, check_interval, check_one_line, check_seed
+from fedcomp.core.validate import check_count, check_folder_name, check_interval, check_one_line, check_seed
 from fedcomp.reporting.pictures.figure_entry import parse as parse_figure
 
 
@@ -150,11 +150,10 @@ def check(config: RunConfig | DictConfig) -> None:
     check_seed("seed", config.seed)
     if config.quiet and config.verbose:
         raise ValueError("quiet=true and verbose=true exclude each other: give one")
-    for name in ("name", "label", "case", "output_root"):
+    for name in ("label", "case", "output_root"):
         if getattr(config, name) is not None:
             check_one_line(name, getattr(config, name))
-    if not config.name.strip() or "/" in config.name or config.name.startswith("."):
-        raise ValueError(f"name={config.name!r} must be a folder's name: no slash, no dot at its start")
+    check_folder_name("name", config.name)
     if not config.output_root.strip():
         raise ValueError("output_root is empty, but must be a folder: give output_root=. for the current one")
     for entry in config.figures:

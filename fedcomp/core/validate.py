@@ -87,6 +87,13 @@ def check_one_line(what: str, text: str) -> None:
             )
 
 
+def check_folder_name(what: str, text: str) -> None:
+    """Raise ValueError unless the text can name a folder or a file: one line, no slash, no dot at its start."""
+    check_one_line(what, text)
+    if not text.strip() or "/" in text or text.startswith("."):
+        raise ValueError(f"{what}={text!r} must be a folder's name: no slash, no dot at its start")
+
+
 def suggest(given: str, names: Iterable[str]) -> str:
     """End of an error message about an unknown name: `; did you mean 'price'? (there are: price, age, bmi)`.
 

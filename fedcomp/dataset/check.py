@@ -8,7 +8,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import check_one_line
+from fedcomp.core.validate import check_folder_name, check_one_line
 from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Task, Unlabelled
 
 
@@ -18,10 +18,10 @@ def check(dataset: Dataset) -> None:
     Raises:
         ValueError: no samples, shapes that do not fit, labels outside [0, num_outputs) or of one class only, tokens
             outside [0, vocab_size), owners that do not fit the samples, a value
-            that is not finite, a normalisation that divides by zero, augmentation of what is no image, a name of more
-            than one line. One line, naming the first culprit.
+            that is not finite, a normalisation that divides by zero, augmentation of what is no image, a name that
+            cannot name a folder. One line, naming the first culprit.
     """
-    check_one_line("dataset name", dataset.name)
+    check_folder_name("dataset.name", dataset.name)  # of which `fedcomp-evaluate` makes one
     for name in dataset.class_names:
         check_one_line("class", name)
     where = f"dataset={dataset.name}"

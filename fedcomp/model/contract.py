@@ -15,6 +15,9 @@ from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.step_counts import StepCounts
 from fedcomp.random.keys import Key
 
+NETWORK = "network"
+"""The kind of a `Model`; a `TaskModel` has another."""
+
 
 @dataclass(frozen=True)
 class Gradient:
@@ -184,6 +187,11 @@ class TaskModel(Protocol):
 
 AnyModel = Model | TaskModel
 """Any model that a run learns."""
+
+
+def kind_of(model: AnyModel) -> str:
+    """What an algorithm names in `learns`."""
+    return model.kind if isinstance(model, TaskModel) else NETWORK
 
 
 def tensors_of(model: AnyModel) -> tuple[ParameterTensor, ...]:

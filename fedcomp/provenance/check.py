@@ -96,19 +96,21 @@ class SessionProvenance:
     session: SessionRecord
     before: Provenance | None = None
     notes: tuple[str, ...] = ()
+    _started: bool = False
 
     def start(self, round: int) -> None:
         """Record that the session continues after round `round`."""
         self.session = replace(self.session, from_round=round)
+        self._started = True
         self._write()
 
     def __enter__(self) -> SessionProvenance:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Record how the session ended, if it had started."""
-        status, recorded = read_status(self.folder), read_provenance(self.folder)
-        if status is not None and recorded is not None and recorded.sessions[-1:] == (self.session,):
+        """Record how the session ended, if it had started; also where the file was deleted meanwhile."""
+        status = read_status(self.folder)
+        if status is not None and self._started:
             self.session = replace(self.session, end=now(), to_round=status.round, state=status.state)
             self._write()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,9 @@ def explained(path: Path) -> Iterator[None]:
 class AppendOnlyFile:
     """Appends lines to a file. It keeps the expected size, and so notices a file that was deleted or changed.
 
+    Attributes:
+        digest: SHA-256 of what the file holds, in hex digits.
+
     Args:
         path: the file; it need not exist. A half-written last line of a killed run is cut off.
 
@@ -69,11 +73,17 @@ class AppendOnlyFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self._size = path, 0
+        self.path, self._size, self._sum = path, 0, hashlib.sha256()
         if path.exists():
             with explained(path), path.open("rb+") as file:
-                self._size = file.read().rfind(b"\n") + 1
+                content = file.read()
+                self._size = content.rfind(b"\n") + 1
+                self._sum.update(content[: self._size])
                 file.truncate(self._size)
+
+    @property
+    def digest(self) -> str:
+        return self._sum.hexdigest()
 
     def append(self, line: bytes) -> None:
         """Hand a line to the operating system. Raises ValueError: disk full, or as `check`."""
@@ -81,11 +91,12 @@ class AppendOnlyFile:
         with explained(self.path), self.path.open("ab") as file:
             file.write(line)
         self._size += len(line)
+        self._sum.update(line)
 
     def replace(self, content: bytes) -> None:
         """Write the whole file anew, in one step."""
         write_atomically(self.path, content)
-        self._size = len(content)
+        self._size, self._sum = len(content), hashlib.sha256(content)
 
     def check(self) -> None:
         """Raise ValueError: the file was deleted or changed by another process since this one wrote it."""

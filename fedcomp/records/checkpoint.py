@@ -1,4 +1,4 @@
-"""Checkpoints: {path: tensor} with round, ledger and config hash, and a checksum of every byte.
+"""Checkpoints: {path: tensor} with round, ledger, config hash and digests of the record, and a checksum of every byte.
 
 The file is torch's (`torch.load` reads it), followed by the SHA-256 of all that comes before. It is written tensor by
 tensor, and replaced in one step. The one before is kept as `checkpoint-before.pt`; a run resumes from it if the last is
@@ -11,9 +11,8 @@ import hashlib
 import os
 import pickle
 import re
-import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -22,11 +21,10 @@ from torch import Tensor
 
 from fedcomp.core.pytree import flatten, restore
 from fedcomp.records.atomic_write import atomic_path, sync
+from fedcomp.records.digests import Digests
 
-FORMAT = 2
-"""Format 1 had no checksum of its own."""
-FORMER_DIGITS = 8
-"""Length of the config hashes in format 1. They were made in another way, so they are not compared."""
+FORMAT = 3
+"""Format 2 had no digests of the record."""
 CHECKSUM = b"\nsha256 of all before: %s\n"
 """The last bytes of the file."""
 NUM_CHECKSUM = len(CHECKSUM % bytes(64))
@@ -37,18 +35,24 @@ class Damaged(ValueError):
     """A checkpoint file is corrupt: its bytes differ from what was written."""
 
 
+class _OtherFormat(Exception):
+    """A checkpoint of another version of fedcomp."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """Where a run stands.
 
     Attributes:
         round: rounds completed. state: the algorithm's. ledger: `Ledger.counters()`. seconds: spent so far.
+        record: digests of the record's files, whose last line is of `round` or earlier.
     """
 
     round: int
     state: Any
     ledger: Mapping[str, int]
     seconds: float
+    record: Digests = field(default_factory=dict)
 
 
 def save(path: Path, checkpoint: Checkpoint, config_hash: str) -> None:
@@ -59,6 +63,7 @@ def save(path: Path, checkpoint: Checkpoint, config_hash: str) -> None:
         "round": checkpoint.round,
         "seconds": checkpoint.seconds,
         "ledger": dict(checkpoint.ledger),
+        "record": dict(checkpoint.record),
         "state": {name: _compact(tensor) for name, tensor in flatten(checkpoint.state).items()},
     }
     with atomic_path(path) as temporary:
@@ -115,18 +120,17 @@ def load(path: Path, like: Any, config_hash: str) -> Checkpoint:
         ValueError: it cannot be opened, or is of another configuration or shape.
     """
     content = read(path)
-    former = content.version == 1 and len(content.config_hash) == FORMER_DIGITS
-    if not (content.config_hash == config_hash or former):
-        found = f"config {content.config_hash}, format {content.version}"
-        raise ValueError(f"checkpoint {path} is of {found}, not {config_hash}; {REMEDY}")
+    if content.config_hash != config_hash:
+        raise ValueError(f"checkpoint {path} is of config {content.config_hash}, not {config_hash}; {REMEDY}")
     lacking = [name for name in flatten(like) if name not in content.tensors]
     if lacking:
         fields = f"it lacks {', '.join(lacking)}, as one of another version of fedcomp does"
         raise ValueError(f"checkpoint {path} does not fit: {fields}; {REMEDY}")
     try:
-        return Checkpoint(content.round, restore(like, content.tensors), content.ledger, content.seconds)
+        state = restore(like, content.tensors)
     except ValueError as error:
         raise ValueError(f"checkpoint {path} does not fit: {error}; {REMEDY}") from error
+    return Checkpoint(content.round, state, content.ledger, content.seconds, content.record)
 
 
 @dataclass(frozen=True)
@@ -134,16 +138,16 @@ class CheckpointContent:
     """What a checkpoint's file holds.
 
     Attributes:
-        version: its format. config_hash: of the run that wrote it. tensors: the state, as `flatten` names it.
-        round, ledger, seconds: as in `Checkpoint`.
+        config_hash: of the run that wrote it. tensors: the state, as `flatten` names it.
+        round, ledger, seconds, record: as in `Checkpoint`.
     """
 
-    version: int
     config_hash: str
     round: int
     tensors: dict[str, Tensor]
     ledger: Mapping[str, int]
     seconds: float
+    record: Digests
 
 
 def read_last(path: Path) -> CheckpointContent | None:
@@ -169,11 +173,22 @@ def read(path: Path) -> CheckpointContent:
         ValueError: it cannot be opened, or its format is unknown.
     """
     try:
-        summed = _check(path)
+        _check(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
-        version, found = content["format"], content["config_hash"]
-        tensors, ledger = content["state"], content["ledger"]
-        done, seconds = int(content["round"]), float(content["seconds"])
+        if content["format"] != FORMAT:
+            raise _OtherFormat(content["format"])
+        return CheckpointContent(
+            content["config_hash"],
+            int(content["round"]),
+            content["state"],
+            content["ledger"],
+            float(content["seconds"]),
+            content["record"],
+        )
+    except _OtherFormat as other:
+        raise ValueError(
+            f"checkpoint {path} has format {other}, which this version of fedcomp cannot read; {REMEDY}"
+        ) from other
     except PermissionError as error:
         raise ValueError(f"cannot read checkpoint {path}: {error.strerror}; {REMEDY}") from error
     except OSError as error:
@@ -181,11 +196,6 @@ def read(path: Path) -> CheckpointContent:
     except (RuntimeError, EOFError, LookupError, TypeError, ValueError, pickle.UnpicklingError) as error:
         why = str(error) if isinstance(error, Damaged) else "it is cut short or overwritten"
         raise Damaged(f"checkpoint {path} is damaged ({why}); {REMEDY}") from error
-    if version == FORMAT and not summed:
-        raise Damaged(f"checkpoint {path} is damaged (its checksum is gone); {REMEDY}")
-    if version not in (1, FORMAT):
-        raise ValueError(f"checkpoint {path} has format {version}, which this version of fedcomp cannot read; {REMEDY}")
-    return CheckpointContent(version, found, done, tensors, ledger, seconds)
 
 
 class _ChecksumWriter:
@@ -207,37 +217,22 @@ class _ChecksumWriter:
         """Nothing is buffered."""
 
 
-def _check(path: Path) -> bool:
-    """Read the whole file and compare checksums; returns whether it has one of its own.
-
-    Raises Damaged: they differ. The files of format 1 have those of the ZIP format, one for each tensor.
-    """
+def _check(path: Path) -> None:
+    """Read the whole file and compare its checksum. Raises Damaged: it differs, or there is none."""
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(max(0, size - NUM_CHECKSUM))
         match = re.fullmatch(CHECKSUM % b"([0-9a-f]{64})", file.read())
         if match is None:
-            file.seek(0)
-            return _check_zip(file)
+            raise Damaged("it is cut short or overwritten")
         file.seek(0)
         digest, left = hashlib.sha256(), size - NUM_CHECKSUM
         while left:
             block = file.read(min(left, 1 << 20))
             digest.update(block)
             left -= len(block)
-        if digest.hexdigest().encode() != match[1]:
-            raise Damaged("its checksum is not the one that was written")
-        return True
-
-
-def _check_zip(file: IO[bytes]) -> bool:
-    try:
-        with zipfile.ZipFile(file) as archive:
-            if archive.testzip() is not None:
-                raise Damaged("its checksum is not the one that was written")
-    except zipfile.BadZipFile as error:
-        raise Damaged("it is cut short or overwritten") from error
-    return False
+    if digest.hexdigest().encode() != match[1]:
+        raise Damaged("its checksum is not the one that was written")
 
 
 def _compact(tensor: Tensor) -> Tensor:

@@ -62,6 +62,11 @@ class Record:
         self._file.replace(b"".join(encode(line) for line in kept))
         return kept
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file's content, in hex digits."""
+        return self._file.digest
+
     def check(self) -> None:
         """Raise ValueError: another process deleted or changed the file while the run was writing it."""
         self._file.check()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcomp.records import metrics_file, provenance, repetitions, status
+from fedcomp.records.digests import check_unchanged
 from fedcomp.records.grid import MANIFEST
 from fedcomp.records.metrics_file import Line, check_complete
 from fedcomp.records.provenance import Provenance
@@ -115,7 +116,7 @@ class RunFiles:
         With `max_bits` it may have ended earlier.
 
         Raises:
-            ValueError: status or record is broken; or a line is missing, so that the run is no result.
+            ValueError: status or record is broken; or a line is missing or changed, so that the run is no result.
         """
         now, path = self.status(), self.folder / metrics_file.FILE
         if now is None or now.state != "finished":
@@ -131,6 +132,7 @@ class RunFiles:
         check_complete(path, [int(line["round"]) for line in lines], rounds, rounds, eval_every)
         if repeats > 1:
             check_complete(self.folder / repetitions.FILE, self.repetitions(), rounds, rounds, eval_every)
+        check_unchanged(self.folder, now.record)
         return lines
 
 
@@ -176,6 +178,7 @@ def read_run(files: RunFiles) -> RecordedRun:
             found = [int(line["round"]) for line in lines]
             path = files.folder / metrics_file.FILE
             check_complete(path, found, now.round, config["rounds"], config["eval_every"])
+            check_unchanged(files.folder, now.record)
     except ValueError as unreadable:
         return RecordedRun(files.folder, {}, files.seed, "unreadable", str(unreadable))
     state, error = (now.state, now.error) if now is not None else ("running", None)

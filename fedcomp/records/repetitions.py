@@ -42,6 +42,11 @@ class Repetitions:
             kept = [raw for raw in lines if json.loads(raw)["round"] <= round]
             self._file.replace(b"".join(raw + b"\n" for raw in kept))
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the file's content, in hex digits."""
+        return self._file.digest
+
     def check(self) -> None:
         """Raise ValueError: another process deleted or changed the file while the run was writing it."""
         self._file.check()

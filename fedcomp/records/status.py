@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
 from fedcomp.records.atomic_write import write_atomically
+from fedcomp.records.digests import Digests
 
 FILE = "status.json"
 
@@ -22,11 +23,13 @@ class Status:
         state: running (also of a run that was killed), finished, failed, interrupted.
         round: rounds completed.
         error: one line, of a failed run.
+        record: of a finished run, the digests of its record's files.
     """
 
     state: State
     round: int
     error: str | None = None
+    record: Digests = field(default_factory=dict)
 
 
 def write_status(folder: Path, status: Status) -> None:
@@ -39,7 +42,7 @@ def read_status(folder: Path) -> Status | None:
     path = folder / FILE
     try:
         data = json.loads(path.read_bytes())
-        status = Status(data["state"], int(data["round"]), data.get("error"))
+        status = Status(data["state"], int(data["round"]), data.get("error"), dict(data.get("record", {})))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

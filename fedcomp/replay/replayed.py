@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -79,7 +80,9 @@ def write(run: RecordedRun, source: Path, clocks: list[Clock], root: Path) -> Pa
     save(folder / FILE, read_traffic(source))
     if (source / REPETITIONS).exists():
         shutil.copyfile(source / REPETITIONS, folder / REPETITIONS)
-    write_status(folder, Status("finished", int(run.lines[-1]["round"])))
+    files = [path for path in (folder / RECORD, folder / REPETITIONS) if path.exists()]
+    record = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    write_status(folder, Status("finished", int(run.lines[-1]["round"]), record=record))
     if config.get("pictures", True) and can_draw():
         title = str(config.get("label") or config["name"])
         plot_slowest(sum(clock.critical for clock in clocks[1:]) + clocks[0].critical, folder / SLOWEST, title)

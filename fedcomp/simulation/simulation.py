@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
-from fedcomp.client.contract import Batching, LoopRunner, solver_options
+from fedcomp.client.contract import Batching, LoopRunner
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, unflatten
 from fedcomp.core.row_update import apply_row_updates
@@ -115,7 +115,8 @@ class Simulation:
         """The algorithm's round. Raises Diverged instead of its error where a client's result is not finite."""
         key = self.round_key(index)
         clients = self.clients(key.fold_in("client"), ledger)
-        context = Context(index, self.rounds, key.fold_in("message"), self.link(ledger), clients)
+        link = self.link(ledger, checks=index == self.first_round)
+        context = Context(index, self.rounds, key.fold_in("message"), link, clients)
         try:
             new, metrics = self.algorithm.round(state, cohort, context)
             return new, {**metrics, **context.link.measured}
@@ -125,6 +126,11 @@ class Simulation:
             except Diverged as cause:
                 raise cause from error
             raise
+
+    @functools.cached_property
+    def first_round(self) -> int:
+        """The first round with clients, in which a `Link` checks that every entry fits its coding."""
+        return next((index for index in range(self.rounds) if self.cohort(index).size), 0)
 
     def trial_legs(self) -> Legs:
         """The legs of a trial round of one client, the one with the fewest samples; the round's result is dropped."""
@@ -213,7 +219,8 @@ class Simulation:
     @functools.cached_property
     def batching(self) -> Batching | None:
         """How clients go through their samples in a round, where the algorithm has a local solver."""
-        return solver_options(self.algorithm).batching
+        solver = self.algorithm.solver
+        return solver.batching if solver else None
 
     @functools.cached_property
     def importance(self) -> Tensor:

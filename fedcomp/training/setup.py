@@ -17,7 +17,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.config.instantiate import build
-from fedcomp.config.placement import adopt_former, claim
+from fedcomp.config.placement import claim
 from fedcomp.core.folders import part_name
 from fedcomp.dataset.contract import Dataset
 from fedcomp.display.figure import can_draw
@@ -79,11 +79,8 @@ class FolderSetup(RunSetup):
     @contextlib.contextmanager
     def folder(self) -> Iterator[list[Line] | None]:
         path, progress = self._path, self._progress
-        former = adopt_former(path, self._plain)
         with owned(path), progress:
             claim(path, self._plain)
-            if former is not None:
-                progress.note(f"this run was in {former}: renamed to {path}")
             if self._config.overwrite:
                 clear(path)
             yield self._finished()

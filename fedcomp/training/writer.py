@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from fedcomp.network.traffic.file import Traffic
 from fedcomp.records import checkpoint as checkpoints
 from fedcomp.records.atomic_write import sync
 from fedcomp.records.checkpoint import Checkpoint
+from fedcomp.records.digests import Digests, check_unchanged
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, Record, check_complete, read_lines
 from fedcomp.records.repetitions import FILE as REPETITIONS
@@ -131,7 +133,8 @@ class FolderWriter(Writer):
             lines = self.lines()
             done = int(lines[-1]["round"]) if lines else 0
             try:
-                write_status(self._folder, Status(state, done if saved is None else saved, error))
+                record = self._digests() if state == "finished" else {}
+                write_status(self._folder, Status(state, done if saved is None else saved, error, record))
                 self._draw(lines, dim)
             finally:
                 if self._tracked:
@@ -146,6 +149,7 @@ class FolderWriter(Writer):
             found[self._folder / REPETITIONS] = list(read_repetitions(self._folder))
         for path, rounds_found in found.items():
             check_complete(path, rounds_found, start.round, rounds, eval_every)
+        check_unchanged(self._folder, start.record, through=start.round)
         self.progress.note(f"resuming after round {start.round}")
         return start
 
@@ -174,10 +178,10 @@ class FolderWriter(Writer):
             self._write_status(done)
 
     def checkpoint(self, position: Checkpoint) -> None:
-        for name in (RECORD, REPETITIONS):  # a checkpoint needs the lines before it, also after a loss of power
-            if (self._folder / name).exists():
-                sync(self._folder / name)
-        checkpoints.save(self._folder / CHECKPOINT, position, self.info.config_hash)
+        record = self._digests()
+        for name in record:  # a checkpoint needs the lines before it, also after a loss of power
+            sync(self._folder / name)
+        checkpoints.save(self._folder / CHECKPOINT, replace(position, record=record), self.info.config_hash)
         self._write_status(position.round)
 
     def slowest(self, counts: np.ndarray) -> None:
@@ -199,6 +203,10 @@ class FolderWriter(Writer):
             return read_lines(self._record.path)
         except ValueError:  # which is then what the run failed of
             return []
+
+    def _digests(self) -> Digests:
+        digests = {RECORD: self._record.digest, REPETITIONS: self._repetitions.digest}
+        return {name: digest for name, digest in digests.items() if (self._folder / name).exists()}
 
     def _write_status(self, done: int) -> None:
         write_status(self._folder, Status("running", done))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.core.cohort import Cohort, Everyone, Listed, Receivers
+from fedcomp.wire.coding.contract import WireError
 from fedcomp.wire.ledger import Ledger
 from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, XOR_RELAY
 from fedcomp.wire.packing import layout, pack, unpack
@@ -16,10 +17,14 @@ from fedcomp.wire.payload import Payload
 
 
 class Link:
-    """Carries messages between clients and server as tensors, and counts their bits (`wire=counted`)."""
+    """Carries messages between clients and server as tensors, and counts their bits (`wire=counted`).
 
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
+    Args:
+        checks: whether a WireError is raised for an entry that its coding cannot write, which reads from the device.
+    """
+
+    def __init__(self, ledger: Ledger, checks: bool = True) -> None:
+        self.ledger, self.checks = ledger, checks
         self._measured: dict[str, list[Tensor]] = {}
 
     @property
@@ -92,31 +97,32 @@ class Link:
         return replace(payload, measured={}) if payload.measured else payload
 
     def _carry(self, payload: Payload) -> Payload:
+        if self.checks:
+            payload.check_range()
         return payload
 
     def _forward(self, payload: Payload, coded: bool) -> Payload:
-        return payload
+        return self._carry(payload)
 
 
 class WireLink(Link):
     """Packs every row into bytes, and returns only what is unpacked from them (`wire=packed`).
 
     Raises:
-        AssertionError: a message whose length is not its number of bits, rounded up to bytes.
+        WireError: an entry that its coding cannot write, or a message whose length is not its number of bits, rounded
+            up to bytes; in every round.
     """
 
     def _carry(self, payload: Payload) -> Payload:
         device = next(iter(payload.fields.values())).data.device
-        messages = [pack(payload, row) for row in range(payload.num_rows)]
-        for message, bits in zip(messages, payload.bits.tolist(), strict=True):
-            assert 0 <= 8 * len(message) - bits < 8, f"a message of {8 * len(message)} bits declares {bits}"
+        messages = self._packed(payload)
         return replace(unpack(messages, layout(payload), device), paper_bits=payload.paper_bits)
 
     def _forward(self, payload: Payload, coded: bool) -> Payload:
         if not coded:
             return self._carry(payload)
         device = next(iter(payload.fields.values())).data.device
-        messages = [pack(payload, row) for row in range(payload.num_rows)]
+        messages = self._packed(payload)
         sent = [_xor(one, other) for one, other in pairwise(messages)]
         for receiver in range(len(messages)):
             known = {receiver: messages[receiver]}
@@ -127,6 +133,15 @@ class WireLink(Link):
             received = [known[row] for row in range(len(messages))]
             assert received == messages, "a client cannot decode the relayed messages"
         return replace(unpack(received, layout(payload), device), paper_bits=payload.paper_bits)
+
+    def _packed(self, payload: Payload) -> list[bytes]:
+        """The bytes of each row."""
+        payload.check_range()
+        messages = [pack(payload, row) for row in range(payload.num_rows)]
+        for message, bits in zip(messages, payload.bits.tolist(), strict=True):
+            if not 0 <= 8 * len(message) - bits < 8:
+                raise WireError(f"a message of {8 * len(message)} bits declares {bits}: its coding counts wrongly")
+        return messages
 
 
 def check_receivers(receivers: object) -> None:

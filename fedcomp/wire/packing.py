@@ -51,15 +51,12 @@ def layout(payload: Payload) -> Layout:
 
 
 def pack(payload: Payload, row: int) -> bytes:
-    """The bytes of one row's message; the last byte is padded with zeros."""
+    """The bytes of one row's message, whose entries fit (`Payload.check_range`); the last byte is padded with zeros."""
     bits = []
     for field in payload.fields.values():
-        data = field.data[row]
-        if field.count is not None:
-            sent = int(field.count[row])
-            if not field.count_known:
-                bits.append(_count_coding(field.data.shape[1]).write(torch.tensor([sent], device=data.device)))
-            data = data[:sent]
+        data = field.sent(row)
+        if field.count is not None and not field.count_known:
+            bits.append(_count_coding(field.data.shape[1]).write(torch.tensor([len(data)], device=data.device)))
         bits.append(field.coding.write(data))
     return pack_bits(torch.cat(bits) if len(bits) > 1 else bits[0]).cpu().numpy().tobytes()
 

@@ -21,7 +21,7 @@ class Field:
     """Entries of one kind.
 
     Attributes:
-        data: [M, n] floats or non-negative integer codes.
+        data: [M, n] floats or non-negative integer codes, of the type that the coding writes.
         coding: how an entry is written.
         count: [M] int64 number of entries that a row sends, its first ones (the others are zero); the number is sent
             before them. None: a row sends all n entries.
@@ -34,6 +34,27 @@ class Field:
     count: Tensor | None = None
     count_known: bool = False
     on_paper: bool = True
+
+    def check_dtype(self, name: str) -> None:
+        """Raise WireError, which names the field, if its coding does not write entries of this type."""
+        given, wanted = self.data.dtype, self.coding.dtype
+        integers = not (given.is_floating_point or given.is_complex or given == torch.bool)
+        if given != wanted and not (wanted is None and integers):
+            coding = type(self.coding).__name__
+            written = f"{wanted} (convert, as in x.to({wanted}))" if wanted else "integers (as in x.to(torch.uint8))"
+            raise WireError(f"field {name}: its entries are {given}, but its coding, {coding}, writes {written}")
+
+    def check_range(self, name: str) -> None:
+        """Raise WireError, which names the field, if its coding cannot write an entry; reads from the device."""
+        for row in range(self.data.shape[0]):
+            try:
+                self.coding.check(self.sent(row))
+            except WireError as error:
+                raise WireError(f"field {name} of row {row}: {error}, as {type(self.coding).__name__} says") from None
+
+    def sent(self, row: int) -> Tensor:
+        """The entries that one row sends."""
+        return self.data[row] if self.count is None else self.data[row, : int(self.count[row])]
 
     @property
     def static_bits(self) -> int | None:
@@ -55,11 +76,23 @@ class Payload:
         fields: by name, in the order in which they are sent.
         paper_bits: bits per row as the method's paper counts them; None: the bits of the fields that are `on_paper`.
         measured: metrics of the message [M] by name, which a link keeps and the receiver does not get.
+
+    Raises:
+        WireError: a field's entries are of another type than its coding writes.
     """
 
     fields: Mapping[str, Field]
     paper_bits: int | None = None
     measured: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, field in self.fields.items():
+            field.check_dtype(name)
+
+    def check_range(self) -> None:
+        """Raise WireError, which names the field, if a coding cannot write an entry; reads from the device."""
+        for name, field in self.fields.items():
+            field.check_range(name)
 
     @property
     def num_rows(self) -> int:

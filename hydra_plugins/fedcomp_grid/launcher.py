@@ -18,7 +18,7 @@ from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fedcomp.config import schema
-from fedcomp.config.placement import adopt_former, run_folder
+from fedcomp.config.placement import run_folder
 from fedcomp.display.console import say
 from fedcomp.distributed.context import check_enough_work
 from fedcomp.launcher.contract import GridRun, RunFailed, RunOutcome
@@ -95,7 +95,6 @@ class GridLauncher(Launcher):
             check_enough_work(task.num_clients, task.repeats, getattr(self.settings, "processes_per_run", 1))
         plain = schema.plain_config(task, task.device)
         folder = run_folder(plain).absolute()
-        adopt_former(folder, plain)
         given = [f"{key}={value}" for key, value in placed.items()]
         command = (sys.executable, "-m", "fedcomp", *_flags(composed), *overrides, *given, "hydra.mode=RUN")
         common = set(self.config.hydra.overrides.task)

@@ -14,6 +14,7 @@ from types import ModuleType
 
 from scripts.reproduce.curves import draw_curves
 from scripts.reproduce.experiment import Ended, Experiment, report, run
+from scripts.reproduce.history import strangers
 from scripts.reproduce.records import Folder
 
 PAPERS = ("fedscalar", "rand_k", "bicompfl", "fedmrn", "fedavg_svrg", "same_bits")
@@ -21,7 +22,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse, run, write. Returns: 0; 1 if runs failed; 3 if the budget was spent, or a signal came, before the end."""
+    """Parse, run, write.
+
+    Returns: 0; 1 if runs failed or a page is refused; 3 if the budget was spent, or a signal came, before the end.
+    """
     parser = argparse.ArgumentParser(prog="make reproduce", description=__doc__)
     parser.add_argument("paper", choices=[*PAPERS, "all"])
     parser.add_argument(
@@ -38,6 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
         place = ROOT / "docs" / "results" if options.scale == "paper" else options.outputs / "reproduce"
         if not options.page_only:
             ended = max(ended, run_experiments(paper, options.scale, options.outputs, place, deadline))
+        if options.scale == "paper" and (refusal := refused(paper, Folder(place / "records"))):
+            print(refusal, file=sys.stderr)
+            return 1
         write_page(paper, name, options.scale, place)
         if ended is Ended.STOPPED:
             print("Stopped before the end; the same command goes on from there.")
@@ -74,6 +81,19 @@ def keep_pictures(experiment: Experiment, folder: Path, place: Path) -> None:
                 shutil.copyfile(drawn / f"{name}.png", place / file)
     if experiment.draw is not None:
         experiment.draw(folder, place)
+
+
+def refused(paper: ModuleType, records: Folder) -> str:
+    """Why the paper's page is not written: its records name commits that nobody can look up; nothing if all can."""
+    lines = []
+    for experiment in paper.EXPERIMENTS:
+        for commit in strangers(records[experiment].values("commit"), ROOT):
+            runs = records.path / f"{experiment.name}.runs.csv"
+            lines.append(
+                f"{os.path.relpath(runs)} names commit {commit}, which is no ancestor of HEAD: run these again from "
+                "committed code, or add it to LOST in scripts/reproduce/history.py, and the page says so"
+            )
+    return "\n".join(lines)
 
 
 def write_page(paper: ModuleType, name: str, scale: str, place: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, median, stdev
 
 from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.history import shown
 from scripts.reproduce.records import Records, Run
 
 Cell = Callable[[Records], str]
@@ -94,7 +95,7 @@ def made_with(experiment: Experiment, records: Records) -> str:
         f"{len(records)} {_plural('run', len(records))} of {seeds} {_plural('seed', seeds)}",
         f"{' and '.join(records.values('processor'))}",
         f"{' and '.join(records.values('versions'))}",
-        f"{_plural('commit', len(records.values('commit')))} {', '.join(records.values('commit'))}",
+        shown(records.values("commit")),
     ]
     for state in ("unfinished", "failed"):
         if number := len(records.where(state=state)):

@@ -16,10 +16,12 @@ from typing import Any
 
 from fedcomp.core.folders import part_name
 from fedcomp.records.atomic_write import write_atomically
+from fedcomp.records.provenance import Commit
 from fedcomp.records.reader import RecordedRun, read_runs
 from fedcomp.reporting.group import group
 from fedcomp.reporting.labels import flatten, show_value
 from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.history import CHANGED
 
 ABOUT = ("run", "label", "seed", "state", "rounds", "of_rounds", "seconds", "processor", "versions", "commit")
 
@@ -176,10 +178,15 @@ def _run(experiment: Experiment, recorded: RecordedRun, label: str) -> Run:
         "seconds": f"{recorded.lines[-1].get('seconds', math.nan):.0f}",
         "processor": session.processor if session else "",
         "versions": f"torch {session.versions.get('torch', '')}" if session else "",
-        "commit": next((one.commit[:10] for one in session.commits), "") if session else "",
+        "commit": _commit(session.commits) if session else "",
         **{option: _option(flat, option) for option in experiment.options},
     }
     return Run(about, lines)
+
+
+def _commit(found: Sequence[Commit]) -> str:
+    """That of fedcomp's own files, marked where they differed from it; empty outside a git checkout."""
+    return next((one.commit[:10] + ("" if one.clean else CHANGED) for one in found), "")
 
 
 def _option(flat: Mapping[str, Any], key: str) -> str:

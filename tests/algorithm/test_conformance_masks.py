@@ -113,7 +113,9 @@ CASES = [
     ),
     AlgorithmCase(
         "bicompfl_gr-average",
-        BiCompFLGR(client=MASKS, allocation="adaptive_avg", block=4, smallest=2, longest=32, n_is=20, phi=1.5),
+        BiCompFLGR(
+            client=MASKS, allocation="adaptive_avg", block=4, smallest=2, longest=32, n_is=20, phi=1.5, capacity="bits"
+        ),
         None,
         participation=world.FULL,
     ),
@@ -125,6 +127,21 @@ CASES = [
         world.with_batch_norm,
     ),
     AlgorithmCase("bicompfl_pr-split", BiCompFLPR(client=MASKS, block=4, split_downlink=True, rest="qhat"), None),
+    AlgorithmCase(
+        "bicompfl_pr-split-mix",
+        BiCompFLPR(
+            client=MASKS,
+            block=4,
+            n_ul=2,
+            n_dl=9,
+            split_downlink=True,
+            rest="mix",
+            mix_half_after=2,
+            mix_until=4,
+            test="expected",
+        ),
+        None,
+    ),
 ]
 
 test_algorithm = suite(CASES)

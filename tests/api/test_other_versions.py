@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from omegaconf import OmegaConf
 
 from fedcomp.api import Run, run
-from fedcomp.records.checkpoint import read
+from fedcomp.records.checkpoint import CHECKSUM, FORMAT, read
 
 OPTIONS = ["num_clients=4", "rounds=2", "pictures=false", "quiet=true", "device=cpu", "server=adam"]
 
@@ -29,11 +30,12 @@ def _edit_config(folder: Path, change: Callable[[dict], None]) -> None:
 
 
 def _edit_checkpoint(folder: Path, change: Callable[[dict], None]) -> None:
-    content = read(folder / "checkpoint.pt")
-    change(content.tensors)
     path = folder / "checkpoint.pt"
+    content = read(path)
+    change(content.tensors)
     parts = {"config_hash": "another", "round": content.round, "seconds": 1.0, "ledger": dict(content.ledger)}
-    torch.save({"format": 1, **parts, "state": content.tensors}, path)  # which needs no checksum
+    torch.save({"format": FORMAT, **parts, "state": content.tensors, "record": {}}, path)
+    path.write_bytes(path.read_bytes() + CHECKSUM % hashlib.sha256(path.read_bytes()).hexdigest().encode())
 
 
 def _weights(finished: Run) -> list[torch.Tensor]:

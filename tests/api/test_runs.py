@@ -92,7 +92,7 @@ def test_running_statistics_are_in_the_model(tmp_path: Path) -> None:
     sys.modules["normed_"] = module
     try:
         done = run([*SMALL, f"output_root={tmp_path}", "model=module", "model.path=normed_.Normed"])
-        trained = done.model()
+        trained = done.model(trust_code=True)
         assert float(trained[2].running_mean.abs().max()) > 0
         assert _accuracy(trained) == pytest.approx(done.lines[-1]["test/accuracy"], abs=1e-6)
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -89,7 +88,6 @@ def test_what_hydra_is_asked() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs a bash")
 def test_a_real_bash(mine: Path) -> None:
     program = mine.parent / "bin" / "fedcomp"
     program.parent.mkdir()

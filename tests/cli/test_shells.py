@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -98,7 +97,7 @@ complete -C 'fedcomp compressor=topk_'
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(shutil.which("fish") is None, reason="needs a fish")
+@pytest.mark.program("fish")
 def test_a_real_fish(place: tuple[Path, dict[str, str]]) -> None:
     folder, env = place
     done = subprocess.run(["fish", "-c", FISH], cwd=folder, env=env, capture_output=True, text=True, check=True)
@@ -117,7 +116,7 @@ def _typed(descriptor: int, text: str, wanted: str) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs a zsh")
+@pytest.mark.program("zsh")
 def test_a_real_zsh(place: tuple[Path, dict[str, str]]) -> None:
     folder, env = place
     process, descriptor = pty.fork()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from fedcomp.client import Batch, LocalSolver
 from fedcomp.client.adam import Adam
-from fedcomp.client.contract import SolverOptions, solver_options
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.solver import clip, learning_rate_factor
-from fedcomp.client.svrg import Svrg
 from fedcomp.model.contract import Gradient
 
 STEPS = (6, 4, 4, 1)
@@ -171,16 +168,3 @@ def test_schedule_reaches_the_step() -> None:
 def test_options_are_checked(options, message) -> None:
     with pytest.raises(ValueError, match=message):
         Sgd(**options)
-
-
-def test_the_engine_reads_a_solvers_options_or_takes_the_defaults() -> None:
-    solver = Svrg(lr=0.1, batch_size=4, snapshot_batch_size=16)
-    assert solver_options(SimpleNamespace(client=solver)) == SolverOptions(True, 16, solver.batching)
-    assert solver_options(SimpleNamespace(client=SimpleNamespace(most_samples=3))) == SolverOptions(most_samples=3)
-    assert solver_options(object()) == SolverOptions()  # an algorithm that does not train
-
-
-@pytest.mark.parametrize(("name", "value"), [("batching", 10), ("most_samples", "ten"), ("fixed_samples", 1)])
-def test_an_option_of_another_type_is_refused(name: str, value: object) -> None:
-    with pytest.raises(ValueError, match=rf"^SimpleNamespace\.{name} must be .*, not {type(value).__name__}"):
-        solver_options(SimpleNamespace(client=SimpleNamespace(**{name: value})))

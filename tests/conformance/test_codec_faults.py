@@ -10,7 +10,7 @@ import torch
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.sparsifiers.topk import TopK
-from fedcomp.wire import Field, Payload
+from fedcomp.wire import Field, Payload, WireError
 from fedcomp.wire.coding import Float, Unsigned
 from tests.conformance import codec as suite
 from tests.conformance.codec import CodecCase
@@ -159,7 +159,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("check", "case"), FAULTS, ids=lambda value: getattr(value, "name", None))
 def test_fault_is_found(check, case) -> None:
-    with pytest.raises((AssertionError, RuntimeError, IndexError)):
+    with pytest.raises((AssertionError, RuntimeError, IndexError, WireError)):
         check(case)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Models, Setup
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
@@ -97,7 +97,7 @@ class SwapState:
 
 
 @dataclass(frozen=True)
-class Swap:
+class Swap(Algorithm):
     """Keeps each client's number of rounds, and that before the round."""
 
     weights = "uniform"

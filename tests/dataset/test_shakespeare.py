@@ -1,6 +1,5 @@
 """Windows of roles: what is an input, a target, a role's own, held out and left out; and every wrong text."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +9,9 @@ import torch
 from fedcomp.dataset import shakespeare
 from fedcomp.dataset.check import check
 from fedcomp.dataset.shakespeare import ALPHABET
+from tests.bare import DATA
 
-DATA = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()
-real = pytest.mark.skipif(not (DATA / "tinyshakespeare.txt").is_file(), reason=f"tinyshakespeare.txt is not in {DATA}")
+real = pytest.mark.data("tinyshakespeare.txt")
 
 
 def speech(num: int, seed: int = 0) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import shlex
 from collections.abc import Collection
@@ -18,9 +17,9 @@ from fedcomp.config import schema
 from fedcomp.core.folders import CONF
 from fedcomp.records.metrics_file import read_lines
 from scripts.reproduce.__main__ import PAPERS
+from tests.bare import DATA
 from tests.docs.pages import PAGES, blocks, prose
 
-DATA = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()
 FILES = {
     "mnist": "MNIST/raw",
     "fashion_mnist": "FashionMNIST/raw",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 
@@ -33,10 +32,7 @@ from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 from tests.client.linear_regression import D, dataset
 
-DATA = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()
-needs_insurance = pytest.mark.skipif(
-    not (DATA / "insurance.csv").is_file(), reason=f"DATA: no insurance.csv in {DATA}; see DATA in docs/testing.md"
-)
+needs_insurance = pytest.mark.data("insurance.csv")
 METHOD, CASE = "experiment/fedavg_svrg/method@_global_", "experiment/fedavg_svrg/case@_global_"
 N, L = 6, 8
 PROBABILITY = [0.3, 0.5, 0.9, 0.4, 1.0, 0.6]

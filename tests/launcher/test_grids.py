@@ -134,7 +134,7 @@ def test_more_processes_than_clients_are_refused_before_anything_is_queued(
     fedcomp, tmp_path: Path, capsys, monkeypatch
 ) -> None:
     pytest.importorskip("submitit", reason="no submitit here: pip install 'fedcomp[grids]'")
-    for name in ("sbatch", "sinfo"):
+    for name in ("sbatch", "sinfo", "srun"):  # submitit asks for the last
         (tmp_path / name).write_text("#!/bin/sh\ntouch $0.called\nexit 1\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")

@@ -277,6 +277,19 @@ def test_other_data_in_one_table_are_said(fedcomp: Command, tmp_path: Path, caps
     assert line.startswith("NOT THE SAME DATA of csv: mine.csv 00000000 (1 runs); mine.csv ")
 
 
+def test_one_that_is_deleted_while_the_run_lasts_is_written_again(
+    fedcomp: Command, tmp_path: Path, monkeypatch, csv: tuple[str, ...]
+) -> None:
+    def log(self: Jsonl, record: dict) -> None:
+        for path in tmp_path.rglob("provenance.json"):
+            path.unlink()
+
+    monkeypatch.setattr(Jsonl, "log", log)
+    assert fedcomp(*csv) == 0
+    (session,) = _kept(tmp_path).sessions
+    assert session.state == "finished"
+
+
 def test_accepting_changes_is_no_setting_of_a_run() -> None:
     from fedcomp.config.identity import config_hash
 

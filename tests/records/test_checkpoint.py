@@ -65,26 +65,6 @@ def test_garbage(tmp_path: Path) -> None:
         load(path, STATE, "abcd")
 
 
-def _earlier(path: Path) -> None:
-    """A checkpoint as fedcomp wrote it before it had a checksum."""
-    state = {"theta": STATE.theta, "counts": STATE.counts}
-    parts = {"config_hash": "abcd", "round": 7, "seconds": 1.0, "ledger": {"uplink": 3}, "state": state}
-    torch.save({"format": 1, **parts}, path)
-
-
-def test_an_earlier_version_s_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.pt"
-    _earlier(path)
-    loaded = load(path, STATE, "abcd")
-    assert loaded.round == 7
-    assert torch.equal(loaded.state.counts, STATE.counts)
-    content = path.read_bytes()
-    place = content.index(STATE.counts.numpy().tobytes())
-    path.write_bytes(content[:place] + b"\1" + content[place + 1 :])
-    with pytest.raises(Damaged, match="checksum"):
-        load(path, STATE, "abcd")
-
-
 def test_all_fields_that_it_lacks_are_named(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.pt"
     save(path, Checkpoint(1, (torch.ones(1),), {}, 0.0), "abcd")
@@ -158,7 +138,7 @@ def test_two_damaged_checkpoints_are_one_line(tmp_path: Path) -> None:
 
 
 def test_other_config(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is of config abcd, format 2, not ffff; overwrite=true starts the run anew"):
+    with pytest.raises(ValueError, match="is of config abcd, not ffff; overwrite=true starts the run anew"):
         load(_saved(tmp_path), STATE, "ffff")
 
 

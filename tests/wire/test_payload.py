@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedcomp.wire import Field, Ledger, Link, Payload, WireLink
+from fedcomp.wire import Field, Ledger, Link, Payload, WireError, WireLink
 from fedcomp.wire.coding import Float, Rice, Unsigned
 from fedcomp.wire.packing import layout, pack, unpack
 
@@ -69,5 +69,5 @@ def test_a_false_width_is_caught_by_the_wire() -> None:
 
     lying = Payload({"codes": Field(torch.tensor([[1, 2, 3, 4]]), Liar(3))})
     assert Link(Ledger()).up(lying) is lying
-    with pytest.raises(AssertionError, match="declares 12"):
+    with pytest.raises(WireError, match="declares 12"):
         WireLink(Ledger()).up(lying)

@@ -103,7 +103,8 @@ def test_a_count_beyond_the_row_is_refused() -> None:
 
 
 def test_decoders_name_what_they_expect() -> None:
-    payload = Payload({"signs": Field(torch.zeros(2, 7), Unsigned(1)), "scales": Field(torch.zeros(2, 3), Float())})
+    signs, scales = torch.zeros(2, 7, dtype=torch.uint8), torch.zeros(2, 3)
+    payload = Payload({"signs": Field(signs, Unsigned(1)), "scales": Field(scales, Float())})
     signs, scales = payload.expect(signs=7, scales=3)
     assert signs is payload.fields["signs"].data
     assert scales is payload.fields["scales"].data

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.bicompfl.bicompfl_gr import RELAYS
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory, lengths
@@ -58,7 +58,7 @@ class BiCompFLCFLState:
 
 
 @dataclass(frozen=True)
-class BiCompFLCFL:
+class BiCompFLCFL(Algorithm):
     """Local training, messages relayed, a common step.
 
     Attributes:
@@ -118,10 +118,6 @@ class BiCompFLCFL:
             mean, uplink = self.uplink.estimate(everywhere, uplink, cohort, common)
         step, optimizer = self.server.step(mean, state.optimizer)
         return BiCompFLCFLState(state.theta + step, stats, base, uplink, optimizer), metrics
-
-    def evaluation_models(self, state: BiCompFLCFLState, key: Key) -> dict[str, Models]:
-        """The common model."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     @property
     def _with_error_memory(self) -> Compressor:

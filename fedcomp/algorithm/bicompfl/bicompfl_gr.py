@@ -70,7 +70,8 @@ class BiCompFLGR(CodedMasks):
             less variance where clients would choose alike (compressor/mrc/codec.py).
         reconstruct: code the server's mean for the way down, instead of passing indices on.
         relay: plain or xor, what a broadcast of the relayed messages costs.
-        allocation: fixed, adaptive or adaptive_avg. longest, smallest, phi, two_sided: see compressor/mrc/allocation/.
+        allocation: fixed, adaptive or adaptive_avg. longest, smallest, phi, two_sided, capacity: see
+            compressor/mrc/allocation/.
     """
 
     candidates: str = "shared"
@@ -81,6 +82,7 @@ class BiCompFLGR(CodedMasks):
     smallest: int = 16
     phi: float = 3.0
     two_sided: bool | None = None
+    capacity: str = "nats"
 
     full_participation = True
 
@@ -93,15 +95,20 @@ class BiCompFLGR(CodedMasks):
             _ = self.strategy
         except ValueError as error:
             raise ValueError(f"algorithm: {error}") from error
+        if self.allocation == "fixed" and self.capacity != "nats":
+            raise ValueError(
+                f"algorithm.capacity={self.capacity} says when blocks change, and those of algorithm.allocation=fixed "
+                "never do: take adaptive or adaptive_avg, or leave the capacity out"
+            )
 
     @property
     def strategy(self) -> Allocation:
         """How vectors are cut into blocks."""
         if self.allocation == "adaptive":
-            return Adaptive(self.block, self.longest, self.phi, bool(self.two_sided))
+            return Adaptive(self.block, self.longest, self.phi, bool(self.two_sided), capacity=self.capacity)
         if self.allocation == "adaptive_avg":
             sided = True if self.two_sided is None else self.two_sided
-            return AdaptiveAverage(self.block, self.smallest, self.longest, self.phi, sided)
+            return AdaptiveAverage(self.block, self.smallest, self.longest, self.phi, sided, capacity=self.capacity)
         return Fixed(self.block)
 
     def estimate(self, num_clients: int) -> MaskEstimate:

@@ -6,10 +6,10 @@ decodes, and goes back to each client as n_DL samples against theta^_i. (The pap
 the uplink is a slip: the client holds the posterior.)
 
 `split_downlink` (PR-Fixed-SplitDL): each client gets one of n disjoint parts of the blocks, another in every round
-(compressor/mrc/split.py), and keeps its estimate elsewhere (`rest: keep`), or takes what the server decoded from it
-(`rest: qhat`); the paper says neither. `optimise_prior` (OP): the uplink's prior is the mixture of theta^_i and the
-client's previous decoded posterior that is nearest to the new one (compressor/mrc/mixing.py); its 8 bits are counted.
-With both, entries that no downlink has brought yet keep theta_0 as prior, and the others are mixed.
+(compressor/mrc/split.py). What it does with the other blocks the paper does not say (`rest`: rest.py). `optimise_prior`
+(OP): the uplink's prior is the mixture of theta^_i and the client's previous decoded posterior that is nearest to the
+new one (compressor/mrc/mixing.py); its 8 bits are counted. With both, entries of which nothing is known yet keep
+theta_0 as prior, and the others are mixed.
 
 A client that does not take part keeps its estimate, at both ends.
 
@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fedcomp.algorithm.bicompfl.rest import Rest
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.masks.coded import CodedMasks, MaskEstimate, part_of
 from fedcomp.algorithm.masks.training import masked_models
@@ -34,10 +35,7 @@ from fedcomp.compressor.mrc.mixing import STEPS, Mixture, message, received
 from fedcomp.compressor.mrc.split import SplitMRC, groups, rotated
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.core.validate import check_choice
 from fedcomp.random.keys import Key
-
-RESTS = ("keep", "qhat")
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class BiCompFLPRState:
 
     Attributes:
         weights: [D] frozen weights. theta0: [D] first probabilities, 1 for what is not masked. stats: [C].
-        codes: [N, D] counts that theta^_i is made of (masks/coded.py); one byte each for n_DL < 255.
+        codes: [N, D] counts that theta^_i is made of (masks/coded.py); one byte each for up to 254 samples.
         before: [N, D] counts of each client's last decoded posterior, [N, 0] if no prior is mixed.
         heard: [N] bool, whether there is one.
         theta: [D] the server's probabilities. mean: [D] mean of the clients' estimates.
@@ -67,23 +65,36 @@ class BiCompFLPR(CodedMasks):
     """Masks coded with private randomness.
 
     Attributes:
-        split_downlink: send each client a part of the blocks. rest: keep or qhat, what it does with the others.
+        split_downlink: send each client a part of the blocks.
+        rest: keep, qhat or mix, what it does with the others. mix_share, mix_half_after, mix_until: see rest.py.
         optimise_prior: mix the uplink's prior.
     """
 
     split_downlink: bool = False
     rest: str = "keep"
+    mix_share: float | None = None
+    mix_half_after: float | None = None
+    mix_until: int | None = None
     optimise_prior: bool = False
 
     ignores_weights = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("algorithm.rest", self.rest, RESTS)
+        if self.others.kind != "keep" and not self.split_downlink:
+            raise ValueError(
+                f"algorithm.rest={self.rest} is about blocks that a split downlink does not bring: take "
+                "algorithm.split_downlink=true, or leave rest=keep"
+            )
+
+    @property
+    def others(self) -> Rest:
+        """What a client does with the blocks that its downlink does not bring."""
+        return Rest(self.rest, self.mix_share, self.mix_half_after, self.mix_until)
 
     def estimate(self, num_clients: int) -> MaskEstimate:
         """How theta^_i is counted."""
-        return MaskEstimate(self.samples_down(num_clients), self.bits, self.clamp, self.form)
+        return MaskEstimate(self.others.resolution(self.samples_down(num_clients)), self.bits, self.clamp, self.form)
 
     @property
     def codec(self) -> MRC:
@@ -92,7 +103,7 @@ class BiCompFLPR(CodedMasks):
 
     def mixture(self, num_clients: int) -> Mixture:
         """The uplink's prior."""
-        return Mixture(self.samples_down(num_clients), self.n_ul, self.bits, self.clamp, self.form)
+        return Mixture(self.estimate(num_clients).num, self.n_ul, self.bits, self.clamp, self.form)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> BiCompFLPRState:
         """Frozen weights and theta_0, which follow from the run's seed. Raises ValueError: nothing to mask."""
@@ -138,7 +149,10 @@ class BiCompFLPR(CodedMasks):
         metrics = {"train/loss": local.loss, **extra, **self.diagnosed("up", q, common, codec, ctx)}
         stats = gather_stats(local.stats, cohort, ctx)
 
-        new, more = self._send_mean(theta, counts, codes, prior, cohort, ctx)
+        got, inside, more = self._send_mean(theta, prior, cohort, ctx)
+        new = (got * (estimate.num // self.samples_down(ctx.clients.num_clients))).to(codes.dtype)
+        if inside is not None:
+            new = torch.where(inside, new, self.others.codes(codes, counts, self.n_ul, theta0, estimate, ctx.round))
         rows = part.put(own, new)
         after = put_rows(state.codes, cohort, rows)
         mean = estimate.probability(after, state.theta0).mean(0)
@@ -174,21 +188,20 @@ class BiCompFLPR(CodedMasks):
         return torch.where(mixes, mixed, prior), {"mrc/lambda": chosen.to(torch.float32) / STEPS}
 
     def _send_mean(
-        self, theta: Tensor, counts: Tensor, codes: Tensor, prior: Tensor, cohort: Cohort, ctx: Context
-    ) -> tuple[Tensor, Metrics]:
-        """The clients' new codes [M, d] for theta [d], given their decoded posteriors and old codes [M, d]."""
+        self, theta: Tensor, prior: Tensor, cohort: Cohort, ctx: Context
+    ) -> tuple[Tensor, Tensor | None, Metrics]:
+        """For theta [d]: counts [M, d] that the clients decode, where they do (None: everywhere), and metrics."""
         num, parallel_map = ctx.clients.num_clients, ctx.clients.parallel_map
         down = replace(self.codec, repetitions=self.samples_down(num), domain=DOWNLINK)
         common = self.common("mean", cohort, prior, ctx)
         rows, private_key = theta.expand(cohort.size, -1), ctx.private_key("mean")
+        inside = None
         if not self.split_downlink:
             payload = ctx.link.unicast(down.encode(rows, common, private_key, parallel_map))
-            new = down.counts(payload, common, parallel_map).to(codes.dtype)
+            counts = down.counts(payload, common, parallel_map)
         else:
             num_blocks = down.cut(len(theta), theta.device).num
             every = groups(num_blocks, num)
             split = SplitMRC(down, tuple(every[group] for group in rotated(cohort.clients, ctx.round, num)))
-            got, inside = split.counts(ctx.link.unicast(split.encode(rows, common, private_key)), common)
-            rest = codes if self.rest == "keep" else (counts * (self.samples_down(num) // self.n_ul)).to(codes.dtype)
-            new = torch.where(inside, got.to(codes.dtype), rest)
-        return new, self.diagnosed("down", rows, common, down, ctx)
+            counts, inside = split.counts(ctx.link.unicast(split.encode(rows, common, private_key)), common)
+        return counts, inside, self.diagnosed("down", rows, common, down, ctx)

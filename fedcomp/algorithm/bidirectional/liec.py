@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_models import check_parts, is_sync_round, send_up
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
@@ -56,7 +56,7 @@ class LIECState:
 
 
 @dataclass(frozen=True)
-class LIEC:
+class LIEC(Algorithm):
     """Local immediate error compensation.
 
     Attributes:

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import Downlink
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
@@ -43,7 +43,6 @@ from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import check_choice, check_interval
-from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
 from fedcomp.wire.coding import bits_for
@@ -108,7 +107,7 @@ class MarinaP(Downlink[StepAndModels, Tensor]):
 
 
 @dataclass(frozen=True)
-class M3:
+class M3(Algorithm):
     """Parts of the step down, compressed differences up, now and then everything.
 
     Attributes:
@@ -197,10 +196,6 @@ class M3:
         stats = gather_stats(local.stats, cohort, ctx)
         step, optimizer = self.server.step(update, state.optimizer)
         return M3State(state.theta + step, stats, step, update, models, points, base, optimizer), metrics
-
-    def evaluation_models(self, state: M3State, key: Key) -> dict[str, Models]:
-        """The server's model, which is the mean of what PermK leaves the clients with."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def _up(self, dim: int, num_clients: int) -> Compressor:
         """The uplink, with the number of entries that its codec is to send."""

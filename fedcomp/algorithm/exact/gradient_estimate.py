@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Context, Metrics, Setup
 from fedcomp.algorithm.exact.local_steps import (
     check_client,
     check_no_stats,
@@ -43,7 +43,6 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import check_choice, check_interval
-from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
 
@@ -153,10 +152,6 @@ class GradientEstimate:
             **exactness(self.client, update),
         }
         return GradientEstimateState(state.theta + step, state.stats, optimizer, found, estimates), metrics
-
-    def evaluation_models(self, state: GradientEstimateState, key: Key) -> dict[str, Models]:
-        """The server's model."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def _omega(self, layers: tuple[int, ...], num_clients: int) -> float:
         omega = self.uplink.omega(layers, num_clients) if self.omega is None else self.omega

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.exact.local_steps import (
     check_client,
     check_constant_step,
@@ -85,7 +85,7 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class LoCoDL:
+class LoCoDL(Algorithm):
     """Local steps, compressed differences from a common point.
 
     Attributes:
@@ -140,7 +140,7 @@ class LoCoDL:
 
     @property
     def _mu(self) -> float:
-        return self.convexity if self.convexity is not None else float(getattr(self.client, "weight_decay", 0.0))
+        return self.convexity if self.convexity is not None else float(self.client.weight_decay)
 
     def constants(self, layers: tuple[int, ...], num_clients: int) -> Constants:
         """Those for parameter tensors of these sizes. Raises ValueError: omega is unknown."""

@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.exact.local_steps import (
     check_client,
     check_constant_step,
@@ -118,7 +118,7 @@ def template(num_clients: int, per_entry: int, dim: int) -> tuple[np.ndarray, np
 
 
 @dataclass(frozen=True)
-class Tamuna:
+class Tamuna(Algorithm):
     """Masked averaging after local steps.
 
     Attributes:
@@ -200,10 +200,6 @@ class Tamuna:
         if cohort.is_all_of(num_clients):
             metrics["control/sum"] = torch.linalg.vector_norm(duals.sum(0))
         return TamunaState(mean, state.stats, duals), metrics
-
-    def evaluation_models(self, state: TamunaState, key: Key) -> dict[str, Models]:
-        """xbar."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def _chi(self, per_entry: int, num_clients: int) -> float:
         if self.chi is not None:

@@ -57,8 +57,8 @@ def check_mean_gradient(name: str, client: LocalSolver) -> None:
     if client.clip_norm is not None:
         given.append(f"client.clip_norm={client.clip_norm}")
     elif isinstance(client, MinibatchSolver) and client.plain_sgd_decay is None:
-        momentum = getattr(client, "momentum", None)
-        given.append(f"client.momentum={momentum}" if momentum else f"client={type(client).__name__.lower()}")
+        name_of_solver = f"client={type(client).__name__.lower()}"
+        given.append(f"client.momentum={client.momentum}" if client.momentum else name_of_solver)
     if given:
         raise ValueError(
             f"{name} computes a mean gradient from where a client got to, which needs plain steps, but {given[0]} was "

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.heterogeneity.control_variates import check_no_pull, control_metrics
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
@@ -60,7 +60,7 @@ class FedDynState:
 
 
 @dataclass(frozen=True)
-class FedDyn:
+class FedDyn(Algorithm):
     """Dynamic regularisation.
 
     Attributes:

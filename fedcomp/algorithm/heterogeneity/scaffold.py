@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.heterogeneity.control_variates import (
     ControlState,
     check_alpha,
@@ -46,12 +46,11 @@ from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.validate import check_choice
-from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 
 
 @dataclass(frozen=True)
-class Scaffold:
+class Scaffold(Algorithm):
     """Control variates in two vectors each way.
 
     Attributes:
@@ -105,7 +104,3 @@ class Scaffold:
         stats = gather_stats(local.stats, cohort, ctx)
         metrics = control_metrics(local, own, control, controls, cohort)
         return ControlState(state.theta + step, stats, control, controls, optimizer), metrics
-
-    def evaluation_models(self, state: ControlState, key: Key) -> dict[str, Models]:
-        """The server's model."""
-        return {"test": Models(state.theta[None], state.stats[None])}

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.heterogeneity.control_variates import (
     ControlState,
     check_alpha,
@@ -47,7 +47,6 @@ from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.validate import check_choice
-from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
@@ -65,7 +64,7 @@ class ScallionState(ControlState):
 
 
 @dataclass(frozen=True)
-class Scallion:
+class Scallion(Algorithm):
     """Control variates in one compressed vector.
 
     Attributes:
@@ -149,10 +148,6 @@ class Scallion:
         controls = put_rows(state.controls, cohort, own + sent)
         metrics = {**control_metrics(local, own, control, controls, cohort), **metrics}
         return ScallionState(state.theta + step, stats, control, controls, optimizer, downlink), metrics
-
-    def evaluation_models(self, state: ScallionState, key: Key) -> dict[str, Models]:
-        """The server's model."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def _mean_steps(self, num_steps: Tensor, ctx: Context) -> Tensor | int:
         """K: the number of steps that all make, or the mean of K_i [M, 1], which the clients then send."""

@@ -28,7 +28,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.learnt_bits.binarised import StepSizes, binarise, probability, slopes
 from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send_stats
@@ -71,7 +71,7 @@ class FedBATState:
 
 
 @dataclass(frozen=True)
-class FedBAT:
+class FedBAT(Algorithm):
     """Local training of a binarised update, weighted mean of what is sent, server step.
 
     Attributes:
@@ -166,10 +166,6 @@ class FedBAT:
             **servers_memory(downlink, step),
         }
         return FedBATState(theta, stats, downlink, optimizer), metrics
-
-    def evaluation_models(self, state: FedBATState, key: Key) -> dict[str, Models]:
-        """The server's model."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def decoded(self, bits: Tensor, alpha: Tensor, sizes: StepSizes) -> Tensor:
         """[M, d] alpha (2 b - 1)."""

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.core.cohort import Cohort
@@ -94,7 +94,7 @@ class FedBiFState:
 
 
 @dataclass(frozen=True)
-class FedBiF:
+class FedBiF(Algorithm):
     """One trained bit of each weight up, b bits down.
 
     Attributes:

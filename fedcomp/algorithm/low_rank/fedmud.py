@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.low_rank.factors import PATTERNS, TYPES, VIEWS, Factors, Product
 from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
@@ -67,7 +67,7 @@ class FedMUDState:
 
 
 @dataclass(frozen=True)
-class FedMUD:
+class FedMUD(Algorithm):
     """Factors of the update up and down.
 
     Attributes:
@@ -182,10 +182,6 @@ class FedMUD:
             error = torch.linalg.vector_norm(update - wanted)
             metrics["mud/aggregation_error"] = error / torch.linalg.vector_norm(wanted).clamp(min=1e-30)
         return FedMUDState(theta, base, x, fixed, stats), metrics
-
-    def evaluation_models(self, state: FedMUDState, key: Key) -> dict[str, Models]:
-        """W_0 + fold(x)."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def part(self, tensors: tuple[ParameterTensor, ...]) -> ParameterSubset:
         """The columns that are decomposed: all weight tensors but the skipped ones."""

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.low_rank.matrices import LowRank
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
@@ -76,7 +76,7 @@ class PowerSGDState:
 
 
 @dataclass(frozen=True)
-class PowerSGD:
+class PowerSGD(Algorithm):
     """Low-rank updates with error memory.
 
     Attributes:
@@ -211,10 +211,6 @@ class PowerSGD:
         metrics["powersgd/compressed"] = mean.new_full((), low.part.size / low.part.dim)
         metrics["exchanges"] = mean.new_full((), 2.0 if self.mode == "aggregated" else 1.0)
         return PowerSGDState(state.theta + step, stats, q, errors, optimizer), metrics
-
-    def evaluation_models(self, state: PowerSGDState, key: Key) -> dict[str, Models]:
-        """The model that everybody has."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def _low_rank(self, tensors: Sequence[ParameterTensor]) -> LowRank:
         return LowRank.of(tensors, self.rank, self.min_ratio)

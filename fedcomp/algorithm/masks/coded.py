@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, first_probabilities
 from fedcomp.algorithm.masks.training import TESTS, MaskTraining, masked_part
 from fedcomp.client import LocalSolver
@@ -75,7 +75,7 @@ class MaskEstimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodedMasks:
+class CodedMasks(Algorithm):
     """Options of GR and PR.
 
     Attributes:

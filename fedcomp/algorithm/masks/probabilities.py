@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
 from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts
 from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, first_probabilities
@@ -50,7 +50,7 @@ class MaskState:
 
 
 @dataclass(frozen=True)
-class MaskProbabilities:
+class MaskProbabilities(Algorithm):
     """Probabilities down; how masks come up is the method's own.
 
     Attributes:

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.updates.metrics import clients_memory, correlation, servers_memory
 from fedcomp.client import LocalData
@@ -69,7 +69,7 @@ class LocalClusters:
 
 
 @dataclass(frozen=True)
-class KMeans:
+class KMeans(Algorithm):
     """Assign points to the nearest centre, move every centre to the mean of its points.
 
     Attributes:

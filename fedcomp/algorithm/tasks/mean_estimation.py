@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.updates.metrics import clients_memory, correlation
 from fedcomp.client import LocalData
 from fedcomp.compressor import Compressor, Memory
@@ -41,7 +41,7 @@ class MeanEstimationState:
 
 
 @dataclass(frozen=True)
-class MeanEstimation:
+class MeanEstimation(Algorithm):
     """The mean squared error of a compressor on given vectors.
 
     A client's vector is the mean of its samples, so the sample itself where it holds one (`dataset=vectors`).

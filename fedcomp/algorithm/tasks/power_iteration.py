@@ -17,14 +17,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.updates.metrics import clients_memory, correlation, servers_memory
 from fedcomp.client import LocalData
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import check_count
-from fedcomp.random.keys import Key
 
 LENGTH_FLOOR = 1e-30
 
@@ -45,7 +44,7 @@ class PowerIterationState:
 
 
 @dataclass(frozen=True)
-class PowerIteration:
+class PowerIteration(Algorithm):
     """w <- sum_i p_i A_i w, divided by its length.
 
     Attributes:
@@ -84,10 +83,6 @@ class PowerIteration:
             **servers_memory(downlink, unit - state.theta),
         }
         return PowerIterationState(_unit(new, state.theta), state.stats, uplink, downlink), metrics
-
-    def evaluation_models(self, state: PowerIterationState, key: Key) -> dict[str, Models]:
-        """The server's vector."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def _multiply(self, data: LocalData, w: Tensor, centre: Tensor) -> Tensor:
         """[M, D] A_i w for rows w [M, D], by two products with the samples instead of the matrix."""

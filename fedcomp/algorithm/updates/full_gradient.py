@@ -18,11 +18,11 @@ AT_ONCE = 64
 
 def local_gradients(client: LocalSolver, theta: Tensor, stats: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
     """[M, D] grad f_i(theta) of each client at theta [D], with the local solver's weight decay as a part of f_i."""
-    at_once, decay = max(client.most_samples, AT_ONCE), getattr(client, "weight_decay", 0.0)
+    at_once = max(client.most_samples, AT_ONCE)
 
     def work(data: LocalData, theta: Tensor, stats: Tensor) -> Tensor:
         grad = full_gradient(data.samples(at_once), data.num_samples, theta, stats, 0, data.gradient).grad
-        return grad.add_(theta, alpha=decay)
+        return grad.add_(theta, alpha=client.weight_decay)
 
     found: Tensor = ctx.clients.run(work, cohort, theta.expand(cohort.size, -1), stats.expand(cohort.size, -1))
     return found

@@ -34,7 +34,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.zeroth_order.history import History, Place, Replay, Step
 from fedcomp.algorithm.zeroth_order.stages import Stages
@@ -50,7 +50,6 @@ from fedcomp.client import Batch, Batching, LocalData
 from fedcomp.compressor.seed import SEEDS, seed_number
 from fedcomp.core.cohort import Cohort, Receivers
 from fedcomp.core.validate import check_choice, check_count, check_interval
-from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
 
@@ -76,7 +75,7 @@ class DeComFLState:
 
 
 @dataclass(frozen=True)
-class DeComFL:
+class DeComFL(Algorithm):
     """Zeroth-order local SGD along shared directions; scalars up, missed scalars down.
 
     Attributes:
@@ -195,10 +194,6 @@ class DeComFL:
             error = (theta - state.theta - wanted).square().sum(dtype=torch.float64)
             metrics["estimate/variance"] = error / wanted.square().sum(dtype=torch.float64).clamp(min=1e-300)
         return DeComFLState(theta, velocity, stats, history), metrics
-
-    def evaluation_models(self, state: DeComFLState, key: Key) -> dict[str, Models]:
-        """The server's model."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def walk(self, place: Place, step: Step) -> Place:
         """The server's step of one round, the same operations on the same numbers whoever makes it."""

@@ -35,7 +35,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.zeroth_order.pool import Increments, Pool
 from fedcomp.algorithm.zeroth_order.two_point import (
@@ -48,7 +48,6 @@ from fedcomp.algorithm.zeroth_order.two_point import (
 from fedcomp.client import Batch, Batching, LocalData
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import check_choice, check_count, check_interval
-from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned, bits_for
 
@@ -79,7 +78,7 @@ class FedKSeedState:
 
 
 @dataclass(frozen=True)
-class FedKSeed:
+class FedKSeed(Algorithm):
     """Zeroth-order steps along directions of a fixed pool; coefficients down, pairs up.
 
     Attributes:
@@ -180,10 +179,6 @@ class FedKSeed:
             **after.spread(),
         }
         return FedKSeedState(state.theta0, theta, stats, after, state.increments.after(pool, after, cohort)), metrics
-
-    def evaluation_models(self, state: FedKSeedState, key: Key) -> dict[str, Models]:
-        """The model of the coefficients."""
-        return {"test": Models(state.theta[None], state.stats[None])}
 
     def _choose(self, share: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
         """[M, S] int64 directions of the clients' steps."""

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import WireError, bits_for, to_row
+from fedcomp.wire.coding.contract import WireError, bits_for, check_within, to_row
 from fedcomp.wire.coding.fixed import Unsigned
 
 UNIT = 1 << 20
@@ -38,12 +38,14 @@ class Arithmetic:
     """
 
     probability: Tensor | None = None
+    dtype = None
 
     def fixed_bits(self, num: int) -> int | None:
         return None
 
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
-        assert count is None, "rows of arithmetic codes have a known number of entries"
+        if count is not None:
+            raise ValueError("rows of arithmetic codes have a known number of entries: leave count out")
         num = data.shape[1]
         if self.probability is not None:
             thresholds = self._thresholds(num).to(data.device)
@@ -53,6 +55,9 @@ class Arithmetic:
         one, zero = _costs(_threshold(ones, num))
         body = _length(ones * one + (num - ones) * zero)
         return torch.where((ones == 0) | (ones == num), 0, body) + bits_for(num + 1)
+
+    def check(self, row: Tensor) -> None:
+        check_within(row, 0, 2)
 
     def write(self, row: Tensor) -> Tensor:
         return torch.from_numpy(self._encode(row.cpu())).to(row.device)
@@ -80,7 +85,6 @@ class Arithmetic:
         from fedcomp.wire.coding import arithmetic_numba
 
         num, values = row.shape[0], row.numpy().astype(np.uint8)
-        assert values.size == 0 or values.max() <= 1, f"an entry of {values.max()}"
         total = int(self.bits(row[None]))
         if self.probability is not None:
             return arithmetic_numba.encode(values, self._thresholds(num).cpu().numpy(), total)
@@ -94,7 +98,8 @@ class Arithmetic:
     def _thresholds(self, num: int) -> Tensor:
         """[n] int64 T."""
         assert self.probability is not None
-        assert self.probability.shape == (num,), "a probability for every entry"
+        if self.probability.shape != (num,):
+            raise ValueError(f"Arithmetic has probabilities of shape {tuple(self.probability.shape)} for {num} entries")
         return (self.probability.double() * TOP).round().to(torch.int64).clamp(1, TOP - 1)
 
 

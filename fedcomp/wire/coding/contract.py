@@ -1,9 +1,9 @@
 """The protocol of codings, and the functions that they share.
 
 A coding counts the bits of all rows without writing them (`bits`, `fixed_bits`), and writes and reads one row (`write`,
-`read`) on the row's device. Both must agree to the bit, which `WireLink` checks for every message. Reading is strict:
-bits that no sender can have written raise a `WireError`. For these checks the host reads a few numbers per field, not
-its entries, unless a coding's docstring says otherwise.
+`read`) on the row's device. Both must agree to the bit, which `WireLink` checks for every message. Entries that do not
+fit (`check`), and bits that no sender can have written, raise a `WireError`. For these checks the host reads a few
+numbers per field, not its entries, unless a coding's docstring says otherwise.
 Shape legend: M rows (senders), n entries a row.
 """
 
@@ -20,7 +20,14 @@ class WireError(ValueError):
 
 
 class Coding(Protocol):
-    """A code for the entries of a field."""
+    """A code for the entries of a field.
+
+    Attributes:
+        dtype: of the floats that it writes; None: it writes non-negative integers, of any integer type.
+    """
+
+    @property
+    def dtype(self) -> torch.dtype | None: ...
 
     def fixed_bits(self, num: int) -> int | None:
         """Bits of `num` entries if they do not depend on the values, else None."""
@@ -33,8 +40,12 @@ class Coding(Protocol):
         """
         ...
 
+    def check(self, row: Tensor) -> None:
+        """Raise WireError, which says what is allowed, unless every entry of one row [n] of the right type fits."""
+        ...
+
     def write(self, row: Tensor) -> Tensor:
-        """The bits (uint8 of 0 and 1) of one row [n], on its device. They may be a view of the row: do not modify."""
+        """The bits (uint8 of 0 and 1) of one row [n] that fits, on its device; maybe a view of it: do not modify."""
         ...
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
@@ -85,6 +96,14 @@ def check_below(values: Tensor, limit: int) -> None:
     _, largest = min_max(values) or (0, -1)
     if largest >= limit:
         raise WireError(f"an entry of {largest} where at most {limit - 1} is allowed")
+
+
+def check_within(values: Tensor, first: int, limit: int) -> None:
+    """Raise WireError unless all values are in [first, limit)."""
+    smallest, largest = min_max(values) or (first, first)
+    if not first <= smallest <= largest < limit:
+        wrong = largest if largest >= limit else smallest
+        raise WireError(f"an entry of {wrong} where {first} to {limit - 1} are allowed")
 
 
 def row_bits(data: Tensor, count: Tensor | None, each: int) -> Tensor:

@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import WireError, bits_for, integer_dtype, min_max, take_bits, to_row
+from fedcomp.wire.coding.contract import WireError, bits_for, check_within, integer_dtype, take_bits, to_row
 from fedcomp.wire.coding.fixed import Unsigned
 from fedcomp.wire.coding.packed_bytes import blocks, bytes_of, pack_bits, unpack_bits, unsigned_of
 
@@ -24,8 +24,11 @@ class Digits:
 
     base: int
 
+    dtype = None
+
     def __post_init__(self) -> None:
-        assert 2 <= self.base < 1 << 32, self.base
+        if not 2 <= self.base < 1 << 32:
+            raise ValueError(f"Digits({self.base}): the base is at least 2 and below 2^32")
 
     def fixed_bits(self, num: int) -> int:
         capacities = _capacities(self.base)
@@ -46,13 +49,13 @@ class Digits:
             num_bytes = num_bytes + (remainder > capacity)
         return 8 * num_bytes
 
+    def check(self, row: Tensor) -> None:
+        check_within(row, 0, self.base)
+
     def write(self, row: Tensor) -> Tensor:
         capacities = _capacities(self.base)
         if capacities is None:
             return Unsigned(bits_for(self.base), self.base).write(row)
-        smallest, largest = min_max(row) or (0, -1)
-        fits = smallest >= 0 and largest < self.base
-        assert fits, f"entries from {smallest} to {largest} do not fit in base {self.base}"
         group = capacities[-1]
         whole = row.shape[0] // group * group
         packed = [self._write_groups(row[:whole].view(-1, group), len(capacities) - 1)]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import WireError, check_below, min_max, sum_sent, take_bits, to_row
+from fedcomp.wire.coding.contract import WireError, check_below, check_within, min_max, sum_sent, take_bits, to_row
 from fedcomp.wire.coding.packed_bytes import bits_of, integers_of, nonzero_indices
 
 LARGEST_WIDTH = 53
@@ -38,6 +38,7 @@ class Elias:
     """
 
     limit: int = 1 << LARGEST_WIDTH
+    dtype = None
 
     def fixed_bits(self, num: int) -> int | None:
         return None if num else 0
@@ -45,10 +46,10 @@ class Elias:
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         return sum_sent(omega_bits(data), count)
 
+    def check(self, row: Tensor) -> None:
+        check_within(row, 1, self.limit)
+
     def write(self, row: Tensor) -> Tensor:
-        smallest, largest = min_max(row) or (1, 0)
-        fits = smallest >= 1 and largest < self.limit
-        assert fits, f"entries from {smallest} to {largest} are not in [1, {self.limit})"
         lead = row > 1
         written, numbers = [lead.to(torch.uint8)], row[nonzero_indices(lead)].to(torch.int64)
         logs = [_log2(numbers)]  # iterated logarithms; each is sent before the number whose logarithm it is

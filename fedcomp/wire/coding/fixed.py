@@ -7,7 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import WireError, check_below, integer_dtype, min_max, row_bits, take_bits, to_row
+from fedcomp.wire.coding.contract import (
+    WireError,
+    check_below,
+    check_within,
+    integer_dtype,
+    row_bits,
+    take_bits,
+    to_row,
+)
 from fedcomp.wire.coding.packed_bytes import WORD, bits_of, bytes_of, float_of, integers_of, pack_bits, unpack_bits
 
 FLOAT_WIDTH = {torch.float32: 32, torch.float16: 16, torch.bfloat16: 16, torch.float64: 64}
@@ -27,8 +35,11 @@ class Unsigned:
     limit: int | None = None
     limits: tuple[int, ...] | None = None
 
+    dtype = None
+
     def __post_init__(self) -> None:
-        assert 0 <= self.width <= 63, self.width
+        if not 0 <= self.width <= 63:
+            raise ValueError(f"Unsigned({self.width}): the bits of an entry are 0 to 63")
 
     def fixed_bits(self, num: int) -> int:
         return num * self.width
@@ -36,12 +47,11 @@ class Unsigned:
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         return row_bits(data, count, self.width)
 
+    def check(self, row: Tensor) -> None:
+        check_within(row, 0, 1 << self.width if self.limit is None else self.limit)
+        self._check_limits(row)
+
     def write(self, row: Tensor) -> Tensor:
-        top = 1 << self.width if self.limit is None else self.limit
-        smallest, largest = min_max(row) or (0, -1)
-        assert 0 <= smallest <= largest + 1 <= top, (
-            f"entries from {smallest} to {largest} do not fit in {self.width} bits below {top}"
-        )
         return row.to(torch.uint8) if self.width == 1 else bits_of(row, self.width)
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
@@ -50,9 +60,12 @@ class Unsigned:
         values = integers_of(take_bits(bits, start, num * self.width), self.width, num, held)
         if self.limit is not None:
             check_below(values, self.limit)
-        if self.limits is not None and bool((values >= torch.tensor(self.limits)).any()):
-            raise WireError("an entry is at or above its limit")
+        self._check_limits(values)
         return to_row(values, dtype), end
+
+    def _check_limits(self, values: Tensor) -> None:
+        if self.limits is not None and bool((values >= torch.tensor(self.limits, device=values.device)).any()):
+            raise WireError("an entry is at or above its limit")
 
 
 @dataclass(frozen=True)
@@ -72,8 +85,10 @@ class Float:
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         return row_bits(data, count, self.width)
 
+    def check(self, row: Tensor) -> None:
+        """Every float fits."""
+
     def write(self, row: Tensor) -> Tensor:
-        assert row.dtype == self.dtype, f"entries are {row.dtype}, declared as {self.dtype}"
         return unpack_bits(bytes_of(row.contiguous().view(WORD[self.width // 8]), self.width // 8))
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
@@ -95,6 +110,10 @@ class FiniteFloat(Float):
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         values, end = super().read(bits, start, num, dtype)
+        self.check(values)
+        return values, end
+
+    def check(self, values: Tensor) -> None:
         allowed = values.isfinite() & (values.abs() >= self.least)
         if not self.signed:
             allowed &= values >= 0
@@ -102,4 +121,3 @@ class FiniteFloat(Float):
             kind = "a finite number" if self.signed else "a finite number, 0 or more,"
             bound = f" of magnitude {self.least:.7g} or more" if self.least else ""
             raise WireError(f"an entry of {values[~allowed][0]} where {kind}{bound} is expected")
-        return values, end

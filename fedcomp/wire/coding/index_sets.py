@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.wire.coding.contract import WireError, bits_for, min_max, row_bits, sum_sent, to_row
+from fedcomp.wire.coding.contract import WireError, bits_for, check_within, row_bits, sum_sent, to_row
 from fedcomp.wire.coding.fixed import Unsigned
 from fedcomp.wire.coding.packed_bytes import bits_of, nonzero_indices
 
@@ -18,6 +18,7 @@ class Ascending:
     """Distinct indices in [0, span) in ascending order, ceil(log2(span)) bits each."""
 
     span: int
+    dtype = None
 
     def fixed_bits(self, num: int) -> int:
         return num * bits_for(self.span)
@@ -25,14 +26,21 @@ class Ascending:
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         return row_bits(data, count, bits_for(self.span))
 
+    def check(self, row: Tensor) -> None:
+        check_within(row, 0, self.span)
+        self._check_order(row)
+
     def write(self, row: Tensor) -> Tensor:
         return Unsigned(bits_for(self.span), self.span).write(row)
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         row, end = Unsigned(bits_for(self.span), self.span).read(bits, start, num, dtype)
+        self._check_order(row)
+        return row, end
+
+    def _check_order(self, row: Tensor) -> None:
         if (row[1:] <= row[:-1]).any():
             raise WireError("indices that are not in ascending order")
-        return row, end
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,7 @@ class Bitmap:
     """One bit per entry, `ones` of which are set."""
 
     ones: int
+    dtype = None
 
     def fixed_bits(self, num: int) -> int:
         return num
@@ -47,15 +56,22 @@ class Bitmap:
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         return row_bits(data, count, 1)
 
+    def check(self, row: Tensor) -> None:
+        check_within(row, 0, 2)
+        self._check_ones(row)
+
     def write(self, row: Tensor) -> Tensor:
         return Unsigned(1).write(row)
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
         row, end = Unsigned(1).read(bits, start, num, dtype)
+        self._check_ones(row)
+        return row, end
+
+    def _check_ones(self, row: Tensor) -> None:
         ones = int(row.sum())
         if ones != self.ones:
             raise WireError(f"{ones} bits set where {self.ones} are expected")
-        return row, end
 
 
 @dataclass(frozen=True)
@@ -73,6 +89,7 @@ class Rice:
 
     parameter: int
     span: int | None = None
+    dtype = None
 
     def fixed_bits(self, num: int) -> int | None:
         return None if num else 0
@@ -80,10 +97,11 @@ class Rice:
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         return sum_sent(data >> self.parameter, count) + row_bits(data, count, 1 + self.parameter)
 
+    def check(self, row: Tensor) -> None:
+        check_within(row, 0, 1 << 62)
+        self._check_span(row)
+
     def write(self, row: Tensor) -> Tensor:
-        smallest, _ = min_max(row) or (0, -1)
-        assert smallest >= 0, f"{smallest} has no Rice code"
-        assert self.span is None or int(row.sum()) + len(row) <= self.span, f"the gaps exceed {self.span}"
         ends = (row.to(torch.int64) >> self.parameter).add_(1).cumsum(0)
         unary = row.new_zeros(int(ends[-1]) if len(row) else 0, dtype=torch.uint8)
         unary.index_fill_(0, ends.sub_(1), 1)
@@ -97,11 +115,12 @@ class Rice:
         low, end = Unsigned(self.parameter).read(bits, after_unary, num, torch.int64)
         quotients = ones.diff(prepend=ones.new_full((1,), -1)).sub_(1)
         values = quotients.bitwise_left_shift_(self.parameter).bitwise_or_(low)
-        if self.span is not None:
-            ends = int(values.sum()) + num
-            if ends > self.span:
-                raise WireError(f"the last of {num} gaps ends at index {ends - 1} of {self.span}")
+        self._check_span(values)
         return to_row(values, dtype), end
+
+    def _check_span(self, gaps: Tensor) -> None:
+        if self.span is not None and (ends := int(gaps.sum()) + len(gaps)) > self.span:
+            raise WireError(f"the last of {len(gaps)} gaps ends at index {ends - 1} of {self.span}")
 
     def _ones(self, bits: Tensor, num: int) -> Tensor:
         """[num] indices of the first ones, or fewer if there are fewer; searches the last low bits only if needed."""

@@ -22,6 +22,10 @@ class Shortest:
     codings: tuple[Coding, ...]
 
     @property
+    def dtype(self) -> torch.dtype | None:
+        return self.codings[0].dtype
+
+    @property
     def choice(self) -> Unsigned:
         """Coding of the number of the chosen coding."""
         return Unsigned(bits_for(len(self.codings)), len(self.codings))
@@ -34,6 +38,10 @@ class Shortest:
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         each = torch.stack([coding.bits(data, count) for coding in self.codings])
         return each.amin(0) + self.choice.width
+
+    def check(self, row: Tensor) -> None:
+        for coding in self.codings:
+            coding.check(row)
 
     def write(self, row: Tensor) -> Tensor:
         each = [_length(coding, row) for coding in self.codings]

@@ -72,6 +72,22 @@ def test_proposals_at_the_ends() -> None:
     assert boundaries(np.zeros(3), CAPACITY, 300).tolist() == [0, 3]
 
 
+@pytest.mark.parametrize(("unit", "size", "most"), [("nats", 89, 88), ("bits", 128, 128)])
+def test_capacity_is_the_code_s_in_nats_or_its_length_in_bits(unit, size, most) -> None:
+    """ln 256 = 5.545 or log2 256 = 8, at a divergence of 1/16 nat an entry; requests go by the same one."""
+    kl = torch.full((1, 1000), 0.0625)
+    average = AdaptiveAverage(capacity=unit, phi=1.25)
+    assert average.read(average.propose(kl, 256), 1000).longest == size
+    requesting = [
+        block
+        for block in (50, 80, 100, 125, 200)
+        if average.request(kl, Blocks.fixed(1000, block), 256).fields["flag"].data
+    ]
+    assert requesting == ([50, 125, 200] if unit == "nats" else [50, 80, 100, 200])
+    cut = Adaptive(capacity=unit)
+    assert cut.read(cut.propose(kl, 256), 1000).longest == most
+
+
 def test_merge_takes_the_mean_of_those_who_have_a_boundary_rounded_up() -> None:
     assert merged([np.array([10, 20, 30]), np.array([13, 30])]).tolist() == [0, 12, 25, 30]
     assert merged([np.array([1, 2, 3, 40]), np.array([40])]).tolist() == [0, 21, 40]  # 2 and 3 are not above 21

@@ -1,17 +1,14 @@
 """CIFAR-10's binary version, on tiny files of its format that are written here."""
 
 import hashlib
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedcomp.dataset.check import check
 from fedcomp.dataset.images import cifar10
+from tests.bare import DATA
 from tests.dataset.images.image_files import RANDOM, present, write_cifar
-
-DATA = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()
 
 
 @pytest.fixture
@@ -87,7 +84,7 @@ def test_a_wrong_binary_file(tmp_path, binary, name, change, line):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (DATA / cifar10.BINARY).is_dir(), reason=f"CIFAR-10 (binary version) is not in {DATA}")
+@pytest.mark.data(cifar10.BINARY)
 def test_the_official_binary_files():
     dataset = cifar10.load(str(DATA), download=False, check_md5=True)
     check(dataset)

@@ -1,13 +1,11 @@
 """CSV files: exact small tables, the FedAvg-SVRG reconstruction, and every error with its place."""
 
-import os
-from pathlib import Path
-
 import pytest
 import torch
 
 from fedcomp.dataset.check import check
 from fedcomp.dataset.tables import csv
+from tests.bare import DATA
 
 TABLE = """age,sex,bmi,kind
 20,male,10,b
@@ -147,13 +145,11 @@ def test_a_file_that_is_no_text(tmp_path):
         load(str(tmp_path))
 
 
+@pytest.mark.data("insurance.csv")
 def test_the_insurance_reconstruction_has_the_papers_optimum():
     """f* = 0.0091986, which FedAvg-SVRG prints as 0.01; theta* to three decimals."""
-    root = Path(os.environ.get("FEDCOMP_DATA", "~/.cache/fedcomp")).expanduser()
-    if not (root / "insurance.csv").exists():
-        pytest.skip(f"no insurance.csv in {root}")
     features = ["age", "sex=male", "bmi", "children", "smoker=yes"]
-    dataset = load(str(root), path="insurance.csv", target="charges", features=features, rows=900)
+    dataset = load(str(DATA), path="insurance.csv", target="charges", features=features, rows=900)
     x, y = dataset.normalise(dataset.train.x).double(), dataset.train.y.double()
     theta = torch.linalg.lstsq(x, y).solution
     assert float(((x @ theta - y) ** 2).mean()) == pytest.approx(0.0091986, abs=1e-6)

@@ -10,29 +10,31 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
 
-@pytest.fixture(scope="session", autouse=True)
-def slurm() -> Iterator[None]:
-    """Skips what cannot be had; sets the environment of a process that submits."""
+@pytest.fixture(scope="session")
+def environment() -> dict[str, str]:
+    """Variables of a process that submits, beside those that are set; skips where there is no Slurm."""
     given = os.environ.get("FEDCOMP_SLURM_UP")
-    before = dict(os.environ)
     if not _answers() and given:
         started = subprocess.run(
             ["bash", "-c", 'eval "$FEDCOMP_SLURM_UP" >&2 && env -0'], capture_output=True, timeout=300
         )
         assert started.returncode == 0, started.stderr.decode()[-2000:]
         entries = (entry.partition("=") for entry in started.stdout.decode().split("\0") if entry)
-        os.environ.update({name: value for name, _, value in entries})
+        return {name: value for name, _, value in entries}
     if not _answers():
         pytest.skip("no Slurm here: sbatch and sinfo do not answer, and FEDCOMP_SLURM_UP starts none")
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def slurm(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("submitit", reason="no submitit here: pip install 'fedcomp[grids]'")
-    yield
-    os.environ.clear()
-    os.environ.update(before)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
 
 
 def _answers() -> bool:

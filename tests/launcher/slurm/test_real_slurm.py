@@ -17,7 +17,7 @@ from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import read_status
 from fedcomp.status.__main__ import main as status
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.slurm]
 
 SLURM = ("launcher=slurm", "launcher.mem_gb=1", "launcher.cpus=1", "device=cpu")
 LONG = ("rounds=3000", "eval_every=100", "checkpoint_every=50", "compressor=topk", "compressor.feedback=error")

@@ -13,7 +13,7 @@ import pytest
 from fedcomp.records.status import read_status
 
 optuna = pytest.importorskip("optuna", reason="no Optuna here: pip install 'fedcomp[grids]'")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.slurm]
 
 SEARCH = ("sweeper=optuna", "sweeper.n_trials=5", "sweeper.startup=2", "client.lr=interval(0.01, 1)", "name=search")
 RUN = ("rounds=2", "num_clients=4", "client.batch_size=40", "threads=1", "device=cpu", "pictures=false")

@@ -18,7 +18,7 @@ from fedcomp.reporting.tables import columns, formats, latex, table
 from fedcomp.reporting.tables.target import parse_target
 from tests.records.synthetic_runs import MakeRun
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+CHROMIUM = ("chromium", "google-chrome")
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_widths_are_those_that_pdflatex_measured() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
+@pytest.mark.program("pdflatex")
 def test_pdflatex_sets_the_table_within_the_text(wide: table.ResultTable, tmp_path: Path) -> None:
     for name, shown in (("whole", wide), ("fitting", latex.fitting(wide))):
         text = latex.to_latex(shown)
@@ -138,7 +138,7 @@ def test_the_page_ranks_its_columns_and_has_a_place_for_the_hint(wide: table.Res
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+@pytest.mark.program(*CHROMIUM)
 @pytest.mark.parametrize(("width", "hides"), [(3000, False), (1400, True), (700, True)])
 def test_a_browser_hides_what_does_not_fit_and_says_so(
     wide: table.ResultTable, tmp_path: Path, width: int, hides: bool
@@ -149,7 +149,7 @@ def test_a_browser_hides_what_does_not_fit_and_says_so(
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
     profile = f"--user-data-dir={tmp_path / 'profile'}"
     command = [
-        str(CHROMIUM),
+        next(filter(None, map(shutil.which, CHROMIUM))),
         *flags,
         profile,
         "--dump-dom",

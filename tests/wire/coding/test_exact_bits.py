@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedcomp.wire import WireError
 from fedcomp.wire.coding import Ascending, Bitmap, Digits, Elias, Float, Rice, RunLength, Shortest, Unsigned, bits_for
 
 
@@ -23,8 +24,8 @@ def test_unsigned_is_pinned() -> None:
 
 @pytest.mark.parametrize("value", [-1, 8])
 def test_unsigned_refuses_what_does_not_fit(value: int) -> None:
-    with pytest.raises(AssertionError, match="do not fit"):
-        Unsigned(3).write(torch.tensor([1, value]))
+    with pytest.raises(WireError, match=f"an entry of {value} where 0 to 7 are allowed"):
+        Unsigned(3).check(torch.tensor([1, value]))
 
 
 def test_float_is_pinned() -> None:

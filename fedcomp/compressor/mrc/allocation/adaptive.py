@@ -1,8 +1,8 @@
 """Blocks of about equal divergence, from boundaries that the clients propose.
 
 BiCompFL's Adaptive, after B. Isik et al., "Adaptive compression in federated learning via side information" (KLMS),
-AISTATS 2024. A client scans its coordinates and ends a block before its divergence would exceed kappa = ln n_IS or its
-length `longest`. The j-th common boundary is the mean of the clients' j-th boundaries, rounded up, over the clients
+AISTATS 2024. A client scans its coordinates and ends a block before its divergence would exceed kappa (contract.py) or
+its length `longest`. The j-th common boundary is the mean of the clients' j-th boundaries, rounded up, over the clients
 that have one; a boundary that is not above the previous one is dropped.
 
 A client requests new blocks if rho = mean over blocks of min(100, kappa / KL) exceeds phi; with `two_sided` also if it
@@ -15,14 +15,13 @@ Shape legend: M clients, D entries, B blocks.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.mrc.allocation.contract import SHARES, check_trigger, enough, flags
+from fedcomp.compressor.mrc.allocation.contract import CAPACITIES, SHARES, check_trigger, enough, flags
 from fedcomp.compressor.mrc.blocks import Blocks, check_block
 from fedcomp.core.validate import check_choice
 from fedcomp.wire import Field, Payload, WireError
@@ -41,7 +40,7 @@ class Adaptive:
         size: of the first blocks. longest: b_max, the maximum entries of a block; the paper gives no value, its table 8
             needs at least 1168.
         phi: factor of rho at which new blocks are requested. two_sided: also if blocks diverge too much.
-        vote: majority or any: how many clients must request new blocks.
+        vote: majority or any: how many clients must request new blocks. capacity: nats or bits, the unit of kappa.
     """
 
     size: int = 256
@@ -49,10 +48,11 @@ class Adaptive:
     phi: float = 3.0
     two_sided: bool = False
     vote: str = "majority"
+    capacity: str = "nats"
 
     def __post_init__(self) -> None:
         check_block("size", self.size)
-        check_trigger(self.phi, self.longest)
+        check_trigger(self.phi, self.longest, self.capacity)
         check_choice("vote", self.vote, tuple(SHARES))
 
     def first(self, dim: int, device: torch.device | str = "cpu") -> Blocks:
@@ -61,7 +61,7 @@ class Adaptive:
 
     def request(self, kl: Tensor, blocks: Blocks, num_candidates: int) -> Payload:
         """One bit per client: whether its rho is out of bounds and other blocks would help; synchronises."""
-        capacity = math.log(num_candidates)
+        capacity = CAPACITIES[self.capacity](num_candidates)
         ratio = (capacity / blocks.sums(kl)).clamp_(max=MAX_RATIO).nan_to_num_(MAX_RATIO).mean(1)
         requested = (ratio > self.phi) | (ratio < 1 / self.phi) if self.two_sided else ratio > self.phi
         requesting, current = requested.nonzero()[:, 0], blocks.offsets.cpu().numpy()
@@ -75,7 +75,8 @@ class Adaptive:
 
     def propose(self, kl: Tensor, num_candidates: int) -> Payload:
         """The sizes of each client's blocks [M, B'], padded with zeros; copies divergences to the host."""
-        sizes = [np.diff(boundaries(row, math.log(num_candidates), self.longest)) for row in kl.cpu().numpy()]
+        capacity = CAPACITIES[self.capacity](num_candidates)
+        sizes = [np.diff(boundaries(row, capacity, self.longest)) for row in kl.cpu().numpy()]
         return self._message([torch.from_numpy(row) for row in sizes], kl.shape[1], kl.device)
 
     def merge(self, proposals: Payload) -> Payload:
@@ -141,6 +142,7 @@ class Sizes:
 
     total: int
     longest: int
+    dtype = None
 
     @property
     def width(self) -> int:
@@ -151,12 +153,16 @@ class Sizes:
         return None
 
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
-        assert count is None
         return (data > 0).sum(1) * self.width
+
+    def check(self, row: Tensor) -> None:
+        sizes = row[: int((row > 0).sum())]
+        if not int(sizes.sum()) == self.total == int(row.sum()):
+            raise WireError(f"block sizes that add up to {int(row.sum())}, not {self.total}")
+        Unsigned(self.width, self.longest).check(sizes - 1)
 
     def write(self, row: Tensor) -> Tensor:
         sizes = row[: int((row > 0).sum())]
-        assert int(sizes.sum()) == self.total == int(row.sum()), f"sizes of {int(row.sum())} in all, not {self.total}"
         return Unsigned(self.width, self.longest).write(sizes - 1)
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:

@@ -8,13 +8,16 @@ With divergences kl [M, D] that the clients know, a round has the steps
     allocation = merge(proposals)                 broadcast
     blocks     = read(allocation, dim, device)    at every end
 
-and every message is counted. kappa = ln n_IS nats is the capacity of a block.
+and every message is counted. kappa is the capacity of a block, to which its divergence in nats is compared: ln n_IS
+(`capacity: nats`), as the coder needs it. `capacity: bits` takes log2 n_IS for it, the length of an index: blocks 1.44
+times as long, above what they can carry. The paper does not say which (docs/results/bicompfl.md compares their bits).
 
 Shape legend: M clients, D entries, B blocks.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -22,10 +25,12 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.mrc.blocks import Blocks, check_block
-from fedcomp.core.validate import is_number
+from fedcomp.core.validate import check_choice, is_number
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Unsigned
 
+CAPACITIES = {"nats": math.log, "bits": math.log2}
+"""{unit: kappa of n_IS candidates}."""
 SHARES = {"majority": 0.5, "any": 0.0}
 """{vote: fraction of the clients that must be exceeded by those that request new blocks}."""
 
@@ -89,8 +94,9 @@ def enough(message: Payload, vote: str) -> bool:
     return flag.shape[0] > 0 and float(flag.to(torch.float64).mean()) > SHARES[vote]
 
 
-def check_trigger(phi: float, longest: int, smallest: int = 1) -> None:
+def check_trigger(phi: float, longest: int, capacity: str, smallest: int = 1) -> None:
     """Raise ValueError for invalid options of an allocation."""
+    check_choice("capacity", capacity, tuple(CAPACITIES))
     if not is_number(phi) or not 1 < phi < float("inf"):
         raise ValueError(
             f"phi={phi} must be a number above 1: the factor from capacity at which new blocks are requested"

@@ -1,0 +1,93 @@
+"""What a client of BiCompFL's SplitDL does with the blocks that its downlink does not bring.
+
+The paper (arXiv:2502.00206) does not say. Both ends know the client's estimate theta^ and what the server decoded of
+the client's posterior, q^, so that the client may
+
+    keep   theta^ <- theta^
+    qhat   theta^ <- q^
+    mix    theta^ <- (1 - eta) theta^ + eta q^,    eta = share / (1 + t / half_after) in round t < until, then 0
+
+`mix` is ours, not the paper's: `keep` is eta = 0 and moves a client's model every n rounds, `qhat` is eta = 1 and
+follows one sample. Estimates are then counts of some 250, not of n_DL, and are mixed in whole numbers, so that both
+ends round alike. An entry moves if eta times its distance to q^ is half such a step or more.
+
+Shape legend: M clients of the cohort, d masked parameters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.algorithm.masks.coded import MaskEstimate
+from fedcomp.core.validate import check_choice, check_count, check_interval
+
+RESTS = ("keep", "qhat", "mix")
+LARGEST = 253
+"""Counts of so many samples, and the code of theta_0, fit into a byte."""
+STEPS = 1 << 20
+"""eta is k / STEPS."""
+
+
+@dataclass(frozen=True)
+class Rest:
+    """The rule for the other blocks.
+
+    Attributes:
+        kind: keep, qhat or mix.
+        share: eta in the first round; None: 0.2. half_after: rounds after which it is half as large; None: it stays.
+        until: the round from which blocks are kept; None: never.
+    """
+
+    kind: str = "keep"
+    share: float | None = None
+    half_after: float | None = None
+    until: int | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("algorithm.rest", self.kind, RESTS)
+        check_interval("algorithm.mix_share", self.share, "(0, 1]", "the share of what was sent", or_null=True)
+        check_interval("algorithm.mix_half_after", self.half_after, "(0, inf)", "a number of rounds", or_null=True)
+        check_count("algorithm.mix_until", self.until, 1, "the round from which blocks are kept", or_null=True)
+        options = {"mix_share": self.share, "mix_half_after": self.half_after, "mix_until": self.until}
+        for name, value in options.items():
+            if value is not None and self.kind != "mix":
+                raise ValueError(
+                    f"algorithm.{name}={value} is for algorithm.rest=mix, and has no effect with {self.kind}"
+                )
+
+    def resolution(self, n_dl: int) -> int:
+        """Samples that estimates are counts of: n_DL, or a multiple of it up to 253 where they are mixed."""
+        return n_dl * max(1, LARGEST // n_dl) if self.kind == "mix" else n_dl
+
+    def eta(self, round: int) -> int:
+        """k in 0, ..., STEPS: the share of q^ in a round, counted from 0."""
+        if self.until is not None and round >= self.until:
+            return 0
+        share = 0.2 if self.share is None else self.share
+        return int(share / (1 + (0 if self.half_after is None else round / self.half_after)) * STEPS + 0.5)
+
+    def codes(
+        self, codes: Tensor, sent: Tensor, n_ul: int, theta0: Tensor, estimate: MaskEstimate, round: int
+    ) -> Tensor:
+        """The estimates' next codes [M, d] outside a client's part.
+
+        Args:
+            codes: [M, d] as they are. sent: [M, d] counts that the server decoded, of `n_ul` samples. theta0: [d].
+        """
+        num = estimate.num
+        if self.kind == "qhat":
+            return (sent * (num // n_ul)).to(codes.dtype)
+        k = self.eta(round) if self.kind == "mix" else 0
+        if not k:
+            return codes
+        first = estimate.thresholds(estimate.first(theta0), theta0).to(torch.int64)
+        old = torch.where(estimate.known(codes), codes.to(torch.int64), _nearest(first * num, 1 << estimate.bits))
+        return _nearest((STEPS - k) * n_ul * old + k * num * sent.to(torch.int64), STEPS * n_ul).to(codes.dtype)
+
+
+def _nearest(numerator: Tensor, denominator: int) -> Tensor:
+    """Their quotient, rounded; halves up."""
+    return (2 * numerator + denominator).div(2 * denominator, rounding_mode="floor")

@@ -1,0 +1,44 @@
+"""Whether the commits that records name can still be found: a page whose code nobody can look up shows nothing."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+LOST = ("11dfe168ab", "1adafcc401")
+"""Commits of records that are in no history. Pages say so; others are refused."""
+CHANGED = "+"
+"""After a commit: files were changed since."""
+
+
+def shown(commits: Iterable[str]) -> str:
+    """The commits of records as a page names them; an empty one is of runs outside a git checkout."""
+    texts = []
+    for commit in commits:
+        plain = commit.removesuffix(CHANGED)
+        notes = ["in no history"] * (plain in LOST) + ["with changes"] * (plain != commit)
+        texts.append(f"{plain} ({', '.join(notes)})" if notes else plain or "unknown (outside a git checkout)")
+    return f"commit{'s' if len(texts) > 1 else ''} {', '.join(texts)}"
+
+
+def strangers(commits: Iterable[str], root: Path) -> list[str]:
+    """Those that are neither ancestors of HEAD nor `LOST`.
+
+    None where that cannot be told: `root` is no git checkout of its own (an sdist, a wheel), or one without its whole
+    history (a shallow clone).
+    """
+    top, shallow = _git(root, "rev-parse", "--show-toplevel"), _git(root, "rev-parse", "--is-shallow-repository")
+    if top is None or Path(top).resolve() != root.resolve() or shallow != "false":
+        return []
+    named = {commit.removesuffix(CHANGED) for commit in commits} - {"", *LOST}
+    return sorted(commit for commit in named if _git(root, "merge-base", "--is-ancestor", commit, "HEAD") is None)
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """What git prints; None where there is no git, or it fails or denies."""
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
