@@ -86,13 +86,13 @@ class Payload:
     measured: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, field in self.fields.items():
-            field.check_dtype(name)
+        for name, one in self.fields.items():
+            one.check_dtype(name)
 
     def check_range(self) -> None:
         """Raise WireError, which names the field, if a coding cannot write an entry; reads from the device."""
-        for name, field in self.fields.items():
-            field.check_range(name)
+        for name, one in self.fields.items():
+            one.check_range(name)
 
     @property
     def num_rows(self) -> int:

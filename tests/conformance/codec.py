@@ -12,12 +12,16 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor import Codec, SumsMessages
+from fedcomp.compressor.contract import HasClosedFormError
+from fedcomp.compressor.measured import ERROR, THEORY, MeasuredCodec
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, Payload, SharedKnowledge, WireLink
 from fedcomp.wire.packing import layout
 
 LAYERS = ((33, 4, 10), (7,), (1,), (64, 64), (5, 3, 1, 1))
 """Vectors of odd sizes: D = 47, 7, 1, 128, 10, of which only one is a multiple of 8."""
+UNEVEN = (300, 500, 209)
+"""Layers of a vector that is long enough for the closed forms of rotated codecs: they transform 512 entries twice."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +184,19 @@ def check_sum(case: CodecCase) -> None:
             assert torch.allclose(case.codec.weighted_sum(payload, known, weight), wanted, rtol=0, atol=bound)
 
 
+def check_error(case: CodecCase) -> None:
+    """What messages measure of their error is its closed form, if it has one, for layers of unequal size and scale."""
+    if not isinstance(case.codec, HasClosedFormError):
+        return
+    scale = torch.cat([torch.full((size,), one) for size, one in zip(UNEVEN, (1.0, 0.05, 0.3))])
+    x, codec = (rows(1, UNEVEN) * scale).expand(5, -1), MeasuredCodec(case.codec)
+    draws = [common(5, UNEVEN, "error", draw) for draw in range(20)]  # senders of one message may share a rotation
+    measured = [codec.encode(x, known, known.key.fold_in("sender")).measured for known in draws]
+    error, theory = (torch.cat([one[name] for one in measured]) for name in (ERROR, THEORY))
+    tolerance = 5 * float(error.std()) / len(error) ** 0.5 + 0.03 * float(theory[0])
+    assert abs(float(error.mean() - theory.mean())) <= tolerance
+
+
 CHECKS = (
     check_wire,
     check_layout,
@@ -192,6 +209,7 @@ CHECKS = (
     check_contractive,
     check_unbiased,
     check_sum,
+    check_error,
 )
 
 
