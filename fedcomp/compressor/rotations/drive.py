@@ -49,7 +49,7 @@ class Drive(RotatedCodec):
         seed = seed_field(self.seed, common, private_key)
         rotation = Rotation(common.dim, self.rotations)
         z = rotation.forward(x, *shared_source(Payload(seed), common))
-        signs = (z >= 0).to(torch.uint8)
+        signs = (z >= 0).view(torch.uint8)
         scales = [
             fit_scale(self.scale, part, plus_minus(bits))
             for part, bits in zip(z.split(rotation.pieces, 1), signs.split(rotation.pieces, 1))

@@ -39,9 +39,12 @@ def scale(size: int) -> np.float32:
 def butterflies(piece: Tensor) -> Tensor:
     """[M, n] times the unscaled Hadamard matrix."""
     num_rows, size = piece.shape
+    mixed = piece.clone(memory_format=torch.contiguous_format)
     stride = 1
     while stride < size:
-        low, high = piece.reshape(num_rows, size // (2 * stride), 2, stride).unbind(2)
-        piece = torch.stack((low + high, low - high), 2)
+        low, high = mixed.view(num_rows, size // (2 * stride), 2, stride).unbind(2)
+        difference = low - high
+        low.add_(high)
+        high.copy_(difference)
         stride *= 2
-    return piece.reshape(num_rows, size)
+    return mixed

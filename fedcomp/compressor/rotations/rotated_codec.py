@@ -80,13 +80,13 @@ def fit_scale(choice: str, z_MC: Tensor, levels_MC: Tensor) -> Tensor:
 
 def plus_minus(bits: Tensor) -> Tensor:
     """float32 -1 for 0 and +1 for 1."""
-    return bits.to(torch.float32).mul_(2.0).sub_(1.0)
+    return bits.to(torch.int8).mul_(2).sub_(1).to(torch.float32)
 
 
 def quantise(z: Tensor, inverse_std: Tensor, bits: int) -> Tensor:
     """uint8 codes of z * inverse_std, in the order of the centroids."""
     if bits == 1:
-        return (z >= 0).to(torch.uint8)
+        return (z >= 0).view(torch.uint8)
     boundaries = torch.tensor(lloyd_max(bits).boundaries, dtype=z.dtype, device="cpu").to(z.device, non_blocking=True)
     return torch.bucketize(z * inverse_std, boundaries, out_int32=True, right=True).to(torch.uint8)
 

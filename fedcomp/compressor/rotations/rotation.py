@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import groupby
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -77,7 +78,8 @@ class Rotation:
         if _compiles(values_MD):
             from fedcomp.compressor.rotations import order_numba
 
-            order_numba.apply(values_MD.numpy(), self.dim - last, step.numpy(), start.numpy(), inverse)
+            steps, starts = (one.numpy().astype(np.uint32) for one in (step, start))
+            order_numba.apply(values_MD.numpy(), self.dim - last, steps, starts, inverse)
         else:
             order.apply(values_MD[:, self.dim - last :], step, start, inverse)
 
