@@ -28,8 +28,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fedcomp.model.precision import PRECISIONS, set_tf32
+from fedcomp.runtime.cores import num_cores
 from fedcomp.runtime.process_settings import keep_freed_memory, set_determinism
-from fedcomp.runtime.workers import num_cores
 from scripts.bench_jobs import CPU_JOBS, JOBS, Job, fedcomp_side, lean_side, naive_side
 from scripts.ceilings import Ceilings, least_bytes, measure, operations
 from scripts.figures import keep

@@ -32,8 +32,9 @@ from fedcomp.model.chunking import chunk_size
 from fedcomp.model.networks.cnn import lenet5
 from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
+from fedcomp.runtime.cores import num_cores
 from fedcomp.runtime.process_settings import keep_freed_memory
-from fedcomp.runtime.workers import Workers, num_cores
+from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger, Link

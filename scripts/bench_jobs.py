@@ -26,7 +26,8 @@ from fedcomp.model.networks.cnn_bn import cnn4_bn
 from fedcomp.model.networks.mlp import mlp
 from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
-from fedcomp.runtime.workers import Workers, num_cores
+from fedcomp.runtime.cores import num_cores
+from fedcomp.runtime.workers import Workers
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.autotune.conv_autotune import plan_convolutions
 from fedcomp.simulation.chunks.client_data import ClientShards

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 
 from tests.hidden_gpu import hide_gpu
+from tests.quick_compose import compose_quickly
 
 pytest_plugins = ["tests.bare"]
 
@@ -38,6 +39,14 @@ def _no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def _no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run waits for its disk some twenty times, which takes longer than its rounds; no test loses power."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_compose() -> Iterator[None]:
+    """Hydra composes a choice of groups once for all tests of this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        compose_quickly(patch)
+        yield
 
 
 @pytest.fixture

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
+from fedcomp.check.algorithm import check_bits, check_one_client, check_zeros
+from fedcomp.check.trajectory import check_pure, check_repeat, check_resume, check_wire
 from fedcomp.compressor.mrc import coder
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.random.keys import DeviceKey, Key, seed_halves
@@ -15,16 +16,6 @@ from fedcomp.runtime.process_settings import set_determinism
 from tests.algorithm.conformance_cases import CASES
 from tests.compressor.mrc.coding_problems import SHAPES, problem
 from tests.conformance import world
-from tests.conformance.algorithm import (
-    check_bits,
-    check_one_client,
-    check_pure,
-    check_repeat,
-    check_resume,
-    check_wire,
-    check_zeros,
-    conforms,
-)
 
 GPU = torch.device("cuda")
 KEY, IDS = Key(("gpu",)), torch.tensor([0, 5, (1 << 32) + 5, -1])
@@ -45,8 +36,8 @@ def _as_a_run_is(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_algorithm(case, check, tmp_path: Path) -> None:
-    conforms(case, check, tmp_path)
+def test_algorithm(case, check) -> None:
+    check(case)
 
 
 @pytest.mark.parametrize("num", [1, 33, 5000])

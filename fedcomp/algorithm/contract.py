@@ -188,6 +188,20 @@ class Algorithm(ABC):
         return False
 
     @property
+    def told_weights(self) -> str:
+        """Whose weights the clients compute with: "none", "own" or "all".
+
+        With `weights="samples"` the numbers of samples that they follow from are sent and counted once, before the
+        first round.
+        """
+        return "none"
+
+    @property
+    def client_models(self) -> tuple[str, ...]:
+        """Names of the `evaluation_models` that follow from what clients hold: the server cannot compute them."""
+        return ()
+
+    @property
     def remembers(self) -> bool:
         """Whether the compressors' memories are kept from round to round."""
         return True
@@ -219,6 +233,18 @@ class Algorithm(ABC):
     def batch_size(self) -> int | None:
         """Samples of a client that it processes at once; None: its clients load none."""
         return self.solver.most_samples if self.solver else None
+
+    @property
+    def when_slow(self) -> str:
+        """What a run says beside an accuracy that is near chance: why the method is slow, and the option to change.
+
+        It ends a sentence: "DeComFL steps along random directions: more rounds, or a larger algorithm.lr".
+        """
+        return ""
+
+    def notes(self, tensors: tuple[ParameterTensor, ...]) -> Sequence[str]:
+        """Lines that the user is told before the first round, of what the options come to with this model."""
+        return ()
 
     def check_cohort(self, size: int | None) -> None:
         """Raise ValueError, before the first round, if it cannot work with `size` clients a round.

@@ -130,12 +130,13 @@ class FedAvg(Algorithm):
         own = tuple(take_rows(slot, cohort) for slot in state.local)
         local = train_locally(self.client, *rows, cohort, ctx, own)
         kept = tuple(put_rows(slot, cohort, new) for slot, new in zip(state.local, local.memory, strict=True))
-        metrics = training_metrics(local)
+        metrics, uplink = training_metrics(local), state.uplink
         if self.uplink.predictor is not None:
-            metrics = {**metrics, **self._prediction(local.theta, state.uplink, cohort, ctx)}
+            uplink = self._send_prediction(uplink, cohort, ctx)
+            metrics = {**metrics, **self._prediction(local.theta, uplink, cohort)}
         if self.uplink.uses_correlation:
             metrics = {**metrics, "vectors/correlation": correlation(self.uplink.coded(local.theta), cohort.weight)}
-        mean, uplink = ctx.send_up("update", self.uplink, local.theta, state.uplink, cohort)
+        mean, uplink = ctx.send_up("update", self.uplink, local.theta, uplink, cohort)
         stats = gather_stats(local.stats, cohort, ctx)
 
         received, downlink = down.mean(mean, downlink, cohort, ctx)
@@ -157,15 +158,15 @@ class FedAvg(Algorithm):
                 models["clients"] = Models(theirs, state.stats[None])
         return models
 
-    def _prediction(self, x: Tensor, memory: Memory, cohort: Cohort, ctx: Context) -> Metrics:
-        """Sends the predicted mean down where clients do not know it.
+    def _send_prediction(self, memory: Memory, cohort: Cohort, ctx: Context) -> Memory:
+        """The memory with the predicted mean that clients were sent, where they do not know it."""
+        if not (self.uplink.observes and self.down.sends_model and ctx.round > 0):
+            return memory
+        return self.uplink.told(memory, send("prediction", self.uplink.predicted(memory, cohort)[0], cohort, ctx))
 
-        Metrics: `predictor/ratio`, sum ||x_i - predicted||^2 / sum ||x_i||^2: above 1 the prediction does harm.
-        """
-        expected = self.uplink.predicted(memory, cohort)
-        if self.uplink.observes and self.down.sends_model and ctx.round > 0:
-            expected = send("prediction", expected[0], cohort, ctx)[None]
-        coded = self.uplink.coded(x)
+    def _prediction(self, x: Tensor, memory: Memory, cohort: Cohort) -> Metrics:
+        """`predictor/ratio`, sum ||x_i - predicted||^2 / sum ||x_i||^2: above 1 the prediction does harm."""
+        expected, coded = self.uplink.predicted(memory, cohort), self.uplink.coded(x)
         size = coded.square().sum().clamp(min=torch.finfo(coded.dtype).tiny)
         return {"predictor/ratio": (coded - expected).square().sum() / size}
 

@@ -34,6 +34,8 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import check_choice
 from fedcomp.wire import Field, Payload, SharedKnowledge
 
+DOWNLINKS = ("model", "scalar", "shortest")
+
 
 @dataclass(frozen=True)
 class FedScalarState:
@@ -60,7 +62,7 @@ class FedScalar(Algorithm):
         normalise: c is the number of participants (their weights, under unequal probabilities) or the population, N.
         seed: sent, 64 bits a round: down to participants (shared) or up from each (per_agent); derived, from the run's
             seed, the round and the agent's number.
-        downlink: model; scalar, see `ScalarDownlink`.
+        downlink: model; scalar and shortest, see `ScalarDownlink`.
     """
 
     client: LocalSolver
@@ -72,9 +74,14 @@ class FedScalar(Algorithm):
     seed: str = "sent"
     downlink: str = "model"
 
+    when_slow = (
+        "one random projection of an update is mostly noise: more rounds, more algorithm.num_projections or "
+        "another client.lr"
+    )
+
     def __post_init__(self) -> None:
         check_choice("algorithm.normalise", self.normalise, ("participants", "population"))
-        check_choice("algorithm.downlink", self.downlink, ("model", "scalar"))
+        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
         with algorithm_option_names():
             _ = self.codec  # its options are checked as it is made
 
@@ -91,13 +98,15 @@ class FedScalar(Algorithm):
     @property
     def down(self) -> Downlink[LastRound, WeightedScalars]:
         """How the model gets to the agents; the paper counts nothing of it."""
-        return ScalarDownlink(self.codec) if self.downlink == "scalar" else DenseModel(paper_bits=0)
+        if self.downlink == "model":
+            return DenseModel(paper_bits=0)
+        return ScalarDownlink(self.codec, shortest=self.downlink == "shortest")
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedScalarState:
         """The first model. Raises ValueError: more orthonormal directions than parameters."""
         with algorithm_option_names():
             self.codec.check_dim(theta.shape[0])
-        replays = self.downlink == "scalar"
+        replays = self.downlink != "model"
         replay = LastRound.init(theta if replays else theta[:0], setup.num_clients if replays else 0, self.codec)
         return FedScalarState(theta, stats, replay)
 

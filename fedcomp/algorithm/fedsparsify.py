@@ -71,6 +71,8 @@ class FedSparsify(Algorithm):
     positions: str = "auto"
     weights: str = "samples"
 
+    when_slow = "so sparse a model may be too small: a lower algorithm.sparsity, or more rounds"
+
     def __post_init__(self) -> None:
         for name in ("sparsity", "first_sparsity"):
             check_interval(f"algorithm.{name}", getattr(self, name), "[0, 1)", "the share of weights that are zero")

@@ -85,6 +85,10 @@ class FetchSGD(Algorithm):
     positions: str = "auto"
     weights: str = "samples"
 
+    when_slow = (
+        "the server steps along few entries of a sketch: more rounds, a larger algorithm.share or algorithm.fraction"
+    )
+
     def __post_init__(self) -> None:
         with algorithm_option_names(share="fraction"):
             check_num_kept(self.share, self.k)

@@ -17,6 +17,7 @@ from torch import nn
 
 from fedcomp.config.placement import run_folder
 from fedcomp.config.schema import plain_config
+from fedcomp.core.folders import part_name
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RecordedRun, RunFiles, find_runs, read_run
@@ -113,6 +114,13 @@ def run(config: DictConfig | Iterable[str]) -> Run:
 
     if not isinstance(config, DictConfig):
         config = compose(config)
+    for part, alone in (("launcher", "Local"), ("sweeper", "Grid")):
+        target = str(OmegaConf.select(config, f"{part}._target_"))
+        if not target.endswith(f".{alone}"):
+            raise ValueError(
+                f"{part}={part_name(target)} is for the runs of a grid, and fedcomp.run makes one: call it for each, "
+                "or use the command line (fedcomp -m ...)"
+            )
     threads = torch.get_num_threads()
     try:
         train(config)

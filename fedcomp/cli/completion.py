@@ -34,6 +34,7 @@ class Script:
 
 
 SCRIPTS = {
+    "fedcomp-check": Script(("--config-dir",), ("compressor", "algorithm", "model", "dataset")),
     "fedcomp-clean": Script(("--only", "--dry-run", "--yes")),
     "fedcomp-diff": Script(()),
     "fedcomp-evaluate": Script(("--clients", "--config-dir", "--out"), ("dataset",)),

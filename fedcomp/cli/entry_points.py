@@ -31,6 +31,7 @@ def _script(module: str) -> Callable[[], None]:
     return run
 
 
+check = _script("fedcomp.cli.check")
 clean = _script("fedcomp.status.clean")
 diff = _script("fedcomp.status.diff")
 evaluate = _script("fedcomp.api.evaluate")

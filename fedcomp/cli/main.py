@@ -28,10 +28,12 @@ from fedcomp.cli.explain import Sources, explain
 from fedcomp.cli.help import help_text
 from fedcomp.cli.shells import INSTALL, UNINSTALL
 from fedcomp.config import schema
+from fedcomp.config.choices import check_choices
 from fedcomp.config.comments import list_experiments
 from fedcomp.config.errors.hydra_errors import error_message
 from fedcomp.config.options import check_part_keys
 from fedcomp.config.quoting import quote
+from fedcomp.config.swept_options import leave_to_the_runs
 from fedcomp.core.folders import CONF
 from fedcomp.core.version import __version__
 from fedcomp.display.console import say
@@ -149,6 +151,7 @@ def _execute(given: Arguments) -> None:
         return
     if given.has("--shell-completion") and _complete(arguments):
         return
+    check_choices(arguments)
     schema.register()
     sys.path[:0] = [str(folder) for folder in own]  # configs in DIR may name Python files in DIR
     if str(Path.cwd()) not in sys.path:
@@ -157,6 +160,9 @@ def _execute(given: Arguments) -> None:
     try:
         if given.has("--help"):
             _show_help(given)
+        elif given.has("--multirun"):
+            sys.argv[1:] = replace(given, overrides=tuple(leave_to_the_runs(arguments))).argv
+            _entry()
         else:
             _entry()
     except (HydraException, OmegaConfBaseException) as error:

@@ -207,6 +207,11 @@ class Compressor:
         assert isinstance(memory, PredictingMemory)
         return replace(memory, prediction=self.coded(mean[None])[0])
 
+    def told(self, memory: Memory, prediction: Tensor) -> Memory:
+        """The memory of senders that were sent the prediction [d] of their coded columns."""
+        assert isinstance(memory, PredictingMemory)
+        return replace(memory, prediction=prediction)
+
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] each sender's message, decoded by itself."""
         return self.codec.decode(payload, common)

@@ -16,6 +16,7 @@ Shape legend: M senders, d places of a vector, n of them in the set, A cells.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,10 +92,18 @@ class FuseFilter:
                 "keys": Field(nums, Unsigned(32)),
                 "tries": Field(tries, Unsigned(8)),
                 "cells": Field(
-                    cells.to(sets.device), Unsigned(self.fingerprint), counts.to(sets.device), count_known=True
+                    cells.to(sets.device),
+                    Unsigned(self.fingerprint),
+                    counts.to(sets.device),
+                    count_known=True,
+                    count_from=self._num_cells,
                 ),
             }
         )
+
+    def _num_cells(self, row: Mapping[str, Tensor]) -> int:
+        """A, which follows from the number of places that the message begins with."""
+        return self.size(int(row["keys"]))[2]
 
     def decode(self, payload: Payload, ids: Tensor, key: Key, dim: int) -> Tensor:
         """[M, d] bool: the places that each filter says yes to.

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp.config import schema
+from fedcomp.config.choices import check_choices
 from fedcomp.config.errors.hydra_errors import error_message
 from fedcomp.config.quoting import quote
 from fedcomp.core.folders import CONF
@@ -35,10 +36,13 @@ def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None)
     Raises:
         ValueError: an override is none, names what does not exist, or has several values: compose each. One line.
     """
+    if not isinstance(overrides, Iterable):
+        raise ValueError(f"{overrides!r} is no config: give overrides such as ['rounds=50']")
     given = [overrides] if isinstance(overrides, str) else list(overrides)
     wrong = [word for word in given if not (isinstance(word, str) and re.match(r"~|[^-].*=", word))]
     if wrong:
         raise ValueError(f"{wrong[0]!r} is no override: give strings such as 'rounds=50'")
+    check_choices(given)
     words = tuple(map(quote, given))
     own, search = [], []
     if config_dir is not None:

@@ -44,7 +44,8 @@ from fedcomp.network.traffic.recorder import RecordedRepetition, TrafficRecorder
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.partition.contract import check_parts
 from fedcomp.random.keys import Key
-from fedcomp.runtime.workers import Workers, num_cores
+from fedcomp.runtime.cores import num_cores
+from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.fused_loop import loop_runner_on
 from fedcomp.simulation.memory_check import check_memory
@@ -72,7 +73,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     parts = _split(config, dataset)
     participation.check(len(parts))
 
-    algorithm = _build_algorithm(config, model)
+    algorithm = build_algorithm(config, model)
     _check_fit(algorithm, dataset, model, participation, len(parts), config)
     batch_size = algorithm.batch_size or config.client.batch_size
     num_in_chunk = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size, dataset.input_dtype)
@@ -182,11 +183,11 @@ def _build_model(config: DictConfig, dataset: Dataset, key: Key) -> AnyModel:
             vocab_size=dataset.vocab_size,
             unlabelled=dataset.unlabelled,
         )
-    except TypeError as error:  # the factory does not take the options in its config
+    except (TypeError, SystemExit) as error:  # the factory does not take the options in its config
         raise build_error(error, config.model) from error
 
 
-def _build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
+def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     """The algorithm with those of the client, the server and the compressors that its constructor takes."""
 
     def for_model(compressor: Compressor) -> Compressor:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from fedcomp.compressor import Compressor
 from fedcomp.config import schema
 from fedcomp.config.errors.unresolved_target import unresolved
 from fedcomp.config.options import check_part_keys, check_types, wrong_number
 from fedcomp.core.first_line import first_line
 from fedcomp.records.run_folder import VERSION
+
+if TYPE_CHECKING:
+    from fedcomp.compressor import Compressor
 
 
 def check_keys(config: DictConfig) -> None:
@@ -35,7 +37,7 @@ def build(node: Any) -> Any:
             del options[VERSION]
     try:
         return instantiate(options, _convert_="all")
-    except InstantiationException as error:
+    except (InstantiationException, SystemExit) as error:
         raise build_error(error, node) from error
 
 
@@ -46,6 +48,8 @@ def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
     the hashes of finished runs and overrides such as `compressor.fraction=0.2` depend on it, and `check_part_keys`
     reads the signature of the group's `_target_`, which is the codec's.
     """
+    from fedcomp.compressor import Compressor  # here, since torch takes seconds to import
+
     others = {name: node[name] for name in schema.READ_BESIDE[group] if name in node}
     options = {name: value for name, value in node.items() if name not in others}
     parts = {name: build(part) if isinstance(part, DictConfig) else part for name, part in others.items()}
@@ -65,13 +69,15 @@ def check_kind(node: DictConfig, part: Any, kind: type) -> None:
         )
 
 
-def build_error(error: Exception, node: DictConfig) -> ValueError:
+def build_error(error: BaseException, node: DictConfig) -> ValueError:
     """One line: the innermost ValueError's message, or an option that is not a number, or Python's own reason."""
     inner: BaseException = error
     while inner.__cause__ is not None:
         inner = inner.__cause__
     if isinstance(inner, ValueError):
         return ValueError(str(inner))
+    if isinstance(inner, SystemExit):
+        return ValueError(f"{node.get('_target_')} or a module that it imports calls sys.exit({inner.code!r})")
     line = wrong_number(node) if isinstance(inner, TypeError) else None
     if isinstance(inner, (ImportError, AttributeError)):
         line = unresolved(node)

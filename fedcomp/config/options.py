@@ -129,7 +129,7 @@ def _parameters(target: str) -> Mapping[str, inspect.Parameter] | None:
     """The parameters of what a `_target_` names; None: it cannot be imported or inspected."""
     try:
         return inspect.signature(pkgutil.resolve_name(target)).parameters
-    except Exception:  # a user's module may raise anything: building the part reports it
+    except (Exception, SystemExit):  # a user's module may raise anything: building the part reports it
         return None
 
 

@@ -53,6 +53,11 @@ def check(dataset: Dataset) -> None:
     if dataset.crop_padding < 0:
         raise ValueError(f"{where}: crop_padding is {dataset.crop_padding}, but must be 0 (no crop) or more pixels")
     _check_rescale(where, dataset)
+    if train.dim() == 4 and dataset.crop_padding >= min(train.shape[1:3]):
+        raise ValueError(
+            f"{where}: crop_padding is {dataset.crop_padding}, but must be below the images' {min(train.shape[1:3])} "
+            "pixels: some crops would hold nothing of them"
+        )
     if dataset.augments and train.dim() != 4:
         raise ValueError(
             f"{where}: crop_padding, flip and rescale are for images [n, H, W, C]; set them to 0, false and null"

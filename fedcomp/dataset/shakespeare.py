@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-import torch
 
 from fedcomp.core.validate import check_choice, check_count, check_interval
-from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.fetch import below
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedcomp.dataset.contract import Dataset, Samples
 
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """LEAF's 80 symbols; a symbol's token is its place. The newline never occurs: a role's lines are joined."""
@@ -61,6 +64,10 @@ def load(
     Raises:
         ValueError: an argument outside its range, or a file that is missing or is no such text.
     """
+    import torch
+
+    from fedcomp.dataset.contract import Dataset
+
     _check(min_chars, train_fraction, max_samples, max_test, targets)
     file = below(root, path)[0]
     roles = {name: text for name, text in _roles(file, upper, delete).items() if len(text) >= min_chars}
@@ -153,5 +160,9 @@ def _evenly(windows: np.ndarray, most: int | None) -> np.ndarray:
 
 def _samples(windows: np.ndarray, targets: str, owner: torch.Tensor | None = None) -> Samples:
     """Tokens uint8 [n, L] and targets int64 [n] or [n, L] from windows [n, L + 1]."""
+    import torch
+
+    from fedcomp.dataset.contract import Samples
+
     y = windows[:, WINDOW] if targets == "last" else windows[:, 1:]
     return Samples(torch.from_numpy(windows[:, :WINDOW].copy()), torch.from_numpy(y.astype(np.int64)), owner)

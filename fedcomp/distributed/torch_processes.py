@@ -24,7 +24,8 @@ from fedcomp.display.console import say
 from fedcomp.distributed.context import PATIENCE_SECONDS, ProcessContext, TorchrunEnv
 from fedcomp.distributed.sharding import FAILURE, TorchProcessGroup
 from fedcomp.records.checkpoint import Checkpoint
-from fedcomp.runtime.workers import Workers, num_cores
+from fedcomp.runtime.cores import num_cores
+from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.simulation import Simulation
 
 LEFT = "left"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedcomp.records.status import read_status
+from fedcomp.runtime.device_name import device_without_torch
 from fedcomp.runtime.signals import SIGNALS
 
 
@@ -96,6 +97,9 @@ class Local:
 
 def local_device(name: str) -> str:
     """What `device=auto` means on this machine. Raises ValueError: no such device."""
+    found = device_without_torch(name)
+    if found is not None:
+        return found
     from fedcomp.runtime.process_settings import pick_device  # torch takes seconds to import
 
     return str(pick_device(name))

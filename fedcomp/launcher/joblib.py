@@ -1,7 +1,8 @@
 """Several runs at once on this machine, each in a process of its own.
 
-joblib schedules; the processes are ours. Hydra's own joblib launcher keeps a pool of workers, and the death of one
-(out of memory, SIGKILL) ends all the others and the grid with them.
+joblib schedules; the processes are ours, forked by workers (`worker.py`) that have imported torch once. Hydra's own
+joblib launcher runs in its workers themselves: the death of one (out of memory, SIGKILL) ends all the others and the
+grid with them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pathlib import Path
 from fedcomp.core.validate import check_count
 from fedcomp.display.console import say
 from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, local_device, outcome
-from fedcomp.launcher.process import Children, Tally
+from fedcomp.launcher.process import Tally
+from fedcomp.launcher.worker_pool import WorkerPool
+from fedcomp.runtime.cores import num_cores
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,6 @@ class Joblib:
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """The device of this machine, and a run's fraction of its cores."""
-        from fedcomp.runtime.workers import num_cores
-
         picked = local_device(device)
         at_once = len(self._gpus(picked)) or self._at_once()
         return {"device": picked, "threads": threads or max(1, num_cores() // at_once)}
@@ -54,7 +55,7 @@ class Joblib:
         at_once = len(gpus) or self._at_once()
         say(f"{len(runs)} runs, {min(at_once, len(runs))} at once; their logs are in {grid}")
         tally = Tally(len(runs))
-        with Children() as children:
+        with WorkerPool() as children:
 
             def run_one(run: GridRun) -> RunOutcome | None:
                 gpu = slots.get() if gpus else None
@@ -82,9 +83,9 @@ class Joblib:
 
     def _gpus(self, device: str) -> list[str]:
         """One entry a run at once: the names of the visible GPUs, each `runs_per_gpu` times; none on a CPU."""
-        import torch
-
         if device != "cuda":  # a run with cuda:<n> asks for that one and sees them all
             return []
+        import torch
+
         names = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
         return [name for name in names.split(",") for _ in range(self.runs_per_gpu)]

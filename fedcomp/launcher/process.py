@@ -9,6 +9,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
+from typing import IO, Protocol
 
 from fedcomp.display.console import say
 from fedcomp.launcher.contract import GridRun, RunOutcome
@@ -20,6 +21,18 @@ def python_path() -> str:
     root, given = Path(__file__).resolve().parents[2], os.environ.get("PYTHONPATH")
     installed = root.name in ("site-packages", "dist-packages")
     return os.pathsep.join([*([] if installed else [str(root)]), *([given] if given else [])])
+
+
+class Started(Protocol):
+    """The process of a run, which has been started."""
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, if it has not ended."""
+        ...
+
+    def wait(self) -> int:
+        """Wait for its end; its exit code, minus the signal that killed it."""
+        ...
 
 
 class Children:
@@ -38,7 +51,7 @@ class Children:
     def __init__(self, grace: float | None = None) -> None:
         self.signal_received: int | None = None
         self._grace = grace
-        self._live: set[subprocess.Popen[bytes]] = set()
+        self._live: set[Started] = set()
 
     def __enter__(self) -> Children:
         self._before = {number: signal.signal(number, self._forward) for number in handled_signals()}
@@ -54,21 +67,24 @@ class Children:
             return 128 + self.signal_received
         run.log.parent.mkdir(parents=True, exist_ok=True)
         with run.log.open("ab") as log:
-            process = subprocess.Popen(
-                run.command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONPATH": python_path(), **(environment or {})},
-                process_group=0,
-            )
-            self._live.add(process)
-            if self.signal_received is not None:  # came while the process was starting
-                process.send_signal(self.signal_received)
-            try:
-                return process.wait()
-            finally:
-                self._live.discard(process)
+            process = self._start(run, log, {**os.environ, "PYTHONPATH": python_path(), **(environment or {})})
+        self._live.add(process)
+        if self.signal_received is not None:  # came while the process was starting
+            process.send_signal(self.signal_received)
+        try:
+            return process.wait()
+        finally:
+            self._live.discard(process)
+
+    def _start(self, run: GridRun, log: IO[bytes], environment: Mapping[str, str]) -> Started:
+        return subprocess.Popen(
+            run.command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            process_group=0,
+        )
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
         if self.signal_received is None:

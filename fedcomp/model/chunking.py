@@ -54,6 +54,19 @@ def client_bytes(
 
 def num_activations(model: AnyModel, input_shape: tuple[int, ...], input_dtype: torch.dtype = torch.float32) -> int:
     """Values that one sample keeps for the backward pass: its input and the output of every innermost part."""
+    return sum(_activations(model, input_shape, input_dtype))
+
+
+def forward_bytes(
+    model: AnyModel, input_shape: tuple[int, ...], num_samples: int, input_dtype: torch.dtype = torch.float32
+) -> int:
+    """Bytes of float32 of a forward pass alone: the samples, and the largest output beside the one before it."""
+    sizes = _activations(model, input_shape, input_dtype)
+    return 4 * num_samples * (sizes[0] + max(map(sum, zip(sizes, [*sizes[1:], 0]))))
+
+
+def _activations(model: AnyModel, input_shape: tuple[int, ...], input_dtype: torch.dtype) -> list[int]:
+    """Values of one sample: of its input, and of the output of every innermost part."""
     sizes = [torch.Size(input_shape).numel()]
 
     def record(part: nn.Module, inputs: tuple[Tensor, ...], output: object) -> None:
@@ -72,4 +85,4 @@ def num_activations(model: AnyModel, input_shape: tuple[int, ...], input_dtype: 
         model.module.train(training)
         for hook in hooks:
             hook.remove()
-    return sum(sizes)
+    return sizes

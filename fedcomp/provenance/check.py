@@ -6,11 +6,8 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-
-from fedcomp.dataset.contract import Dataset
 from fedcomp.provenance.code import code_files, code_parts
 from fedcomp.provenance.data import data_parts
 from fedcomp.provenance.machine import commits, host, job, now, processor, versions
@@ -23,6 +20,11 @@ from fedcomp.records.provenance import (
     write_provenance,
 )
 from fedcomp.records.status import read_status
+
+if TYPE_CHECKING:  # torch takes seconds to import
+    import torch
+
+    from fedcomp.dataset.contract import Dataset
 
 SWITCH = "accept_changes"
 MAX_LISTED = 3

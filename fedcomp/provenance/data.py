@@ -10,13 +10,15 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from fedcomp.dataset.contract import Dataset
 from fedcomp.provenance.files import digest, fingerprints
 from fedcomp.records.provenance import Fingerprint
+
+if TYPE_CHECKING:  # torch takes seconds to import
+    from torch import Tensor
+
+    from fedcomp.dataset.contract import Dataset
 
 
 def data_parts(options: Mapping[str, Any], load: Callable[[], Dataset]) -> dict[str, Fingerprint]:

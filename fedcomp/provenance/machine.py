@@ -12,12 +12,14 @@ import subprocess
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from fedcomp.core.version import __version__
 from fedcomp.provenance.files import digest
 from fedcomp.records.provenance import Commit
+
+if TYPE_CHECKING:  # it takes seconds to import
+    import torch
 
 PACKAGES = ("torch", "torchvision", "numpy", "numba", "triton", "pillow", "scikit-learn")
 """Packages that affect results: they compute, decode pictures or contain data."""
@@ -28,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[1]
 @functools.cache
 def versions() -> dict[str, str]:
     """Versions of fedcomp, Python and `PACKAGES`; fedcomp's ends with a plus sign and a digest of its source."""
+    import torch
+
     by_name = {"fedcomp": f"{__version__}+{_source()}", "python": platform.python_version()}
     for package in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -46,6 +50,8 @@ def commits(files: Iterable[Path]) -> tuple[Commit, ...]:
 
 def processor(device: torch.device) -> str:
     """A GPU's name; or a CPU's, with the vector instructions that torch uses, since these affect rounding."""
+    import torch
+
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{_cpu()}, {torch.backends.cpu.get_cpu_capability()}"

@@ -31,7 +31,7 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ValueError(f"device={name} must be auto, cpu, cuda or cuda:<number>") from error
-    if device.type not in ("cpu", "cuda"):
+    if device.type not in ("cpu", "cuda") or (device.type == "cpu" and device.index is not None):
         raise ValueError(f"device={name} must be auto, cpu, cuda or cuda:<number>")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"device={name}: {torch.cuda.device_count()} GPUs are visible here; use device=cpu or auto")

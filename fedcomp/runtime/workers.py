@@ -6,7 +6,6 @@ processes; on a CPU this is also faster than letting torch split the small opera
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -77,11 +76,3 @@ class ProcessGroup:
     def sum_rows(self, counts: np.ndarray | Tensor) -> np.ndarray | Tensor:
         """[M] int64: the sum of every process's counts, row by row."""
         return counts
-
-
-def num_cores() -> int:
-    """Cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS
-        return os.cpu_count() or 1

@@ -91,6 +91,12 @@ def metrics_of_rows(
     return evaluation_metrics(dataset.task, total, correct, len(test))
 
 
+def samples_at_once(dataset: Dataset, device: torch.device) -> int:
+    """Test samples that a network computes at once."""
+    batch = _batch_size(device)
+    return min(batch, max(1, PIXELS // math.prod(dataset.target_shape))) if dataset.task == "segmentation" else batch
+
+
 def _batch_size(device: torch.device) -> int:
     """Test samples at once."""
     return GPU_BATCH if device.type == "cuda" else BATCH
@@ -151,9 +157,7 @@ class _Evaluator:
         self, batch_sums: Callable[[int, int], Tensor], num_samples: int, num_sums: int, theta: Tensor
     ) -> Tensor:
         """[num_sums] float64: the sum over all batches of `batch_sums(first sample, batch size)`."""
-        batch = _batch_size(theta.device)
-        if self.dataset.task == "segmentation":
-            batch = min(batch, max(1, PIXELS // math.prod(self.dataset.target_shape)))
+        batch = samples_at_once(self.dataset, theta.device)
         batches = np.arange(-(-num_samples // batch))[:, None]
         # With fewer batches than processes every process computes all of them.
         group = self.group if len(batches) >= self.group.size else ProcessGroup()

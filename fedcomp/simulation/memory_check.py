@@ -23,11 +23,12 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.free_memory import free_bytes
 from fedcomp.core.pytree import flatten
 from fedcomp.dataset.contract import Dataset
-from fedcomp.model.chunking import client_bytes
-from fedcomp.model.contract import AnyModel, tensors_of
+from fedcomp.model.chunking import client_bytes, forward_bytes
+from fedcomp.model.contract import AnyModel, TaskModel, tensors_of
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
+from fedcomp.simulation.evaluation import samples_at_once
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 
@@ -47,7 +48,8 @@ class MemoryNeed:
     """Bytes that a run takes beside what the process holds already.
 
     Attributes:
-        state: once, of all repetitions. rest: rows of the cohort, local training, on a GPU the data too.
+        state: once, of all repetitions.
+        rest: the more of a round (rows of the cohort, local training) and an evaluation; on a GPU the data too.
     """
 
     state: int
@@ -79,10 +81,11 @@ def check_memory(
     state = repeats * sum(parts.values())
     row = 4 * model.dim
     data = _data_bytes(simulation.dataset) if device.type == "cuda" else 0
-    if FAR * (2 * state + MOST_ROWS * cohort * row + data) < free:
+    evaluation = _evaluation_bytes(simulation, device)
+    if FAR * (2 * state + MOST_ROWS * cohort * row + data + evaluation) < free:
         return None
-    if state + cohort * row + data > free or PROBE_ROWS * row > free / FAR:
-        least = MemoryNeed(state, cohort * row + data)
+    if state + max(cohort * row, evaluation) + data > free or PROBE_ROWS * row > free / FAR:
+        least = MemoryNeed(state, max(cohort * row, evaluation) + data)
         if least.total > free:
             raise ValueError(_refusal("more than", least, parts, cohort, model.dim, device, free))
         return None
@@ -101,7 +104,8 @@ def needed(simulation: Simulation, cohort: int, batch_size: int, device: torch.d
     at_once = min(simulation.chunk_size * simulation.workers.num, cohort)
     training = at_once * client_bytes(model, dataset.input_shape, batch_size, dataset.input_dtype)
     data = 0 if on_cpu else _data_bytes(dataset)
-    return MemoryNeed(repeats * state, max(0, round_bytes - state) + training + data)
+    a_round = max(0, round_bytes - state) + training
+    return MemoryNeed(repeats * state, max(a_round, _evaluation_bytes(simulation, device)) + data)
 
 
 def _refusal(
@@ -111,8 +115,19 @@ def _refusal(
     return (
         f"the run needs {how} {need.total / GIB:.1f} GiB on {device.type} but {free / GIB:.1f} GiB are free: "
         f"state {need.state / GIB:.2f} GiB (most of it {largest}), a round of {cohort} x {dim:,} parameters "
-        f"{need.rest / GIB:.2f} GiB; take fewer clients a round, a smaller model, or a method without client memories"
+        f"or an evaluation {need.rest / GIB:.2f} GiB; take fewer clients a round, a smaller model, smaller samples, or "
+        "a method without client memories"
     )
+
+
+def _evaluation_bytes(simulation: Simulation, device: torch.device) -> int:
+    """Of the batches of test samples that are computed at once."""
+    model, dataset = simulation.model, simulation.dataset
+    if isinstance(model, TaskModel):
+        return 0
+    batch = min(samples_at_once(dataset, device), len(dataset.test))
+    at_once = min(simulation.workers.num, -(-len(dataset.test) // batch))
+    return at_once * forward_bytes(model, dataset.input_shape, batch, dataset.input_dtype)
 
 
 def _data_bytes(dataset: Dataset) -> int:

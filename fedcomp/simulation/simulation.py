@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.client.contract import Batching, LoopRunner
-from fedcomp.core.cohort import Cohort
+from fedcomp.core.cohort import Cohort, Everyone, Listed
 from fedcomp.core.pytree import flatten, unflatten
 from fedcomp.core.row_update import apply_row_updates
 from fedcomp.dataset.contract import Dataset
@@ -29,7 +29,8 @@ from fedcomp.simulation.divergence import Diverged, check_results
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.optimum import LeastSquares
 from fedcomp.simulation.round_result import Evaluation, RoundResult
-from fedcomp.wire import Ledger, Link
+from fedcomp.wire import Field, Ledger, Link, Payload
+from fedcomp.wire.coding import Unsigned
 from fedcomp.wire.legs import Legs, RoundDeadline, RoundLog
 
 CPU = torch.device("cpu")
@@ -86,12 +87,14 @@ class Simulation:
         """
         cohort = self.cohort(index)
         ledger.begin_round(cohort)
+        if index == self.first_round:
+            self._tell_weights(ledger)
         if ledger.log is not None and ledger.log.deadline is not None:
             return self._round_with_deadline(index, state, cohort, ledger, ledger.log.deadline)
         if not cohort.size:
             ledger.end_round()
             return state, RoundResult(cohort, {})
-        new, metrics = self._attempt(index, state, replace(cohort, state_donated=donate_state), ledger)
+        new, metrics = self.attempt(index, state, replace(cohort, state_donated=donate_state), ledger)
         ledger.end_round()
         if donate_state:
             new = unflatten(new, apply_row_updates(flatten(state), flatten(new), metrics.values()).values())
@@ -102,16 +105,16 @@ class Simulation:
     ) -> tuple[Any, RoundResult]:
         """As `round`. The whole cohort's messages are counted; if clients are late, it is run again without them."""
         assert ledger.legs is not None
-        new, metrics = self._attempt(index, state, cohort, ledger) if cohort.size else (state, {})
+        new, metrics = self.attempt(index, state, cohort, ledger) if cohort.size else (state, {})
         chosen = deadline.decide(cohort, ledger.legs)
         ledger.end_round()  # the clock reads what the whole cohort sent
         if not chosen.size:
             return state, RoundResult(chosen, {})
         if chosen is not cohort:
-            new, metrics = self._attempt(index, state, chosen, Ledger())
+            new, metrics = self.attempt(index, state, chosen, Ledger())
         return new, RoundResult(chosen, metrics)
 
-    def _attempt(self, index: int, state: Any, cohort: Cohort, ledger: Ledger) -> tuple[Any, Metrics]:
+    def attempt(self, index: int, state: Any, cohort: Cohort, ledger: Ledger) -> tuple[Any, Metrics]:
         """The algorithm's round. Raises Diverged instead of its error where a client's result is not finite."""
         key = self.round_key(index)
         clients = self.clients(key.fold_in("client"), ledger)
@@ -127,6 +130,22 @@ class Simulation:
                 raise cause from error
             raise
 
+    @property
+    def told_weights(self) -> str:
+        """Whose weights clients are told: "none", "own" or "all"."""
+        return self.algorithm.told_weights if self.algorithm.weights == "samples" else "none"
+
+    def _tell_weights(self, ledger: Ledger) -> None:
+        """The messages by which clients learn the numbers of samples that `told_weights` follow from, once a run."""
+        if self.told_weights == "none":
+            return
+        counts = torch.from_numpy(self.shards.sizes)[:, None].to(self.device)
+        link, everyone = self.link(ledger), Everyone(len(counts))
+        sent = Payload({"samples": Field(counts, Unsigned(32))}, paper_bits=0)
+        counts = link.up(sent, Listed(tuple(range(len(counts))))).fields["samples"].data
+        known = counts.sum(0, keepdim=True) if self.told_weights == "own" else counts.T
+        link.broadcast(Payload({"samples": Field(known, Unsigned(32))}, paper_bits=0), everyone)
+
     @functools.cached_property
     def first_round(self) -> int:
         """The first round with clients, in which a `Link` checks that every entry fits its coding."""
@@ -140,7 +159,7 @@ class Simulation:
         ledger.log = RoundLog()
         ledger.begin_round(cohort)
         assert ledger.legs is not None
-        self._attempt(0, self.init(), cohort, ledger)
+        self.attempt(0, self.init(), cohort, ledger)
         return ledger.legs
 
     def round_key(self, index: int) -> Key:

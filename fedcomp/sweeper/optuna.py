@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_choice, check_count, check_seed
 from fedcomp.objective.objectives import Objective
 from fedcomp.objective.pareto import Ends, Pareto
@@ -101,14 +102,20 @@ class Optuna:
             return trials
 
     def _open(self, optuna: Any, objective: Objective | Pareto, search: dict[str, str]) -> Any:
-        """The study's file; its attributes say what it searches."""
+        """The study's file; its attributes say what it searches. Raises ValueError: it cannot be opened, or differs."""
+        from sqlalchemy.exc import SQLAlchemyError  # which Optuna needs
+
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         storage: Any = self.storage
         if storage is None:
             journal = optuna.storages.journal
             storage = optuna.storages.JournalStorage(journal.JournalFileBackend(str(Path(self.folder) / "study.log")))
         ends = objective.directions if isinstance(objective, Pareto) else (objective.direction,)
-        study = optuna.create_study(storage=storage, study_name=self.study, directions=ends, load_if_exists=True)
+        try:
+            study = optuna.create_study(storage=storage, study_name=self.study, directions=ends, load_if_exists=True)
+        except (SQLAlchemyError, ImportError, ValueError) as error:
+            where = f"sweeper.storage={self.storage}" if self.storage else f"study {self.study}"
+            raise ValueError(f"{where} cannot be opened: {first_line(error)}") from error
         known = study.user_attrs
         for name, value in search.items():
             if known.get(name, value) != value:

@@ -1,4 +1,4 @@
-"""A run's folder before its first round: whose it is, whether it is finished, its config, log, pictures and provenance.
+"""What a run writes into its folder before its first round: config, log, picture of the partition, provenance.
 
 As with `writer.py`, all processes of a run call the same methods, and only those of the main process do something.
 """
@@ -9,6 +9,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,24 +18,20 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.config.instantiate import build
-from fedcomp.config.placement import claim
 from fedcomp.core.folders import part_name
 from fedcomp.dataset.contract import Dataset
 from fedcomp.display.figure import can_draw
 from fedcomp.display.partition_plot import plot_partition
-from fedcomp.display.progress import Progress, describe
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
-from fedcomp.provenance.check import FinishedRuns, RunInputs, SessionProvenance, session_provenance
+from fedcomp.provenance.check import RunInputs, SessionProvenance, session_provenance
 from fedcomp.records.atomic_write import write_atomically
-from fedcomp.records.metrics_file import Line
-from fedcomp.records.reader import RunFiles
-from fedcomp.records.run_folder import CHECKPOINT, CONFIG, LOG, PARTITION, clear, owned
+from fedcomp.records.run_folder import CHECKPOINT, CONFIG, LOG, PARTITION
 from fedcomp.records.status import State, Status, read_status, write_status
 from fedcomp.runtime.signals import can_handle_signals
 from fedcomp.simulation.autotune.conv_autotune import ConvPlan
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.tracking.contract import RunInfo, ShowsFinished
 from fedcomp.training.error_location import is_in_code, located, summary
+from fedcomp.training.place import RunPlace
 from fedcomp.training.writer import FolderWriter, Writer
 
 log = logging.getLogger("fedcomp")
@@ -42,10 +39,6 @@ log = logging.getLogger("fedcomp")
 
 class RunSetup:
     """Reads and writes nothing: the set-up of every process but the main one."""
-
-    def folder(self) -> contextlib.AbstractContextManager[list[Line] | None]:
-        """Context manager: holds the run's folder. Its value: the record of a run that is finished, else None."""
-        return contextlib.nullcontext()
 
     def building(self) -> contextlib.AbstractContextManager[None]:
         """Context manager around building the simulation: log file, status, and the place of an error in code."""
@@ -66,41 +59,11 @@ class RunSetup:
 
 
 class FolderSetup(RunSetup):
-    """Sets up a run in its folder.
+    """Sets up a run in its folder, which this process holds. `place`: the folder, and the run's config."""
 
-    Args:
-        config: of the run. plain: the same as plain dicts. path: of the folder.
-    """
-
-    def __init__(self, config: DictConfig, plain: dict[str, Any], path: Path) -> None:
-        self._config, self._plain, self._path = config, plain, path
-        self._progress = Progress("quiet" if config.quiet else "verbose" if config.verbose else "normal")
-
-    @contextlib.contextmanager
-    def folder(self) -> Iterator[list[Line] | None]:
-        path, progress = self._path, self._progress
-        with owned(path), progress:
-            claim(path, self._plain)
-            if self._config.overwrite:
-                clear(path)
-            yield self._finished()
-            progress.note(f"record {'and pictures ' if self._config.pictures and can_draw() else ''}in {path}")
-
-    def _finished(self) -> list[Line] | None:
-        config = self._config
-        done = RunFiles(self._path).finished(config.rounds, config.eval_every, config.repeats, config.max_bits)
-        if done is None:
-            return None
-        remark = FinishedRuns(lambda _: build(config.dataset)).check(self._path, self._plain)
-        update_label(self._path / CONFIG, self._plain)
-        if remark is not None:
-            self._progress.note(remark)
-        self._progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
-        tracker = build(config.tracker)
-        if isinstance(tracker, ShowsFinished) and tracker.lacks(self._path):
-            tracker.start(self._info({}))
-            tracker.finish("finished", done[-1])
-        return done
+    def __init__(self, place: RunPlace) -> None:
+        self._config, self._plain, self._path = place.config, place.plain, place.path
+        self._place, self._progress = place, place.progress
 
     @contextlib.contextmanager
     def building(self) -> Iterator[None]:
@@ -124,12 +87,8 @@ class FolderSetup(RunSetup):
         if pictures and not (path / PARTITION).exists():
             _draw_partition(dataset, self._counts, config, path / PARTITION)
         tracker = build(config.tracker)
-        info = self._info(_facts(simulation, self._counts))
+        info = replace(self._place.info(_facts(simulation, self._counts)), note=self._note)
         return FolderWriter(info, tracker, self._progress, pictures, self._begun.start)
-
-    def _info(self, facts: dict[str, float | int]) -> RunInfo:
-        path, config = self._path, self._config
-        return RunInfo(path, config.name, path.parent.name, config.seed, self._plain, facts, self._note)
 
     @contextlib.contextmanager
     def running(self, simulation: Simulation, split: str | None, plan: ConvPlan | None) -> Iterator[None]:
@@ -178,15 +137,6 @@ def status_during_setup(folder: Path) -> Iterator[None]:
     finally:
         if heard:
             signal.signal(signal.SIGINT, handler)
-
-
-def update_label(path: Path, plain: dict[str, Any]) -> None:
-    """Write the new `label` and `figures` into the config of a finished run, where reports read them."""
-    kept = OmegaConf.load(path)
-    assert isinstance(kept, DictConfig)
-    new = {key: plain[key] for key in ("label", "figures")}
-    if any(kept.get(key) != value for key, value in new.items()):
-        write_atomically(path, OmegaConf.to_yaml(OmegaConf.merge(kept, new)).encode())
 
 
 def _label_counts(dataset: Dataset, parts: list[torch.Tensor]) -> torch.Tensor:

@@ -1,36 +1,20 @@
 """The one training entry point: a composed config becomes a run in its folder.
 
-Every process of a run executes `train`, so that all of them meet at the same collectives in the same order.
+Every process of a run executes `train`, so that all of them meet at the same collectives in the same order. The steps:
+check the config, hold the run's folder, and only if the run is not finished yet import torch, build the run and go.
 """
 
 from __future__ import annotations
 
-import math
-import socket
-from pathlib import Path
+import contextlib
 
-import torch
 from omegaconf import DictConfig
 
 from fedcomp.config import schema
-from fedcomp.config.factory import build_recorder, build_runner, build_simulation
-from fedcomp.config.placement import run_folder
-from fedcomp.config.schema import plain_config
-from fedcomp.distributed.context import ProcessContext, check_enough_work
-from fedcomp.model.precision import set_tf32
-from fedcomp.provenance.check import RunInputs, run_inputs
+from fedcomp.distributed.context import ProcessContext
 from fedcomp.records.metrics_file import Line
-from fedcomp.records.provenance import differences
-from fedcomp.runtime.process_settings import keep_freed_memory, pick_device, set_determinism
-from fedcomp.runtime.signals import restore_sigint
-from fedcomp.simulation.async_metrics import SyncReader, reader_for
-from fedcomp.simulation.autotune.conv_autotune import FILE as PLAN
-from fedcomp.simulation.autotune.conv_autotune import ConvPlan, plan_convolutions
-from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
-from fedcomp.simulation.round_result import RoundRunner
-from fedcomp.simulation.simulation import Simulation
-from fedcomp.training.session import Session
-from fedcomp.training.setup import FolderSetup, RunSetup
+from fedcomp.runtime.device_name import device_without_torch
+from fedcomp.training.place import RunPlace
 
 
 def train(config: DictConfig, processes: ProcessContext | None = None) -> list[Line]:
@@ -44,73 +28,16 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
     """
     schema.check(config)
     processes = processes or ProcessContext()
-    alone = config.repeats == 1 and processes.size == 1
-    device = pick_device(config.device)
-    plain = plain_config(config, device)
-    folder, device = run_folder(plain), processes.device(device)
-    setup = FolderSetup(config, plain, folder) if processes.is_main_process else RunSetup()
-    with setup.folder() as finished:
+    place = RunPlace(config, device_without_torch(config.device) or _torchs_device(config.device))
+    with place.held() if processes.is_main_process else contextlib.nullcontext() as finished:
         if processes.broadcast_object(finished is not None):
             return finished or []
-        configure_torch(device, config.precision.name, config.deterministic)
-        with setup.building():
-            with processes.main_process_first():
-                simulation, parts = build_simulation(config, device)
-            inputs = run_inputs(plain, lambda: simulation.dataset)
-            _check_same_inputs(inputs, processes.broadcast_object(inputs))
-            check_enough_work(len(simulation.shards.sizes), config.repeats, processes.size)
-            simulation = processes.distribute(simulation, config.chunk_size, config.threads)
-            setup.begin(inputs, simulation)
-            simulation, plan = _planned(simulation, config, folder, processes)
-            recorder = build_recorder(simulation, config)
-            rounds = build_runner(simulation, config, spread=recorder is None)
-            writer = setup.writer(simulation, parts)
-        restore_sigint()  # which the session hears, and saves
-        reader = reader_for(device) if alone else SyncReader()
-        session = Session(
-            rounds, writer, config.eval_every, config.checkpoint_every, processes, reader, recorder, config.max_bits
-        )
-        for text in () if recorder is None else recorder.notes:
-            writer.note(text)
-        with setup.running(simulation, _split(rounds, processes, simulation), plan):
-            return session.run()
+        from fedcomp.training.run import run
+
+        return run(place, processes)
 
 
-def _split(rounds: RoundRunner, processes: ProcessContext, simulation: Simulation) -> str | None:
-    """How the work is split, in one line for the user; None: it is not."""
-    if isinstance(rounds, MonteCarloStudy) and rounds.group.size > 1:
-        return f"{rounds.group.size} processes share {len(rounds.repetitions)} repetitions"
-    return processes.describe_split(simulation)
+def _torchs_device(name: str) -> str:
+    from fedcomp.runtime.process_settings import pick_device
 
-
-def configure_torch(device: torch.device, precision: str, deterministic: bool) -> None:
-    """Sets torch's process-wide options."""
-    if device.type == "cpu":
-        torch.set_num_threads(1)  # threads share chunks of clients instead: runtime/workers.py
-        keep_freed_memory()
-    else:
-        torch.cuda.set_device(device.index or 0)  # where kernels and graphs are launched
-    set_tf32(precision, device)
-    set_determinism(deterministic, device)
-
-
-def _planned(
-    simulation: Simulation, config: DictConfig, folder: Path, processes: ProcessContext
-) -> tuple[Simulation, ConvPlan | None]:
-    """The simulation with its plan, which the main process makes: all processes must compute alike."""
-    plan: ConvPlan | None = None
-    if processes.is_main_process:
-        most = math.ceil(float(simulation.participation.inclusion(len(simulation.shards.sizes)).sum()))
-        options = config.client.batch_size, most, config.chunk_size is not None, folder / PLAN
-        plan = plan_convolutions(simulation, config.plan, *options)
-    plan = processes.broadcast_object(plan)
-    return (simulation if plan is None else plan.applied_to(simulation)), plan
-
-
-def _check_same_inputs(mine: RunInputs, main: RunInputs) -> None:
-    """Raise ValueError unless this process reads what process 0 reads, which may be on another machine."""
-    for what, own, its in (("data", mine.data, main.data), ("code", mine.code, main.code)):
-        for difference in differences(its, own):
-            raise ValueError(
-                f"{what} on {socket.gethostname()} are not those of process 0: {difference}; give all machines the same"
-            )
+    return str(pick_device(name))

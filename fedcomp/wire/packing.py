@@ -13,7 +13,7 @@ import torch
 from fedcomp.wire.coding import Coding, Unsigned, bits_for
 from fedcomp.wire.coding.contract import WireError
 from fedcomp.wire.coding.packed_bytes import pack_bits, unpack_bits
-from fedcomp.wire.payload import Field, Payload
+from fedcomp.wire.payload import CountFrom, Field, Payload
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class FieldLayout:
         dtype: of the entries in memory.
         ragged: whether a row sends only its first entries.
         known_counts: number of entries per row, if both ends know it; None: a ragged row begins with the number.
+        count_from: as in `Field`.
         on_paper: as in `Field`.
     """
 
@@ -35,6 +36,7 @@ class FieldLayout:
     ragged: bool = False
     known_counts: tuple[int, ...] | None = None
     on_paper: bool = True
+    count_from: CountFrom | None = None
 
     @property
     def count_coding(self) -> Unsigned:
@@ -72,11 +74,13 @@ def unpack(messages: list[bytes], known: Layout, device: torch.device) -> Payloa
     fields = {}
     for name, part in known.items():
         make = torch.zeros if part.ragged else torch.empty
-        data = make(len(rows), part.num, dtype=part.dtype, device=device)
+        num = part.num if part.count_from is None else max((len(row[name]) for row in rows), default=0)
+        data = make(len(rows), num, dtype=part.dtype, device=device)
         for index, row in enumerate(rows):
             data[index, : len(row[name])] = row[name]
         count = torch.tensor([len(row[name]) for row in rows], device=device) if part.ragged else None
-        fields[name] = Field(data, part.coding, count, part.known_counts is not None, part.on_paper)
+        known_before = part.known_counts is not None or part.count_from is not None
+        fields[name] = Field(data, part.coding, count, known_before, part.on_paper, part.count_from)
     return Payload(fields)
 
 
@@ -86,18 +90,23 @@ def _count_coding(num: int) -> Unsigned:
 
 
 def _field_layout(field: Field) -> FieldLayout:
+    ragged, dtype = field.count is not None, field.data.dtype
+    if field.count_from is not None:
+        return FieldLayout(0, field.coding, dtype, ragged, None, field.on_paper, field.count_from)
     known = tuple(field.count.tolist()) if field.count is not None and field.count_known else None
-    ragged = field.count is not None
-    return FieldLayout(field.data.shape[1], field.coding, field.data.dtype, ragged, known, field.on_paper)
+    return FieldLayout(field.data.shape[1], field.coding, dtype, ragged, known, field.on_paper)
 
 
 def _read(message: bytes, index: int, known: Layout, device: torch.device) -> dict[str, torch.Tensor]:
     bits = unpack_bits(_bytes_of(message).to(device))
-    row, at = {}, 0
+    row: dict[str, torch.Tensor] = {}
+    at = 0
     for name, part in known.items():
         try:
             num = part.num
-            if part.known_counts is not None:
+            if part.count_from is not None:
+                num = part.count_from(row)
+            elif part.known_counts is not None:
                 num = part.known_counts[index]
             elif part.ragged:
                 count, at = part.count_coding.read(bits, at, 1, torch.int64)

@@ -6,7 +6,7 @@ Shape legend: M senders (rows), n entries of a field.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -14,6 +14,9 @@ from torch import Tensor
 
 from fedcomp.wire.coding import Coding, bits_for
 from fedcomp.wire.coding.contract import WireError
+
+CountFrom = Callable[[Mapping[str, Tensor]], int]
+"""A row's number of entries, given those of the fields before."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class Field:
         count: [M] int64 number of entries that a row sends, its first ones (the others are zero); the number is sent
             before them. None: a row sends all n entries.
         count_known: both ends know `count`, so it is neither sent nor counted.
+        count_from: how a receiver knows `count` if it follows from fields before this one in the message: a function of
+            a row's entries by field; `count_known` is then True. None: a receiver knows it before the message.
         on_paper: whether the method's paper counts this field, unless `Payload.paper_bits` is given.
     """
 
@@ -34,6 +39,7 @@ class Field:
     count: Tensor | None = None
     count_known: bool = False
     on_paper: bool = True
+    count_from: CountFrom | None = None
 
     def check_dtype(self, name: str) -> None:
         """Raise WireError, which names the field, if its coding does not write entries of this type."""

@@ -11,14 +11,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus, run_job, setup_globals
+from hydra.errors import HydraException
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp.config import schema
+from fedcomp.config.effects import check_effects
+from fedcomp.config.errors.hydra_errors import error_message
 from fedcomp.config.placement import run_folder
+from fedcomp.config.swept_options import only_value
+from fedcomp.core.folders import CONF
 from fedcomp.display.console import say
 from fedcomp.distributed.context import check_enough_work
 from fedcomp.launcher.contract import GridRun, RunFailed, RunOutcome
@@ -83,7 +90,15 @@ class GridLauncher(Launcher):
         return [_job_return(job, by_number.get(job.run.number, RunOutcome(job.run, job.broken))) for job in jobs]
 
     def _compose(self, overrides: list[str], number: int, grid: Path) -> _Job:
-        composed = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
+        given = OverridesParser.create().parse_overrides(list(self.config.hydra.overrides.task))
+        common = {f"{one.get_key_element()}={only_value(one)}" for one in given}
+        own = tuple(word for word in overrides if word not in common)
+        try:
+            composed = self.hydra_context.config_loader.load_sweep_config(self.config, overrides)
+        except (HydraException, OmegaConfBaseException) as error:
+            folders = [Path(one.path) for one in self.config.hydra.runtime.config_sources if one.schema == "file"]
+            reason = error_message(error, CONF, overrides, [folder for folder in folders if folder != CONF])
+            raise ValueError(f"run {number} ({' '.join(own)}): {reason}") from error
         placed = self.settings.place(composed.device, composed.threads)
         with open_dict(composed.hydra):
             composed.hydra.job.id = composed.hydra.job.num = number
@@ -95,14 +110,14 @@ class GridLauncher(Launcher):
             check_enough_work(task.num_clients, task.repeats, getattr(self.settings, "processes_per_run", 1))
         plain = schema.plain_config(task, task.device)
         folder = run_folder(plain).absolute()
-        given = [f"{key}={value}" for key, value in placed.items()]
-        command = (sys.executable, "-m", "fedcomp", *_flags(composed), *overrides, *given, "hydra.mode=RUN")
-        common = set(self.config.hydra.overrides.task)
-        own = tuple(word for word in overrides if word not in common)
+        places = [f"{key}={value}" for key, value in placed.items()]
+        command = (sys.executable, "-m", "fedcomp", *_flags(composed), *overrides, *places, "hydra.mode=RUN")
         run = GridRun(number, own, command, folder, grid / f"{number}.log")
         try:
             wanted = task.rounds, task.eval_every, task.repeats, task.max_bits
             done = not task.overwrite and RunFiles(folder).finished(*wanted) is not None
+            if not done:
+                check_effects(task)
             remark = self._checked(folder, task) if done else None
         except ValueError as error:
             return _Job(run, composed, finished=False, broken=str(error))

@@ -17,6 +17,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from fedcomp.config.swept_options import only_value
 from fedcomp.display import units
 from fedcomp.display.console import say
 from fedcomp.distributed.context import torchrun_env
@@ -62,7 +63,7 @@ class GridSweeper(Sweeper):
         parser = OverridesParser.create(config_loader=self.loader)
         given = parser.parse_overrides([*(f"{key}={value}" for key, value in self.params.items()), *arguments])
         overrides = {override.get_key_element(): override for override in given}  # later ones override earlier ones
-        space = {key: _domain(override) for key, override in overrides.items() if override.is_sweep_override()}
+        space = {key: _domain(override) for key, override in overrides.items() if only_value(override) is None}
         returns: list[JobReturn] = []
         began = time.monotonic()
 
@@ -99,12 +100,12 @@ def _domain(override: Override) -> Choices | Interval:
 
 
 def _word(key: str, override: Override, point: Point) -> str:
-    return f"{key}={point[key] if key in point else override.get_value_element_as_str()}"
+    return f"{key}={point[key] if key in point else only_value(override)}"
 
 
 def _is_setting(key: str, override: Override) -> bool:
     """Whether this is a setting of all runs that affects their results."""
-    return not override.is_sweep_override() and (key == "seed" or key.split(".")[0] not in WITHOUT_EFFECT)
+    return only_value(override) is not None and (key == "seed" or key.split(".")[0] not in WITHOUT_EFFECT)
 
 
 def _result(done: JobReturn) -> Result:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fedcomp.reporting.tables import published
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.markdown import Cell, made_with, picture, spread, table
-from scripts.reproduce.printed import ACCURACY, UPLINK, beside, near
+from scripts.reproduce.printed import ACCURACY, UPLINK, beside
 from scripts.reproduce.records import Folder, Records
 from scripts.reproduce.shapes_masks import draw as draw_masks
 
@@ -68,16 +68,10 @@ CNN6 = Experiment(
 EXPERIMENTS = (LENET, TEXT, TEXT_NOISE, PIXELS, CNN6)
 
 
-def claims(folder: Folder) -> Sequence[tuple[str, str, Experiment | str]]:
-    """The claims about these tasks."""
-    return [
-        ("text: as accurate as FedAvg, within a point (table 3)", near(folder[TEXT], "FedAvg", "FedMRN", 0.01), TEXT),
-        (
-            "classes of pixels: as accurate as FedAvg, within a point (table 3)",
-            near(folder[PIXELS], "FedAvg", "FedMRN", 0.01),
-            PIXELS,
-        ),
-    ]
+CLAIMS: Sequence[tuple[str, str, Experiment | str]] = [
+    ("as accurate as FedAvg with an LSTM on Shakespeare and BiSeNetV2 on PascalVOC (appendix A, table 3)", "", "")
+]
+"""About these tasks; ours are shorter or of other data."""
 
 
 def sections(folder: Folder) -> str:

@@ -50,12 +50,16 @@ def average(records: Records, value: Callable[[Run], float | None]) -> float | N
 
 
 def claims(rows: Sequence[tuple[str, str, Experiment | str]]) -> str:
-    """The table of a paper's claims: what it says, what became of it, and by which of the commands and tests below."""
+    """The table of a paper's claims: what it says, what became of it, and by which of the commands and tests below.
+
+    A claim that no experiment of ours can decide has neither.
+    """
     sources = [f"fedcomp {one.commands[0]}" if isinstance(one, Experiment) else one for _, _, one in rows]
-    numbers = {source: number for number, source in enumerate(dict.fromkeys(sources), start=1)}
+    numbers = {source: number for number, source in enumerate(dict.fromkeys(filter(None, sources)), start=1)}
     lines = ["| claim of the paper | here | shown by |", "| --- | --- | ---: |"]
     lines += [
-        f"| {claim} | {found} | {numbers[source]} |" for (claim, found, _), source in zip(rows, sources, strict=True)
+        f"| {claim} | {found} | {numbers.get(source, '')} |"
+        for (claim, found, _), source in zip(rows, sources, strict=True)
     ]
     return "\n".join([*lines, "", *(f"{number}. `{source}`" for source, number in numbers.items())])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedcomp.reporting.tables.published import Printed
-from scripts.reproduce.markdown import Cell, average, last, less, rounds, spread, table, verdict
+from scripts.reproduce.markdown import Cell, average, last, less, rounds, spread, table
 from scripts.reproduce.records import Records, Run
 
 Rows = Mapping[str, Printed]
@@ -55,31 +55,21 @@ def rate(run: Run, count: str) -> float | None:
     return None if None in found else sum(value for value in found if value is not None)
 
 
-def accuracies(records: Records, *labels: str) -> tuple[list[float | None], str]:
-    """Best accuracies of methods over the rounds that all their runs have done, as means over seeds.
+def accuracies(records: Records, *labels: str) -> list[float | None]:
+    """Best accuracies of methods over the rounds, as means over seeds.
 
-    Returns:
-        a value for each label, None where one of them was not run, and a note if there are rounds to come.
+    A claim about 100 rounds is not judged after 3: there is no value before the runs of all methods are at their end.
     """
     chosen = [records.where(label=label) for label in labels]
-    if not all(chosen):
-        return [None] * len(labels), ""
-    runs = [run for one in chosen for run in one]
-    limit, planned = min(run.rounds for run in runs), max(int(run.about["of_rounds"]) for run in runs)
-    note = f" in the first {limit} of {planned} rounds" if limit < planned else ""
-    return [average(one, lambda run: run.best(ACCURACY, limit)) for one in chosen], note
+    if not all(one and all(run.rounds >= int(run.about["of_rounds"]) for run in one) for one in chosen):
+        return [None] * len(labels)
+    return [average(one, lambda run: run.best(ACCURACY)) for one in chosen]
 
 
-def within(records: Records, reference: str, label: str, margin: float) -> tuple[bool | None, str]:
-    """Whether a method's best accuracy is at most so much below the reference's, and a note on the rounds."""
-    (theirs, own), note = accuracies(records, reference, label)
-    return less(None if theirs is None else theirs - margin, own), note
-
-
-def near(records: Records, reference: str, label: str, margin: float) -> str:
-    """The verdict on `within`."""
-    holds, note = within(records, reference, label, margin)
-    return verdict(holds) + note
+def within(records: Records, reference: str, label: str, margin: float) -> bool | None:
+    """Whether a method's best accuracy is less than so much below the reference's."""
+    theirs, own = accuracies(records, reference, label)
+    return less(None if theirs is None else theirs - margin, own)
 
 
 def bits(records: Records, label: str) -> float | None:

@@ -190,6 +190,19 @@ def test_replayed_models_are_the_servers_bit_for_bit(
     assert torch.equal(world.run(plain).theta, state.theta)
 
 
+@pytest.mark.parametrize(("num", "sends"), [(DIM // world.NUM_CLIENTS, "model"), (1, "scalars")])
+def test_the_shorter_of_scalars_and_model_goes_down(num: int, sends: str) -> None:
+    """Each agent's scalars and seed for everybody: with so many projections more bits than the model has."""
+    algorithm = FedScalar(SGD, "per_agent", num_projections=num, downlink="shortest")
+    sim, ledger = world.simulation(algorithm, participation=world.FULL, link=WireLink), Ledger()
+    state, _ = sim.round(1, sim.round(0, sim.init(), Ledger())[0], ledger)
+    bits = {"scalars": world.NUM_CLIENTS * (32 * num + 64), "model": 32 * DIM}
+    assert bits[sends] == min(bits.values())
+    assert ledger.counters()["downlink"] == world.NUM_CLIENTS * bits[sends]
+    plain = world.simulation(replace(algorithm, downlink="model"), participation=world.FULL)
+    assert torch.equal(state.theta, plain.round(1, plain.round(0, plain.init(), Ledger())[0], Ledger())[0].theta)
+
+
 def test_a_step_that_is_not_the_servers_would_be_seen(monkeypatch) -> None:
     """The planted fault: agents that replay on the newest model end elsewhere than with models sent."""
     algorithm = FedScalar(SGD, downlink="scalar")
@@ -226,7 +239,7 @@ WRONG = [
     ({"vector": "own"}, "algorithm.vector=own must be one of per_agent, shared"),
     ({"distribution": "cauchy"}, "algorithm.distribution=cauchy must be one of rademacher, gaussian, sphere"),
     ({"normalise": "all"}, "algorithm.normalise=all must be one of participants, population"),
-    ({"downlink": "both"}, "algorithm.downlink=both must be one of model, scalar"),
+    ({"downlink": "both"}, "algorithm.downlink=both must be one of model, scalar, shortest"),
     ({"seed": "none"}, "algorithm.seed=none must be one of sent, derived"),
     ({"directions": "any"}, "algorithm.directions=any must be one of independent, orthonormal"),
     ({"num_projections": 0}, "algorithm.num_projections=0 must be a whole number, 1 or more"),

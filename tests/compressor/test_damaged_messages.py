@@ -7,10 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedcomp.check.codec import CodecCase, common, encode, rows
 from fedcomp.wire import Payload, SharedKnowledge, WireError
 from fedcomp.wire.packing import layout, pack, unpack
 from tests.compressor.test_conformance import CASES
-from tests.conformance.codec import CodecCase, common, encode, rows
 
 LAYERS = (33, 4, 10)
 MINE = [pytest.param(case, id=case.name) for case in CASES]

@@ -40,7 +40,6 @@ ROUNDS_ELSEWHERE = [("partition", "natural")]
 CPU = torch.device("cpu")
 NEEDS = {"csv": ["dataset.path=x.csv", "dataset.target=y"], "image_folder": ["dataset.folder=x"]} | {
     "one_each": ["dataset=vectors"],
-    "streaming_diloco": ["client.steps=5"],
     "network=csv": ["network.path=x.csv"],
     "network=shared": ["network.capacity_bps=2e7"],
 }

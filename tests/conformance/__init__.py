@@ -1,1 +1,5 @@
-"""Suites that every codec and every algorithm must pass; a new method joins with one line in its suite's list."""
+"""Callers of `fedcomp.check`, whose suites every codec and every algorithm must pass, and its planted faults."""
+
+from fedcomp.check import world
+
+__all__ = ["world"]

@@ -26,7 +26,7 @@ IMAGES = replace(
     CLASSES,
     train=Samples(torch.zeros(4, 5, 6, 3, dtype=torch.uint8), torch.tensor([0, 1, 1, 0])),
     test=Samples(torch.zeros(2, 5, 6, 3, dtype=torch.uint8), torch.tensor([0, 1])),
-    crop_padding=2,
+    crop_padding=1,
     flip=True,
 )
 
@@ -68,7 +68,7 @@ def with_nan(x: torch.Tensor, *place: int) -> torch.Tensor:
             r"dataset=mine: train.y is class 1 \('b'\) in all 4 samples, so that there is nothing to tell apart",
         ),
         (replace(CLASSES, class_names=("a", "b\nc")), r"class 'b\\nc' contains '\\n', but must be one line of text"),
-        (replace(CLASSES, name="mine\t2"), r"dataset name 'mine\\t2' contains"),
+        (replace(CLASSES, name="mine\t2"), r"dataset.name 'mine\\t2' contains"),
     ],
 )
 def test_one_class_and_names_of_several_lines(dataset, line):
@@ -141,7 +141,7 @@ def test_good_datasets_pass(dataset):
         (replace(CLASSES, rescale=(0.5, 1.5)), r"crop_padding, flip and rescale are for images"),
         (replace(IMAGES, rescale=(0.0, 1.5)), r"rescale is \[0.0, 1.5\], but must be two factors above 0"),
         (replace(IMAGES, rescale=(1.5, 0.5)), r"rescale is \[1.5, 0.5\], but must be two factors above 0"),
-        (replace(IMAGES, rescale=(0.5, 1.5)), r"rescale crops images by itself, but crop_padding is 2"),
+        (replace(IMAGES, rescale=(0.5, 1.5)), r"rescale crops images by itself, but crop_padding is 1"),
         (replace(IMAGES, crop_padding=-1), r"crop_padding is -1, but must be 0"),
     ],
 )

@@ -135,7 +135,7 @@ def test_late_clients_leave_no_trace_but_their_bits() -> None:
     before = simulation.cohort(0)
     kept = torch.tensor([0, 2, 3, 5, 6])
     weight = before.weight[kept] * (before.weight.sum() / before.weight[kept].sum())
-    wanted, _ = simulation._attempt(0, start, Cohort(kept, weight, (0, 2, 3, 5, 6)), alone)
+    wanted, _ = simulation.attempt(0, start, Cohort(kept, weight, (0, 2, 3, 5, 6)), alone)
     assert torch.equal(state.theta, wanted.theta)
     assert torch.equal(state.uplink.sender, wanted.uplink.sender)
     assert not state.uplink.sender[[1, 4]].any()

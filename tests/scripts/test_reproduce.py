@@ -103,17 +103,18 @@ def test_small_scale_replaces_options_and_runs_no_command_twice() -> None:
     assert replace(experiment, small=None).overrides("small") == []
 
 
-def test_methods_are_compared_over_the_rounds_that_all_have_done() -> None:
-    def of(label: str, accuracies: list[float]) -> Run:
+def test_methods_are_compared_at_their_end_alone() -> None:
+    def of(label: str, accuracies: list[float], seed: int = 0) -> Run:
         lines = [{"round": float(index), "test/accuracy": value} for index, value in enumerate(accuracies)]
-        about = {"label": label, "seed": "0", "rounds": str(len(accuracies) - 1), "of_rounds": "9"}
+        about = {"label": label, "seed": str(seed), "rounds": str(len(accuracies) - 1), "of_rounds": "2"}
         return Run(about, lines)
 
-    records = Records([of("a", [0.1, 0.2, 0.9]), of("b", [0.1, 0.3])])
-    assert printed.accuracies(records, "a", "b") == ([0.2, 0.3], " in the first 1 of 9 rounds")
-    assert printed.accuracies(records, "a") == ([0.9], " in the first 2 of 9 rounds")
-    assert printed.accuracies(records, "a", "c") == ([None, None], "")
-    assert markdown.rounds(records) == "1 of 9"
+    records = Records([of("a", [0.1, 0.9, 0.2]), of("b", [0.1, 0.3]), of("d", [0.1, 0.6, 0.8]), of("d", [0.1, 0.6], 1)])
+    assert printed.accuracies(records, "a") == [0.9]
+    for other in ("b", "c", "d"):  # not at its end; not run; one seed of two not at its end
+        assert printed.accuracies(records, "a", other) == [None, None]
+        assert printed.within(records, "a", other, 0.5) is None
+    assert markdown.rounds(records) == "1 of 2"
 
 
 def test_a_spent_budget_runs_nothing(tmp_path: Path) -> None:

@@ -13,6 +13,9 @@ from torch import nn
 
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.algorithm.fedmrn import FedMRN
+from fedcomp.check.algorithm import check_chunks
+from fedcomp.check.failed import same
+from fedcomp.check.trajectory import check_repeat, check_resume
 from fedcomp.client.contract import Batch
 from fedcomp.client.sgd import Sgd
 from fedcomp.client.svrg import Svrg
@@ -26,7 +29,6 @@ from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.conformance import world
-from tests.conformance.algorithm import check_chunks, check_repeat, check_resume, equal
 from tests.simulation.graphs.strict_capture import StrictCapture
 from tests.simulation.user_module import Attending, Dropping, dropping_chain
 
@@ -57,7 +59,7 @@ def test_chunks_resume_and_repeat(module: Module, algorithm, tmp_path: Path) -> 
     state = torch.get_rng_state()
     check_chunks(case)
     assert torch.equal(torch.get_rng_state(), state)
-    check_resume(case, tmp_path)
+    check_resume(case)
     check_repeat(case)
 
 
@@ -78,7 +80,7 @@ def test_threads_change_no_bit(module: Module) -> None:
     once, twice = (
         world.run(world.variant(world.simulation(FEDAVG, module, chunk_size=2), workers=Workers(num))) for num in (1, 2)
     )
-    assert equal(once, twice)
+    assert same(once, twice)
 
 
 def test_two_rounds_and_two_steps_of_a_client_differ() -> None:
@@ -105,7 +107,7 @@ def test_a_loop_that_draws_is_never_captured(module: Module, algorithm, caplog) 
     capture = StrictCapture()
     with caplog.at_level(logging.INFO, "fedcomp"):
         recorded = world.run(world.variant(plain, loop_runner=GraphedLoops(capture)))
-    assert equal(recorded, world.run(plain))
+    assert same(recorded, world.run(plain))
     assert capture.recorded == capture.replays == 0
     assert caplog.text.count("the model draws random numbers in training, and a replay would repeat them") == 1
 
@@ -150,4 +152,4 @@ def test_the_gradients_that_svrg_subtracts_share_masks() -> None:
 
 def test_the_wire_carries_the_same() -> None:
     plain, wired = (world.run(world.simulation(FEDAVG, Dropping, link=link)) for link in (Link, WireLink))
-    assert equal(plain, wired)
+    assert same(plain, wired)

@@ -75,6 +75,7 @@ class BiCompFLCFL(Algorithm):
     ef21: bool = False
 
     full_participation = True
+    told_weights = "all"
 
     def __post_init__(self) -> None:
         check_choice("algorithm.relay", self.relay, RELAYS)

@@ -69,6 +69,7 @@ class CSER(Algorithm):
 
     weights = "uniform"
     full_participation = True
+    client_models = ("test",)
 
     def __post_init__(self) -> None:
         check_count("algorithm.period", self.period)

@@ -75,6 +75,7 @@ class LIEC(Algorithm):
 
     weights = "uniform"
     full_participation = True
+    client_models = ("test",)
 
     def __post_init__(self) -> None:
         check_count("algorithm.period", self.period)

@@ -145,6 +145,11 @@ class M3(Algorithm):
                 raise ValueError(
                     f"M3 has memories of its own: leave {name}.feedback=none and {name}.estimator=weighted_sum"
                 )
+        if self.p_up == 1 and self.uplink.codec != FULL:
+            raise ValueError(
+                f"algorithm.p_up=1 sends every update whole, so that {type(self.uplink.codec).__name__} is never used: "
+                "leave compressor at dense (with algorithm.uplink_entries=compressor), or lower algorithm.p_up"
+            )
         self._check_codecs(self.uplink.codec, self.downlink.codec)
 
     def _check_codecs(self, up: Codec, down: Codec) -> None:

@@ -3,7 +3,9 @@
 Such an agent is sent only what the server received then: of a shared vector the mean scalars (the vector's seed it
 holds already); of vectors of their own all agents' weighted scalars with their seeds, or, where seeds are derived, with
 the agents' numbers. Everybody else is sent the model. The first model follows from the run's seed and costs nothing.
-Replaying is decoding and adding what the server decoded and added, so both end at the same model, bit for bit.
+The scalars of many agents may be longer than the model: with `shortest` that is sent instead. A receiver tells the two
+apart by their length, since scalars that take as many bits as the model are not sent. Replaying is decoding and adding
+what the server decoded and added, so both end at the same model, bit for bit.
 
 Shape legend: N clients, M clients of the cohort, P clients of the last round, D parameters, L projections, R rows that
 are kept: N, or 1 for a shared vector.
@@ -73,22 +75,27 @@ class ScalarDownlink(Downlink[LastRound, WeightedScalars]):
 
     Attributes:
         codec: decodes the scalars, at the server and at the agents.
+        shortest: send everybody the model where the scalars are no shorter.
     """
 
     sends_model = True
 
     codec: Projection
+    shortest: bool = False
 
     def model(self, theta: Tensor, memory: LastRound, cohort: Cohort, ctx: Context) -> tuple[Tensor, LastRound]:
         """[D] or [M, D] what the cohort begins with, and the memory of a round that began with `theta`."""
         last = memory.last.numpy()[:, 0]
         holds = last[list(cohort.clients)] == last.max()
+        if self.shortest and last.max() >= 0 and self._scalars(memory).total_bits >= 32 * theta.shape[0]:
+            holds[:] = False
         received = replayed = theta
         if holds.any():
             replayed = self._send_step(memory, _some(cohort, holds), ctx)
         if not holds.all():
             received = send("model", theta, _some(cohort, ~holds), ctx, paper_bits=0)
-        begun = replace(memory, theta=theta)
+        own = replayed if ctx.link.client in list(itertools.compress(cohort.clients, holds.tolist())) else received
+        begun = replace(memory, theta=own)
         if holds.all() or not holds.any():
             return replayed if holds.all() else received, begun
         return torch.where(
@@ -112,19 +119,18 @@ class ScalarDownlink(Downlink[LastRound, WeightedScalars]):
         if last.max() < 0:
             return memory.theta
         common = ctx.common("replay", ctx.server(memory.theta))
-        if codec.vector == "shared":
-            fields, number = {"scalars": Field(memory.scalars, Float())}, memory.number[:, 0]
-            received = ctx.link.broadcast(Payload(fields, paper_bits=0), receivers)
-        else:
-            who = torch.from_numpy(np.flatnonzero(last == last.max())).to(memory.theta.device, non_blocking=True)
-            received = ctx.link.broadcast(self._messages(memory, who), receivers)
-            number = _numbers(memory, received)
+        received = ctx.link.broadcast(self._scalars(memory), receivers)
+        number = memory.number[:, 0] if codec.vector == "shared" else _numbers(memory, received)
         common = SharedKnowledge(common.key, common.ids, common.layers, seed=number)
         message = Payload({"scalars": received.fields["scalars"]})  # their seeds are in `common` by now
         return memory.theta + codec.weighted_sum(message, common, memory.theta.new_ones(message.num_rows))
 
-    def _messages(self, memory: LastRound, who: Tensor) -> Payload:
-        """What the server received from the agents `who` [P] in the last round."""
+    def _scalars(self, memory: LastRound) -> Payload:
+        """What the server received in the last round, of which its step is made."""
+        if self.codec.vector == "shared":
+            return Payload({"scalars": Field(memory.scalars, Float())}, paper_bits=0)
+        last = memory.last.numpy()[:, 0]
+        who = torch.from_numpy(np.flatnonzero(last == last.max())).to(memory.theta.device, non_blocking=True)
         scalars = {"scalars": Field(memory.scalars[who], Float())}
         if self.codec.seed == "sent":
             return Payload({"seed": Field(seed_words(memory.number[who, 0]), Unsigned(32)), **scalars}, paper_bits=0)

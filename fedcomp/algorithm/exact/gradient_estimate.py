@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.contract import Context, Metrics, Setup
+from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.exact.local_steps import (
     check_client,
     check_no_stats,
@@ -67,7 +67,7 @@ class GradientEstimateState:
 
 
 @dataclass(frozen=True)
-class GradientEstimate:
+class GradientEstimate(Algorithm):
     """Compressed changes of gradients.
 
     Attributes:
@@ -92,6 +92,8 @@ class GradientEstimate:
     weights = "uniform"
     full_participation = True
 
+    when_slow = "one exact gradient a round learns slowly: more rounds, or a larger client.lr"
+
     def __post_init__(self) -> None:
         check_choice("algorithm.estimate", self.estimate, ("dasha", "marina"))
         check_choice("algorithm.start", self.start, ("zero", "gradient"))
@@ -100,12 +102,6 @@ class GradientEstimate:
         check_decodable(name, self.uplink)
         check_interval("algorithm.a", self.a, "(0, 1]", "a probability", or_null=True)
         check_interval("algorithm.p", self.p, "(0, 1]", "a probability", or_null=True)
-        others = {"p": self.p} if self.estimate == "dasha" else {"a": self.a, "start": self.start}
-        for option, value in others.items():
-            if value not in (None, "zero"):
-                raise ValueError(
-                    f"algorithm.{option}={value} has no effect with algorithm.estimate={self.estimate}: leave it out"
-                )
         check_interval("algorithm.omega", self.omega, "[0, inf)", or_null=True)
         if not self.uplink.codec.unbiased:
             raise ValueError(

@@ -111,6 +111,7 @@ class LoCoDL(Algorithm):
 
     weights = "uniform"
     full_participation = True
+    client_models = ("mean",)
 
     def __post_init__(self) -> None:
         check_client("LoCoDL", self.client)

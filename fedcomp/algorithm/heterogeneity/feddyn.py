@@ -76,6 +76,7 @@ class FedDyn(Algorithm):
     weights: str = "uniform"
 
     ignores_weights = True
+    told_weights = "own"
 
     def __post_init__(self) -> None:
         check_interval("algorithm.alpha", self.alpha, "(0, inf)", "the weight of the pull to the server's model")

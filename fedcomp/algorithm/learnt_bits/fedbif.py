@@ -118,6 +118,8 @@ class FedBiF(Algorithm):
     biases: str = "dense"
     weights: str = "samples"
 
+    when_slow = "few levels of a weight bound what is learnt: more algorithm.bits, or more rounds"
+
     def __post_init__(self) -> None:
         if not is_whole(self.bits) or not 1 <= self.bits <= MOST_BITS:
             raise ValueError(f"algorithm.bits={self.bits} must be a whole number from 1 to {MOST_BITS}")

@@ -46,8 +46,6 @@ from fedcomp.random.keys import Key
 DISTRIBUTIONS = ("auto", "uniform", "normal")
 DOWNLINKS = ("factors", "model")
 LOWERED_BY = 0.001
-MAGNITUDE = 5.0
-"""The official code's."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ class FedMUD(Algorithm):
     skip_last: int = 1
     interval: int = 1
     distribution: str = "auto"
-    magnitude: float = MAGNITUDE
+    magnitude: float = 5.0
     view: str = "memory"
     downlink: str = "factors"
     weights: str = "samples"
@@ -114,16 +112,6 @@ class FedMUD(Algorithm):
                 "client=muon orthogonalises steps of weight matrices, and algorithm=fedmud trains factors of them: "
                 "take client=sgd, adam or adamw"
             )
-        if self.type == "kron" and self.view != "memory":
-            raise ValueError(
-                f"algorithm.view={self.view} has no effect with algorithm.type=kron, whose blocks lie over a tensor's "
-                "memory: leave it out, or take algorithm.type=mat"
-            )
-        if self.distribution == "auto" and self.magnitude != MAGNITUDE:
-            raise ValueError(
-                f"algorithm.magnitude={self.magnitude} has no effect with algorithm.distribution=auto: leave it out, "
-                "or take algorithm.distribution=uniform or normal"
-            )
         if self.distribution == "auto" and self.pattern == "ab":
             raise ValueError(
                 "algorithm.distribution=auto sets the first step's size, which algorithm.pattern=ab has not: its right "
@@ -140,6 +128,18 @@ class FedMUD(Algorithm):
             )
         x, fixed = self._drawn(self.factors(setup.tensors), theta, setup.key.fold_in("factors"))
         return FedMUDState(theta, part.take(theta), x, fixed, stats)
+
+    def notes(self, tensors: tuple[ParameterTensor, ...]) -> list[str]:
+        """A line if more numbers are trained than the ratio allows, as of a small model."""
+        part, floats = self.part(tensors), sum(self.factors(tensors).trained)
+        trained, total = (floats + part.dim - part.size, part.dim) if self.search else (floats, part.size)
+        if trained <= (self.ratio + LOWERED_BY) * total:
+            return []
+        return [
+            f"algorithm.ratio={self.ratio:g} cannot be met: of {total} numbers {trained} are trained and sent, a share "
+            f"of {trained / total:.3g}; {floats} are the least that factors have"
+            + (f", and {part.dim - part.size} are dense" if self.search else "")
+        ]
 
     def round(self, state: FedMUDState, cohort: Cohort, ctx: Context) -> tuple[FedMUDState, Metrics]:
         """One round.
@@ -197,7 +197,7 @@ class FedMUD(Algorithm):
             made = tuple(Product.of(tensor, self.type, self.pattern, ratio, self.view) for tensor in chosen)
             found = Factors(self.pattern, made)
             small = sum(found.trained) + total - coded <= (self.ratio + LOWERED_BY) * total
-            if not self.search or small or ratio <= LOWERED_BY:
+            if not self.search or small or round(ratio, 9) <= LOWERED_BY:
                 return found
             times += 1
 

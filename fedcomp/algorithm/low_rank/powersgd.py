@@ -119,21 +119,6 @@ class PowerSGD(Algorithm):
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
         check_count("algorithm.refresh_every", self.refresh_every, 0, "a number of rounds; 0 for never")
         check_interval("algorithm.decay", self.decay, "(0, 1]", "1 keeps the whole error")
-        if self.memory == "none" and self.decay != 1:
-            raise ValueError(
-                f"algorithm.decay={self.decay} has no effect with algorithm.memory=none, which keeps no error: leave "
-                "it out"
-            )
-        if self.mode == "independent" and (self.warm_start or self.refresh_every):
-            raise ValueError(
-                "algorithm.warm_start and .refresh_every make no sense with mode=independent, whose clients start from "
-                "a random Q in every round: leave them at null and 0, or raise algorithm.iterations"
-            )
-        if self.mode == "aggregated" and self.iterations != 1:
-            raise ValueError(
-                f"algorithm.iterations={self.iterations} makes no sense with mode=aggregated, where every power "
-                "iteration is two more exchanges: take 1, or mode=independent"
-            )
 
     @property
     def several_uplinks(self) -> bool:
@@ -173,13 +158,14 @@ class PowerSGD(Algorithm):
                 cohort.size,
                 ctx.clients.num_clients,
             )
-        fresh = not self.warm_start if self.warm_start is not None else self.mode == "independent"
+        fresh = self.mode == "independent" or self.warm_start is False
         fresh = fresh or (self.refresh_every > 0 and ctx.round > 0 and ctx.round % self.refresh_every == 0)
         q = _normal(ctx.key.fold_in("fresh"), low, state.theta) if fresh else state.q
         theta, stats = state.theta, state.stats
         if self.downlink == "model":
             known = {} if fresh or ctx.round == 0 else {"q": q}
-            theta = _down({"model": theta, **known}, cohort, ctx)["model"]
+            received = _down({"model": theta, **known}, cohort, ctx)
+            theta, q = received["model"], received.get("q", q)
             stats = send_stats(stats, cohort, ctx)
 
         rows = theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)

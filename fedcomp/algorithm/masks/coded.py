@@ -108,6 +108,10 @@ class CodedMasks(Algorithm):
     ess_every: int = 10
     weights: str = "uniform"
 
+    when_slow = (
+        "masks over frozen weights learn slowly, and a small network has few good ones: more rounds, or a wider model"
+    )
+
     def __post_init__(self) -> None:
         for name in ("n_ul", "test_samples"):
             check_count(f"algorithm.{name}", getattr(self, name))

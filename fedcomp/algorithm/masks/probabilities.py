@@ -78,6 +78,10 @@ class MaskProbabilities(Algorithm):
     test: str = "sample"
     test_samples: int = 3
 
+    when_slow = (
+        "masks over frozen weights learn slowly, and a small network has few good ones: more rounds, or a wider model"
+    )
+
     def __post_init__(self) -> None:
         check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
         check_choice("algorithm.test", self.test, TESTS)

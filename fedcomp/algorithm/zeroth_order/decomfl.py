@@ -114,6 +114,10 @@ class DeComFL(Algorithm):
     diagnose: bool = False
     verify_replay: bool = False
 
+    when_slow = (
+        "steps along random directions learn slowly: more rounds, a larger algorithm.lr or more algorithm.perturbations"
+    )
+
     def __post_init__(self) -> None:
         check_steps("steps", self.lr, self.steps, self.batch_size)
         check_count("algorithm.perturbations", self.perturbations)
@@ -163,18 +167,21 @@ class DeComFL(Algorithm):
         """
         lr, num = self.changes.at(*ctx.progress)
         place, metrics = (state.theta, state.velocity), {}
+        start = place
         if self._replays:
             down = Replay(self.seed, self.downlink == "shortest", self.verify_replay)
-            metrics = dict(down.send(place, state.history, cohort, self.walk, ctx))
+            start, found = down.send(place, state.history, cohort, self.walk, ctx)
+            metrics = dict(found)
             metrics["history/bits"] = state.theta.new_full((), state.history.num_bits)
         elif self.downlink == "model":
-            send("model", torch.cat(place), cohort, ctx)
+            received_place = send("model", torch.cat(place), cohort, ctx)
+            start = received_place[: len(state.theta)], received_place[len(state.theta) :]
         everybody = self.downlink == "broadcast_all"
         numbers = self._numbers(ctx.everyone if everybody else cohort, state.theta, ctx)
         stats = send_stats(state.stats, cohort, ctx)
 
         directions = SharedDirections(self.two_point, numbers, num, state.theta.shape[0])
-        scalars, loss, new_stats, true = self._train(state, stats, directions, lr, cohort, ctx)
+        scalars, loss, new_stats, true = self._train(start, stats, directions, lr, cohort, ctx)
         payload = Payload({"scalars": Field(scalars, Float())})
         (received,) = ctx.link.up(payload).expect(scalars=self.steps * num)
         stats = gather_stats(new_stats, cohort, ctx)
@@ -229,7 +236,7 @@ class DeComFL(Algorithm):
         return seed_number(received.reshape(-1, 2))
 
     def _train(
-        self, state: DeComFLState, stats: Tensor, directions: SharedDirections, lr: float, cohort: Cohort, ctx: Context
+        self, start: Place, stats: Tensor, directions: SharedDirections, lr: float, cohort: Cohort, ctx: Context
     ) -> Trained:
         """Scalars [M, K P], losses of the first step [M], statistics [M, C], true steps [M, D] or [M, 0]."""
 
@@ -256,7 +263,7 @@ class DeComFL(Algorithm):
             loss = torch.stack(losses).mean(0).to(torch.float32)
             return torch.cat(found, 1), loss, stats, true - start if self.diagnose else true
 
-        places = (part.expand(cohort.size, -1) for part in (state.theta, state.velocity, stats))
+        places = (part.expand(cohort.size, -1) for part in (*start, stats))
         return ctx.clients.run(train, cohort, *places)
 
 

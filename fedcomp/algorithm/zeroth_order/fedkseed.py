@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -111,6 +111,8 @@ class FedKSeed(Algorithm):
     running_stats: str = "refuse"
     weights: str = "samples"
 
+    when_slow = "steps along random directions learn slowly: more rounds, a larger algorithm.lr or more algorithm.steps"
+
     def __post_init__(self) -> None:
         check_steps("steps", self.lr, self.steps, self.batch_size)
         check_count("algorithm.pool", self.pool)
@@ -160,10 +162,11 @@ class FedKSeed(Algorithm):
         these shares, in bits.
         """
         pool = state.pool
-        share = state.increments.send(pool, pool.probabilities(), cohort, ctx)
+        share, sums = state.increments.send(pool, pool.probabilities(), cohort, ctx)
+        start = self._start(state, sums, ctx)
         stats = send_stats(state.stats, cohort, ctx)
         chosen = self._choose(share, cohort, ctx)
-        scalars, loss, new_stats = self._train(state, stats, chosen, share, cohort, ctx)
+        scalars, loss, new_stats = self._train(start, state, stats, chosen, share, cohort, ctx)
         received, chosen = self._send_up(scalars, chosen, share, ctx)
         stats = gather_stats(new_stats, cohort, ctx)
 
@@ -178,7 +181,16 @@ class FedKSeed(Algorithm):
             "evaluations": theta.new_full((), evaluations),
             **after.spread(),
         }
-        return FedKSeedState(state.theta0, theta, stats, after, state.increments.after(pool, after, cohort)), metrics
+        increments = state.increments.after(pool, after, cohort, sums)
+        return FedKSeedState(state.theta0, theta, stats, after, increments), metrics
+
+    def _start(self, state: FedKSeedState, sums: Tensor, ctx: Context) -> Tensor:
+        """The models [D] or [M, D] of the coefficients that clients have; the server's own, if it has the same."""
+        pool = state.pool
+        if sums is pool.sums or bool((sums == pool.sums).all()):
+            return state.theta
+        each = [replace(pool, sums=row) for row in sums.view(-1, pool.size)]
+        return torch.stack([one.model(state.theta0, self.lr, self.two_point, ctx.clients) for one in each])
 
     def _choose(self, share: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
         """[M, S] int64 directions of the clients' steps."""
@@ -210,7 +222,14 @@ class FedKSeed(Algorithm):
         return received, message.fields["index"].data if self.choice == "sent" else chosen
 
     def _train(
-        self, state: FedKSeedState, stats: Tensor, chosen: Tensor, share: Tensor, cohort: Cohort, ctx: Context
+        self,
+        start: Tensor,
+        state: FedKSeedState,
+        stats: Tensor,
+        chosen: Tensor,
+        share: Tensor,
+        cohort: Cohort,
+        ctx: Context,
     ) -> Trained:
         """Scalars [M, S], mean losses [M] of the steps that were made, statistics [M, C]."""
         forward = self.two_point.at_centre
@@ -237,5 +256,5 @@ class FedKSeed(Algorithm):
             mean = mean.mean(1) if self.clip is None else mean.nanmean(1)
             return torch.cat(found, 1), mean.to(torch.float32), stats
 
-        rows = (part.expand(cohort.size, -1) for part in (state.theta, stats))
+        rows = (part.expand(cohort.size, -1) for part in (start, stats))
         return ctx.clients.run(train, cohort, *rows, chosen, self._factor(share, chosen))

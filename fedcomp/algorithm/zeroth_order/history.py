@@ -5,7 +5,8 @@ comes again, in round r, it is sent the mean scalars of rounds t ... r - 1 and t
 the server's steps: the same operations on the same numbers, so it ends at the server's model, bit for bit. A newcomer
 repeats all rounds from the first model, which follows from the run's seed. The message's length says how many rounds.
 
-So the simulation has one model: what a client arrives at is the server's own. `verify` computes it all the same.
+So the simulation has one model: what a client arrives at is the server's own. `verify` computes it all the same, and so
+does a client that is apart (`Link.client`): it keeps the model with which its last round began.
 
 Shape legend: N clients, M of the cohort, D parameters, H rounds that are kept, K steps, P directions a step, W = K P at
 the most.
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics
 from fedcomp.algorithm.updates.dense_messages import send
-from fedcomp.compressor.seed import seed_words
+from fedcomp.compressor.seed import seed_number, seed_words
 from fedcomp.core.cohort import Cohort, Listed
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
@@ -138,11 +139,15 @@ class History:
         return Payload(fields, paper_bits=2 * 32 * fields["scalars"].data.shape[1])
 
     def received(self, payload: Payload, since: int) -> list[Step]:
-        """The steps in a message of the rounds from `since` on, as its receiver reads them. Seeds are read here."""
+        """The steps in a message of the rounds from `since` on, as its receiver reads them."""
         steps, found, at = [self.step(number) for number in range(since, self.num_made)], [], 0
-        for step in steps:
+        numbers = torch.cat([step.numbers for step in steps])
+        if "seed" in payload.fields:  # those before are known
+            sent = seed_number(payload.fields["seed"].data.reshape(-1, 2))
+            numbers = torch.cat((numbers[: len(numbers) - len(sent)], sent))
+        for step, own in zip(steps, numbers.split(self.numbers.shape[1]), strict=True):
             part = payload.fields["scalars"].data[0, at : at + step.scalars.numel()]
-            found.append(replace(step, scalars=part.view(step.scalars.shape)))
+            found.append(replace(step, scalars=part.view(step.scalars.shape), numbers=own))
             at += step.scalars.numel()
         return found
 
@@ -160,12 +165,16 @@ class Replay:
     shortest: bool
     verify: bool
 
-    def send(self, place: Place, history: History, cohort: Cohort, walk: Walk, ctx: Context) -> Metrics:
+    def send(self, place: Place, history: History, cohort: Cohort, walk: Walk, ctx: Context) -> tuple[Place, Metrics]:
         """Send each client what it missed, or the model (with the velocity) if that is no longer kept.
 
         Returns:
-            `replay/rounds` and `replay/max`: rounds that a client repeats, in the mean and at most.
+            Where the cohort begins, and `replay/rounds` and `replay/max`: rounds that a client repeats, in the mean and
+            at most.
         """
+        own, memory, arrived = ctx.link.client, ctx.link.memory, place
+        if own is not None and not history.num_made:
+            memory["model"], memory["velocity"] = place
         made, dense = history.num_made, 32 * sum(part.shape[0] for part in place)
         last = history.last.numpy()[list(cohort.clients), 0].tolist()
         models: list[int] = []
@@ -184,13 +193,21 @@ class Replay:
                 message = history.message(since, missed if self.seed == "derived" else held)
                 received = ctx.link.broadcast(message, Listed(tuple(away)))
                 repeated += [missed] * len(away)
-                if self.verify:
+                if own in away:
+                    arrived = memory["model"], memory["velocity"]
+                    for step in history.received(received, since):
+                        arrived = walk(arrived, step)
+                elif self.verify and own is None:
                     self._check(place, history, history.received(received, since), since, walk)
-        if models:
-            send("model", torch.cat(place), Listed(tuple(models)), ctx)
         like = place[0]
+        if models:
+            received_place = send("model", torch.cat(place), Listed(tuple(models)), ctx)
+            if own in models:
+                arrived = received_place[: len(like)], received_place[len(like) :]
+        if own in cohort.clients:
+            memory["model"], memory["velocity"] = arrived
         mean = like.new_full((), sum(repeated) / len(repeated))
-        return {"replay/rounds": mean, "replay/max": like.new_full((), max(repeated))}
+        return arrived, {"replay/rounds": mean, "replay/max": like.new_full((), max(repeated))}
 
     def _check(self, place: Place, history: History, missed: list[Step], since: int, walk: Walk) -> None:
         """Whether a client that holds the model of round `since` arrives at the server's."""

@@ -15,6 +15,7 @@ from fedcomp.algorithm.contract import Clients, Context
 from fedcomp.algorithm.zeroth_order.two_point import VALUES_AT_ONCE, TwoPoint
 from fedcomp.compressor.seed import seed_number
 from fedcomp.core.cohort import Cohort, Listed
+from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned, bits_for
@@ -105,11 +106,13 @@ class Increments:
         changed: [K] int64 round that last changed a coefficient, -1 for none.
         made: [1] int64 rounds so far. last: [N, 1] int64 the one in which each client last took part, -1 for none. Both
             lie on the host.
+        held: [N, K] float32 coefficients that each client had in its last round.
     """
 
     changed: Tensor
     made: Tensor
     last: Tensor
+    held: Tensor
 
     @classmethod
     def init(cls, pool: Pool, num_clients: int) -> Increments:
@@ -117,33 +120,102 @@ class Increments:
         host = torch.device("cpu")
         changed = torch.full_like(pool.numbers[: None if num_clients else 0], -1)
         made = torch.zeros(min(num_clients, 1), dtype=torch.int64, device=host)
-        return cls(changed, made, torch.full((num_clients, 1), -1, dtype=torch.int64, device=host))
+        last = torch.full((num_clients, 1), -1, dtype=torch.int64, device=host)
+        return cls(changed, made, last, pool.sums.new_zeros(num_clients, pool.size))
 
-    def send(self, pool: Pool, share: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
-        """The coefficients to the cohort, who make the model of them; the probabilities [K] as they arrive.
+    def send(self, pool: Pool, share: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
+        """The coefficients to the cohort, who make the model of them.
 
-        A client gets all of them, or the (index, value) of those that changed since its last round, if that is shorter:
-        how many there are is read from the device. The paper counts K numbers and a seed.
+        A client gets all of them, or the (index, value) of those that changed since its last round, if that is shorter.
+        How many changed goes first, which says what follows. The paper counts K numbers and a seed.
+
+        Returns:
+            As they arrive: the probabilities [K], and the coefficients [K] (`pool.sums` itself if they are counted) or,
+            where clients add changes to their own, [M, K].
         """
         paper = 32 * pool.size + 32
         extra = {"probabilities": Field(share[None], Float())} if len(pool.amplitude) else {}
         whole = {"sums": Field(pool.sums[None], Float()), **extra}
         if not len(self.made):
-            received = ctx.link.broadcast(Payload(whole, paper_bits=paper), cohort)
-            return received.fields["probabilities"].data[0] if extra else share
+            sent = Payload(whole, paper_bits=paper)
+            received = ctx.link.broadcast(sent, cohort)
+            sums = pool.sums if received is sent else received.fields["sums"].data[0]
+            return received.fields["probabilities"].data[0] if extra else share, sums
+        coefficients, places = take_rows(self.held, cohort), {client: row for row, client in enumerate(cohort.clients)}
         last, width = self.last.numpy()[list(cohort.clients), 0].tolist(), bits_for(pool.size)
         for number in sorted(set(last)):
             away = Listed(tuple(client for client, own in zip(cohort.clients, last) if own == number))
             where = (self.changed >= max(number, 0)).nonzero()[:, 0]
-            some = {"index": Field(where[None], Unsigned(width)), "sums": Field(pool.sums[where][None], Float())}
-            fields = {**some, **extra} if len(where) * (32 + width) < 32 * pool.size else whole
-            received = ctx.link.broadcast(Payload(fields, paper_bits=paper), away)
-        return received.fields["probabilities"].data[0] if extra else share
+            changes = Changes(pool.size, width)
+            received = ctx.link.broadcast(
+                Payload({**changes.fields(where, pool.sums), **extra}, paper_bits=paper), away
+            )
+            for row in (places[client] for client in away.clients):
+                coefficients[row] = changes.add(received, coefficients[row])
+            if extra and ctx.link.client in (None, *away.clients):
+                share = received.fields["probabilities"].data[0]
+        return share, coefficients
 
-    def after(self, before: Pool, after: Pool, cohort: Cohort) -> Increments:
-        """After a round of the cohort that made `after` of `before`."""
+    def after(self, before: Pool, after: Pool, cohort: Cohort, held: Tensor) -> Increments:
+        """After a round of the cohort that made `after` of `before`, whose clients had `held` [M, K]."""
         if not len(self.made):
             return self
         changed, last = torch.where(after.sums != before.sums, int(self.made), self.changed), self.last.clone()
         last[list(cohort.clients)] = int(self.made)
-        return Increments(changed, self.made + 1, last)
+        return Increments(changed, self.made + 1, last, put_rows(self.held, cohort, held))
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The message that brings a client's coefficients up to date: their number, and pairs or all K coefficients.
+
+    Attributes:
+        size: K. width: bits of an index.
+    """
+
+    size: int
+    width: int
+
+    def fields(self, where: Tensor, sums: Tensor) -> dict[str, Field]:
+        """The fields, if the coefficients at `where` changed."""
+        number = len(where)
+        pairs = self._pairs(number)
+        values = sums[where] if self._pairs(number) or not number else sums
+
+        def counted(num: int) -> Tensor:
+            return where.new_full((1,), num)
+
+        return {
+            "number": Field(where.new_full((1, 1), number), Unsigned(bits_for(self.size + 1), self.size + 1)),
+            "index": Field(
+                where[None, :pairs],
+                Unsigned(self.width),
+                counted(pairs),
+                count_known=True,
+                count_from=lambda row: self._pairs(int(row["number"])),
+            ),
+            "sums": Field(
+                values[None],
+                Float(),
+                counted(len(values)),
+                count_known=True,
+                count_from=lambda row: self._pairs(int(row["number"])) or self._all(int(row["number"])),
+            ),
+        }
+
+    def add(self, received: Payload, held: Tensor) -> Tensor:
+        """[K] the coefficients of a client that held others."""
+        index, values = received.fields["index"].data[0], received.fields["sums"].data[0]
+        if len(values) == self.size:
+            return values
+        after = held.clone()
+        after[index] = values
+        return after
+
+    def _pairs(self, number: int) -> int:
+        """Pairs in a message of so many changes: all of them, or none where all K coefficients are shorter."""
+        return number if number * (32 + self.width) < 32 * self.size else 0
+
+    def _all(self, number: int) -> int:
+        """Coefficients in a message without pairs: none if nothing changed."""
+        return self.size if number else 0

@@ -36,7 +36,7 @@ class TwoPoint:
     """How a directional derivative is estimated.
 
     Attributes:
-        mu: smoothing, the length of a step along a direction, above 0.
+        mu: smoothing, the length of a step along a direction, 1e-8 to 1000; a shorter one vanishes in rounding.
         difference: central or forward.
         distribution: of directions: gaussian N(0, I); rademacher, +-1; sphere, sqrt(D) times a random unit vector.
     """
@@ -46,7 +46,7 @@ class TwoPoint:
     distribution: str
 
     def __post_init__(self) -> None:
-        check_interval("algorithm.mu", self.mu, "(0, inf)", "the step along a direction, such as 0.001")
+        check_interval("algorithm.mu", self.mu, "[1e-8, 1e3]", "the step along a direction, such as 0.001")
         check_choice("algorithm.difference", self.difference, DIFFERENCES)
         check_choice("algorithm.distribution", self.distribution, DISTRIBUTIONS)
 

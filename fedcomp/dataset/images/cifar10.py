@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.fetch import below, fetch
-from fedcomp.dataset.images.image import image_dataset
+
+if TYPE_CHECKING:
+    from fedcomp.dataset.contract import Dataset, Samples
 
 PYTHON, BINARY = "cifar-10-batches-py", "cifar-10-batches-bin"
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -59,6 +59,8 @@ def load(
     Raises:
         ValueError: files that are missing or damaged.
     """
+    from fedcomp.dataset.images.image import image_dataset
+
     if _takes_binary(root):
         train, test, names = _read_binary(below(root, BINARY)[0], check_md5)
         return image_dataset("cifar10", train, test, names, mean, std, crop_padding, flip)
@@ -79,6 +81,10 @@ def load(
 
 def colour(split: Any) -> Samples:
     """torchvision's [n, H, W, C] images, and their labels."""
+    import torch
+
+    from fedcomp.dataset.contract import Samples
+
     return Samples(torch.from_numpy(split.data.copy()), torch.tensor(split.targets, dtype=torch.int64))
 
 
@@ -96,6 +102,10 @@ def _takes_binary(root: str) -> bool:
 
 def _read_binary(folder: Path, check_md5: bool) -> tuple[Samples, Samples, list[str]]:
     """Training samples, test samples and the names of the ten classes."""
+    import torch
+
+    from fedcomp.dataset.contract import Samples
+
     try:
         names = (folder / "batches.meta.txt").read_text(encoding="ascii").split()
     except (OSError, UnicodeDecodeError) as error:
@@ -113,6 +123,10 @@ def _read_binary(folder: Path, check_md5: bool) -> tuple[Samples, Samples, list[
 
 def _read_batch(path: Path, num_classes: int, check_md5: bool) -> Samples:
     """The images and labels of one binary file. Raises ValueError: missing, of another size, foreign or changed."""
+    import torch
+
+    from fedcomp.dataset.contract import Samples
+
     remedy = "put the official file there (CIFAR-10 binary version), or set dataset.root"
     try:
         content = path.read_bytes()

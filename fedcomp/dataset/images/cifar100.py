@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedcomp.dataset.contract import Dataset
 from fedcomp.dataset.fetch import below, fetch
 from fedcomp.dataset.images.cifar10 import colour
-from fedcomp.dataset.images.image import image_dataset
+
+if TYPE_CHECKING:
+    from fedcomp.dataset.contract import Dataset
 
 
 def load(
@@ -35,6 +37,8 @@ def load(
         ValueError: files that are missing or damaged.
     """
     from torchvision.datasets import CIFAR100  # here, for it takes a second to import
+
+    from fedcomp.dataset.images.image import image_dataset
 
     train, test = fetch(
         "cifar100",

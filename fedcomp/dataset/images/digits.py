@@ -7,14 +7,13 @@ samples to train on and the remaining 197 to test with. That paper does not say 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
-
-import torch
+from typing import TYPE_CHECKING, Literal
 
 from fedcomp.core.validate import check_seed
-from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.tables.sklearn_files import read_table, table_file
-from fedcomp.random.keys import Key
+
+if TYPE_CHECKING:
+    from fedcomp.dataset.contract import Dataset
 
 NUM_CLASSES = 10
 MAX_PIXEL = 16.0
@@ -30,6 +29,11 @@ def load(num_train: int = 1600, split_seed: int = 0, pixels: Literal["unit", "ra
     Raises:
         ValueError: an argument outside its range.
     """
+    import torch
+
+    from fedcomp.dataset.contract import Dataset, Samples
+    from fedcomp.random.keys import Key
+
     if pixels not in ("unit", "raw"):
         raise ValueError(f"dataset.pixels={pixels} must be unit (inputs in [0, 1]) or raw (0 to 16)")
     table = torch.from_numpy(read_table("digits.csv.gz", delimiter=","))

@@ -10,14 +10,15 @@ import gzip
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.fetch import below, fetch
-from fedcomp.dataset.images.image import image_dataset
 from fedcomp.dataset.images.mnist import grey
+
+if TYPE_CHECKING:
+    from fedcomp.dataset.contract import Dataset, Samples
 
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's and Ubuntu's package dataset-fashion-mnist has the four files, gzipped."""
@@ -59,6 +60,8 @@ def load(
     Raises:
         ValueError: files that are missing or damaged.
     """
+    from fedcomp.dataset.images.image import image_dataset
+
     if _takes_debian(root):
         train, test = (_read_debian(*_FILES[split]) for split in ("train", "test"))
         return image_dataset("fashion_mnist", train, test, CLASSES, mean, std, crop_padding, flip)
@@ -90,6 +93,10 @@ def _takes_debian(root: str) -> bool:
 
 def _read_debian(images: str, labels: str) -> Samples:
     """One split from two gzipped IDX files."""
+    import torch
+
+    from fedcomp.dataset.contract import Samples
+
     x, y = _read_idx(DEBIAN / f"{images}.gz", 3), _read_idx(DEBIAN / f"{labels}.gz", 1)
     if len(x) != len(y):
         raise ValueError(f"dataset=fashion_mnist: {DEBIAN / images}.gz has {len(x)} images, but {len(y)} labels")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from fedcomp.core.free_memory import free_bytes
 from fedcomp.dataset.contract import Dataset, Samples, Task, Unlabelled
 
 MAX_PIXEL = 255.0
@@ -62,6 +63,20 @@ def image_dataset(
         unlabelled=unlabelled,
         rescale=None if rescale is None else _factors(rescale),
     )
+
+
+def check_fits(num: int, height: int, width: int, pixel_bytes: int = 3) -> None:
+    """Raise ValueError, before pictures are read or drawn, if they are larger than the memory that is free.
+
+    Args:
+        num: pictures. pixel_bytes: what a pixel takes meanwhile.
+    """
+    size, free = num * height * width * pixel_bytes, free_bytes(torch.device("cpu"))
+    if size > free:
+        raise ValueError(
+            f"{num:,} pictures of {height} x {width} pixels take {size / 2**30:.1f} GiB, but {free / 2**30:.1f} GiB "
+            "are free: take a smaller dataset.size, or fewer pictures"
+        )
 
 
 def _factors(value: Iterable[float]) -> tuple[float, float]:

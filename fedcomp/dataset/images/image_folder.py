@@ -13,18 +13,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from PIL import Image, UnidentifiedImageError
-from torch import Tensor
 
 from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_count
-from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.fetch import below
-from fedcomp.dataset.images.image import image_dataset
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcomp.dataset.contract import Dataset, Samples
 
 GREY = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
 """Pillow's modes of images with one channel, transparency aside."""
@@ -71,6 +72,8 @@ def load(
         ValueError: a missing folder, a link that leads out of it or in a circle, an image that cannot be read,
             sizes or classes that differ.
     """
+    from fedcomp.dataset.images.image import image_dataset
+
     check_count("dataset.size", size, meaning="pixels a side; null for no resizing", or_null=True)
     if channels not in (None, 1, 3) or isinstance(channels, bool):
         raise ValueError(f"dataset.channels={channels} must be 1, 3, or null: 1 if all images are grey, else 3")
@@ -118,7 +121,10 @@ def _read_split(
     folder: Path, size: int | None, cache: bool, owner: str | int | None = None
 ) -> tuple[list[str], Samples, str]:
     """The classes, the samples in three channels, and the first image that is in colour ("": all are grey)."""
+    import torch
     from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset  # slow to import
+
+    from fedcomp.dataset.contract import Samples
 
     try:
         classes, index_of_class = find_classes(folder)
@@ -136,6 +142,8 @@ def _read_split(
 
 def _owners(folder: Path, paths: Sequence[str], owner: str | int) -> Tensor:
     """[n] int64 the number of each image's owner, in the order of their names."""
+    import torch
+
     if isinstance(owner, bool) or (isinstance(owner, int) and owner < 1):
         raise ValueError(f"dataset.owner={owner} must be 1 or more levels, a regular expression, or null")
     try:
@@ -157,7 +165,11 @@ def _owners(folder: Path, paths: Sequence[str], owner: str | int) -> Tensor:
 
 def _decode(paths: Sequence[str], size: int | None) -> tuple[np.ndarray, str]:
     """[n, H, W, 3] uint8 pixels of the files, in their order; the first file in colour, or ""."""
+    from fedcomp.dataset.images.image import check_fits
+
     pixels, coloured = np.empty((0, 0, 0, 3), np.uint8), ""
+    if size is not None:
+        check_fits(len(paths), size, size)
     for row, path in enumerate(paths):
         try:
             with Image.open(path) as file:
@@ -169,6 +181,7 @@ def _decode(paths: Sequence[str], size: int | None) -> tuple[np.ndarray, str]:
         if size is not None:
             image = image.resize((size, size), Image.Resampling.BILINEAR)
         if row == 0:
+            check_fits(len(paths), image.height, image.width)
             pixels = np.empty((len(paths), image.height, image.width, 3), np.uint8)
         if pixels.shape[1:3] != (image.height, image.width):
             raise ValueError(

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.fetch import below, fetch
-from fedcomp.dataset.images.image import image_dataset
+
+if TYPE_CHECKING:
+    from fedcomp.dataset.contract import Dataset, Samples
 
 
 def load(
@@ -36,6 +37,8 @@ def load(
     """
     from torchvision.datasets import MNIST  # here, for it takes a second to import
 
+    from fedcomp.dataset.images.image import image_dataset
+
     train, test = fetch(
         "mnist",
         root,
@@ -49,6 +52,8 @@ def load(
 
 def grey(split: Any) -> Samples:
     """torchvision's [n, 28, 28] images with a channel axis, and their labels."""
+    from fedcomp.dataset.contract import Samples
+
     return Samples(split.data.unsqueeze(-1), split.targets.long())
 
 

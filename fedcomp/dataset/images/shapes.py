@@ -12,14 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from pathlib import Path
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from fedcomp.core.validate import check_interval, check_seed, is_whole
-from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Unlabelled
-from fedcomp.dataset.images.image import MAX_PIXEL, image_dataset
-from fedcomp.random.keys import Key
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcomp.dataset.contract import Dataset, Samples, Unlabelled
+    from fedcomp.random.keys import Key
 
 CLASSES = ("background", "disc", "square", "triangle", "ring")
 NUM_SHAPES = len(CLASSES) - 1
@@ -29,6 +30,8 @@ RADII = (0.20, 0.34)
 """Smallest and largest radius, in parts of S."""
 CONTRAST = 0.35
 """Least difference, in some channel, between a shape's colour and what lies under its centre."""
+DRAWING_BYTES = 40
+"""Of a pixel while it is drawn: three float32 colours, their noise, masks."""
 TRIES = 16
 """Draws of a colour; if none differs by `CONTRAST`, the last is taken."""
 
@@ -67,6 +70,9 @@ def load(
     Raises:
         ValueError: an argument outside its range.
     """
+    from fedcomp.dataset.images.image import check_fits, image_dataset
+    from fedcomp.random.keys import Key
+
     for name, value, least, most in (
         ("size", size, 16, None),
         ("num_train", num_train, 1, None),
@@ -79,6 +85,7 @@ def load(
     check_interval("dataset.hue", hue, "[0, 1]")
     check_interval("dataset.noise", noise, "[0, inf)")
     check_seed("dataset.seed", seed)
+    check_fits(num_train + num_test, size, size, DRAWING_BYTES)
     train, test = (
         _draw(num, size, objects, hue, noise, Key(("dataset", "shapes", seed, split)))
         for num, split in ((num_train, "train"), (num_test, "test"))
@@ -106,6 +113,11 @@ def data_files(**_: object) -> list[Path]:
 
 def _draw(num: int, size: int, objects: int, hue: float, noise: float, key: Key) -> Samples:
     """n pictures: x uint8 [n, S, S, 3], y uint8 [n, S, S]."""
+    import torch
+
+    from fedcomp.dataset.contract import IGNORED, Samples
+    from fedcomp.dataset.images.image import MAX_PIXEL
+
     ids = torch.arange(num)
     colours = (0.2 + 0.6 * key.fold_in("background").uniform(ids, 3))[:, None].repeat(1, size * size, 1)  # [n, P, 3]
     y = torch.zeros(num, size * size, dtype=torch.int64)
@@ -137,6 +149,8 @@ def _geometry(uniform: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tenso
 
     `uniform`: draws [n, 5].
     """
+    import torch
+
     shape = (uniform[:, 0] * NUM_SHAPES).long()
     radius = (RADII[0] + (RADII[1] - RADII[0]) * uniform[:, 1]) * size
     reach = torch.where(shape == 1, radius * (0.8 * math.sqrt(2)), radius)[:, None]  # a square's corners
@@ -146,6 +160,8 @@ def _geometry(uniform: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tenso
 
 def _inside(shape: Tensor, radius: Tensor, centre: Tensor, angle: Tensor, size: int) -> Tensor:
     """[n, P] bool: the pixels, row by row, that lie within each object."""
+    import torch
+
     place = torch.arange(size) + 0.5
     across = (place.repeat(size) - centre[:, :1]) / radius[:, None]
     down = (place.repeat_interleave(size) - centre[:, 1:]) / radius[:, None]
@@ -165,6 +181,8 @@ def _inside(shape: Tensor, radius: Tensor, centre: Tensor, angle: Tensor, size: 
 
 def _beside_another(y: Tensor) -> Tensor:
     """[n, S, S] bool: pixels one of whose four neighbours is of another class."""
+    import torch
+
     beside = torch.zeros_like(y, dtype=torch.bool)
     for axis in (1, 2):
         differs = y.narrow(axis, 1, y.shape[axis] - 1) != y.narrow(axis, 0, y.shape[axis] - 1)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.fetch import below, fetch
-from fedcomp.dataset.images.image import image_dataset
+
+if TYPE_CHECKING:
+    from fedcomp.dataset.contract import Dataset, Samples
 
 
 def load(
@@ -42,6 +42,8 @@ def load(
     """
     from torchvision.datasets import SVHN  # here, for it takes a second to import
 
+    from fedcomp.dataset.images.image import image_dataset
+
     train, test = fetch(
         "svhn",
         root,
@@ -55,6 +57,10 @@ def load(
 
 def _samples(split: Any) -> Samples:
     """torchvision's [n, C, H, W] images with channels last, and their labels."""
+    import torch
+
+    from fedcomp.dataset.contract import Samples
+
     pixels = np.ascontiguousarray(split.data.transpose(0, 2, 3, 1))
     return Samples(torch.from_numpy(pixels), torch.from_numpy(split.labels))
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_count
-from fedcomp.dataset.contract import IGNORED, Dataset, Samples, Unlabelled
-from fedcomp.dataset.images.image import image_dataset
+
+if TYPE_CHECKING:
+    from fedcomp.dataset.contract import Dataset, Samples, Unlabelled
 
 CLASSES = (
     "background",
@@ -63,6 +63,8 @@ def load(
     Raises:
         ValueError: a missing or broken file, a mask that has not the size of its picture or has unknown values.
     """
+    from fedcomp.dataset.images.image import image_dataset
+
     check_count("dataset.size", size, meaning="pixels a side")
     folder = _folder(root, year)
     to_train, to_test = (_read(folder, names, size) for names in (train, test))
@@ -125,7 +127,13 @@ def _names(folder: Path, names: str) -> list[str]:
 
 def _read(folder: Path, names: str, size: int) -> Samples:
     """The pictures of a list as x [n, S, S, 3], the classes of their pixels as y [n, S, S], uint8."""
+    import torch
+
+    from fedcomp.dataset.contract import IGNORED, Samples
+    from fedcomp.dataset.images.image import check_fits
+
     found = _names(folder, names)
+    check_fits(len(found), size, size, 4)
     x = torch.empty(len(found), size, size, 3, dtype=torch.uint8)
     y = torch.empty(len(found), size, size, dtype=torch.uint8)
     for number, name in enumerate(found):
@@ -182,12 +190,20 @@ def _square(image: Any, size: int, form: str) -> np.ndarray:
 
 def _without_background(samples: Samples) -> Samples:
     """Classes numbered from 0 without the background, whose pixels have none."""
+    import torch
+
+    from fedcomp.dataset.contract import IGNORED, Samples
+
     y = samples.y
     return Samples(samples.x, torch.where((y == 0) | (y == IGNORED), IGNORED, y.int() - 1).to(torch.uint8))
 
 
 def _once_for_each_class(samples: Samples) -> Samples:
     """Each picture once for each of its classes, in their order; pixels of its other classes have none."""
+    import torch
+
+    from fedcomp.dataset.contract import IGNORED, Samples
+
     pairs = [
         (number, label)
         for number, picture in enumerate(samples.y)

@@ -13,14 +13,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from fedcomp.core.validate import by_similarity, check_choice, check_count, reads_as_number, suggest
-from fedcomp.dataset.contract import Dataset, Task
 from fedcomp.dataset.fetch import below
-from fedcomp.dataset.tables.tabular import Scaling, classes_of, distinct, is_missing, tabular_dataset
+
+if TYPE_CHECKING:
+    from fedcomp.dataset.contract import Dataset, Task
+    from fedcomp.dataset.tables.tabular import Scaling
 
 Column = list[str]
 
@@ -71,6 +73,9 @@ def load(
         ValueError: a missing file or column, a cell that is no finite number (with its line), the target among the
             features, a target that names no classes, or an argument out of range.
     """
+    from fedcomp.dataset.contract import Task
+    from fedcomp.dataset.tables.tabular import classes_of, tabular_dataset
+
     if path is None or target is None:
         missing = "path" if path is None else "target"
         example = "mine.csv" if path is None else "price"
@@ -82,7 +87,11 @@ def load(
     owners = None if owner is None else table.owners(owner)
     others = [column for column in table.columns if column not in (target, owner)]
     wanted = others if features is None else _names(features)
+    if not wanted:
+        raise ValueError(f"{file} has no column beside '{target}' to predict it from: add one")
     for feature in wanted:
+        if wanted.count(feature) > 1:
+            raise ValueError(f"dataset.features has '{feature}' {wanted.count(feature)} times: give it once")
         if feature == target or (feature not in table.columns and feature.partition("=")[0].strip() == target):
             raise ValueError(
                 f"dataset.features has '{feature}', but '{target}' is the target: the model would see what it "
@@ -171,6 +180,8 @@ class _Table:
 
     def feature(self, feature: str) -> np.ndarray:
         """[n] numbers of a column, or the indicator of "column=value"."""
+        from fedcomp.dataset.tables.tabular import distinct
+
         name, equals, value = feature.partition("=")
         if not equals or feature in self.columns:
             return self.numbers(feature, self.column(feature, "features"))
@@ -183,6 +194,8 @@ class _Table:
 
     def owners(self, name: str) -> np.ndarray:
         """[n] the number of each row's owner, in the order of the distinct cells of column `name`."""
+        from fedcomp.dataset.tables.tabular import distinct, is_missing
+
         cells = self.column(name, "owner")
         for place, cell in zip(self.places(name), cells):
             if is_missing(cell):

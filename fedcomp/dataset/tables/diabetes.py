@@ -6,10 +6,13 @@ B. Efron, T. Hastie, I. Johnstone, R. Tibshirani, "Least angle regression", Anna
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedcomp.dataset.contract import Dataset
 from fedcomp.dataset.tables.sklearn_files import read_table, table_file
-from fedcomp.dataset.tables.tabular import Scaling, tabular_dataset
+
+if TYPE_CHECKING:
+    from fedcomp.dataset.contract import Dataset
+    from fedcomp.dataset.tables.tabular import Scaling
 
 FEATURES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 
@@ -30,6 +33,8 @@ def load(
     Raises:
         ValueError: an argument outside its range.
     """
+    from fedcomp.dataset.tables.tabular import tabular_dataset
+
     return tabular_dataset(
         "diabetes",
         read_table("diabetes_data_raw.csv.gz"),

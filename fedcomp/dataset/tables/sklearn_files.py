@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def read_table(file: str, delimiter: str | None = None) -> np.ndarray:
@@ -17,6 +19,8 @@ def read_table(file: str, delimiter: str | None = None) -> np.ndarray:
     Raises:
         ValueError: scikit-learn is not installed, or has no such file.
     """
+    import numpy as np  # here, for only `load` needs it
+
     return np.loadtxt(table_file(file), delimiter=delimiter)
 
 

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_choice, check_count, check_seed
-from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.dataset.fetch import below
-from fedcomp.random.keys import Key
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedcomp.dataset.contract import Dataset
 
 KINDS = ("paper", "gaussian", "equal", "lognormal", "sparse", "file")
 
@@ -51,6 +53,11 @@ def load(
     Raises:
         ValueError: an argument outside its range, or a file that holds no such array.
     """
+    import torch
+
+    from fedcomp.dataset.contract import Dataset, Samples
+    from fedcomp.random.keys import Key
+
     check_choice("dataset.kind", kind, KINDS)
     for name, value in (("num", num), ("dim", dim)):
         check_count(f"dataset.{name}", value)
@@ -75,6 +82,10 @@ def data_files(kind: str = "paper", path: str | None = None, root: str = ".", **
 
 def _heavy(num: int, dim: int, seed: int, sparse: bool) -> Tensor:
     """[n, d] vectors of length 1 with log-normal entries: all of them, or d/100 (1 or more) with random signs."""
+    import torch
+
+    from fedcomp.random.keys import Key
+
     key, ids = Key(("dataset", "vectors", "lognormal", seed)), torch.arange(num)
     rows = key.normal(ids, dim).exp()
     if sparse:
@@ -85,6 +96,8 @@ def _heavy(num: int, dim: int, seed: int, sparse: bool) -> Tensor:
 
 
 def _paper(num: int, dim: int, columns: int) -> Tensor:
+    import torch
+
     if num % 2:
         raise ValueError(
             f"dataset.num={num} must be even for dataset.kind=paper: half of the vectors oppose the others"
@@ -108,11 +121,15 @@ def _columns(correlation: float, num: int, dim: int) -> int:
 
 
 def _read(path: str | None, root: str, num: int) -> Tensor:
+    import torch
+
     if path is None:
         raise ValueError("dataset.kind=file needs dataset.path, for instance dataset.path=mine.npy")
     file = below(root, path)[0]
     try:
         array = np.load(file) if file.suffix == ".npy" else np.loadtxt(file, delimiter=",", ndmin=2)
+        if np.iscomplexobj(array):
+            raise ValueError("its entries are complex numbers")
         vectors = torch.from_numpy(np.asarray(array, np.float64)).to(torch.float32)
     except (OSError, ValueError) as error:
         reason = first_line(error)

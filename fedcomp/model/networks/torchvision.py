@@ -79,9 +79,10 @@ def _load(network: nn.Module, name: str, file: Path) -> None:
     """Loads what fits; ValueError unless that is all but the first convolution and the last layer."""
     try:
         given = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, LookupError, EOFError, pickle.UnpicklingError) as error:
-        reason = first_line(error)
-        raise ValueError(f"model.weights={file} cannot be read ({reason}): give a file with a state_dict") from None
+    except OSError as error:
+        raise ValueError(f"model.weights={file} cannot be read ({first_line(error)})") from None
+    except (RuntimeError, ValueError, LookupError, EOFError, pickle.UnpicklingError):
+        raise ValueError(f"model.weights={file} is no file of torch.save: give one with a state_dict") from None
     own = network.state_dict()
     if not isinstance(given, dict) or given.keys() != own.keys():
         differ = sorted(set(own) ^ set(given)) if isinstance(given, dict) else ["it is no state_dict"]

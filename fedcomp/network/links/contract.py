@@ -52,7 +52,7 @@ class Network(ABC):
         start_s: seconds before a client's first gradient of a round.
         cells: number of cells; client i is in cell i mod `cells`.
         capacity_bps: uplink of each cell in bit/s, one number or one a cell; None: nobody shares an uplink.
-        jitter: deviation of the logarithm of a factor on both rates of a client, drawn anew in every round.
+        jitter: deviation of the logarithm of a factor on both rates of a client, drawn anew in every round; 0 to 5.
         deadline: seconds after which a round ends without those who are late; None: it waits for all.
         deadline_weights: weights of who is on time: renormalise, inverse or lost; see `deadline.py`.
         seed: of the links; no part of the run's seed, so that clients are the same for all methods and seeds.
@@ -75,7 +75,7 @@ class Network(ABC):
         check_choice("network.deadline_weights", self.deadline_weights, WEIGHTS)
         check_seconds("network.start_s", self.start_s)
         check_seed("network.seed", self.seed)
-        check_interval("network.jitter", self.jitter, "[0, inf)")
+        check_interval("network.jitter", self.jitter, "[0, 5]", "the deviation of log rates; 1 is a factor of e")
         if self.deadline is not None and not (is_number(self.deadline) and self.deadline > 0):
             raise ValueError(f"network.deadline={self.deadline} must be above 0, in seconds; null: no deadline")
         if self.deadline is not None and self.shares:
@@ -107,6 +107,10 @@ class Network(ABC):
     ) -> Links:
         """Links of these rates, round trips and seconds a gradient, with start and cells as the options say."""
         num = len(down)
+        if self.cells is not None and self.cells > num:
+            raise ValueError(
+                f"network.cells={self.cells} are more than the {num} clients: give at most one cell a client"
+            )
         if cell is None:
             cell = np.arange(num, dtype=np.int64) % (self.cells or 1)
         return Links(down, up, rtt, work, np.full(num, float(self.start_s)), cell, self._capacities(cell), notes)
@@ -124,6 +128,11 @@ class Network(ABC):
         given = self.capacity_bps if isinstance(self.capacity_bps, Sequence) else [self.capacity_bps] * num
         if len(given) < num:
             raise ValueError(f"network.capacity_bps={list(given)} has no capacity of cell {len(given)}: give {num}")
+        if len(given) > num:
+            raise ValueError(
+                f"network.capacity_bps={list(given)} has {len(given)} capacities, but network.cells={num}: give one a "
+                "cell"
+            )
         for number, capacity in enumerate(given):
             check_rate(f"network.capacity_bps of cell {number}", capacity)
         return np.array(given, dtype=np.float64)

@@ -2,7 +2,7 @@
 
 Columns `down_bps`, `up_bps` (bit/s), and if given `rtt_s`, `seconds_per_gradient`, `cell` and `client` (the row's
 client; without it row i is client i). FedScale's columns are accepted in their place: `communication` (kbit/s, both
-ways) and `computation` (ms a sample of inference, of which FedScale counts three for a gradient).
+ways) and `computation` (ms a sample of inference, of which FedScale counts three for a gradient). Others are refused.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fedcomp.core.fingerprint import fingerprint
+from fedcomp.core.validate import suggest
 from fedcomp.network.links.contract import Links, Network, check_seconds
 
 OWN = ("down_bps", "up_bps", "rtt_s", "seconds_per_gradient", "cell", "client")
@@ -91,6 +92,10 @@ def _read(path: Path) -> tuple[list[str], list[Row]]:
     columns = [name.strip() for name in table[0]]
     if twice := [name for name in OWN + FEDSCALE if columns.count(name) > 1]:
         raise ValueError(f"{path} has {columns.count(twice[0])} columns {twice[0]}: remove all but one")
+    if unknown := [name for name in columns if name not in OWN + FEDSCALE]:
+        raise ValueError(
+            f"{path} has an unknown column '{unknown[0]}'{suggest(unknown[0], OWN + FEDSCALE)}: rename or remove it"
+        )
     return columns, [_numbers(path, number, columns, line) for number, line in enumerate(table[1:], start=1)]
 
 
@@ -99,8 +104,6 @@ def _numbers(path: Path, number: int, columns: list[str], line: list[str]) -> Ro
         raise ValueError(f"{path}, row {number} has {len(line)} cells, but the header {len(columns)}")
     row = {}
     for name, text in zip(columns, line, strict=True):
-        if name not in OWN + FEDSCALE:
-            continue
         try:
             value = float(text)
         except ValueError:

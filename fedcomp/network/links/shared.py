@@ -17,7 +17,7 @@ class SharedLinks(FixedLinks):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.links(1)  # raises where a cell has no capacity
+        self.links(self.cells or 1)  # raises where a cell has no capacity
 
     @property
     def shares(self) -> bool:

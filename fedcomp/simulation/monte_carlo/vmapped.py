@@ -59,6 +59,8 @@ class VmappedRepetitions:
         """Join the clients. Raises NotVmappable: messages are sent as real bytes."""
         if repetitions[0].link is not Link:
             raise NotVmappable("messages of several repetitions as bytes")
+        if repetitions[0].told_weights != "none":
+            raise NotVmappable("weights that clients are told before the first round")
         return cls(repetitions, replace(repetitions[0], shards=_joined([one.shards for one in repetitions])), pads)
 
     def round(

@@ -117,7 +117,10 @@ CASES = [
     ),
     AlgorithmCase("m3", M3(SGD, STEP, Compressor(TopK()), PERMK, p_down=0.3), None, world.with_batch_norm, world.FULL),
     AlgorithmCase(
-        "m3-whole", M3(SGD, STEP, Compressor(TopK()), PERMK, p_down=1, p_up=1), dense, participation=world.FULL
+        "m3-whole",
+        M3(SGD, STEP, DENSE, PERMK, p_down=1, p_up=1, uplink_entries="compressor"),
+        dense,
+        participation=world.FULL,
     ),
     AlgorithmCase(
         "m3-parts",

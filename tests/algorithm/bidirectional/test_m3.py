@@ -82,14 +82,20 @@ def test_clients_models_average_to_the_servers_which_independent_parts_do_not() 
 def test_with_whole_vectors_it_is_fedavg(differences: str, link: type[Link]) -> None:
     ours, theirs = Ledger(), Ledger()
     options = {"participation": world.FULL, "link": link, "module": world.with_batch_norm}
-    whole = {"p_down": 1.0, "p_up": 1.0, "differences": differences}
-    mine = world.run(world.simulation(_m3(beta=1.0, **whole), **options), ledger=ours)
+    whole = {"p_down": 1.0, "p_up": 1.0, "differences": differences, "uplink_entries": "compressor"}
+    mine = world.run(world.simulation(_m3(DENSE, beta=1.0, **whole), **options), ledger=ours)
     plain = world.run(world.simulation(FedAvg(SGD, STEP, DENSE, DENSE, "uniform"), **options), ledger=theirs)
     assert torch.equal(mine.theta, plain.theta)
     assert torch.equal(mine.stats, plain.stats)
     assert ours.counters() == theirs.counters()
-    slower = world.run(world.simulation(_m3(beta=0.5, **whole), **options))
+    slower = world.run(world.simulation(_m3(DENSE, beta=0.5, **whole), **options))
     assert not torch.allclose(slower.theta, plain.theta, atol=1e-4)
+
+
+def test_a_compressor_that_is_never_used_is_refused(fedcomp, capsys) -> None:
+    assert fedcomp("algorithm=marina_p", "compressor=topk", "rounds=1") == 1
+    assert "algorithm.p_up=1 sends every update whole, so that TopK is never used" in capsys.readouterr().err
+    assert fedcomp("algorithm=marina_p", "compressor=topk", "algorithm.p_up=0.5", "rounds=1") == 0
 
 
 def test_lossless_compressors_without_whole_vectors_are_fedavg_too() -> None:

@@ -132,12 +132,6 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: replace(DASHA, uplink=Compressor(RandK(), estimator=Spatial("avg"))), "compressor.estimator must be weig"),
     (lambda: replace(DASHA, estimate="ef21"), "algorithm.estimate=ef21 must be one of dasha, marina"),
     (lambda: replace(DASHA, start="none"), "algorithm.start=none must be one of zero, gradient"),
-    (lambda: replace(DASHA, p=0.5), "algorithm.p=0.5 has no effect with algorithm.estimate=dasha"),
-    (lambda: replace(MARINA, a=0.5), "algorithm.a=0.5 has no effect with algorithm.estimate=marina"),
-    (
-        lambda: replace(MARINA, start="gradient"),
-        "algorithm.start=gradient has no effect with algorithm.estimate=marina",
-    ),
     (lambda: replace(DASHA, a=0), r"algorithm.a=0 must be a number in \(0, 1\], or null: a probability"),
     (lambda: replace(MARINA, p=2), "algorithm.p=2 must be a number in"),
     (lambda: replace(DASHA, omega=-1), "algorithm.omega=-1 must be a number, 0 or more"),

@@ -102,15 +102,9 @@ def test_a_model_sent_down_is_the_same_run_and_nobody_else_is_told(mode: str) ->
         ({"rank": 1.5}, "algorithm.rank=1.5 must be a whole number"),
         ({"min_ratio": -1.0}, "algorithm.min_ratio=-1.0 must be a number, 0 or more"),
         ({"decay": 0.0}, r"algorithm.decay=0.0 must be a number in \(0, 1\]"),
-        ({"decay": 0.9, "memory": "none"}, "algorithm.decay=0.9 has no effect with algorithm.memory=none"),
         ({"memory": "all"}, "algorithm.memory=all must be one of own, mean, none"),
         ({"mode": "both"}, "algorithm.mode=both must be one of aggregated, independent"),
         ({"refresh_every": -1}, "algorithm.refresh_every=-1 must be a whole number, 0 or more: a number of rounds"),
-        (
-            {"mode": "independent", "warm_start": True},
-            "warm_start and .refresh_every make no sense with mode=independent",
-        ),
-        ({"iterations": 3}, "algorithm.iterations=3 makes no sense with mode=aggregated"),
     ],
 )
 def test_options_are_checked(options: dict, line: str) -> None:

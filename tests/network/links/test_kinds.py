@@ -63,9 +63,7 @@ def table(tmp_path: Path) -> Callable[[str], CsvLinks]:
 
 
 def test_a_table_of_rates(table: Callable[[str], CsvLinks]) -> None:
-    links = table(
-        "client,down_bps,up_bps,rtt_s,seconds_per_gradient,place\n1,2e6,1e6,0.1,0.5,x\n0,inf,3e6,0,0,y\n"
-    ).links(2)
+    links = table("client,down_bps,up_bps,rtt_s,seconds_per_gradient\n1,2e6,1e6,0.1,0.5\n0,inf,3e6,0,0\n").links(2)
     assert links.down.tolist() == [math.inf, 2e6]
     assert (links.up.tolist(), links.rtt.tolist(), links.work.tolist()) == ([3e6, 1e6], [0, 0.1], [0, 0.5])
     assert not links.notes
@@ -98,6 +96,8 @@ def test_fedscales_columns(table: Callable[[str], CsvLinks]) -> None:
         ("computation\n1\n1\n", "without communication"),
         ("up_bps,down_bps,up_bps\n1,1,1\n", "has 2 columns up_bps: remove all but one"),
         ("up_bps,down_bps,cell\n1,1,0\n1,1,2\n", "network.capacity_bps is missing: give the uplink of cell 0 to 2"),
+        ("up_bps,down_bps,RTT_S\n1,1,1\n1,1,1\n", "has an unknown column 'RTT_S'; did you mean 'rtt_s'?"),
+        ("up_bps,down_bps,rtt\n1,1,1\n1,1,1\n", r"has an unknown column 'rtt'; .*: rename or remove it"),
         ("", "is empty: it needs a header line"),
         ("\x80abc", "is a pickle"),
     ],
@@ -160,8 +160,12 @@ def test_cells_need_a_capacity_each() -> None:
         SharedLinks(**MEDIANS, cells=2, capacity_bps=[1e6])
     with pytest.raises(ValueError, match=r"network.capacity_bps of cell 1=0 must be above 0"):
         SharedLinks(**MEDIANS, cells=2, capacity_bps=[1e6, 0])
-    links = SharedLinks(**MEDIANS, cells=3, capacity_bps=[1e6, 2e6, 3e6]).links(2)  # a cell without clients is legal
-    assert (links.cell.tolist(), links.capacity.tolist()) == ([0, 1], [1e6, 2e6, 3e6])
+    with pytest.raises(ValueError, match=r"has 2 capacities, but network\.cells=1: give one a cell"):
+        SharedLinks(**MEDIANS, cells=1, capacity_bps=[1e6, 2e6])
+    with pytest.raises(ValueError, match=r"network\.cells=3 are more than the 2 clients"):
+        SharedLinks(**MEDIANS, cells=3, capacity_bps=[1e6, 2e6, 3e6]).links(2)
+    links = SharedLinks(**MEDIANS, cells=3, capacity_bps=[1e6, 2e6, 3e6]).links(4)
+    assert (links.cell.tolist(), links.capacity.tolist()) == ([0, 1, 2, 0], [1e6, 2e6, 3e6])
 
 
 PRESETS = ("lte", "lte_uk", "5g", "5g_uk", "mobile_us", "broadband_us", "broadband_us_2020", "broadband_uk")

@@ -1,7 +1,8 @@
-"""A small simulation for tests of algorithms: clients with unequal, odd numbers of samples; optional BatchNorm."""
+"""A small simulation for checks: clients with unequal, odd numbers of samples; optional BatchNorm."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from fedcomp.compressor.exclude_norm_layers import exclude_norm_layers
 from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.build import build
+from fedcomp.model.contract import AnyModel
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.contract import Participation
 from fedcomp.participation.full import Full
@@ -27,7 +29,8 @@ SIZES = (7, 12, 1, 9, 20, 5, 8)
 NUM_CLIENTS = len(SIZES)
 NUM_FEATURES, NUM_CLASSES = 5, 3
 DEVICE = torch.device("cpu")
-"""Device of the simulations; `tests/test_gpu.py` sets it."""
+"""Device of the simulations; tests on a GPU set it."""
+RUN = Key(("run", 0))
 FULL, SOME, NOBODY = Full(), Uniform(num_participants=3), Bernoulli(probability=1e-9)
 
 
@@ -40,6 +43,12 @@ def dataset(seed: int = 0, scale: float = 1.0) -> Dataset:
     x = scale * (centres[y] + torch.randn(num, NUM_FEATURES, generator=generator))
     train, test = Samples(x[:-40], y[:-40]), Samples(x[-40:], y[-40:])
     return Dataset("toy", train, test, "classification", NUM_CLASSES)
+
+
+def zeros(data: Dataset) -> Dataset:
+    """The same samples with inputs that are all zero."""
+    train, test = (replace(samples, x=torch.zeros_like(samples.x)) for samples in (data.train, data.test))
+    return replace(data, train=train, test=test)
 
 
 def mlp() -> nn.Module:
@@ -67,6 +76,21 @@ def spared(compressor: Compressor) -> Compressor:
     return exclude_norm_layers(compressor, BATCH_NORM_TENSORS)
 
 
+def model_of(module: Any, data: Dataset, key: Key = RUN, train: Iterable[Tensor] = ()) -> AnyModel:
+    """The model that a module or a factory makes for these data."""
+    return build(
+        module,
+        key.fold_in("model"),
+        data.input_shape,
+        data.num_outputs,
+        data.task,
+        train,
+        target_shape=data.target_shape,
+        vocab_size=data.vocab_size,
+        unlabelled=data.unlabelled,
+    )
+
+
 def simulation(
     algorithm: Algorithm,
     module: Any = mlp,
@@ -78,15 +102,27 @@ def simulation(
     sizes: tuple[int, ...] = SIZES,
 ) -> Simulation:
     """A simulation of the algorithm with these clients."""
-    key = Key(("run", 0))
+    key = RUN
     data = data or dataset()
     ends = torch.tensor(sizes).cumsum(0).tolist()
     parts = [torch.arange(end - size, end) for size, end in zip(sizes, ends)]
     train = data.inputs(Samples(data.train.x[: ends[-1]], data.train.y[: ends[-1]]))
-    model = build(module, key.fold_in("model"), (NUM_FEATURES,), NUM_CLASSES, "classification", train)
+    model = model_of(module, data, key, train)
     shards = ClientShards.of(parts, DEVICE)
     moved = data.to(DEVICE)
     return Simulation(algorithm, moved, shards, model, participation, key, rounds, chunk_size, link, device=DEVICE)
+
+
+def part_of(data: Dataset, num_test: int = 40) -> Dataset:
+    """A few samples of a data set, as many as the clients here have, and of its test samples."""
+
+    def drawn(samples: Samples, num: int) -> Samples:
+        if len(samples) < num:
+            raise ValueError(f"dataset={data.name} has {len(samples)} samples where the checks take {num}")
+        order = Key(("check", "samples")).bits(torch.zeros(1, dtype=torch.int64), len(samples))[0].argsort()[:num]
+        return Samples(samples.x[order], samples.y[order])
+
+    return replace(data, train=drawn(data.train, sum(SIZES)), test=drawn(data.test, min(num_test, len(data.test))))
 
 
 def run(

@@ -1,0 +1,293 @@
+"""What every codec must pass. Each check takes a `CodecCase` and raises Failed with the smallest example.
+
+Shape legend: M senders, D entries, S draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedcomp.check.failed import described, require
+from fedcomp.compressor import Codec, SumsMessages
+from fedcomp.compressor.contract import ChecksDim, HasClosedFormError
+from fedcomp.compressor.measured import ERROR, THEORY, MeasuredCodec
+from fedcomp.random.keys import Key
+from fedcomp.wire import Ledger, Link, Payload, SharedKnowledge, WireLink
+from fedcomp.wire.packing import layout
+
+LAYERS = ((1,), (7,), (5, 3, 1, 1), (33, 4, 10), (64, 64))
+"""Vectors of odd sizes: D = 1, 7, 10, 47, 128, of which only one is a multiple of 8."""
+TYPICAL = (33, 4, 10)
+UNEVEN = (300, 500, 209)
+"""Layers of a vector that is long enough for the closed forms of rotated codecs: they transform 512 entries twice."""
+
+
+@dataclass(frozen=True)
+class CodecCase:
+    """A codec with the properties that are checked.
+
+    Attributes:
+        name: shown with the results.
+        codec: the codec with its options.
+        bits: closed form of a row's bits for given layer sizes; None if they depend on the data, or nobody says.
+        keeps_zero: whether a zero vector is decoded to zero; None: nobody says.
+        lossless: whether every vector is decoded to itself; None: nobody says.
+        draws: number of repetitions of the unbiasedness test.
+        joint: whether the senders' draws depend on each other. Then the test repeats one message after another;
+            otherwise the repetitions are senders of one message.
+        bias: allowed bias in addition to the standard error, in units of max |x|, for codecs that are unbiased only for
+            a uniformly random rotation.
+    """
+
+    name: str
+    codec: Codec
+    bits: Callable[[tuple[int, ...]], int] | None = None
+    keeps_zero: bool | None = True
+    lossless: bool | None = False
+    draws: int = 4000
+    joint: bool = False
+    bias: float = 0.0
+
+    @classmethod
+    def of_unknown(cls, name: str, codec: Codec) -> CodecCase:
+        """A codec of which only its declarations are known."""
+        return cls(name, codec, keeps_zero=None, lossless=None, draws=1500, joint=True)
+
+    def layers(self) -> Iterator[tuple[int, ...]]:
+        """The sizes that the codec can send, the smallest first."""
+        for layers in LAYERS:
+            if isinstance(self.codec, ChecksDim):
+                try:
+                    self.codec.check_dim(sum(layers))
+                except ValueError:
+                    continue
+            yield layers
+
+
+def rows(num: int, layers: tuple[int, ...], seed: int = 0) -> Tensor:
+    """[M, D] vectors with entries of very different magnitude."""
+    generator = torch.Generator().manual_seed(seed)
+    dim = sum(layers)
+    return torch.randn(num, dim, generator=generator) * torch.rand(num, dim, generator=generator).mul(3).exp()
+
+
+def common(num: int, layers: tuple[int, ...], *path: int | str) -> SharedKnowledge:
+    """Shared knowledge of a message of the senders 3, 4, ..., whose client numbers are not their row indices."""
+    return SharedKnowledge(Key(("test", *path)), torch.arange(3, 3 + num), layers)
+
+
+def encode(case: CodecCase, x: Tensor, known: SharedKnowledge) -> Payload:
+    """The messages of the rows x [M, D]."""
+    return case.codec.encode(x, known, known.key.fold_in("sender"))
+
+
+def check_wire(case: CodecCase) -> None:
+    """A message decodes to the same floats from its bytes; it has as many bits as are counted, of declared types."""
+    for layers in case.layers():
+        known, where = common(3, layers), f"3 vectors of {sum(layers)} entries"
+        payload = encode(case, rows(3, layers), known)
+        direct = case.codec.decode(Link(Ledger()).up(payload), known)
+        received = WireLink(Ledger()).up(payload)
+        again = case.codec.decode(received, known)
+        require(torch.equal(again, direct), f"{where}: decoded from bytes, {_differ('x', again, direct)}")
+        require(
+            torch.equal(received.bits, payload.bits),
+            f"{where}: {received.bits.tolist()} bits arrive of {payload.bits.tolist()}",
+        )
+
+
+def check_layout(case: CodecCase) -> None:
+    """The layout of a message, which the receiver knows in advance, does not depend on the data."""
+    for layers in case.layers():
+        payloads = [encode(case, rows(3, layers, seed), common(3, layers)) for seed in range(6)]
+        for payload in payloads[1:]:
+            first, other = layout(payloads[0]), layout(payload)
+            require(
+                first == other and payload.paper_bits == payloads[0].paper_bits,
+                f"two sets of vectors of {sum(layers)} entries have messages of different layouts, {first} and {other}",
+            )
+
+
+def check_receiver(case: CodecCase) -> None:
+    """A new receiver decodes the same, also after other messages: nothing passes beside the message."""
+    for layers in case.layers():
+        known = common(3, layers)
+        payload = encode(case, rows(3, layers), known)
+        mine = case.codec.decode(payload, known)
+        encode(case, rows(3, layers, seed=5), known)
+        fresh = type(case.codec)(**{name: getattr(case.codec, name) for name in _options(case.codec)})
+        again = fresh.decode(payload, common(3, layers))
+        where = f"vectors of {sum(layers)} entries, decoded after other vectors were encoded"
+        require(torch.equal(again, mine), f"{where}: {_differ('x', again, mine)}")
+
+
+def check_rows(case: CodecCase) -> None:
+    """A row's message does not depend on the other rows of the chunk."""
+    for layers in case.layers():
+        known, x = common(4, layers), rows(4, layers)
+        whole = encode(case, x, known)
+        for first in (0, 1, 3):
+            part = SharedKnowledge(known.key, known.ids[first : first + 1], layers, senders=known.ids)
+            alone = encode(case, x[first : first + 1], part)
+            for name, field in alone.fields.items():
+                both = field.data[0], whole.fields[name].data[first]
+                where = f"row {first} of 4 vectors of {sum(layers)} entries, alone"
+                require(torch.equal(*both), f"{where}: {_differ(name, *both)}")
+
+
+def check_bits(case: CodecCase) -> None:
+    """Bits follow the closed form where there is one, and the total is their sum."""
+    for layers in case.layers():
+        payload = encode(case, rows(3, layers), common(3, layers))
+        bits, total, where = payload.bits.tolist(), int(payload.total_bits), f"3 vectors of {sum(layers)} entries"
+        require(total == sum(bits), f"{where}: {total} bits in all of rows of {bits}")
+        if case.bits is not None:
+            require(bits == [case.bits(layers)] * 3, f"{where}: {bits} bits instead of {case.bits(layers)} each")
+
+
+def check_zero(case: CodecCase) -> None:
+    """A zero vector gives no NaN, and is decoded to zero where the codec keeps zeros."""
+    for layers in case.layers():
+        known = common(2, layers)
+        decoded = case.codec.decode(encode(case, torch.zeros(2, sum(layers)), known), known)
+        where = f"a vector of {sum(layers)} zeros is decoded to {decoded[0].tolist()[:8]}"
+        require(torch.isfinite(decoded).all(), where)
+        require(not case.keeps_zero or not decoded.any(), where)
+
+
+def check_shapes(case: CodecCase) -> None:
+    """One sender and none: [M, D] float32 in and out, and the input is not modified."""
+    for layers in case.layers():
+        for num in (1, 0):
+            x, known = rows(num, layers), common(num, layers)
+            before = x.clone()
+            decoded = case.codec.decode(encode(case, x, known), known)
+            where = f"{num} vectors of {sum(layers)} entries"
+            given = f"{decoded.dtype} {tuple(decoded.shape)}"
+            require(decoded.shape == x.shape and decoded.dtype == torch.float32, f"{where}: decoded to {given}")
+            require(torch.equal(x, before), f"{where}: the encoder writes into its input")
+
+
+def check_loss(case: CodecCase) -> None:
+    """Lossless codecs are exact. The others are not, and do not decode to zero: identity and zero would fail."""
+    layers = _typical(case)
+    known, x = common(3, layers), rows(3, layers)
+    decoded = case.codec.decode(encode(case, x, known), known)
+    where = f"3 vectors of {sum(layers)} entries"
+    if case.lossless is not None:
+        exact = torch.equal(decoded, x)
+        require(exact == case.lossless, f"{where} are decoded {'exactly' if exact else 'with an error'}")
+    require((decoded.abs().sum(1) > 0).all(), f"{where}: one is decoded to zero")
+
+
+def check_contractive(case: CodecCase) -> None:
+    """E||C(x) - x||^2 < ||x||^2, if declared; mean over draws."""
+    if not case.codec.contractive:
+        return
+    layers = _typical(case)
+    for x in rows(6, layers):
+        errors = (_draws(case, x, layers, 50) - x).square().sum(1) / x.square().sum()
+        mean, deviation = float(errors.mean()), float(errors.std()) / len(errors) ** 0.5
+        require(
+            mean < 1,
+            f"a vector of {sum(layers)} entries: ||C(x) - x||^2 is {mean:.3g} ||x||^2, standard error {deviation:.2g}, "
+            "although contractive=True",
+        )
+
+
+def check_unbiased(case: CodecCase) -> None:
+    """|mean of C(x) - x| < 5 standard errors in every entry if declared unbiased; not in every entry otherwise."""
+    layers = _typical(case)
+    x = rows(1, layers)[0]
+    few = _draws(case, x, layers, 4)
+    draws = few if torch.equal(few, few[:1].expand_as(few)) else _draws(case, x, layers, case.draws)
+    mean, deviation = draws.double().mean(0), draws.double().std(0) / len(draws) ** 0.5
+    allowed = 5 * deviation + (1e-6 + case.bias) * x.abs().max()
+    off = (mean - x).abs()
+    if case.codec.unbiased:
+        worst = int((off / allowed).argmax())
+        require(
+            (off <= allowed).all(),
+            f"the mean of {len(draws)} draws of entry {worst} is {float(mean[worst]):.4g} instead of "
+            f"{float(x[worst]):.4g}, {float(off[worst]):.2g} off at a standard error of {float(deviation[worst]):.2g}, "
+            "although unbiased=True",
+        )
+    elif case.lossless is not None:
+        require(not (off <= allowed).all(), f"the mean of {len(draws)} draws is x, although unbiased=False")
+
+
+def check_sum(case: CodecCase) -> None:
+    """`weighted_sum` is the weighted sum of the decoded rows, for several senders, one and none."""
+    if not isinstance(case.codec, SumsMessages):
+        return
+    for layers in case.layers():
+        for num in (3, 1, 0):
+            known, weight = common(num, layers), torch.arange(1.0, num + 1)
+            payload = encode(case, rows(num, layers), known)
+            wanted = weight @ case.codec.decode(payload, known)
+            bound, summed = 1e-5 * float(wanted.abs().max()), case.codec.weighted_sum(payload, known, weight)
+            close = torch.allclose(summed, wanted, rtol=0, atol=bound)
+            require(close, f"{num} vectors of {sum(layers)} entries: {_differ('their sum', summed, wanted)}")
+
+
+def check_error(case: CodecCase) -> None:
+    """What messages measure of their error is its closed form, if it has one, for layers of unequal size and scale."""
+    if not isinstance(case.codec, HasClosedFormError):
+        return
+    scale = torch.cat([torch.full((size,), one) for size, one in zip(UNEVEN, (1.0, 0.05, 0.3))])
+    x, codec = (rows(1, UNEVEN) * scale).expand(5, -1), MeasuredCodec(case.codec)
+    draws = [common(5, UNEVEN, "error", draw) for draw in range(20)]  # senders of one message may share a rotation
+    measured = [codec.encode(x, known, known.key.fold_in("sender")).measured for known in draws]
+    error, theory = (torch.cat([one[name] for one in measured]) for name in (ERROR, THEORY))
+    mean, expected = float(error.mean()), float(theory.mean())
+    require(
+        abs(mean - expected) <= 5 * float(error.std()) / len(error) ** 0.5 + 0.03 * expected,
+        f"the relative squared error of {len(error)} messages is {mean:.4g}, but expected_error says {expected:.4g}",
+    )
+
+
+CHECKS = (
+    check_wire,
+    check_layout,
+    check_receiver,
+    check_rows,
+    check_bits,
+    check_zero,
+    check_shapes,
+    check_loss,
+    check_contractive,
+    check_unbiased,
+    check_sum,
+    check_error,
+)
+"""What needs one process and no other codec."""
+
+
+def _typical(case: CodecCase) -> tuple[int, ...]:
+    sizes = tuple(case.layers())
+    return TYPICAL if TYPICAL in sizes else sizes[-1]
+
+
+def _differ(name: str, given: Tensor, wanted: Tensor) -> str:
+    return f"{name} {described(given, wanted)}"
+
+
+def _draws(case: CodecCase, x: Tensor, layers: tuple[int, ...], num: int) -> Tensor:
+    """[S, D] decoded vectors of x [D], each with fresh randomness at both ends."""
+    if not case.joint:
+        return _decoded(case, x.expand(num, -1).contiguous(), common(num, layers))
+    return torch.cat([_decoded(case, x[None], common(1, layers, "draw", draw)) for draw in range(num)])
+
+
+def _decoded(case: CodecCase, x: Tensor, known: SharedKnowledge) -> Tensor:
+    return case.codec.decode(encode(case, x, known), known)
+
+
+def _options(codec: Codec) -> list[str]:
+    import dataclasses
+
+    return [field.name for field in dataclasses.fields(codec) if field.init]  # type: ignore[arg-type]

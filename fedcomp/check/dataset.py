@@ -1,0 +1,83 @@
+"""What every data set must pass."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fedcomp.check.failed import described, require
+from fedcomp.dataset.check import check
+from fedcomp.dataset.contract import IGNORED, Dataset
+
+MOST_SHARED = 0.01
+"""Largest share of the test samples that may be training samples too."""
+SPREAD = (0.1, 10.0)
+"""Allowed standard deviation of normalised inputs."""
+SEEN = 20_000
+"""Samples that are looked at."""
+
+
+@dataclass(frozen=True)
+class DatasetCase:
+    """A data set. name: shown with the results. load: makes it."""
+
+    name: str
+    load: Callable[[], Dataset]
+
+
+def check_samples(case: DatasetCase) -> None:
+    """Samples and targets have shapes, types and ranges that fit the task; every value is finite."""
+    try:
+        check(case.load())
+    except ValueError as error:
+        require(False, str(error))
+
+
+def check_again(case: DatasetCase) -> None:
+    """Loading twice gives the same bits, whatever the state of global generators."""
+    one = case.load()
+    torch.rand(3)
+    np.random.default_rng().random()
+    random.random()
+    other = case.load()
+    for name in ("train", "test"):
+        for part in ("x", "y"):
+            both = getattr(getattr(other, name), part), getattr(getattr(one, name), part)
+            require(torch.equal(*both), f"loaded again, {name}.{part} {described(*both)}")
+
+
+def check_classes(case: DatasetCase) -> None:
+    """Every class has a training sample."""
+    data = case.load()
+    if data.task == "regression":
+        return
+    given = set(data.train.y.unique().tolist()) - {IGNORED}
+    missing = sorted(set(range(data.num_outputs)) - given)
+    if data.task == "classification":
+        require(not missing, f"of {data.num_outputs} classes, {missing[:5]} have no training sample")
+
+
+def check_normalisation(case: DatasetCase) -> None:
+    """Normalised inputs are of the order of one (`mean` and `std` of the data set)."""
+    data = case.load()
+    if data.vocab_size is not None:
+        return
+    x = data.normalise(data.train.x[:SEEN]).double()
+    mean, deviation = float(x.mean()), float(x.std())
+    fits = SPREAD[0] <= deviation <= SPREAD[1] and abs(mean) <= SPREAD[1]
+    require(fits, f"inputs have mean {mean:.3g} and standard deviation {deviation:.3g} after normalisation")
+
+
+def check_held_out(case: DatasetCase) -> None:
+    """Test samples are not training samples."""
+    data = case.load()
+    train, test = (set(map(bytes, one.x.flatten(1)[:SEEN].numpy())) for one in (data.train, data.test))
+    shared = len(train & test) / max(len(test), 1)
+    require(shared <= MOST_SHARED, f"{shared:.1%} of the test samples are training samples too")
+
+
+CHECKS = (check_samples, check_again, check_classes, check_normalisation, check_held_out)

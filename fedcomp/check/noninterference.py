@@ -1,0 +1,259 @@
+"""Noninterference: nothing crosses between clients and server but the messages that links carry.
+
+A run with real bytes is recorded. Then its rounds are made again, from the recorded bytes alone:
+
+    by the server     while all clients hold other samples; what came up is read from the record. Every message down
+                      and the tested models must be the recorded ones: what the server holds follows from what came up.
+    by a client       while all others hold other samples, and their weights are others; what went down to this client
+                      is read from the record. Its messages up must be the recorded ones: what it sends follows from its
+                      own samples and from what came down.
+
+A round is pure, so making it again is what a client does that answers requests: together these replays are a run of
+separate processes, message by message, in which each end has the bytes that it was sent and the layouts that follow
+from what it knows. Both ends know the config, the seed, the model's first parameters, the cohorts and how many samples
+each client has.
+
+Shape legend: M clients of the cohort, N clients in all, n samples.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedcomp.check.failed import Failed
+from fedcomp.core.cohort import Cohort, Everyone, Listed, Receivers
+from fedcomp.core.pytree import flatten
+from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.random.keys import Key
+from fedcomp.simulation.simulation import Simulation
+from fedcomp.wire import Ledger, Payload, WireError, WireLink
+from fedcomp.wire.packing import layout, pack, unpack
+
+UP, UNICAST, BROADCAST, RELAY = "up", "unicast", "broadcast", "relay"
+OTHER_WEIGHTS = (0.5, 1.75, 1.25, 0.75, 1.5)
+"""Factors of the weights that a client sees of others."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One call of a link.
+
+    Attributes:
+        kind: of the call. messages: the bytes of each row. clients: whose the rows are; of a broadcast, who receives.
+    """
+
+    kind: str
+    messages: tuple[bytes, ...]
+    clients: tuple[int, ...]
+
+
+@dataclass
+class RecordedRound:
+    """A round of the record.
+
+    Attributes:
+        index: 0 for the first. cohort: of the round. num_clients: N. frames: the calls in their order.
+    """
+
+    index: int
+    cohort: Cohort
+    num_clients: int
+    frames: list[Frame] = field(default_factory=list)
+
+    def clients(self, who: Receivers | None) -> tuple[int, ...]:
+        """The numbers of clients; None: of the cohort."""
+        if isinstance(who, Everyone):
+            return tuple(range(self.num_clients))
+        return self.cohort.clients if who is None else who.clients
+
+
+class RecordingLink(WireLink):
+    """Carries messages as bytes and records them."""
+
+    def __init__(self, record: RecordedRound, ledger: Ledger, checks: bool = True) -> None:
+        super().__init__(ledger, checks)
+        self.record = record
+        self.call: tuple[str, Receivers | None] = UP, None
+
+    def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
+        self.call = UP, senders
+        return super().up(payload, senders)
+
+    def unicast(self, payload: Payload) -> Payload:
+        self.call = UNICAST, None
+        return super().unicast(payload)
+
+    def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
+        self.call = BROADCAST, receivers
+        return super().broadcast(payload, receivers)
+
+    def relay(self, payload: Payload, coded: bool = False) -> Payload:
+        self.call = RELAY, None
+        return super().relay(payload, coded)
+
+    def _carry(self, payload: Payload) -> Payload:
+        kind, who = self.call
+        messages = tuple(self._packed(payload))
+        self.record.frames.append(Frame(kind, messages, self.record.clients(who)))
+        return _received(messages, payload)
+
+    def _forward(self, payload: Payload, coded: bool) -> Payload:
+        return self._carry(payload)
+
+
+class ReplayLink(RecordingLink):
+    """Takes what came from the other end from the record, and compares what this end sends with the record.
+
+    Args:
+        client: whose end this is; None: the server's. memory: what the client keeps from round to round.
+    """
+
+    def __init__(self, record: RecordedRound, client: int | None, memory: dict[str, Tensor] | None = None) -> None:
+        super().__init__(record, Ledger(), checks=False)
+        self.client, self.next = client, 0
+        self.memory = {} if memory is None else memory
+
+    def _carry(self, payload: Payload) -> Payload:
+        kind, who = self.call
+        number, self.next = self.next, self.next + 1
+        where = f"round {self.record.index + 1}, message {number + 1} ({kind})"
+        clients = self.record.clients(who)
+        frame = self.record.frames[number] if number < len(self.record.frames) else None
+        if frame is None or (frame.kind, frame.clients) != (kind, clients) or len(frame.messages) != payload.num_rows:
+            raise Failed(f"{where}: {self._end} sends other messages, or to others, than in the run")
+        sends, receives = self._rows(frame, clients)
+        try:
+            for row in sends:
+                self._compare(payload, row, frame.messages[row], where)
+            if not receives:
+                return payload
+            taken = set(receives)
+            rows = range(payload.num_rows)
+            messages = tuple(frame.messages[row] if row in taken else pack(payload, row) for row in rows)
+            return _received(messages, payload)
+        except WireError as error:
+            raise Failed(f"{where}: {self._end} cannot read it from the bytes and what it knows: {error}") from error
+
+    def _rows(self, frame: Frame, clients: tuple[int, ...]) -> tuple[Sequence[int], Sequence[int]]:
+        """(the rows that this end sends, those that it receives)."""
+        whole = range(len(frame.messages))
+        if self.client is None:
+            return ((), whole) if frame.kind == UP else (whole, ())
+        if self.client not in clients:
+            return (), ()
+        if frame.kind in (BROADCAST, RELAY):
+            return (), whole
+        own = (clients.index(self.client),)
+        return (own, ()) if frame.kind == UP else ((), own)
+
+    def _compare(self, payload: Payload, row: int, sent: bytes, where: str) -> None:
+        own = pack(payload, row)
+        if own == sent:
+            return
+        place = next((at for at, (one, other) in enumerate(zip(own, sent)) if one != other), min(len(own), len(sent)))
+        unseen = "samples that no message brought up" if self.client is None else "what no message brought down"
+        raise Failed(
+            f"{where}: {self._end} sent {len(sent)} bytes; from what it knows it makes {len(own)}, which differ from "
+            f"byte {place} on. They depend on {unseen}"
+        )
+
+    @property
+    def _end(self) -> str:
+        return "the server" if self.client is None else f"client {self.client}"
+
+
+def record(
+    simulation: Simulation, ledger: Ledger, donate_state: bool = False
+) -> tuple[list[RecordedRound], list[dict[str, Tensor]], Any]:
+    """The rounds of a run whose messages are bytes, the tested models after each, and the last state.
+
+    Args:
+        ledger: counts the messages. donate_state: as in `Simulation.round`.
+    """
+    rounds, models, state = [], [], simulation.init()
+    for index in range(simulation.rounds):
+        one = RecordedRound(index, simulation.cohort(index), len(simulation.shards.sizes))
+        rounds.append(one)
+        recorded = replace(simulation, link=functools.partial(RecordingLink, one))  # type: ignore[arg-type]
+        state, _ = recorded.round(index, state, ledger, donate_state)
+        if index == simulation.first_round and simulation.told_weights != "none":
+            del one.frames[:2]  # the numbers of samples, which belong to what both ends know
+        models.append({name: tensor.clone() for name, tensor in _models(simulation, index, state).items()})
+    return rounds, models, state
+
+
+def check_server(simulation: Simulation, rounds: Iterable[RecordedRound], models: Sequence[dict[str, Tensor]]) -> None:
+    """What the server sends, and the models that are tested, follow from the bytes that came up."""
+    other = replace(simulation, dataset=others_samples(simulation, None))
+    state = other.init()
+    for one in rounds:
+        link = ReplayLink(one, None)
+        state = _round(other, state, one, link)
+        for name, tensor in _models(other, one.index, state).items():
+            if not torch.equal(tensor, models[one.index][name]):
+                raise Failed(f"round {one.index + 1}: the model {name} depends on samples that no message brought up")
+
+
+def check_client(simulation: Simulation, rounds: Iterable[RecordedRound], client: int) -> None:
+    """What a client sends follows from its own samples and the bytes that came down."""
+    other = replace(simulation, dataset=others_samples(simulation, client))
+    state, memory = other.init(), dict[str, Tensor]()
+    for one in rounds:
+        cohort = _seen_by(client, one.cohort, simulation)
+        link = ReplayLink(replace(one, cohort=cohort), client, memory)
+        state = _round(other, state, link.record, link)
+
+
+def others_samples(simulation: Simulation, client: int | None) -> Dataset:
+    """The dataset with other samples of all clients but this one: drawn again from all, inputs and targets apart."""
+    shards, data, num = simulation.shards, simulation.dataset, len(simulation.dataset.train)
+    key = Key(("other samples",))
+    inputs, targets = (
+        torch.randint(num, (num,), generator=key.fold_in(name).generator()).to(data.train.x.device)
+        for name in ("inputs", "targets")
+    )
+    if client is not None:
+        first = int(shards.start[client])
+        own = shards.order[first : first + int(shards.sizes[client])]
+        inputs[own], targets[own] = own, own
+    return replace(data, train=Samples(data.train.x[inputs], data.train.y[targets], data.train.owner))
+
+
+def _seen_by(client: int, cohort: Cohort, simulation: Simulation) -> Cohort:
+    """The cohort with the weights that this client knows: others, but those that it is told; by samples only."""
+    told = simulation.told_weights
+    if simulation.algorithm.weights != "samples" or told == "all":
+        return cohort
+    factors = [OTHER_WEIGHTS[row % len(OTHER_WEIGHTS)] for row in range(cohort.size)]
+    if told == "own" and client in cohort.clients:
+        factors[cohort.clients.index(client)] = 1.0
+    return replace(cohort, weight=cohort.weight * torch.tensor(factors).to(cohort.weight))
+
+
+def _round(simulation: Simulation, state: Any, one: RecordedRound, link: RecordingLink) -> Any:
+    if not one.cohort.size:
+        return state
+    with_link = replace(simulation, link=lambda ledger, checks: link)  # type: ignore[arg-type]
+    new, _ = with_link.attempt(one.index, state, one.cohort, Ledger())
+    if isinstance(link, ReplayLink) and link.next < len(one.frames):
+        raise Failed(f"round {one.index + 1}: {link.next} messages instead of the run's {len(one.frames)}")
+    return new
+
+
+def _models(simulation: Simulation, index: int, state: Any) -> dict[str, Tensor]:
+    """The tested models that the server holds, by name."""
+    models = simulation.algorithm.evaluation_models(state, simulation.key.fold_in("deployed", index))
+    known = {name: flatten(one) for name, one in models.items() if name not in simulation.algorithm.client_models}
+    return {f"{name}.{part}": tensor for name, parts in known.items() for part, tensor in parts.items()}
+
+
+def _received(messages: Sequence[bytes], payload: Payload) -> Payload:
+    """What is unpacked with the layout that `payload` has."""
+    device = next(iter(payload.fields.values())).data.device
+    return replace(unpack(list(messages), layout(payload), device), paper_bits=payload.paper_bits)

@@ -1,0 +1,148 @@
+"""`fedcomp-check compressor=NAME ...`: whether a part has what a part of fedcomp must have."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fedcomp.runtime.command import exit_status
+from fedcomp.runtime.signals import restore_sigint
+
+GROUPS = ("compressor", "algorithm", "model", "dataset")
+EPILOG = """\
+examples:
+  fedcomp-check compressor=topk compressor.fraction=0.03            one of fedcomp's, with options
+  fedcomp-check --config-dir mine compressor=quarter                one of your own
+  fedcomp-check --config-dir mine algorithm=fednova client.lr=0.01  an algorithm, with the local steps that it takes
+  fedcomp-check --config-dir mine model=residual dataset=spirals    a model on the data that it is for, and the data
+
+A compressor is checked as a codec and within algorithm=fedavg, an algorithm on a small federation with a perceptron and
+with BatchNorm. Some checks are statistical: they fail beyond five standard errors.
+exit status: 0 all checks passed, 1 some did not, 2 a wrong argument (one line on standard error)
+"""
+Job = tuple[str, Any, Sequence[Callable[[Any], None]]]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Check the parts that the overrides choose. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="fedcomp-check",
+        description="Check a compressor, an algorithm, a model or a data set, of fedcomp or of your own.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config-dir", type=Path, metavar="DIR", help="a folder of your own configs and Python files")
+    parser.add_argument("overrides", nargs="+", metavar="GROUP=NAME | OPTION=VALUE", help="as of fedcomp itself")
+    given = parser.parse_intermixed_args(argv)
+    restore_sigint()
+    return exit_status(lambda: _check(given.overrides, given.config_dir))
+
+
+def _check(overrides: Sequence[str], config_dir: Path | None) -> int:
+    chosen = [group for group in GROUPS if any(word.startswith(f"{group}=") for word in overrides)]
+    if not chosen:
+        raise ValueError(f"nothing to check: choose one of {', '.join(f'{group}=NAME' for group in GROUPS)}")
+    from rich.console import Console  # the rest takes seconds
+
+    from fedcomp.check.report import CheckResult, results, show
+    from fedcomp.config.compose import compose
+    from fedcomp.config.instantiate import check_keys
+
+    config = compose(overrides, config_dir)
+    check_keys(config)
+    jobs = {"compressor": _compressor, "algorithm": _algorithm, "model": _model, "dataset": _dataset}
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+    found: list[CheckResult] = []
+    for group in chosen:
+        for part, case, checks in jobs[group](config):
+            found += results(part, case, checks)
+    show(found, console)
+    return int(any(one.example is not None for one in found))
+
+
+def _compressor(config: Any) -> Iterator[Job]:
+    from fedcomp.check import algorithm, codec, messages
+    from fedcomp.config.instantiate import build_compressor
+
+    name = _name(config.compressor)
+    own = codec.CodecCase.of_unknown(name, build_compressor(config.compressor).codec)
+    yield name, own, (*codec.CHECKS, *messages.CHECKS, messages.check_other_process)
+    within = [check for check in algorithm.CHECKS if check is not algorithm.check_learns]  # sound noise may be too much
+    method = _name(config.algorithm)
+    for case in _cases(config, {f"{name} in {method}": None}):
+        yield case.name, case, within
+
+
+def _algorithm(config: Any) -> Iterator[Job]:
+    from fedcomp.check import algorithm, world
+
+    name = _name(config.algorithm)
+    for case in _cases(config, {name: None, f"{name}, BatchNorm": world.with_batch_norm}):
+        yield case.name, case, algorithm.CHECKS
+
+
+def _cases(config: Any, modules: dict[str, Any]) -> Iterator[Any]:
+    """The configured algorithm with each of these modules; None: a perceptron, or the task's own model."""
+    from fedcomp.check import world
+    from fedcomp.check.algorithm import AlgorithmCase
+    from fedcomp.config.factory import build_algorithm
+    from fedcomp.config.instantiate import build
+    from fedcomp.model.contract import NETWORK
+
+    for name, module in modules.items():
+        factory = build(config.model)
+        task = getattr(factory, "func", factory)
+        learns = getattr(task, "kind", NETWORK)
+        if learns != NETWORK and module is not None:
+            continue
+        own = factory if learns != NETWORK else module or world.mlp
+        method = build_algorithm(config, world.model_of(own, world.dataset()))
+        case = AlgorithmCase(name, method, module=own, participation=_participation(method))
+        simulation = case.simulation()
+        try:
+            state = simulation.init()
+        except ValueError as error:
+            if module is None:
+                raise
+            print(f"{name} is left out: {error}")
+            continue
+        metrics = simulation.test_metrics(0, state)
+        yield case if case.metric in metrics else replace(case, metric=next(iter(metrics)))
+
+
+def _participation(method: Any) -> Any:
+    from fedcomp.check import world
+
+    return world.FULL if method.full_participation else world.SOME
+
+
+def _model(config: Any) -> Iterator[Job]:
+    from fedcomp.check import model, world
+    from fedcomp.config.instantiate import build
+
+    name, data = _name(config.model), world.part_of(build(config.dataset))
+    yield f"{name} on {data.name}", model.case_of(name, build(config.model), data, config.client.lr), model.CHECKS
+
+
+def _dataset(config: Any) -> Iterator[Job]:
+    from fedcomp.check import dataset
+    from fedcomp.config.instantiate import build
+
+    name = _name(config.dataset)
+    yield name, dataset.DatasetCase(name, functools.partial(build, config.dataset)), dataset.CHECKS
+
+
+def _name(node: Any) -> str:
+    """What a part is called in its config group."""
+    from fedcomp.core.folders import part_name
+
+    return part_name(node["_target_"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Refuses options that would have no effect beside the others, by the words of the YAML that explains them.
+
+An option's comment begins with what it depends on:
+
+    lr_final: 0.0    # with schedule=linear|cosine|exponential: last lr as a share of lr
+    decay: 1.0       # with memory: share of the old error kept
+    fraction: 0.1    # without k: share of entries sent
+
+`with a=x|y` is: a has one of these values; `with a`: a is given, neither null nor false; `without a`: a is null. The
+other option stands beside it, in the same mapping. An option counts as given if its value is that of no YAML of its
+class; null is never given. What a user's own class depends on stands in the YAMLs beside its module.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from fedcomp.config.comments import read
+from fedcomp.config.identity import GROUPS, short_name
+from fedcomp.config.schema import PARTS
+from fedcomp.core.folders import CONF, PACKAGE
+
+CONDITION = re.compile(r"(with|without) (\w+)(?:=([\w|.-]+))?: ")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What an option needs beside it to have an effect.
+
+    Attributes:
+        option: the other one. values: that it must have; none: any but null and false. given: False: it must be null.
+    """
+
+    option: str
+    values: tuple[str, ...] = ()
+    given: bool = True
+
+    @classmethod
+    def of(cls, comment: str) -> Condition | None:
+        """The condition at the beginning of an option's comment; None: there is none."""
+        found = CONDITION.match(comment)
+        if found is None:
+            return None
+        word, option, values = found.groups()
+        return cls(option, tuple(values.split("|")) if values else (), word == "with")
+
+    def holds(self, value: Any) -> bool:
+        """Whether the option has an effect where the other one has this value."""
+        if self.values:
+            return _text(value) in self.values
+        return (value is not None and value is not False) == self.given
+
+    def refusal(self, name: str, value: Any, beside: Any) -> str:
+        """What is wrong with an option of this full name and value, where the other one has the value `beside`."""
+        other = f"{name.rpartition('.')[0]}.{self.option}"
+        start = f"{name}={_text(value)} has no effect with {other}={_text(beside)}: leave it out, or "
+        if self.values:
+            return f"{start}take {other}={' or '.join(self.values)}"
+        return start + (f"give {other}" if self.given else f"take {other}=null")
+
+
+def check_effects(config: DictConfig) -> None:
+    """Raise ValueError for an option that is given and has no effect beside the others."""
+    for part in PARTS:
+        node = config[part]
+        if isinstance(node, DictConfig) and "_target_" in node:
+            _check_part(part, node)
+
+
+def _check_part(part: str, node: DictConfig) -> None:
+    written = list(_written(GROUPS.get(part, part), str(node["_target_"])))
+    conditions = {name: condition for _, found in written for name, condition in found.items()}
+    for name, condition in conditions.items():
+        value, missing = OmegaConf.select(node, name), object()
+        if value is None or any(_select(defaults, name, missing) == value for defaults, _ in written):
+            continue
+        inside = name.rpartition(".")[0]
+        other = f"{inside}.{condition.option}" if inside else condition.option
+        places = [OmegaConf.to_container(node, resolve=True), *(defaults for defaults, _ in written)]
+        beside = next((one for place in places if (one := _select(place, other, missing)) is not missing), missing)
+        if beside is not missing and not condition.holds(beside):
+            raise ValueError(condition.refusal(f"{part}.{name}", value, beside))
+
+
+def _written(group: str, target: str) -> Iterator[tuple[dict[str, Any], dict[str, Condition]]]:
+    """(options, their conditions) of each YAML of a group whose class is `target`."""
+    short = short_name(target)
+    for defaults, conditions in _conditions(_folder(target) / group):
+        own = str(defaults.get("_target_"))
+        if own == target or (short is not None and short_name(own) == short):
+            yield defaults, conditions
+
+
+@functools.cache
+def _conditions(folder: Path) -> tuple[tuple[dict[str, Any], dict[str, Condition]], ...]:
+    """(content, conditions) of the YAMLs of a folder."""
+    found = []
+    for path in sorted(folder.glob("*.yaml")):
+        content = OmegaConf.to_container(OmegaConf.load(path))
+        comments = {name: Condition.of(comment) for name, comment in read(path).options.items()}
+        if isinstance(content, dict):
+            plain = {str(key): value for key, value in content.items()}
+            found.append((plain, {name: one for name, one in comments.items() if one is not None}))
+    return tuple(found)
+
+
+def _folder(target: str) -> Path:
+    """The folder whose groups explain a class: conf/, or the one in which a user's module lies."""
+    first = target.partition(".")[0]
+    if first == PACKAGE.name:
+        return CONF
+    try:
+        found = importlib.util.find_spec(first)
+    except (ImportError, ValueError):
+        return CONF
+    if found is None or found.origin is None:
+        return CONF
+    module = Path(found.origin)
+    return module.parents[1] if found.submodule_search_locations else module.parent
+
+
+def _select(content: Any, name: str, missing: object) -> Any:
+    """An option of nested mappings by its dotted name."""
+    for key in name.split("."):
+        if not isinstance(content, Mapping) or key not in content:
+            return missing
+        content = content[key]
+    return content
+
+
+def _text(value: Any) -> str:
+    """A value as it is typed."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,13 @@
+"""The cores of a processor that this process may use."""
+
+from __future__ import annotations
+
+import os
+
+
+def num_cores() -> int:
+    """How many there are."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1

@@ -1,0 +1,86 @@
+"""A run's folder before anything is built: whose it is, and whether the run is finished. Imports no torch.
+
+A grid asks this of every one of its runs, again each time that it is started, and torch takes seconds to import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from fedcomp.config.instantiate import build
+from fedcomp.config.placement import claim, run_folder
+from fedcomp.config.schema import plain_config
+from fedcomp.display.figure import can_draw
+from fedcomp.display.progress import Progress, describe
+from fedcomp.provenance.check import FinishedRuns
+from fedcomp.records.atomic_write import write_atomically
+from fedcomp.records.metrics_file import Line
+from fedcomp.records.reader import RunFiles
+from fedcomp.records.run_folder import CONFIG, clear, owned
+from fedcomp.tracking.contract import RunInfo, ShowsFinished
+
+
+class RunPlace:
+    """The place of a run: its config, its folder, and the lines that its user sees.
+
+    Args:
+        config: of the run. device: the name of the device that the run uses.
+
+    Attributes:
+        plain: the config as plain values. path: of the folder. progress: what is shown.
+    """
+
+    def __init__(self, config: DictConfig, device: str) -> None:
+        self.config, self.plain = config, plain_config(config, device)
+        self.path = run_folder(self.plain)
+        self.progress = Progress("quiet" if config.quiet else "verbose" if config.verbose else "normal")
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[list[Line] | None]:
+        """Context manager: holds the folder. Its value: the record of a run that is finished, else None.
+
+        Raises:
+            ValueError: another process holds it; or the run is finished, but its data or code have changed since.
+        """
+        path, progress = self.path, self.progress
+        with owned(path), progress:
+            claim(path, self.plain)
+            if self.config.overwrite:
+                clear(path)
+            yield self._finished()
+            progress.note(f"record {'and pictures ' if self.config.pictures and can_draw() else ''}in {path}")
+
+    def info(self, facts: Mapping[str, float | int]) -> RunInfo:
+        """What a tracker learns of the run. `facts`: numbers that follow from the config."""
+        config, path = self.config, self.path
+        return RunInfo(path, config.name, path.parent.name, config.seed, self.plain, facts, self.progress.note)
+
+    def _finished(self) -> list[Line] | None:
+        config = self.config
+        done = RunFiles(self.path).finished(config.rounds, config.eval_every, config.repeats, config.max_bits)
+        if done is None:
+            return None
+        remark = FinishedRuns(lambda _: build(config.dataset)).check(self.path, self.plain)
+        update_label(self.path / CONFIG, self.plain)
+        if remark is not None:
+            self.progress.note(remark)
+        self.progress.note(f"already finished: {describe(done[-1])}  (overwrite=true runs it again)")
+        tracker = build(config.tracker)
+        if isinstance(tracker, ShowsFinished) and tracker.lacks(self.path):
+            tracker.start(self.info({}))
+            tracker.finish("finished", done[-1])
+        return done
+
+
+def update_label(path: Path, plain: dict[str, Any]) -> None:
+    """Write the new `label` and `figures` into the config of a finished run, where reports read them."""
+    kept = OmegaConf.load(path)
+    assert isinstance(kept, DictConfig)
+    new = {key: plain[key] for key in ("label", "figures")}
+    if any(kept.get(key) != value for key, value in new.items()):
+        write_atomically(path, OmegaConf.to_yaml(OmegaConf.merge(kept, new)).encode())
