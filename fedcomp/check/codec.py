@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fedcomp.check.failed import described, require
 from fedcomp.compressor import Codec, SumsMessages
-from fedcomp.compressor.contract import ChecksDim
+from fedcomp.compressor.contract import ChecksDim, HasClosedFormError
+from fedcomp.compressor.measured import ERROR, THEORY, MeasuredCodec
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, Payload, SharedKnowledge, WireLink
 from fedcomp.wire.packing import layout
@@ -21,6 +22,8 @@ from fedcomp.wire.packing import layout
 LAYERS = ((1,), (7,), (5, 3, 1, 1), (33, 4, 10), (64, 64))
 """Vectors of odd sizes: D = 1, 7, 10, 47, 128, of which only one is a multiple of 8."""
 TYPICAL = (33, 4, 10)
+UNEVEN = (300, 500, 209)
+"""Layers of a vector that is long enough for the closed forms of rotated codecs: they transform 512 entries twice."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +234,22 @@ def check_sum(case: CodecCase) -> None:
             require(close, f"{num} vectors of {sum(layers)} entries: {_differ('their sum', summed, wanted)}")
 
 
+def check_error(case: CodecCase) -> None:
+    """What messages measure of their error is its closed form, if it has one, for layers of unequal size and scale."""
+    if not isinstance(case.codec, HasClosedFormError):
+        return
+    scale = torch.cat([torch.full((size,), one) for size, one in zip(UNEVEN, (1.0, 0.05, 0.3))])
+    x, codec = (rows(1, UNEVEN) * scale).expand(5, -1), MeasuredCodec(case.codec)
+    draws = [common(5, UNEVEN, "error", draw) for draw in range(20)]  # senders of one message may share a rotation
+    measured = [codec.encode(x, known, known.key.fold_in("sender")).measured for known in draws]
+    error, theory = (torch.cat([one[name] for one in measured]) for name in (ERROR, THEORY))
+    mean, expected = float(error.mean()), float(theory.mean())
+    require(
+        abs(mean - expected) <= 5 * float(error.std()) / len(error) ** 0.5 + 0.03 * expected,
+        f"the relative squared error of {len(error)} messages is {mean:.4g}, but expected_error says {expected:.4g}",
+    )
+
+
 CHECKS = (
     check_wire,
     check_layout,
@@ -243,6 +262,7 @@ CHECKS = (
     check_contractive,
     check_unbiased,
     check_sum,
+    check_error,
 )
 """What needs one process and no other codec."""
 

@@ -24,6 +24,7 @@ from fedcomp.compressor.contract import (
 )
 from fedcomp.compressor.estimators.estimator import ESTIMATORS, WeightedSum
 from fedcomp.compressor.feedback import FEEDBACKS, ErrorFeedback, NoFeedback
+from fedcomp.compressor.measured import MeasuredCodec
 from fedcomp.compressor.predictors import PREDICTORS, Predictor, check_predictable
 from fedcomp.core.cohort import Cohort, Receivers
 from fedcomp.core.pytree import put_rows, take_rows
@@ -66,12 +67,14 @@ class Compressor:
         feedback: the sender's memory.
         estimator: the receiver's joint decoder.
         predictor: what messages are differences to; None: nothing.
+        measures_error: whether messages carry their error, for `codec/error` (`measured.py`).
     """
 
     codec: Codec
     feedback: Feedback = field(default_factory=NoFeedback)
     estimator: Estimator = field(default_factory=WeightedSum)
     predictor: Predictor | None = None
+    measures_error: bool = False
 
     def __post_init__(self) -> None:
         self.estimator.check(self.codec)
@@ -167,7 +170,8 @@ class Compressor:
         if self.predictor is not None:
             assert isinstance(memory, PredictingMemory)
             x = x - self.predictor.predict(memory.prediction, cohort)
-        payload, rows = self.feedback.encode(self.codec, x, take_rows(memory.sender, cohort), common, private_key)
+        codec = MeasuredCodec(self.codec) if self.measures_error else self.codec
+        payload, rows = self.feedback.encode(codec, x, take_rows(memory.sender, cohort), common, private_key)
         if not isinstance(payload, Payload):
             name, got = type(self.codec).__name__, type(payload).__name__
             raise ValueError(f"{name}.encode returned {got}, but must return a fedcomp.wire.Payload")

@@ -190,16 +190,16 @@ def _build_model(config: DictConfig, dataset: Dataset, key: Key) -> AnyModel:
 def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     """The algorithm with those of the client, the server and the compressors that its constructor takes."""
 
-    def without_norm_layers(compressor: Compressor) -> Compressor:
-        if config.normalisation is schema.Normalisation.compressed:
-            return compressor
-        return exclude_norm_layers(compressor, tensors_of(model))
+    def for_model(compressor: Compressor) -> Compressor:
+        if config.normalisation is schema.Normalisation.dense:
+            compressor = exclude_norm_layers(compressor, tensors_of(model))
+        return replace(compressor, measures_error=config.codec_error and not compressor.codec.near_lossless)
 
     constructors = {
         "client": lambda: build(config.client),
         "server": lambda: build(config.server),
-        "uplink": lambda: without_norm_layers(build_compressor(config.compressor)),
-        "downlink": lambda: without_norm_layers(build_compressor(config.downlink, "downlink")),
+        "uplink": lambda: for_model(build_compressor(config.compressor)),
+        "downlink": lambda: for_model(build_compressor(config.downlink, "downlink")),
     }
     algorithm = build(config.algorithm)
     wanted = _open_parameters(algorithm)

@@ -73,6 +73,7 @@ class RunConfig:
     accept_changes: bool = False
     checkpoint_every: int | None = None
     record_traffic: bool = False
+    codec_error: bool = False
     pictures: bool = True
     vars: dict[str, Any] = field(default_factory=dict)
     figures: list[Any] = field(default_factory=list)

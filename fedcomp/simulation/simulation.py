@@ -121,7 +121,8 @@ class Simulation:
         link = self.link(ledger, checks=index == self.first_round)
         context = Context(index, self.rounds, key.fold_in("message"), link, clients)
         try:
-            return self.algorithm.round(state, cohort, context)
+            new, metrics = self.algorithm.round(state, cohort, context)
+            return new, {**metrics, **context.link.measured}
         except Exception as error:  # a codec may fail on NaN before the losses are checked
             try:
                 check_results(index + 1, clients.results)

@@ -39,6 +39,7 @@ ELSEWHERE = (
     "pictures",
     "figures",
     "record_traffic",
+    "codec_error",
     "launcher",
     "sweeper",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import torch
 from torch import Tensor
 
 from fedcomp.core.cohort import Cohort, Everyone, Listed, Receivers
@@ -30,6 +31,12 @@ class Link:
         self.ledger, self.checks = ledger, checks
         self.client: int | None = None
         self.memory: dict[str, Tensor] = {}
+        self._measured: dict[str, list[Tensor]] = {}
+
+    @property
+    def measured(self) -> dict[str, Tensor]:
+        """0-d means over all messages so far of what `Payload.measured` says; `_down` at the end: the server's."""
+        return {name: torch.cat(values).mean() for name, values in self._measured.items()}
 
     def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
         """One message from each client (row) to the server; returns what the server receives.
@@ -41,7 +48,7 @@ class Link:
         self.ledger.add("uplink", bits, paper)
         if self.ledger.legs is not None:
             self.ledger.legs.add(UP, payload.row_bits(bits), senders)
-        return self._carry(payload)
+        return self._carry(self._without_measured(payload))
 
     def unicast(self, payload: Payload) -> Payload:
         """One message from the server to each client (row); returns what they receive."""
@@ -50,7 +57,7 @@ class Link:
         self.ledger.add("broadcast", bits, paper)
         if self.ledger.legs is not None:
             self.ledger.legs.add(UNICAST, payload.row_bits(bits))
-        return self._carry(payload)
+        return self._carry(self._without_measured(payload, "_down"))
 
     def broadcast(self, payload: Payload, receivers: Receivers) -> Payload:
         """The same messages (rows) from the server to all `receivers`; returns what each receives.
@@ -65,7 +72,7 @@ class Link:
         self.ledger.add("broadcast", bits, paper)
         if self.ledger.legs is not None:
             self.ledger.legs.add(BROADCAST, bits, receivers)
-        return self._carry(payload)
+        return self._carry(self._without_measured(payload, "_down"))
 
     def relay(self, payload: Payload, coded: bool = False) -> Payload:
         """The server forwards every client's message (row) to all other clients; returns what each of them then has.
@@ -88,6 +95,12 @@ class Link:
         if self.ledger.legs is not None:
             self.ledger.legs.add(XOR_RELAY if coded else RELAY, payload.row_bits(bits))
         return self._forward(payload, coded)
+
+    def _without_measured(self, payload: Payload, suffix: str = "") -> Payload:
+        """Keep what was measured of a message; returns the rest of it, which the receiver gets."""
+        for name, values in payload.measured.items():
+            self._measured.setdefault(name + suffix, []).append(values)
+        return replace(payload, measured={}) if payload.measured else payload
 
     def _carry(self, payload: Payload) -> Payload:
         if self.checks:

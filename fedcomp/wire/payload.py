@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -81,6 +81,7 @@ class Payload:
     Attributes:
         fields: by name, in the order in which they are sent.
         paper_bits: bits per row as the method's paper counts them; None: the bits of the fields that are `on_paper`.
+        measured: metrics of the message [M] by name, which a link keeps and the receiver does not get.
 
     Raises:
         WireError: a field's entries are of another type than its coding writes.
@@ -88,15 +89,16 @@ class Payload:
 
     fields: Mapping[str, Field]
     paper_bits: int | None = None
+    measured: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, field in self.fields.items():
-            field.check_dtype(name)
+        for name, one in self.fields.items():
+            one.check_dtype(name)
 
     def check_range(self) -> None:
         """Raise WireError, which names the field, if a coding cannot write an entry; reads from the device."""
-        for name, field in self.fields.items():
-            field.check_range(name)
+        for name, one in self.fields.items():
+            one.check_range(name)
 
     @property
     def num_rows(self) -> int:

@@ -12,6 +12,7 @@ from fedcomp.check.codec import CodecCase
 from fedcomp.check.failed import Failed
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.quantisers.sign import Sign
+from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.wire import Field, Payload, WireError
 from fedcomp.wire.coding import Float, Unsigned
@@ -134,6 +135,14 @@ class OneForAll(Dense):
         return weight @ values[:1].expand(values.shape[0], -1) if values.shape[0] else values.sum(0)
 
 
+@dataclass(frozen=True)
+class Boasts(RandK):
+    """States half of its error."""
+
+    def expected_error(self, x):
+        return super().expected_error(x) / 2
+
+
 def _dense_bits(layers):
     return 32 * sum(layers)
 
@@ -155,6 +164,7 @@ FAULTS = [
     (suite.check_contractive, CodecCase("overshoots", Overshoots(), None)),
     (suite.check_unbiased, CodecCase("shrinks", Shrinks(), None)),
     (suite.check_sum, CodecCase("one for all", OneForAll(), None)),
+    (suite.check_error, CodecCase("boasts", Boasts(0.2), None)),
 ]
 
 

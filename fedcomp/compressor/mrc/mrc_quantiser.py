@@ -6,8 +6,9 @@
 M. Egger et al., "BiCompFL", 2025 (arXiv:2502.00206), section 5 (CFL). bit_e is one with probability q_e: it is the
 sample that minimal random coding sends. The message also has the norm in 32 bits, a sign per entry, and tau_e + 1 in
 Elias' omega code (the paper's gamma code has the same lengths up to 3). That is more than one bit per entry, which the
-paper does not count: Q_s is meant for the theory. Its contraction needs s >= sqrt(2 d); with fewer levels an error
-memory would grow without bound, so these are refused.
+paper does not count: Q_s is meant for the theory. Its contraction needs s >= sqrt(2 d), the default here. With fewer
+levels the bits of a block say more than the choice of a candidate can, and what is decoded is too long: of 61,706
+normal entries with s = 64 the error is 4.6 ||x||^2. An error memory would grow without bound, so it is refused.
 
 Shape legend: M senders, D entries.
 """
@@ -34,30 +35,35 @@ PRIORS = ("half", "mean")
 
 @dataclass(frozen=True, kw_only=True)
 class MRCQuantiser(CodedByMRC):
-    """Sends norm, signs, levels and coded last bits; nearly unbiased while blocks are below capacity.
+    """Sends norm, signs, levels and coded last bits; nearly unbiased with levels of sqrt(2 d) or more.
 
     Attributes:
-        levels: s.
+        levels: s; None: the least s >= sqrt(2 d).
         prior: half, 1/2 for every bit; mean, the mean of the message's posteriors, sent as a threshold.
     """
 
-    levels: int = 64
+    levels: int | None = None
     prior: str = "half"
 
     def __post_init__(self) -> None:
-        check_levels("compressor.levels", self.levels)
+        if self.levels is not None:
+            check_levels("compressor.levels", self.levels)
         check_choice("compressor.prior", self.prior, PRIORS)
         super().__post_init__()
 
     def check_error_feedback(self, dim: int) -> None:
         """Raise ValueError unless s >= sqrt(2 d): then the error is at most d / (2 s^2) <= 1/4 of ||x||^2."""
-        if self.levels**2 < 2 * dim:
+        if self.num_levels(dim) < least_levels(dim):
             raise ValueError(
                 f"compressor.levels={self.levels} are too few for an error memory: of {dim} entries MRCQuantiser can "
                 "leave out more than it sends, and the memory would grow without bound; use compressor.levels="
-                f"{math.isqrt(2 * dim - 1) + 1} or more, the square root of twice the entries, or no "
+                f"{least_levels(dim)} or more, the square root of twice the entries (levels=null), or no "
                 "memory (feedback=none)"
             )
+
+    def num_levels(self, dim: int) -> int:
+        """s for `dim` entries."""
+        return least_levels(dim) if self.levels is None else self.levels
 
     @property
     def codec(self) -> MRC:
@@ -66,7 +72,7 @@ class MRCQuantiser(CodedByMRC):
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Norm, signs and levels, the prior, and the indices of the last bits."""
-        parts, posterior = Quantised.of(x, self.levels)
+        parts, posterior = Quantised.of(x, self.num_levels(common.dim))
         fields = parts.fields
         if self.prior == "mean":
             mean = quantised(posterior.mean(1, keepdim=True), self.bits, self.codec.clamp)
@@ -81,7 +87,7 @@ class MRCQuantiser(CodedByMRC):
         if self.prior == "mean":
             layout["prior"] = 1
         payload.expect(**layout, **self.codec.layout(common.dim))
-        parts = Quantised.received(payload, self.levels, common.dim)
+        parts = Quantised.received(payload, self.num_levels(common.dim), common.dim)
         coded = Payload({"indices": payload.fields["indices"]})
         return parts.values(self.codec.decode(coded, self._known(payload.fields, common)))
 
@@ -91,6 +97,11 @@ class MRCQuantiser(CodedByMRC):
         else:
             side = fields["prior"].data.expand(-1, common.dim)
         return replace(common, side_information=side.to(TYPES[self.bits]))
+
+
+def least_levels(dim: int) -> int:
+    """The least s >= sqrt(2 d), 1 or more."""
+    return math.isqrt(max(2 * dim - 1, 0)) + 1
 
 
 def check_levels(name: str, levels: int) -> None:

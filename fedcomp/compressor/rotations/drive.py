@@ -6,9 +6,10 @@ The FedMRN paper describes a as that which minimises ||x - decoded||: a = ||z||_
 0. The paper's own, and its code's default, is a = ||z||_2^2 / ||z||_1, unbiased for a uniformly random rotation. R is a
 randomised Hadamard transform, as in their code, but nothing is padded (`rotation.py`), and each piece has its own a.
 
-On dense vectors ||x - decoded||^2 is (1 - 2/pi) ||x||^2 with min_mse and (pi/2 - 1) ||x||^2 with unbiased. One Hadamard
-transform is no uniformly random rotation: of a piece whose size is a power of two, two entries a > b other than 0 are
-decoded to ((a^2 + b^2) / a, 0) by unbiased whatever the signs. Two rotations mend that.
+On dense vectors ||x - decoded||^2 is (1 - 2/pi) ||x||^2 with min_mse and (pi/2 - 1) ||x||^2 with unbiased, however
+unequal their layers are. One Hadamard transform is no uniformly random rotation of sparse vectors: of a piece whose
+size is a power of two, two entries a > b other than 0 are decoded to ((a^2 + b^2) / a, 0) by unbiased whatever the
+signs. Two rotations mend that, up to the little by which two transforms differ from a uniformly random one.
 
 Shape legend: M senders, D entries, P pieces.
 """
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.rotations.lloyd_max import lloyd_max
 from fedcomp.compressor.rotations.rotated_codec import RotatedCodec, fit_scale, plus_minus
 from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
@@ -37,12 +39,17 @@ class Drive(RotatedCodec):
     seed: str = "sent"
     near_lossless: bool = False
 
+    @property
+    def distortion(self) -> float:
+        """1 - 2 / pi."""
+        return lloyd_max(1).distortion
+
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """One bit an entry (1 for z >= 0), and the scales [M, P]."""
         seed = seed_field(self.seed, common, private_key)
         rotation = Rotation(common.dim, self.rotations)
         z = rotation.forward(x, *shared_source(Payload(seed), common))
-        signs = (z >= 0).to(torch.uint8)
+        signs = (z >= 0).view(torch.uint8)
         scales = [
             fit_scale(self.scale, part, plus_minus(bits))
             for part, bits in zip(z.split(rotation.pieces, 1), signs.split(rotation.pieces, 1))

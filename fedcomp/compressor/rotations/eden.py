@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.rotations.lloyd_max import lloyd_max
 from fedcomp.compressor.rotations.rotated_codec import RotatedCodec, fit_scale, levels, quantise
 from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.seed import seed_field, seed_layout, shared_source
@@ -58,6 +59,15 @@ class Eden(RotatedCodec):
     def __post_init__(self) -> None:
         check_interval("compressor.bits", self.bits, f"(0, {MOST_BITS}]", "bits an entry")
         super().__post_init__()
+
+    @property
+    def distortion(self) -> float:
+        """D_b; of bits in between, the mean over entries. Those that take no bit are left out: 1."""
+        few = math.floor(self.bits)
+        without = lloyd_max(few).distortion if few else 1.0
+        if few == self.bits:
+            return without
+        return without + (self.bits - few) * (lloyd_max(few + 1).distortion - without)
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Codes by their width, and the scales [M, P]."""

@@ -23,7 +23,7 @@ def apply(values_MD: Tensor, first: int, size: int, words: Tensor, inverse: bool
         num: P, so many pieces beside each other, from `first` on, each transformed by itself.
     """
     piece = values_MD[:, first : first + num * size]
-    bits = (words[:, :, None] >> torch.arange(32, device=words.device)) & 1
+    bits = (words.to(torch.int32)[:, :, None] >> torch.arange(32, dtype=torch.int32, device=words.device)) & 1
     signs = bits.flatten(1)[:, : num * size].to(torch.float32).mul_(2.0).sub_(1.0).mul_(float(scale(size)))
     if inverse:
         piece.copy_(butterflies(piece.reshape(-1, size)).view(piece.shape) * signs)
@@ -39,9 +39,12 @@ def scale(size: int) -> np.float32:
 def butterflies(piece: Tensor) -> Tensor:
     """[M, n] times the unscaled Hadamard matrix."""
     num_rows, size = piece.shape
+    mixed = piece.clone(memory_format=torch.contiguous_format)
     stride = 1
     while stride < size:
-        low, high = piece.reshape(num_rows, size // (2 * stride), 2, stride).unbind(2)
-        piece = torch.stack((low + high, low - high), 2)
+        low, high = mixed.view(num_rows, size // (2 * stride), 2, stride).unbind(2)
+        difference = low - high
+        low.add_(high)
+        high.copy_(difference)
         stride *= 2
-    return piece.reshape(num_rows, size)
+    return mixed

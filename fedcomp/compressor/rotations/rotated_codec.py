@@ -32,6 +32,10 @@ class RotatedCodec(Protocol):
     def rotations(self) -> int: ...
     @property
     def seed(self) -> str: ...
+    @property
+    def distortion(self) -> float:
+        """D_b, the quantiser's mean squared error of a standard normal entry."""
+        ...
 
     def __post_init__(self) -> None:
         check_choice("compressor.scale", self.scale, SCALES)
@@ -47,6 +51,11 @@ class RotatedCodec(Protocol):
     def contractive(self) -> bool:
         """The unbiased scale lengthens the vector: of one bit its error is 0.57 ||x||^2, on dense vectors only."""
         return self.scale == "min_mse"
+
+    def expected_error(self, x: Tensor) -> Tensor:
+        """[M] float64 D_b ||x||^2, or D_b / (1 - D_b) ||x||^2 with the unbiased scale: for long, dense vectors."""
+        left = self.distortion
+        return (left / (1 - left) if self.scale == "unbiased" else left) * x.double().square().sum(1)
 
 
 def fit_scale(choice: str, z_MC: Tensor, levels_MC: Tensor) -> Tensor:
@@ -71,13 +80,13 @@ def fit_scale(choice: str, z_MC: Tensor, levels_MC: Tensor) -> Tensor:
 
 def plus_minus(bits: Tensor) -> Tensor:
     """float32 -1 for 0 and +1 for 1."""
-    return bits.to(torch.float32).mul_(2.0).sub_(1.0)
+    return bits.to(torch.int8).mul_(2).sub_(1).to(torch.float32)
 
 
 def quantise(z: Tensor, inverse_std: Tensor, bits: int) -> Tensor:
     """uint8 codes of z * inverse_std, in the order of the centroids."""
     if bits == 1:
-        return (z >= 0).to(torch.uint8)
+        return (z >= 0).view(torch.uint8)
     boundaries = torch.tensor(lloyd_max(bits).boundaries, dtype=z.dtype, device="cpu").to(z.device, non_blocking=True)
     return torch.bucketize(z * inverse_std, boundaries, out_int32=True, right=True).to(torch.uint8)
 

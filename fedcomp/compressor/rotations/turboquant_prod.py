@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.rotations.lloyd_max import lloyd_max
 from fedcomp.compressor.rotations.rotated_codec import fit_scale, levels, plus_minus, quantise
 from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
@@ -73,6 +74,12 @@ class TurboQuantProd:
                 f"compressor.residual=gaussian needs D^2 draws a message: take residual=rotation for more than "
                 f"{LARGEST_GAUSSIAN} entries (D = {dim})"
             )
+
+    def expected_error(self, x: Tensor) -> Tensor:
+        """[M] float64 (pi/2 - 1) D_{b-1} ||x||^2, with a Gaussian S (pi/2 - 1/D) D_{b-1} ||x||^2: dense vectors."""
+        left = lloyd_max(self.bits - 1).distortion if self.bits > 1 else 1.0
+        less = 1.0 if self.residual == "rotation" else 1 / x.shape[1]
+        return (math.pi / 2 - less) * left * x.double().square().sum(1)
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Codes [M, D] of b - 1 bits and the scales [M, P] of z~ (not for b = 1), signs [M, D], ||rho|| [M, P]."""

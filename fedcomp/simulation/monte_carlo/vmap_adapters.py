@@ -165,7 +165,9 @@ class VmappedLink(Link):
 
 
 def _fixed(payload: Payload) -> tuple[int, int]:
-    """(bits, paper bits) of a payload. Raises NotVmappable: they depend on the data."""
+    """(bits, paper bits) of a payload. Raises NotVmappable: they depend on the data, or its error was measured."""
+    if payload.measured:
+        raise NotVmappable("the errors of messages")
     bits, paper = payload.total_bits, payload.total_paper_bits
     if isinstance(bits, Tensor) or isinstance(paper, Tensor):
         raise NotVmappable("bits that depend on data")

@@ -62,6 +62,10 @@ class QuicFL:
         """The most entries |y| > T that there can be: sum y^2 = c in each piece, so c / T^2 of them."""
         return sum(int(size / THRESHOLD**2 * (1 + ROUNDING)) for size in Rotation(dim).pieces)
 
+    def expected_error(self, x: Tensor) -> Tensor:
+        """[M] float64 the table's mean variance times ||x||^2: of long, dense vectors."""
+        return table(self.bits).mean_variance * x.double().square().sum(1)
+
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Codes [M, D], norms [M, P], and places and values of the exact entries; these have a code too, of +-T."""
         seed = seed_field(self.seed, common, private_key)

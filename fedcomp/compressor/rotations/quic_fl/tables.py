@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -68,6 +69,12 @@ class Table:
         squares = np.take_along_axis(self.values.T**2, self.codes, 0).mean(1)
         last = (self.values[:, -1] ** 2).mean()
         return np.interp(y, self.means, np.append(squares, last)) - y**2
+
+    @functools.cached_property
+    def mean_variance(self) -> float:
+        """The mean of `variance` over standard normal y, of which those beyond T have none."""
+        y = np.linspace(-THRESHOLD, THRESHOLD, 200_001)
+        return float(np.trapezoid(self.variance(y) * np.exp(-(y**2) / 2), y)) / math.sqrt(2 * math.pi)
 
 
 @functools.cache

@@ -1,0 +1,62 @@
+"""A codec whose messages say by how much it changed what was sent: for `codec_error=true`.
+
+The sender decodes its own message. Nothing of this is sent: the link takes it off the message.
+
+Shape legend: M senders, D entries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedcomp.compressor.contract import Codec, HasClosedFormError
+from fedcomp.random.keys import Key
+from fedcomp.wire import Payload, SharedKnowledge
+
+ERROR, THEORY = "codec/error", "codec/theory"
+
+
+@dataclass(frozen=True)
+class MeasuredCodec:
+    """`codec`, which also measures."""
+
+    codec: Codec
+
+    @property
+    def unbiased(self) -> bool:
+        """The codec's."""
+        return self.codec.unbiased
+
+    @property
+    def contractive(self) -> bool:
+        """The codec's."""
+        return self.codec.contractive
+
+    @property
+    def near_lossless(self) -> bool:
+        """The codec's."""
+        return self.codec.near_lossless
+
+    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+        """The codec's messages, with `relative_errors` of rows x [M, D] measured."""
+        payload = self.codec.encode(x, common, private_key)
+        return replace(payload, measured=relative_errors(self.codec, x, self.codec.decode(payload, common)))
+
+    def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
+        """The codec's."""
+        return self.codec.decode(payload, common)
+
+
+def relative_errors(codec: Codec, x: Tensor, decoded: Tensor) -> dict[str, Tensor]:
+    """[M] float64 ||C(x) - x||^2 / ||x||^2 of each row, and what the codec's closed form says of it, if it has one.
+
+    A row of zeros that is decoded to zeros has no error.
+    """
+    squares = x.double().square().sum(1)
+    found = {ERROR: (decoded.double() - x).square().sum(1)}
+    if isinstance(codec, HasClosedFormError):
+        found[THEORY] = codec.expected_error(x).double()
+    return {name: torch.where(value == 0, 0.0, value / squares) for name, value in found.items()}

@@ -1,0 +1,24 @@
+"""`order.apply` compiled for CPUs: without a tensor of places."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedcomp.random.numba_jit import compiled
+
+
+@compiled
+def apply(values: np.ndarray, first: int, steps: np.ndarray, starts: np.ndarray, inverse: bool) -> None:
+    """In place on values[:, first:] [M, n] float32; `steps` and `starts` [M] uint32, both below n."""
+    size = np.uint32(values.shape[1] - first)
+    before = np.empty(size, np.float32)
+    for row in range(values.shape[0]):
+        piece, step, place = values[row, first:], steps[row], starts[row]
+        before[:] = piece
+        back = np.uint32(size - step)  # a step ahead or `back` behind is the same place modulo n
+        for index in range(size):
+            if inverse:
+                piece[place] = before[index]
+            else:
+                piece[index] = before[place]
+            place = place - back if place >= back else place + step
