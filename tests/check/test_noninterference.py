@@ -99,8 +99,8 @@ def _ends(algorithm, module=world.mlp, participation=world.SOME) -> list[str]:
     ids=lambda value: type(value).__name__,
 )
 def test_a_peek_is_found(algorithm, wanted: str) -> None:
-    (found,) = _ends(algorithm, participation=world.FULL if algorithm.full_participation else world.SOME)
-    assert found.startswith(wanted)
+    found = _ends(algorithm, participation=world.FULL if algorithm.full_participation else world.SOME)
+    assert found[0].startswith(wanted)
 
 
 def test_a_layout_that_the_receiver_cannot_know_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_a_layout_that_the_receiver_cannot_know_is_found(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(FuseFilter, "encode", untold)
     (found,) = _ends(method)
-    assert "the server cannot read it from the bytes and what it knows: field cells" in found
+    assert "the server cannot read it from the bytes and what it knows" in found
 
 
 @pytest.mark.parametrize(
