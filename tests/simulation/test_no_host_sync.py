@@ -40,6 +40,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.async_metrics import to_host
 from fedcomp.wire import Ledger
 from tests.conformance import world
+from tests.simulation.pretended_device import UncheckedLink
 
 READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::unique", "aten::masked_select", "aten::is_nonzero")
 """What makes the host wait for a GPU: reads of values, and shapes that depend on them."""
@@ -217,7 +218,7 @@ def test_the_counter_counts() -> None:
 def _everybody(sim):
     """The simulation with all clients in every round, who are drawn before it: the host draws cohorts."""
     cohort = world.FULL.sample(sim.key, torch.ones(world.NUM_CLIENTS, dtype=torch.float64))
-    return world.variant(sim, participation=_Fixed(cohort))
+    return world.variant(sim, participation=_Fixed(cohort), link=UncheckedLink)
 
 
 class _Fixed:
