@@ -67,6 +67,11 @@ class Model(Protocol):
         draws_in_training: whether gradients need `draws`, as those of a network with dropout.
     """
 
+    @property
+    def drops_empty_places(self) -> bool:
+        """Whether empty places are removed before a call: the host must find them, so no CUDA graph can record it."""
+        ...
+
     dim: int
     num_stats: int
     layers: tuple[int, ...]

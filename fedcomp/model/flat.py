@@ -55,6 +55,11 @@ class Flat:
         self.stat_sizes = tuple(shape.numel() for shape in self.stat_shapes)
         self.num_stats = sum(self.stat_sizes)
 
+    @property
+    def drops_empty_places(self) -> bool:
+        """As in `contract.Model`."""
+        return False
+
     def init(self, key: Key) -> tuple[Tensor, Tensor]:
         """First parameters [D] and statistics [C], float32, by the module's own initialisation drawn from `key`.
 

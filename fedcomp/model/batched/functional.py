@@ -139,7 +139,7 @@ class Functional(Flat):
 
     @property
     def drops_empty_places(self) -> bool:
-        """Whether empty places are removed before a call: the host must find them, so no CUDA graph can record it."""
+        """As in `contract.Model`."""
         return not self.takes_padding or self.vmap_refused
 
     def _at_once(self, theta: Tensor, weight: Tensor | None) -> bool:
