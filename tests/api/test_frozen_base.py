@@ -53,7 +53,7 @@ def test_it_is_neither_sent_nor_saved_and_the_model_is_whole(base: Path, tmp_pat
     content = read_last(done.folder / CHECKPOINT)
     assert content is not None
     assert max(tensor.numel() for tensor in content.tensors.values()) == HEAD
-    model = done.model()
+    model = done.model(trust_code=True)
     assert torch.equal(model.base, torch.full((100, 64), 0.01))
     assert bool(model.head.weight.any())
     assert f"model: {HEAD:,} trained numbers, 6,400 frozen, 0 statistics" in (done.folder / LOG).read_text()
@@ -65,7 +65,7 @@ def test_another_base_is_refused(base: Path, tmp_path: Path) -> None:
     done = _run(tmp_path)
     base.write_text("0.02")
     with pytest.raises(ValueError, match="the model's frozen tensors are not those of the run: restore the file"):
-        done.model()
+        done.model(trust_code=True)
 
 
 def test_statistics_that_outnumber_the_trained_numbers_are_pointed_at(base: Path, tmp_path: Path) -> None:
