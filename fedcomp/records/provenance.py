@@ -81,12 +81,14 @@ class Provenance:
     Attributes:
         data, code: what the last session read. sessions: in order.
         since: the round from which all this is known; not 0 if an earlier fedcomp began the run.
+        frozen: the model's frozen tensors, which no checkpoint has.
     """
 
     data: Fingerprints
     code: Fingerprints
     sessions: tuple[SessionRecord, ...] = field(default_factory=tuple)
     since: int = 0
+    frozen: Fingerprints = field(default_factory=dict)
 
 
 def write_provenance(folder: Path, provenance: Provenance) -> None:
@@ -100,7 +102,8 @@ def read_provenance(folder: Path) -> Provenance | None:
     try:
         content = json.loads(path.read_bytes())
         sessions = tuple(_session(one) for one in content["sessions"])
-        return Provenance(_parts(content["data"]), _parts(content["code"]), sessions, int(content["since"]))
+        frozen = _parts(content.get("frozen", {}))
+        return Provenance(_parts(content["data"]), _parts(content["code"]), sessions, int(content["since"]), frozen)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

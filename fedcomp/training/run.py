@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from fedcomp.config.effects import check_effects
 from fedcomp.config.factory import build_recorder, build_runner, build_simulation
 from fedcomp.distributed.context import ProcessContext, check_enough_work
-from fedcomp.model.contract import TaskModel, tensors_of
+from fedcomp.model.contract import TaskModel, frozen_of, tensors_of
 from fedcomp.model.precision import set_tf32
 from fedcomp.provenance.check import RunInputs, run_inputs
 from fedcomp.records.metrics_file import Line
@@ -47,7 +47,7 @@ def run(place: RunPlace, processes: ProcessContext) -> list[Line]:
         bfloat16 = check_bfloat16() if device.type == "cpu" and config.precision.name == "bf16" else None
         with processes.main_process_first():
             simulation, parts = build_simulation(config, device)
-        inputs = run_inputs(plain, lambda: simulation.dataset)
+        inputs = run_inputs(plain, lambda: simulation.dataset, frozen_of(simulation.model))
         _check_same_inputs(inputs, processes.broadcast_object(inputs))
         check_enough_work(len(simulation.shards.sizes), config.repeats, processes.size)
         simulation = processes.distribute(simulation, config.chunk_size, config.threads)

@@ -22,6 +22,7 @@ from fedcomp.core.folders import part_name
 from fedcomp.dataset.contract import Dataset
 from fedcomp.display.figure import can_draw
 from fedcomp.display.partition_plot import plot_partition
+from fedcomp.model.sizes import sizes_in_words
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
 from fedcomp.provenance.check import RunInputs, SessionProvenance, session_provenance
 from fedcomp.records.atomic_write import write_atomically
@@ -102,7 +103,9 @@ class FolderSetup(RunSetup):
                 self._note(line)
             if (found := self._begun.session.bfloat16) is not None:
                 (self._note if VARIABLE in found else log.info)(f"bfloat16 products: {found}")
-            log.info("run %s on %s, %d parameters", self._path, simulation.device, simulation.model.dim)
+            log.info("run %s on %s", self._path, simulation.device)
+            for line in sizes_in_words(simulation.model):
+                self._note(line)
             if self._counts.shape[1] > 1:
                 log.info(entropy_in_words(self._counts))
             if simulation.dtype is torch.float64:

@@ -72,7 +72,7 @@ PLAIN = {
 
 def states(algorithm, module, sizes, recorder, rounds=3, **parts):
     sim = world.simulation(algorithm, module, sizes=sizes, rounds=rounds, **parts)
-    whole = getattr(algorithm, "full_participation", False)
+    whole = algorithm.full_participation
     sim = world.variant(sim, loop_runner=recorder, participation=world.FULL if whole else sim.participation)
     return flatten(world.run(sim))
 
