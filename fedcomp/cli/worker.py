@@ -78,3 +78,7 @@ def _say_imported(pipe: int) -> None:
 
 def _answer(number: int) -> None:
     os.write(1, f"{number}\n".encode())
+
+
+if __name__ == "__main__":
+    main()
