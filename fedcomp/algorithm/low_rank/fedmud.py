@@ -28,6 +28,7 @@ numbers, E dense ones, C running statistics. Trained rows are [M, F + E].
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -129,9 +130,9 @@ class FedMUD(Algorithm):
         x, fixed = self._drawn(self.factors(setup.tensors), theta, setup.key.fold_in("factors"))
         return FedMUDState(theta, part.take(theta), x, fixed, stats)
 
-    def notes(self, tensors: tuple[ParameterTensor, ...]) -> list[str]:
+    def notes(self, tensors: Sequence[ParameterTensor]) -> Sequence[str]:
         """A line if more numbers are trained than the ratio allows, as of a small model."""
-        part, floats = self.part(tensors), sum(self.factors(tensors).trained)
+        part, floats = self.part(tuple(tensors)), sum(self.factors(tuple(tensors)).trained)
         trained, total = (floats + part.dim - part.size, part.dim) if self.search else (floats, part.size)
         if trained <= (self.ratio + LOWERED_BY) * total:
             return []
