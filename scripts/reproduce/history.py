@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,11 +14,11 @@ CHANGED = "+"
 
 
 def shown(commits: Iterable[str]) -> str:
-    """The commits of records as a page names them; an empty one is of runs outside a git checkout."""
+    """The runs' commits as a page names them; an empty one is of runs outside a git checkout."""
     texts = []
-    for commit in commits:
+    for commit, number in Counter(commits).items():
         plain = commit.removesuffix(CHANGED)
-        notes = ["in no history"] * (plain in LOST) + ["with changes"] * (plain != commit)
+        notes = [f"of {number} runs, in no history"] * (plain in LOST) + ["with changes"] * (plain != commit)
         texts.append(f"{plain} ({', '.join(notes)})" if notes else plain or "unknown (outside a git checkout)")
     return f"commit{'s' if len(texts) > 1 else ''} {', '.join(texts)}"
 

@@ -99,7 +99,7 @@ def made_with(experiment: Experiment, records: Records) -> str:
         f"{len(records)} {_plural('run', len(records))} of {seeds} {_plural('seed', seeds)}",
         f"{' and '.join(records.values('processor'))}",
         f"{' and '.join(records.values('versions'))}",
-        shown(records.values("commit")),
+        shown(run.about["commit"] for run in records),
     ]
     for state in ("unfinished", "failed"):
         if number := len(records.where(state=state)):

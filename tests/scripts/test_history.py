@@ -77,8 +77,8 @@ def test_a_page_is_refused(
 
 def test_a_page_says_what_is_not_in_history() -> None:
     lost = history.LOST[0]
-    assert history.shown(["abc", lost, "abc+", ""]) == (
-        f"commits abc, {lost} (in no history), abc (with changes), unknown (outside a git checkout)"
+    assert history.shown(["abc", lost, "abc", lost, "abc+", ""]) == (
+        f"commits abc, {lost} (of 2 runs, in no history), abc (with changes), unknown (outside a git checkout)"
     )
     assert history.shown(["abc"]) == "commit abc"
 
