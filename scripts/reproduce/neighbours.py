@@ -58,8 +58,8 @@ def page(folder: Folder) -> str:
     return f"""\
 # Neighbours of the five papers
 
-Methods that readers of the five papers compare with next. The page is written by `make reproduce PAPER=neighbours
-SCALE=paper`.
+Methods that readers of the five papers compare with next. The page is written by
+`make reproduce PAPER=neighbours SCALE=paper`.
 
 ## Accuracy for the same bits
 
