@@ -5,9 +5,11 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 FLOOR_PYTHON ?= python3.12
 FLOOR := .venv-floor
+NEWEST_PYTHON ?= python3.14
+NEWEST := .venv-newest
 CONFORMANCE := tests/conformance tests/algorithm tests/compressor
 
-.PHONY: help setup run test thorough slow check docs docs-serve processors floor bench rivals reproduce gpu-report clean
+.PHONY: help setup run test thorough slow check docs docs-serve processors floor newest bench rivals reproduce gpu-report clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -16,6 +18,8 @@ help:  ## show this list
 setup: $(READY)  ## make .venv with fedcomp and its tools
 
 $(READY): pyproject.toml constraints.txt
+	@test -x $(RUN) || $(PYTHON) -c 'import sys; v = sys.version_info; (3, 11) <= v < (3, 15) or \
+		sys.exit("fedcomp needs Python 3.11 to 3.14, and $(PYTHON) is %d.%d: say make PYTHON=python3.12" % v[:2])'
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(READY)
@@ -24,7 +28,7 @@ run: $(READY)  ## compare methods on the 8x8 digits: a table and a picture, in a
 	$(RUN) scripts/quickstart.py
 
 # Compiled files are kept, whatever the caller's environment says: every process of the tests would compile them anew.
-test thorough slow processors: export PYTHONDONTWRITEBYTECODE :=
+test thorough slow processors newest: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(READY)  ## fast tests, on all cores up to 8; in one process: .venv/bin/pytest -n 0
 	$(RUN) -m pytest
@@ -55,6 +59,15 @@ processors: $(READY)  ## the conformance suites under each set of vector instruc
 
 floor: $(FLOOR)/.ready  ## fast tests on the lowest versions that pyproject.toml admits (FLOOR_PYTHON=python3.12)
 	$(FLOOR)/bin/python -m pytest
+
+newest: $(NEWEST)/.ready  ## fast tests on another Python (NEWEST_PYTHON=python3.14), with the versions in constraints.txt
+	$(NEWEST)/bin/python -m pytest
+
+$(NEWEST)/.ready: pyproject.toml constraints.txt
+	rm -rf $(NEWEST)
+	$(NEWEST_PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
 
 $(FLOOR)/.ready: pyproject.toml constraints-floor.txt
 	test -x $(FLOOR)/bin/python || $(FLOOR_PYTHON) -m venv $(FLOOR)
@@ -91,6 +104,6 @@ reproduce: $(READY)  ## a paper's experiments and the page of their results (PAP
 gpu-report: $(READY)  ## the first half hour on a GPU: tests, equality, times, as one page in gpu-report/ (DEVICE=cpu SMALL=1)
 	$(RUN) -m scripts.gpu_report $(if $(DEVICE),--device $(DEVICE)) $(if $(SMALL),--small)
 
-clean:  ## remove .venv, .venv-floor, .venv-pfl, .venv-fedjax and caches; outputs/ stays
-	rm -rf $(VENV) $(FLOOR) .venv-pfl .venv-fedjax build dist site .pytest_cache .mypy_cache .ruff_cache
+clean:  ## remove .venv, .venv-floor, .venv-newest, .venv-pfl, .venv-fedjax and caches; outputs/ stays
+	rm -rf $(VENV) $(FLOOR) $(NEWEST) .venv-pfl .venv-fedjax build dist site .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -28,6 +28,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fedcomp.model.precision import PRECISIONS, set_tf32
+from fedcomp.runtime.bfloat16 import check_bfloat16
 from fedcomp.runtime.cores import num_cores
 from fedcomp.runtime.process_settings import keep_freed_memory, set_determinism
 from scripts.bench_jobs import CPU_JOBS, JOBS, Job, fedcomp_side, lean_side, naive_side
@@ -166,6 +167,8 @@ def main() -> None:
         return
     gpu = device.type == "cuda"
     set_tf32(options.precision, device)
+    if device.type == "cpu" and options.precision == "bf16":
+        check_bfloat16()
     ceilings = measure(device, options.precision)
     where = torch.cuda.get_device_name(device) if gpu else f"{num_cores()} cores"
     print(f"torch {torch.__version__}, {where}, {options.precision}, medians of {options.repeats} interleaved turns")

@@ -15,6 +15,8 @@ from fedcomp.random.keys import Key
 from scripts.bench_jobs import Job
 
 REPEATS = 10
+SIDE, GPU_SIDE = 1024, 8192
+"""Of the matrices that are multiplied."""
 PASSES = 3
 """Products of a step over those of a forward pass: forward, and backward for inputs and for weights."""
 PARAMETER_PASSES = 6
@@ -30,11 +32,11 @@ class Ceilings:
 
 
 def measure(device: torch.device, precision: str) -> Ceilings:
-    """The fastest of `REPEATS` copies of 64 MiB (256 on a GPU) and products of 1,024 x 1,024 (8,192) matrices."""
+    """The fastest of `REPEATS` copies of 64 MiB (256 on a GPU) and products of SIDE x SIDE (GPU_SIDE) matrices."""
     gpu = device.type == "cuda"
     source = torch.ones((256 if gpu else 64) << 18, device=device)
     target = torch.empty_like(source)
-    side = 8192 if gpu else 1024
+    side = GPU_SIDE if gpu else SIDE
     kind = torch.bfloat16 if precision == "bf16" else torch.float32
     a, b = (torch.randn(side, side, device=device, dtype=kind) for _ in range(2))  # of ones, a GPU is 13 % faster
     copied = 2 * source.numel() * source.element_size()

@@ -26,6 +26,7 @@ from torch import Tensor
 from fedcomp.client.contract import LoopRunner
 from fedcomp.core.pytree import flatten
 from fedcomp.model.precision import PRECISIONS, set_tf32
+from fedcomp.runtime.bfloat16 import check_bfloat16
 from fedcomp.runtime.process_settings import set_determinism
 from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, Eager
 from fedcomp.simulation.graphs.fused_loop import FusedLoops
@@ -152,6 +153,8 @@ def main() -> int:
     options = parser.parse_intermixed_args()
     device = torch.device(options.device)
     set_tf32(options.precision, device)
+    if device.type == "cpu" and options.precision == "bf16":
+        check_bfloat16()
     set_determinism(True, device)
     good = [check(name, options) for name in options.jobs]  # all of them, whatever the first says
     return int(not all(good))

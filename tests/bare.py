@@ -1,7 +1,8 @@
 """What a test sees of the machine: what a fresh one has, whatever is installed here.
 
 PATH has the programs of `PROGRAMS` and no others, HOME is an empty folder, and no variable speaks of fedcomp, Slurm,
-W&B or CUDA. What takes seconds to make is kept where it always is: numba's kernels and matplotlib's list of fonts.
+W&B or CUDA. What takes seconds to find is kept in the user's cache: numba's kernels, matplotlib's list of fonts, and
+hypothesis' examples that failed.
 
 A test marked `slow`, `gpu`, `slurm`, `data` or `program` sees the machine as it is. `data("insurance.csv")` needs this
 file in the data folder, `program("fish")` this program (of several: one of them); where it is missing they are skipped.
@@ -17,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from fedcomp.core.folders import cache_folder
 
 PROGRAMS = """
 sh bash env git make python3 cat chmod cp cut date dirname basename echo expr false find grep gzip head hostname id kill
@@ -46,12 +49,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         if found := shutil.which(name):
             (programs / name).symlink_to(found)
     config.stash[_AS_IT_IS], config.stash[_HOME] = dict(os.environ), home
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = cache_folder()
     kept = {name: value for name, value in os.environ.items() if not name.startswith(REMOVED)}
     if "CUDA_VISIBLE_DEVICES" in os.environ:  # which GPUs are ours; tests/conftest.py hides them
         kept["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
-    kept.setdefault("NUMBA_CACHE_DIR", str(caches / "fedcomp"))
-    kept.setdefault("MPLCONFIGDIR", str(caches / "matplotlib"))
+    kept.setdefault("NUMBA_CACHE_DIR", str(cache))
+    kept.setdefault("MPLCONFIGDIR", str(cache.parent / "matplotlib"))
+    kept.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(cache / "hypothesis"))
     _set(kept | {"PATH": str(programs), "HOME": str(home)})
 
 

@@ -1,7 +1,7 @@
 """Hydra composes each choice of groups once for all tests of a process; a config is a copy with its own values applied.
 
-Reading and merging the files of a choice is most of what composing costs. The rest is left to Hydra: overrides are
-parsed, applied and recorded as always. Grids, and commands with a folder of one's own, are composed as always.
+Reading and merging the files of a choice is most of what composing costs. The rest is Hydra's: overrides are parsed,
+applied and recorded as always. Grids, and commands with a folder of one's own, are composed as always.
 """
 
 from __future__ import annotations

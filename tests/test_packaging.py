@@ -35,6 +35,22 @@ def test_versions_agree() -> None:
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
 
 
+def test_the_pythons_agree() -> None:
+    """What may be installed, what is promised, and what CI looks for."""
+    prefix = "Programming Language :: Python :: 3."
+    minors = [int(one.removeprefix(prefix)) for one in PROJECT["classifiers"] if one.startswith(prefix)]
+    assert minors == list(range(minors[0], minors[-1] + 1))
+    first, last = minors[0], minors[-1]
+    assert PROJECT["requires-python"] == f">=3.{first},<3.{last + 1}"
+    assert f"Python 3.{first} to 3.{last}" in (ROOT / "README.md").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    assert f"(3, {first}) <= v < (3, {last + 1})" in makefile
+    assert f"needs Python 3.{first} to 3.{last}" in makefile
+    assert f"NEWEST_PYTHON ?= python3.{last}\n" in makefile
+    if (ROOT / ".ci").exists():  # it is not published
+        assert f"in {' '.join(f'3.{one}' for one in reversed(minors))}; do" in (ROOT / ".ci" / "run").read_text()
+
+
 def _imported() -> Iterator[str]:
     for folder in ("fedcomp", "hydra_plugins"):
         for path in (ROOT / folder).rglob("*.py"):

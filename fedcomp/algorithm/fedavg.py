@@ -173,7 +173,7 @@ class FedAvg(Algorithm):
 
 def check_predictors(uplink: Compressor, downlink: Compressor, sends: str, optimizer: ServerOptimizer) -> None:
     """Raise ValueError if the predictors of the two directions do not fit what is sent."""
-    if getattr(uplink.predictor, "starts_at_model", False):
+    if uplink.predictor is not None and uplink.predictor.starts_at_model:
         raise ValueError("compressor.predictor=ef21_p follows a model: it is the downlink's; take ef21 or aggregate")
     if downlink.observes:
         raise ValueError("downlink.predictor=aggregate makes no sense: the server sends to all; take ef21_p, or ef21")

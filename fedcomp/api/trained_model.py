@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +20,8 @@ from fedcomp.core.first_line import first_line
 from fedcomp.core.folders import part_name
 from fedcomp.core.pytree import flatten, restore
 from fedcomp.model.contract import Model, TaskModel
-from fedcomp.model.flat import Flat
+from fedcomp.model.flat import Flat, copy_sharing_frozen, trained_parameters
+from fedcomp.provenance.check import check_frozen
 from fedcomp.records.checkpoint import CheckpointContent, read_last
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG
@@ -85,6 +85,7 @@ def trained_repetitions(
     network = simulation.model
     if isinstance(network, TaskModel):
         raise ValueError(f"{folder}: model={part_name(config.model._target_)} is no network")
+    check_frozen(folder, network.frozen)
     content = read_last(folder / CHECKPOINT)
     if content is None:
         raise ValueError(
@@ -166,12 +167,15 @@ def _models(simulation: Simulation, content: CheckpointContent, folder: Path, no
 
 
 def with_weights(module: nn.Module, theta: torch.Tensor, stats: torch.Tensor) -> nn.Module:
-    """A copy of the module, in evaluation mode, with these parameters [1, D] and running statistics [1, C]."""
-    filled = copy.deepcopy(module).eval()
+    """A copy of the module, in evaluation mode, with these parameters [1, D] and running statistics [1, C].
+
+    Frozen tensors are those of the module itself.
+    """
+    filled = copy_sharing_frozen(module).eval()
     layout = Flat(filled)
     floating = [buffer for buffer in filled.buffers() if buffer.is_floating_point()]
     with torch.no_grad():
-        for parameter, row in zip(filled.parameters(), layout.parameters(theta), strict=True):
+        for parameter, row in zip(trained_parameters(filled), layout.parameters(theta), strict=True):
             parameter.copy_(row[0])
         for buffer, row in zip(floating, layout.statistics(stats), strict=True):
             buffer.copy_(row[0])

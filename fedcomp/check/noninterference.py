@@ -101,7 +101,7 @@ class RecordingLink(WireLink):
         kind, who = self.call
         messages = tuple(self._packed(payload))
         self.record.frames.append(Frame(kind, messages, self.record.clients(who)))
-        return _received(messages, payload)
+        return self._unpacked(messages, payload)
 
     def _forward(self, payload: Payload, coded: bool) -> Payload:
         return self._carry(payload)

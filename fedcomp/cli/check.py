@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedcomp.core.folders import part_name
 from fedcomp.runtime.command import exit_status
 from fedcomp.runtime.signals import restore_sigint
 
@@ -59,29 +60,28 @@ def _check(overrides: Sequence[str], config_dir: Path | None) -> int:
     console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
     found: list[CheckResult] = []
     for group in chosen:
-        for part, case, checks in jobs[group](config):
+        name = next(word for word in overrides if word.startswith(f"{group}=")).partition("=")[2]
+        for part, case, checks in jobs[group](name, config):
             found += results(part, case, checks)
     show(found, console)
     return int(any(one.example is not None for one in found))
 
 
-def _compressor(config: Any) -> Iterator[Job]:
+def _compressor(name: str, config: Any) -> Iterator[Job]:
     from fedcomp.check import algorithm, codec, messages
     from fedcomp.config.instantiate import build_compressor
 
-    name = _name(config.compressor)
     own = codec.CodecCase.of_unknown(name, build_compressor(config.compressor).codec)
     yield name, own, (*codec.CHECKS, *messages.CHECKS, messages.check_other_process)
     within = [check for check in algorithm.CHECKS if check is not algorithm.check_learns]  # sound noise may be too much
-    method = _name(config.algorithm)
+    method = part_name(config.algorithm["_target_"])
     for case in _cases(config, {f"{name} in {method}": None}):
         yield case.name, case, within
 
 
-def _algorithm(config: Any) -> Iterator[Job]:
+def _algorithm(name: str, config: Any) -> Iterator[Job]:
     from fedcomp.check import algorithm, world
 
-    name = _name(config.algorithm)
     for case in _cases(config, {name: None, f"{name}, BatchNorm": world.with_batch_norm}):
         yield case.name, case, algorithm.CHECKS
 
@@ -121,27 +121,19 @@ def _participation(method: Any) -> Any:
     return world.FULL if method.full_participation else world.SOME
 
 
-def _model(config: Any) -> Iterator[Job]:
+def _model(name: str, config: Any) -> Iterator[Job]:
     from fedcomp.check import model, world
     from fedcomp.config.instantiate import build
 
-    name, data = _name(config.model), world.part_of(build(config.dataset))
+    data = world.part_of(build(config.dataset))
     yield f"{name} on {data.name}", model.case_of(name, build(config.model), data, config.client.lr), model.CHECKS
 
 
-def _dataset(config: Any) -> Iterator[Job]:
+def _dataset(name: str, config: Any) -> Iterator[Job]:
     from fedcomp.check import dataset
     from fedcomp.config.instantiate import build
 
-    name = _name(config.dataset)
     yield name, dataset.DatasetCase(name, functools.partial(build, config.dataset)), dataset.CHECKS
-
-
-def _name(node: Any) -> str:
-    """What a part is called in its config group."""
-    from fedcomp.core.folders import part_name
-
-    return part_name(node["_target_"])
 
 
 if __name__ == "__main__":

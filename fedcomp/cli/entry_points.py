@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 from fedcomp.display.console import end_with_reader
+from fedcomp.runtime.importing import without_collection
 from fedcomp.runtime.signals import exit_on_sigint
 
 
@@ -15,7 +16,8 @@ from fedcomp.runtime.signals import exit_on_sigint
 def fedcomp() -> None:
     """`fedcomp`, the same as `python -m fedcomp`."""
     exit_on_sigint("fedcomp: interrupted before the first round")
-    from fedcomp.cli.main import main
+    with without_collection():
+        from fedcomp.cli.main import main
 
     main()
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import hydra
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_automatic_config_search_path
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -39,14 +42,20 @@ from fedcomp.core.version import __version__
 from fedcomp.display.console import say
 from fedcomp.distributed.context import ProcessContext, say_once, torchrun_env
 from fedcomp.launcher.contract import RunFailed
+from fedcomp.runtime.bfloat16 import prepare_bfloat16
 from fedcomp.runtime.command import WRONG_ARGUMENT, reason
+from fedcomp.runtime.device_name import device_without_torch
 from fedcomp.runtime.signals import SIGINT_STATUS
 from fedcomp.sweeper.contract import SweepFailed
 
+CHOOSES_MODE = re.compile(r"[+~]*(experiment|launcher|sweeper|hydra)\b")
+"""Overrides by which a command may be a grid without `-m`."""
 
-@hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")
-def _entry(config: DictConfig) -> float | tuple[float, ...]:
+
+def _run(config: DictConfig) -> float | tuple[float, ...]:
     """One run. Returns its objective, which a sweeper reads."""
+    if config.precision.name == "bf16" and device_without_torch(config.device) == "cpu":
+        prepare_bfloat16()
     from fedcomp.config.instantiate import build
     from fedcomp.runtime.signals import Interrupted
     from fedcomp.training.train import train
@@ -78,6 +87,18 @@ def _processes() -> contextlib.AbstractContextManager[ProcessContext]:
     from fedcomp.distributed.torch_processes import init_processes
 
     return init_processes(place)
+
+
+_run_or_grid = hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")(_run)
+
+
+def _single_run(overrides: Sequence[str]) -> None:
+    """As `_run_or_grid`, which composes the config twice, the first time to learn that this is no grid."""
+    path = create_automatic_config_search_path(None, __name__, str(CONF))
+    try:
+        Hydra.create_main_hydra2("fedcomp", path).run("train", _run, list(overrides))
+    finally:
+        GlobalHydra.instance().clear()
 
 
 def _show_help(given: Arguments) -> None:
@@ -162,9 +183,11 @@ def _execute(given: Arguments) -> None:
             _show_help(given)
         elif given.has("--multirun"):
             sys.argv[1:] = replace(given, overrides=tuple(leave_to_the_runs(arguments))).argv
-            _entry()
+            _run_or_grid()
+        elif given.flags or any(map(CHOOSES_MODE.match, arguments)):
+            _run_or_grid()
         else:
-            _entry()
+            _single_run(arguments)
     except (HydraException, OmegaConfBaseException) as error:
         raise ValueError(error_message(error, CONF, arguments, own)) from error
     except YAMLError as error:

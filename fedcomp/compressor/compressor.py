@@ -14,13 +14,11 @@ from torch import Tensor
 from fedcomp.compressor.contract import (
     ChecksDim,
     ChecksErrorFeedback,
-    ChecksSenders,
     Codec,
     DependentSenders,
     Estimator,
     Feedback,
     HasOmega,
-    Recursive,
 )
 from fedcomp.compressor.estimators.estimator import ESTIMATORS, WeightedSum
 from fedcomp.compressor.feedback import FEEDBACKS, ErrorFeedback, NoFeedback
@@ -115,7 +113,7 @@ class Compressor:
     @property
     def uses_correlation(self) -> bool:
         """Whether the estimator gains by how alike the senders' vectors are."""
-        return bool(getattr(self.estimator, "uses_correlation", False))
+        return self.estimator.uses_correlation
 
     def with_error_feedback(self, group: str) -> Compressor:
         """The same with an error memory, for methods that need one; feedback that is already set is kept.
@@ -154,14 +152,12 @@ class Compressor:
         return PredictingMemory(sender, receiver, self.predictor.init(num_senders, like))
 
     def check_weights(self, dim: int, squares: float) -> None:
-        """Raise ValueError if errors of vectors of `dim` entries grow without bound; `squares` as in `Recursive`."""
-        if isinstance(self.estimator, Recursive):
-            self.estimator.check_weights(self.codec, self.num_coded(dim), squares)
+        """Raise ValueError if errors of vectors of `dim` entries grow without bound; `squares` as in `Estimator`."""
+        self.estimator.check_weights(self.codec, self.num_coded(dim), squares)
 
     def check_senders(self, dim: int, num_senders: int) -> None:
         """Raise ValueError if vectors of `dim` entries cannot be decoded from so many senders a round."""
-        if isinstance(self.estimator, ChecksSenders):
-            self.estimator.check_senders(self.codec, self.num_coded(dim), num_senders)
+        self.estimator.check_senders(self.codec, self.num_coded(dim), num_senders)
 
     def encode(
         self, x: Tensor, memory: Memory, cohort: Cohort, common: SharedKnowledge, private_key: Key

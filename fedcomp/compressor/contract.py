@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -111,47 +112,6 @@ class Sampling(Protocol):
         ...
 
 
-@runtime_checkable
-class Recursive(Protocol):
-    """An estimator whose memory is its own last estimate, so that the clients' weights decide whether errors grow."""
-
-    def check_weights(self, codec: Codec, dim: int, squares: float) -> None:
-        """Raise ValueError if the mean squared error of vectors of `dim` entries grows without bound.
-
-        Args:
-            squares: the mean over rounds of sum_i w_i^2, the squared weights of the clients that take part.
-        """
-        ...
-
-
-@runtime_checkable
-class ChecksSenders(Protocol):
-    """An estimator that cannot decode every number of senders."""
-
-    def check_senders(self, codec: Codec, dim: int, num_senders: int) -> None:
-        """Raise ValueError if it cannot decode vectors of `dim` entries from so many senders."""
-        ...
-
-
-class PredictsError(Protocol):
-    """An estimator whose error has a closed form for some codecs."""
-
-    def expected_error(self, codec: Codec, x: Tensor) -> Tensor | None:
-        """0-d float64 E||estimate - mean of x||^2 for rows x [M, D] of equal weight; None: not for this codec."""
-        ...
-
-
-class EstimatorOptions(Protocol):
-    """What an estimator may say of itself.
-
-    Attributes:
-        uses_correlation: whether it gains by how alike the senders' vectors are, so that a run should say how alike
-            they were; left out it is False.
-    """
-
-    uses_correlation: bool
-
-
 class Feedback(Protocol):
     """The sender's memory from message to message."""
 
@@ -170,19 +130,48 @@ class Feedback(Protocol):
         ...
 
 
-class Estimator(Protocol):
-    """How a receiver turns all messages of a round into one vector."""
+class Estimator(ABC):
+    """How a receiver turns all messages of a round into one vector; a frozen dataclass of options.
 
-    def check(self, codec: Codec) -> None:
-        """Raise ValueError, with the reason, if this codec cannot be used with the estimator."""
-        ...
+    `init` and `estimate` are the estimator. What follows them has a default, which a class that differs overrides.
+    """
 
+    @abstractmethod
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         """First memory of the receiver, one row a sender or empty, on the device of `like` [D]."""
-        ...
 
+    @abstractmethod
     def estimate(
         self, codec: Codec, payload: Payload, memory: Tensor, cohort: Cohort, common: SharedKnowledge
     ) -> tuple[Tensor, Tensor]:
         """The estimate [D] of `cohort.weight @ x`, and the receiver's memory afterwards."""
-        ...
+
+    def check(self, codec: Codec) -> None:
+        """Raise ValueError, with the reason, if this codec cannot be used with the estimator."""
+        return
+
+    def check_senders(self, codec: Codec, dim: int, num_senders: int) -> None:
+        """Raise ValueError if it cannot decode vectors of `dim` entries from so many senders."""
+        return
+
+    @property
+    def recursive(self) -> bool:
+        """Whether its memory is its own last estimate, so that the clients' weights decide whether errors grow."""
+        return False
+
+    def check_weights(self, codec: Codec, dim: int, squares: float) -> None:
+        """Raise ValueError if it is recursive and the mean squared error of vectors of `dim` entries grows.
+
+        Args:
+            squares: the mean over rounds of sum_i w_i^2, the squared weights of the clients that take part.
+        """
+        return
+
+    def expected_error(self, codec: Codec, x: Tensor) -> Tensor | None:
+        """0-d float64 E||estimate - mean of x||^2 for rows x [M, D] of equal weight; None: it has no closed form."""
+        return None
+
+    @property
+    def uses_correlation(self) -> bool:
+        """Whether it gains by how alike the senders' vectors are, so that a run should say how alike they were."""
+        return False

@@ -20,8 +20,8 @@ Shape legend: M senders in the cohort, N senders, D entries.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -35,32 +35,38 @@ ROUNDING = 1e-4
 """How far float32 weights of many clients sum from 1."""
 
 
-class Predictor(Protocol):
-    """The protocol of predictors.
-
-    Attributes:
-        follows_senders: one row a sender, which follows that sender's vectors; else one vector for all, which the
-            algorithm replaces by the mean as everybody knows it (`Compressor.observe`).
-    """
+class Predictor(ABC):
+    """What a predictor is: a frozen dataclass of options."""
 
     @property
-    def follows_senders(self) -> bool: ...
+    @abstractmethod
+    def follows_senders(self) -> bool:
+        """Whether its memory is one row a sender, which follows that sender's vectors.
 
+        Else it is one vector for all, which the algorithm replaces by the mean as everybody knows it
+        (`Compressor.observe`).
+        """
+
+    @property
+    def starts_at_model(self) -> bool:
+        """Whether its memory starts at the first model, and so follows models and not changes."""
+        return False
+
+    @abstractmethod
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         """First memory, [N, D] or [D], for vectors like `like` [D]."""
-        ...
 
+    @abstractmethod
     def predict(self, memory: Tensor, cohort: Cohort) -> Tensor:
         """[M, D] or [1, D] what is expected of the cohort's messages."""
-        ...
 
+    @abstractmethod
     def mean(self, decoded: Tensor, memory: Tensor, cohort: Cohort) -> tuple[Tensor, Tensor]:
         """The mean [D] from decoded messages [M, D], and the memory afterwards."""
-        ...
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class Aggregate(Predictor):
     """The last mean, times `decay`.
 
     Attributes:
@@ -85,7 +91,7 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
-class EF21:
+class EF21(Predictor):
     """The sum of each sender's messages so far.
 
     Attributes:

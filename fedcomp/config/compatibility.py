@@ -13,7 +13,6 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.contract import ChecksSenders, Recursive
 from fedcomp.config.schema import Dtype, Precision
 from fedcomp.core.cohort import server
 from fedcomp.core.folders import part_name
@@ -241,7 +240,7 @@ def check_estimators(simulation: Simulation) -> None:
     the number of participants is random, rounds that cannot be decoded are refused as they come.
     """
     algorithm, uplink = simulation.algorithm, simulation.algorithm.compressors.get("uplink")
-    if uplink is not None and isinstance(uplink.estimator, ChecksSenders):
+    if uplink is not None:
         size = _cohort_size(simulation.participation, len(simulation.shards.sizes), simulation.rounds)
         if size is not None:
             uplink.check_senders(simulation.model.dim, size)
@@ -249,7 +248,7 @@ def check_estimators(simulation: Simulation) -> None:
         return
     dim = simulation.model.dim
     for name, compressor in algorithm.compressors.items():
-        if not isinstance(compressor.estimator, Recursive):
+        if not compressor.estimator.recursive:
             continue
         if name == "uplink":
             compressor.check_weights(dim, _largest_mean_squares(simulation))

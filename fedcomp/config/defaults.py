@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -9,9 +10,17 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from fedcomp.core.folders import CONF, part_name
 
 
+@functools.cache
+def train_yaml() -> DictConfig:
+    """The content of `conf/train.yaml`, not to be changed; reading it takes as long as reading twenty choices."""
+    content = OmegaConf.load(CONF / "train.yaml")
+    assert isinstance(content, DictConfig)
+    return content
+
+
 def default_choices() -> dict[str, str]:
     """{group, such as `compressor@downlink`: name of its default choice}."""
-    listed = OmegaConf.load(CONF / "train.yaml").defaults
+    listed = train_yaml().defaults
     assert isinstance(listed, ListConfig)
     entries = [entry.items() for entry in listed if isinstance(entry, DictConfig)]
     return {str(group): str(choice) for pairs in entries for group, choice in pairs if choice is not None}

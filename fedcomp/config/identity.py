@@ -21,7 +21,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from fedcomp.config.defaults import default_choices
+from fedcomp.config.defaults import default_choices, train_yaml
 from fedcomp.core.folders import CONF
 from fedcomp.records.run_folder import VERSION, WITHOUT_EFFECT
 
@@ -147,7 +147,7 @@ def _load(node: Any, resolve: bool = False) -> Plain:
 @functools.cache
 def _run_defaults() -> Plain:
     """The run's own keys in `conf/train.yaml`."""
-    file = _load(OmegaConf.load(CONF / "train.yaml"))
+    file = _load(train_yaml())
     return {key: value for key, value in file.items() if key != "hydra"}
 
 

@@ -12,6 +12,7 @@ from fedcomp.config import schema
 from fedcomp.config.errors.unresolved_target import unresolved
 from fedcomp.config.options import check_part_keys, check_types, wrong_number
 from fedcomp.core.first_line import first_line
+from fedcomp.provenance.code import OWN_MODULE
 from fedcomp.records.run_folder import VERSION
 
 if TYPE_CHECKING:
@@ -82,4 +83,5 @@ def build_error(error: BaseException, node: DictConfig) -> ValueError:
     if isinstance(inner, (ImportError, AttributeError)):
         line = unresolved(node)
     reason = first_line(inner)
-    return ValueError(line or f"cannot build {node.get('_target_')}: {type(inner).__name__}: {reason}")
+    what = node.get("path") if node.get("_target_") == OWN_MODULE else node.get("_target_")
+    return ValueError(line or f"cannot build {what}: {type(inner).__name__}: {reason}")

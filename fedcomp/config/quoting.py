@@ -1,6 +1,7 @@
-"""Adds quotes to values on the command line that Hydra cannot parse without them: `label=日本語`, `label=k=1`.
+"""Adds to overrides what Hydra asks for and what can only be meant: quotes, and ++ before names of the user's own.
 
-Such a value can only mean its own text. A value that Hydra can parse is left unchanged.
+`label=日本語` and `label=k=1` can only mean their own text. `model.options.width=32` names an argument of the user's
+class, which no config of fedcomp can list. An override that Hydra can read is left unchanged.
 """
 
 from __future__ import annotations
@@ -18,9 +19,17 @@ UNQUOTED = re.compile(r"[\w/\-\\+.$%*@?|:{}() ]*", re.ASCII)
 SYNTAX = re.compile(r"[$(){}]")
 """Characters of interpolations, functions and mappings: text with one of these gets no quotes."""
 
+OF_ANY_NAME = ("model.options.",)
+"""Options below these have names of the user's own."""
+
 
 def quote(override: str) -> str:
-    """`label=日本語` -> `label='日本語'`; the override itself if Hydra can parse it, or if quotes do not help."""
+    """`label=日本語` -> `label='日本語'`; the override itself if Hydra can parse it, or if quotes do not help.
+
+    `model.options.width=32` -> `++model.options.width=32`, which adds the name or replaces its value.
+    """
+    if override.startswith(OF_ANY_NAME):
+        override = f"++{override}"
     key, equals, value = override.partition("=")
     if not equals or _parses(override):
         return override

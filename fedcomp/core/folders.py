@@ -1,13 +1,23 @@
-"""Where the package and its configs lie, and what a part is called there."""
+"""Where the package, its configs and its cache lie, and what a part is called there."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CONF = PACKAGE / "conf" if (PACKAGE / "conf").is_dir() else PACKAGE.parent / "conf"
 """In the package of an installed wheel, beside it in the repository."""
+
+
+def cache_folder() -> Path:
+    """What fedcomp found out and keeps: $XDG_CACHE_HOME/fedcomp (default ~/.cache). It may be impossible to write to.
+
+    Without a home folder it is a path that cannot exist.
+    """
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(root if os.path.isabs(root) else os.devnull, "fedcomp")
 
 
 def part_name(target: Any) -> str:

@@ -96,7 +96,8 @@ def _cells(axes: Axes, counts_NC: np.ndarray) -> None:
         for client, label in np.argwhere(counts_NC):
             number = int(counts_NC[client, label])
             colour = "white" if number > 0.3 * largest else figure.INK
-            axes.text(label, client, _short(number), fontsize=7, color=colour, ha="center", va="center_baseline")
+            text = axes.text(label, client, _short(number), fontsize=7, color=colour, ha="center", va="center_baseline")
+            text.set_in_layout(False)  # it is within the axes, and measuring it takes as long as drawing it
     else:
         bar = axes.figure.colorbar(image, ax=axes, location="top", shrink=0.7, aspect=40, pad=0.02)
         bar.set_label("samples (white: none)", fontsize=8, color=figure.INK)
@@ -125,6 +126,7 @@ def _sizes(bars: Axes, samples_N: np.ndarray) -> None:
                 va="center",
                 fontsize=7,
                 color=figure.INK,
+                in_layout=False,
             )
     else:
         bars.locator_params(axis="x", nbins=3)

@@ -1,8 +1,8 @@
 """Several runs at once on this machine, each in a process of its own.
 
-joblib schedules; the processes are ours, forked by workers (`worker.py`) that have imported torch once. Hydra's own
-joblib launcher runs in its workers themselves: the death of one (out of memory, SIGKILL) ends all the others and the
-grid with them.
+joblib schedules; the processes are ours, and on a CPU they are forked by workers that have imported torch once
+(`worker.py`). Hydra's own joblib launcher runs in its workers themselves: the death of one (out of memory, SIGKILL)
+ends all the others and the grid with them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from fedcomp.core.validate import check_count
 from fedcomp.display.console import say
 from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, local_device, outcome
-from fedcomp.launcher.process import Tally
+from fedcomp.launcher.process import Children, Tally
 from fedcomp.launcher.worker_pool import WorkerPool
 from fedcomp.runtime.cores import num_cores
 
@@ -55,7 +55,8 @@ class Joblib:
         at_once = len(gpus) or self._at_once()
         say(f"{len(runs)} runs, {min(at_once, len(runs))} at once; their logs are in {grid}")
         tally = Tally(len(runs))
-        with WorkerPool() as children:
+        forked = runs[0].device == "cpu"  # a process that has forked may not use CUDA if its parent has
+        with WorkerPool() if forked else Children() as children:
 
             def run_one(run: GridRun) -> RunOutcome | None:
                 gpu = slots.get() if gpus else None

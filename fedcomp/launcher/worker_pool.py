@@ -25,7 +25,7 @@ class Worker:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
-            (sys.executable, "-c", "from fedcomp.launcher.worker import main; main()"),
+            (sys.executable, "-m", "fedcomp.cli.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from fedcomp.core.first_line import first_line
 from fedcomp.core.free_memory import free_bytes
+from fedcomp.model import hidden_state
 from fedcomp.model.batched.backward.cnn import CompiledCnn
 from fedcomp.model.batched.backward.dense import dense_layers
 from fedcomp.model.batched.backward.mlp import Perceptron
@@ -24,8 +25,9 @@ from fedcomp.model.batched.padding import random_inputs
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.batched.translate import translate
 from fedcomp.model.contract import AnyModel, TaskModel
-from fedcomp.model.flat import Flat, Make, draw, reset
+from fedcomp.model.flat import Flat, Make, draw, frozen_tensors, reset, trained_parameters
 from fedcomp.model.loss import loss_of, training_loss
+from fedcomp.model.networks.module import own
 from fedcomp.random.keys import Key
 
 Factory = Callable[..., Any]
@@ -74,7 +76,7 @@ def build(
         ready = factory
         name, make = type(ready).__name__, lambda: reset(ready)
     else:
-        name = getattr(getattr(factory, "func", factory), "__name__", type(factory).__name__)
+        name = _name(factory)
         given = {
             "input_shape": tuple(input_shape),
             "num_outputs": num_outputs,
@@ -95,8 +97,9 @@ def build(
         return module
     if not isinstance(module, nn.Module):
         raise ValueError(f"model {name} made a {type(module).__name__}; it must make a torch.nn.Module")
-    if next(module.parameters(), None) is None:
-        raise ValueError(f"model {name} has no parameters; there is nothing to train")
+    if not trained_parameters(module):
+        frozen = " that are not frozen (requires_grad=False)" if frozen_tensors(module) else ""
+        raise ValueError(f"model {name} has no parameters{frozen}; there is nothing to train")
     x = random_inputs(4, tuple(input_shape), vocab_size, torch.Generator().manual_seed(0))
     _check_shapes(module, name, x[:2], (num_outputs, *target_shape))
     takes_features = vocab_size is None and not target_shape and len(input_shape) in (1, 3)
@@ -108,6 +111,13 @@ def build(
         return Perceptron(module, loss, make, precision)
     small = small_cnn(Flat(module), chain, loss, tuple(input_shape)) if precision == "fp32" else None
     return Stacked(module, loss, make, precision) if small is None else CompiledCnn(module, loss, small, make)
+
+
+def _name(factory: Factory) -> str:
+    """What errors call the model: its class or function, or the user's own."""
+    if isinstance(factory, functools.partial):
+        return str(factory.keywords.get("path")) if factory.func is own else _name(factory.func)
+    return getattr(factory, "__name__", type(factory).__name__)
 
 
 def _named(factory: Factory, given: dict[str, object]) -> dict[str, object]:
@@ -172,12 +182,20 @@ def _check_shapes(module: nn.Module, name: str, x: Tensor, output_shape: tuple[i
 def _check_repeatable(module: nn.Module, name: str, x: Tensor) -> None:
     """ValueError if `module` draws random numbers that cannot come from the run's keys, or any in evaluation.
 
-    Copies are called, so that its running statistics stay, on several samples x [B, ...], which BatchNorm needs.
+    Or if it keeps state that is neither a parameter nor a buffer. Copies are called, so that its running statistics
+    stay, on several samples x [B, ...], which BatchNorm needs.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         before = torch.get_rng_state()
         try:
-            first, second = (_tried(copy.deepcopy(module).train(), x)[0] for _ in range(2))
+            tried = copy.deepcopy(module).train()
+            start = hidden_state.buffers(tried)
+            first, second = (_tried(one, x)[0] for one in (tried, copy.deepcopy(module).train()))
+            counts = hidden_state.changed_count(tried, start)
+            hidden_state.set_buffers(tried, start)
+            before_again = hidden_state.attributes(tried)  # after a first call, in which it may fill caches
+            again, _ = _tried(tried, x)
+            state = hidden_state.changed(before_again, hidden_state.attributes(tried))
             _, drawn_in_evaluation = _tried(copy.deepcopy(module).eval(), x)
         except UnkeyedDraw as error:
             raise ValueError(str(error).replace("the model", f"model {name}", 1)) from None
@@ -189,8 +207,19 @@ def _check_repeatable(module: nn.Module, name: str, x: Tensor) -> None:
         raise ValueError(f"model {name} gives a {type(first).__name__} in training mode; it must give one tensor")
     if drawn or not torch.equal(first.nan_to_num(), second.nan_to_num()):
         raise ValueError(
-            f"model {name} draws random numbers in training by other means than torch's operations, such as NumPy: a "
-            f"run could not be repeated; use torch's dropout, or leave them out"
+            f"model {name} draws random numbers in training by other means than torch's operations, such as NumPy, or "
+            f"counts its calls: a run could not be repeated; use torch's dropout, or leave them out"
+        )
+    if state is not None or not torch.equal(first.nan_to_num(), again.nan_to_num()):
+        what = "a second call gives other outputs" if state is None else f"a call changes its attribute {state}"
+        raise ValueError(
+            f"model {name} keeps state outside its parameters and buffers: {what}; a resumed run would give other "
+            "numbers: make it a floating-point buffer (register_buffer), or leave it out"
+        )
+    if counts is not None:
+        raise ValueError(
+            f"model {name} changes its buffer {counts}, which holds no floating-point numbers, in training: only "
+            "those are kept from step to step; make it one, or leave it out"
         )
     if drawn_in_evaluation:
         raise ValueError(

@@ -58,18 +58,25 @@ class Model(Protocol):
     """A network whose parameters are rows.
 
     Attributes:
-        dim: D, parameters, laid out in the order of `module.parameters()`.
+        dim: D, trained parameters, laid out in the order of `module.parameters()`.
         num_stats: C, float buffers (BatchNorm running means and variances), in the order of `module.buffers()`.
         layers: size of each parameter tensor in that order; sums to D.
         tensors: what each of them is.
+        frozen: its frozen tensors by name, which all clients share.
         module: the ordinary torch module of one client, which computes the same.
         draws_in_training: whether gradients need `draws`, as those of a network with dropout.
     """
+
+    @property
+    def drops_empty_places(self) -> bool:
+        """Whether empty places are removed before a call: the host must find them, so no CUDA graph can record it."""
+        ...
 
     dim: int
     num_stats: int
     layers: tuple[int, ...]
     tensors: tuple[ParameterTensor, ...]
+    frozen: Mapping[str, Tensor]
     module: nn.Module
     draws_in_training: bool
 
@@ -192,6 +199,11 @@ AnyModel = Model | TaskModel
 def kind_of(model: AnyModel) -> str:
     """What an algorithm names in `learns`."""
     return model.kind if isinstance(model, TaskModel) else NETWORK
+
+
+def frozen_of(model: AnyModel) -> Mapping[str, Tensor]:
+    """A model's frozen tensors; a `TaskModel` has none."""
+    return {} if isinstance(model, TaskModel) else model.frozen
 
 
 def tensors_of(model: AnyModel) -> tuple[ParameterTensor, ...]:

@@ -1,11 +1,15 @@
-"""A module's parameters and running statistics as flat vectors, and its first weights from a key.
+"""A module's trained parameters and running statistics as flat vectors, and its first weights from a key.
 
-Shape legend: M clients, D parameters, C running statistics.
+Parameters with `requires_grad=False` are frozen: a base that all clients share. They are in neither vector, are never
+sent, and lie once on a device.
+
+Shape legend: M clients, D trained parameters, C running statistics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 
 import torch
@@ -24,29 +28,26 @@ Make = Callable[[], nn.Module]
 
 
 class Flat:
-    """The layout of one module in a row: parameters in the order of `parameters()`, float buffers of `buffers()`.
+    """One module as a row: trained parameters in the order of `parameters()`, float buffers in that of `buffers()`.
 
     Attributes:
         module: the ordinary torch module of one client, on the CPU.
         dim: D. num_stats: C.
-        layers: size of each parameter tensor. starts: where each begins in the row. tensors: what each of them is.
+        layers: size of each trained tensor. starts: where each begins in the row. tensors: what each of them is.
+        frozen: the frozen tensors by name, those of `module` itself.
         draws_in_training: whether gradients need `draws`.
-        shapes, stat_shapes: shape of each parameter tensor and of each float buffer.
+        shapes, stat_shapes: shape of each trained tensor and of each float buffer.
     """
 
     draws_in_training = False
 
     def __init__(self, module: nn.Module, make: Make | None = None) -> None:
         """`make` returns a freshly initialised module of the same shapes; None: `module` is reset in place."""
-        frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
-        if frozen:
-            raise ValueError(
-                f"parameter {frozen[0]!r} has requires_grad=False; every parameter of a client's model is trained: "
-                f"register it as a buffer instead"
-            )
         self.module = module
+        self.frozen: Mapping[str, Tensor] = frozen_tensors(module)
+        self._frozen_copies: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
         self.make: Make = make if make is not None else lambda: reset(module)
-        self.shapes = tuple(parameter.shape for parameter in module.parameters())
+        self.shapes = tuple(parameter.shape for parameter in trained_parameters(module))
         self.layers = tuple(shape.numel() for shape in self.shapes)
         *self.starts, self.dim = accumulate(self.layers, initial=0)
         self.tensors = _tensors(module)
@@ -54,12 +55,30 @@ class Flat:
         self.stat_sizes = tuple(shape.numel() for shape in self.stat_shapes)
         self.num_stats = sum(self.stat_sizes)
 
+    @property
+    def drops_empty_places(self) -> bool:
+        """As in `contract.Model`."""
+        return False
+
     def init(self, key: Key) -> tuple[Tensor, Tensor]:
-        """First parameters [D] and statistics [C], float32, by the module's own initialisation drawn from `key`."""
+        """First parameters [D] and statistics [C], float32, by the module's own initialisation drawn from `key`.
+
+        The frozen tensors that it draws too are dropped: all keys share those of `module`.
+        """
         return flatten(draw(self.make, key))
 
+    def frozen_on(self, like: Tensor) -> dict[str, Tensor]:
+        """The frozen tensors on the device of `like`, copied there once, float32 ones in the dtype of `like`."""
+        place = like.device, like.dtype
+        if place not in self._frozen_copies:
+            self._frozen_copies[place] = {
+                name: tensor.to(like.device, like.dtype if tensor.dtype is torch.float32 else tensor.dtype)
+                for name, tensor in self.frozen.items()
+            }
+        return self._frozen_copies[place]
+
     def parameters(self, theta: Tensor) -> list[Tensor]:
-        """Views [M, *shape] of the rows [M, D], one a parameter tensor."""
+        """Views [M, *shape] of the rows [M, D], one a trained tensor."""
         return [part.unflatten(1, shape) for part, shape in zip(theta.split(self.layers, 1), self.shapes)]
 
     def statistics(self, stats: Tensor) -> list[Tensor]:
@@ -71,10 +90,25 @@ class Flat:
 
 
 def flatten(module: nn.Module) -> tuple[Tensor, Tensor]:
-    """A module's parameters [D] and float buffers [C] as new float32 vectors."""
-    parameters = [parameter.detach().flatten().float() for parameter in module.parameters()]
+    """A module's trained parameters [D] and float buffers [C] as new float32 vectors."""
+    parameters = [parameter.detach().flatten().float() for parameter in trained_parameters(module)]
     buffers = [buffer.detach().flatten().float() for buffer in _float_buffers(module).values()]
     return torch.cat([torch.empty(0), *parameters]), torch.cat([torch.empty(0), *buffers])
+
+
+def trained_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """Those with `requires_grad`, in the order of `parameters()`."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+
+def frozen_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """The other parameters, without a gradient, by name."""
+    return {name: tensor.detach() for name, tensor in module.named_parameters() if not tensor.requires_grad}
+
+
+def copy_sharing_frozen(module: nn.Module) -> nn.Module:
+    """A copy with parameters and buffers of its own, and the frozen parameters of `module` itself."""
+    return copy.deepcopy(module, {id(one): one for one in module.parameters() if not one.requires_grad})
 
 
 def draw(make: Make, key: Key) -> nn.Module:
@@ -85,20 +119,23 @@ def draw(make: Make, key: Key) -> nn.Module:
 
 
 def reset(module: nn.Module) -> nn.Module:
-    """Draw a ready module's weights anew by each part's own `reset_parameters()`; ValueError where a part has none."""
+    """Draw a ready module's trained weights anew by its parts' own `reset_parameters()`; ValueError if one has none."""
+    frozen = {name: tensor.clone() for name, tensor in frozen_tensors(module).items()}
     for name, part in module.named_modules():
         if hasattr(part, "reset_parameters"):
             part.reset_parameters()
-        elif next(part.parameters(recurse=False), None) is not None:
+        elif any(own.requires_grad for own in part.parameters(recurse=False)):
             raise ValueError(
                 f"part {name or 'top'!r} ({type(part).__name__}) has parameters but no reset_parameters(), so its "
                 f"first weights cannot be drawn from the run's key: give the class, not an instance (`_partial_: true`)"
             )
+    for name, tensor in frozen_tensors(module).items():
+        tensor.copy_(frozen[name])
     return module
 
 
 def _tensors(module: nn.Module) -> tuple[ParameterTensor, ...]:
-    """What each parameter tensor is, in the order of `parameters()`; a bias has the fan-in of its part's weight."""
+    """What each trained tensor is, in the order of `parameters()`; a bias has the fan-in of its part's weight."""
     found: dict[int, ParameterTensor] = {}
     for part in module.modules():
         own = list(part.parameters(recurse=False))
@@ -111,7 +148,7 @@ def _tensors(module: nn.Module) -> tuple[ParameterTensor, ...]:
                 kind = EMBEDDING
             kernel = tensor.shape[2] if kind == WEIGHT and tensor.dim() > 2 else 1
             found.setdefault(id(tensor), ParameterTensor(tensor.numel(), kind, fan_in, kernel))
-    return tuple(found[id(tensor)] for tensor in module.parameters())
+    return tuple(found[id(tensor)] for tensor in trained_parameters(module))
 
 
 def _float_buffers(module: nn.Module) -> dict[str, Tensor]:

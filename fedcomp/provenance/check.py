@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedcomp.provenance.code import code_files, code_parts
-from fedcomp.provenance.data import data_parts
+from fedcomp.provenance.data import FROZEN, data_parts, frozen_parts
 from fedcomp.provenance.machine import commits, host, job, now, processor, versions
 from fedcomp.records.provenance import (
     Fingerprints,
@@ -23,6 +23,7 @@ from fedcomp.records.status import read_status
 
 if TYPE_CHECKING:  # torch takes seconds to import
     import torch
+    from torch import Tensor
 
     from fedcomp.dataset.contract import Dataset
 
@@ -33,20 +34,43 @@ UNKNOWN = "an earlier fedcomp began this run without recording its data and code
 
 @dataclass(frozen=True)
 class RunInputs:
-    """What a run reads besides its config: fingerprints of its data and of the user's own code."""
+    """What a run reads besides its config: fingerprints of its data, the user's own code, the model's frozen tensors.
+
+    Attributes:
+        frozen: None: not known, as of a finished run, whose model is not built.
+    """
 
     data: Fingerprints
     code: Fingerprints
+    frozen: Fingerprints | None = None
 
     def changed(self, since: Provenance) -> list[str]:
         """The differences from the run's last session, a few words each; code first, as it may produce the data."""
         data, code = differences(since.data, self.data), differences(since.code, self.code)
-        return [f"code: {one}" for one in code] + [f"data: {one}" for one in data]
+        frozen = () if self.frozen is None else differences(since.frozen, self.frozen)
+        kinds = {"code": code, "data": data, "model": frozen}
+        return [f"{kind}: {one}" for kind, found in kinds.items() for one in found]
 
 
-def run_inputs(config: Mapping[str, Any], load: Callable[[], Dataset]) -> RunInputs:
-    """What the run of this resolved config reads now; `load` loads its dataset and is called only if needed."""
-    return RunInputs(data_parts(config["dataset"], load), code_parts(config))
+def run_inputs(
+    config: Mapping[str, Any], load: Callable[[], Dataset], frozen: Mapping[str, Tensor] | None = None
+) -> RunInputs:
+    """What the run of this resolved config reads now.
+
+    Args:
+        load: loads its dataset; called only if needed. frozen: the model's frozen tensors by name; None: not known.
+    """
+    parts = None if frozen is None else frozen_parts(frozen)
+    return RunInputs(data_parts(config["dataset"], load), code_parts(config), parts)
+
+
+def check_frozen(folder: Path, frozen: Mapping[str, Tensor]) -> None:
+    """Raise ValueError if the frozen tensors of a run's model, built anew, are not those that it was trained with."""
+    before = read_provenance(folder) if frozen else None
+    if before is not None and any(differences(before.frozen, frozen_parts(frozen))):
+        raise ValueError(
+            f"{folder}: the model's {FROZEN} are not those of the run: restore the file that the model reads them from"
+        )
 
 
 @dataclass(frozen=True)
@@ -119,23 +143,31 @@ class SessionProvenance:
     def _write(self) -> None:
         earlier = self.before.sessions if self.before is not None else ()
         since = self.before.since if self.before is not None else self.session.from_round
-        provenance = Provenance(self.inputs.data, self.inputs.code, (*earlier, self.session), since)
+        sessions, frozen = (*earlier, self.session), self.inputs.frozen or {}
+        provenance = Provenance(self.inputs.data, self.inputs.code, sessions, since, frozen)
         write_provenance(self.folder, provenance)
 
 
 def session_provenance(
-    folder: Path, config: Mapping[str, Any], inputs: RunInputs, resumes: bool, device: torch.device, **counts: int
+    folder: Path,
+    config: Mapping[str, Any],
+    inputs: RunInputs,
+    resumes: bool,
+    device: torch.device,
+    bfloat16: str | None = None,
+    **counts: int,
 ) -> SessionProvenance:
     """The provenance of a new session, compared with that of the last session if the run resumes from a checkpoint.
 
     Args:
-        inputs: what this session reads. resumes: whether there is a checkpoint. counts: `threads` and `processes`.
+        inputs: what this session reads. resumes: whether there is a checkpoint. bfloat16: as in the record.
+        counts: `threads` and `processes`.
     Raises:
         ValueError: data or code have changed, and the config does not accept changes.
     """
     files = code_files(config).values()
     machine = host(), str(config["device"]), processor(device), counts["threads"], counts["processes"]
-    session = SessionRecord(now(), *machine, versions(), commits(files), job())
+    session = SessionRecord(now(), *machine, versions(), commits(files), job(), bfloat16=bfloat16)
     if not resumes:
         return SessionProvenance(folder, inputs, session)
     before = read_provenance(folder)

@@ -122,16 +122,22 @@ def _own(top: str) -> tuple[tuple[Path | None, Path | None], ...]:
 
 def _has_version(top: str, path: Path) -> bool:
     """Whether `path` belongs to an installed distribution."""
-    installed = {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
-    if not {"site-packages", "dist-packages"} & set(path.parts) and not any(
-        path.is_relative_to(at) for at in installed
-    ):
+    named = {"site-packages", "dist-packages"} & set(path.parts)
+    if not named and not any(path.is_relative_to(folder) for folder in _folders_of_packages(tuple(sys.path))):
         return False
     try:
         importlib.metadata.version(top)
     except importlib.metadata.PackageNotFoundError:
         return top in _installed()
     return True
+
+
+@functools.cache
+def _folders_of_packages(import_path: tuple[str, ...]) -> tuple[Path, ...]:
+    """Python's own folders, and those of the import path into which something is installed, whatever their names."""
+    python = {sysconfig.get_path(name) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
+    found = {folder for folder in import_path if any(Path(folder or ".").glob("*.dist-info"))}
+    return tuple(Path(folder).absolute() for folder in python | found)
 
 
 @functools.cache

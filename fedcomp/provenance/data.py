@@ -1,4 +1,4 @@
-"""Fingerprints of a run's dataset.
+"""Fingerprints of a run's dataset, and of its model's frozen tensors.
 
 A dataset's module may have a function `data_files(**options)` that returns the files its samples come from, given the
 options of its config; [] if the options determine the samples. The fingerprint is then that of the files, without
@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # torch takes seconds to import
 
     from fedcomp.dataset.contract import Dataset
 
+FROZEN = "frozen tensors"
+
 
 def data_parts(options: Mapping[str, Any], load: Callable[[], Dataset]) -> dict[str, Fingerprint]:
     """Fingerprints of the dataset's files or samples.
@@ -37,6 +39,20 @@ def data_parts(options: Mapping[str, Any], load: Callable[[], Dataset]) -> dict[
     if not files:
         return {}
     return fingerprints(files) or _samples(load())
+
+
+def frozen_parts(frozen: Mapping[str, Tensor]) -> dict[str, Fingerprint]:
+    """One fingerprint of all of them; {} if there are none."""
+    if not frozen:
+        return {}
+    import torch
+
+    pieces: list[bytes | memoryview] = []
+    for name, tensor in frozen.items():
+        content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        pieces += [f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), content.data]
+    size = sum(len(piece) for piece in pieces[1::2])
+    return {FROZEN: Fingerprint(digest(*pieces), len(frozen), size)}
 
 
 def _module(target: str) -> ModuleType | None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from fedcomp.core.folders import cache_folder
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.provenance import Fingerprint
 
@@ -84,20 +85,14 @@ def _listing(names: Sequence[str], stats: Sequence[os.stat_result]) -> str:
     return digest("".join(lines).encode())
 
 
-def _cache_path(base: str, names: Sequence[str]) -> Path | None:
-    """The cache file of a folder's fingerprints; None if there is no home folder."""
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if not os.path.isabs(root):
-        return None
-    return Path(root, "fedcomp", "fingerprints", f"{digest(base.encode(), names[0].encode())}.json")
+def _cache_path(base: str, names: Sequence[str]) -> Path:
+    """The cache file of a folder's fingerprints."""
+    return cache_folder() / "fingerprints" / f"{digest(base.encode(), names[0].encode())}.json"
 
 
 def _read_cache(base: str, names: Sequence[str], listing: str) -> dict[str, Fingerprint] | None:
-    cache = _cache_path(base, names)
-    if cache is None:
-        return None
     try:
-        content = json.loads(cache.read_bytes())
+        content = json.loads(_cache_path(base, names).read_bytes())
         if content["listing"] == listing:
             return {name: Fingerprint(**part) for name, part in content["parts"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -107,8 +102,6 @@ def _read_cache(base: str, names: Sequence[str], listing: str) -> dict[str, Fing
 
 def _write_cache(base: str, names: Sequence[str], listing: str, parts: Mapping[str, Fingerprint]) -> None:
     cache = _cache_path(base, names)
-    if cache is None:
-        return
     content = {"base": base, "listing": listing, "parts": {name: asdict(part) for name, part in parts.items()}}
     with contextlib.suppress(OSError, ValueError):  # the home folder is not writable: no cache
         cache.parent.mkdir(parents=True, exist_ok=True)

@@ -69,7 +69,9 @@ class _CompileNotice(event.Listener):
     def on_start(self, event: Any) -> None:
         if not self.said:
             self.said = True
-            log.info("compiling kernels for this processor, once; later runs load them", extra={"note": True})
+            log.info(
+                "compiling kernels for this processor, once, some 15 s; later runs load them", extra={"note": True}
+            )
 
     def on_end(self, event: Any) -> None:
         pass

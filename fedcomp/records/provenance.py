@@ -51,6 +51,7 @@ class SessionRecord:
         start, end: ISO 8601 in UTC; end is None while it lasts, and if it was killed.
         from_round, to_round: rounds complete at the start and at the end. state: `status.json` at the end.
         host: the machine. job: of Slurm, if any. device: as the config has it. processor: of the device, in words.
+        bfloat16: what is known of its products on this processor; None: there are none.
         threads: of this process. processes: of the run, 1 without torchrun.
         versions: of fedcomp and the packages that compute. commits: of fedcomp's and the user's own code.
         accepted: data and code that had changed since the session before, and were accepted.
@@ -70,6 +71,7 @@ class SessionRecord:
     end: str | None = None
     state: str | None = None
     accepted: tuple[str, ...] = ()
+    bfloat16: str | None = None
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,14 @@ class Provenance:
     Attributes:
         data, code: what the last session read. sessions: in order.
         since: the round from which all this is known; not 0 if an earlier fedcomp began the run.
+        frozen: the model's frozen tensors, which no checkpoint has.
     """
 
     data: Fingerprints
     code: Fingerprints
     sessions: tuple[SessionRecord, ...] = field(default_factory=tuple)
     since: int = 0
+    frozen: Fingerprints = field(default_factory=dict)
 
 
 def write_provenance(folder: Path, provenance: Provenance) -> None:
@@ -98,7 +102,8 @@ def read_provenance(folder: Path) -> Provenance | None:
     try:
         content = json.loads(path.read_bytes())
         sessions = tuple(_session(one) for one in content["sessions"])
-        return Provenance(_parts(content["data"]), _parts(content["code"]), sessions, int(content["since"]))
+        frozen = _parts(content.get("frozen", {}))
+        return Provenance(_parts(content["data"]), _parts(content["code"]), sessions, int(content["since"]), frozen)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

@@ -22,9 +22,8 @@ from fedcomp.algorithm.contract import Algorithm, Setup
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.free_memory import free_bytes
 from fedcomp.core.pytree import flatten
-from fedcomp.dataset.contract import Dataset
 from fedcomp.model.chunking import client_bytes, forward_bytes
-from fedcomp.model.contract import AnyModel, TaskModel, tensors_of
+from fedcomp.model.contract import AnyModel, TaskModel, frozen_of, tensors_of
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
@@ -49,7 +48,8 @@ class MemoryNeed:
 
     Attributes:
         state: once, of all repetitions.
-        rest: the more of a round (rows of the cohort, local training) and an evaluation; on a GPU the data too.
+        rest: the more of a round (rows of the cohort, local training) and an evaluation; on a GPU the data and the
+            frozen tensors too.
     """
 
     state: int
@@ -80,7 +80,7 @@ def check_memory(
     parts = state_bytes(simulation.algorithm, model, num_clients)
     state = repeats * sum(parts.values())
     row = 4 * model.dim
-    data = _data_bytes(simulation.dataset) if device.type == "cuda" else 0
+    data = _moved_bytes(simulation) if device.type == "cuda" else 0
     evaluation = _evaluation_bytes(simulation, device)
     if FAR * (2 * state + MOST_ROWS * cohort * row + data + evaluation) < free:
         return None
@@ -103,7 +103,7 @@ def needed(simulation: Simulation, cohort: int, batch_size: int, device: torch.d
     round_bytes = probe(simulation, num_clients, cohort, donate_state=on_cpu).of(num_clients, cohort)
     at_once = min(simulation.chunk_size * simulation.workers.num, cohort)
     training = at_once * client_bytes(model, dataset.input_shape, batch_size, dataset.input_dtype)
-    data = 0 if on_cpu else _data_bytes(dataset)
+    data = 0 if on_cpu else _moved_bytes(simulation)
     a_round = max(0, round_bytes - state) + training
     return MemoryNeed(repeats * state, max(a_round, _evaluation_bytes(simulation, device)) + data)
 
@@ -130,8 +130,10 @@ def _evaluation_bytes(simulation: Simulation, device: torch.device) -> int:
     return at_once * forward_bytes(model, dataset.input_shape, batch, dataset.input_dtype)
 
 
-def _data_bytes(dataset: Dataset) -> int:
-    return sum(_bytes(tensor) for part in (dataset.train, dataset.test) for tensor in (part.x, part.y))
+def _moved_bytes(simulation: Simulation) -> int:
+    """What a GPU gets a copy of: the data and the model's frozen tensors."""
+    data = [tensor for part in (simulation.dataset.train, simulation.dataset.test) for tensor in (part.x, part.y)]
+    return sum(map(_bytes, [*data, *frozen_of(simulation.model).values()]))
 
 
 def _bytes(tensor: Tensor) -> int:

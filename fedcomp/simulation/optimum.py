@@ -79,10 +79,11 @@ def least_squares(model: AnyModel, dataset: Dataset, shards: ClientShards, impor
 
 
 def _linear(module: nn.Module) -> nn.Linear | None:
-    """The layer of a module that is one linear layer behind at most a Flatten, else None."""
+    """The layer of a module that is one trained linear layer behind at most a Flatten, else None."""
     leaves = [part for part in module.modules() if next(part.children(), None) is None]
     rest = [part for part in leaves if not isinstance(part, nn.Flatten)]
     if not isinstance(module, nn.Linear | nn.Sequential) or len(rest) != 1:
         return None
     only = rest[0]
-    return only if type(only) is nn.Linear else None
+    trained = all(parameter.requires_grad for parameter in only.parameters())
+    return only if type(only) is nn.Linear and trained else None

@@ -12,11 +12,12 @@ from omegaconf import DictConfig
 from fedcomp.config.effects import check_effects
 from fedcomp.config.factory import build_recorder, build_runner, build_simulation
 from fedcomp.distributed.context import ProcessContext, check_enough_work
-from fedcomp.model.contract import TaskModel, tensors_of
+from fedcomp.model.contract import TaskModel, frozen_of, tensors_of
 from fedcomp.model.precision import set_tf32
 from fedcomp.provenance.check import RunInputs, run_inputs
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.provenance import differences
+from fedcomp.runtime.bfloat16 import check_bfloat16
 from fedcomp.runtime.process_settings import keep_freed_memory, pick_device, set_determinism
 from fedcomp.runtime.signals import restore_sigint
 from fedcomp.simulation.async_metrics import SyncReader, reader_for
@@ -43,13 +44,14 @@ def run(place: RunPlace, processes: ProcessContext) -> list[Line]:
     configure_torch(device, config.precision.name, config.deterministic)
     with setup.building():
         check_effects(config)
+        bfloat16 = check_bfloat16() if device.type == "cpu" and config.precision.name == "bf16" else None
         with processes.main_process_first():
             simulation, parts = build_simulation(config, device)
-        inputs = run_inputs(plain, lambda: simulation.dataset)
+        inputs = run_inputs(plain, lambda: simulation.dataset, frozen_of(simulation.model))
         _check_same_inputs(inputs, processes.broadcast_object(inputs))
         check_enough_work(len(simulation.shards.sizes), config.repeats, processes.size)
         simulation = processes.distribute(simulation, config.chunk_size, config.threads)
-        setup.begin(inputs, simulation)
+        setup.begin(inputs, simulation, bfloat16)
         simulation, plan = _planned(simulation, config, folder, processes)
         recorder = build_recorder(simulation, config)
         rounds = build_runner(simulation, config, spread=recorder is None)

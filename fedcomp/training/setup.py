@@ -22,11 +22,13 @@ from fedcomp.core.folders import part_name
 from fedcomp.dataset.contract import Dataset
 from fedcomp.display.figure import can_draw
 from fedcomp.display.partition_plot import plot_partition
+from fedcomp.model.sizes import sizes_in_words
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
 from fedcomp.provenance.check import RunInputs, SessionProvenance, session_provenance
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG, LOG, PARTITION
 from fedcomp.records.status import State, Status, read_status, write_status
+from fedcomp.runtime.bfloat16 import VARIABLE
 from fedcomp.runtime.signals import can_handle_signals
 from fedcomp.simulation.autotune.conv_autotune import ConvPlan
 from fedcomp.simulation.simulation import Simulation
@@ -44,8 +46,12 @@ class RunSetup:
         """Context manager around building the simulation: log file, status, and the place of an error in code."""
         return contextlib.nullcontext()
 
-    def begin(self, inputs: RunInputs, simulation: Simulation) -> None:
-        """Compare with what the run began with. Raises ValueError: data or code are not that."""
+    def begin(self, inputs: RunInputs, simulation: Simulation, bfloat16: str | None) -> None:
+        """Compare with what the run began with. `bfloat16`: what is known of its products; None: there are none.
+
+        Raises:
+            ValueError: data or code are not those that the run began with.
+        """
 
     def writer(self, simulation: Simulation, parts: list[torch.Tensor]) -> Writer:
         """The session's writer. `parts`: each client's sample numbers."""
@@ -71,11 +77,11 @@ class FolderSetup(RunSetup):
         with located(self._path / LOG), _log_file(self._path, self._progress.note), status_during_setup(self._path):
             yield
 
-    def begin(self, inputs: RunInputs, simulation: Simulation) -> None:
+    def begin(self, inputs: RunInputs, simulation: Simulation, bfloat16: str | None) -> None:
         counts = {"threads": simulation.workers.num, "processes": simulation.group.size}
         resumes = any(self._path.glob(f"{Path(CHECKPOINT).stem}*"))  # or the one before
         self._begun: SessionProvenance = session_provenance(
-            self._path, self._plain, inputs, resumes, simulation.device, **counts
+            self._path, self._plain, inputs, resumes, simulation.device, bfloat16, **counts
         )
 
     def writer(self, simulation: Simulation, parts: list[torch.Tensor]) -> FolderWriter:
@@ -95,7 +101,11 @@ class FolderSetup(RunSetup):
         with located(self._path / LOG), _log_file(self._path, self._progress.note), self._begun:
             for line in self._begun.notes:
                 self._note(line)
-            log.info("run %s on %s, %d parameters", self._path, simulation.device, simulation.model.dim)
+            if (found := self._begun.session.bfloat16) is not None:
+                (self._note if VARIABLE in found else log.info)(f"bfloat16 products: {found}")
+            log.info("run %s on %s", self._path, simulation.device)
+            for line in sizes_in_words(simulation.model):
+                self._note(line)
             if self._counts.shape[1] > 1:
                 log.info(entropy_in_words(self._counts))
             if simulation.dtype is torch.float64:

@@ -14,6 +14,7 @@ from fedcomp.config import schema
 from fedcomp.distributed.context import ProcessContext
 from fedcomp.records.metrics_file import Line
 from fedcomp.runtime.device_name import device_without_torch
+from fedcomp.runtime.importing import without_collection
 from fedcomp.training.place import RunPlace
 
 
@@ -32,12 +33,14 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
     with place.held() if processes.is_main_process else contextlib.nullcontext() as finished:
         if processes.broadcast_object(finished is not None):
             return finished or []
-        from fedcomp.training.run import run
+        with without_collection():
+            from fedcomp.training.run import run
 
         return run(place, processes)
 
 
 def _torchs_device(name: str) -> str:
-    from fedcomp.runtime.process_settings import pick_device
+    with without_collection():
+        from fedcomp.runtime.process_settings import pick_device
 
     return str(pick_device(name))

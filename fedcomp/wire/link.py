@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from fedcomp.core.cohort import Cohort, Everyone, Listed, Receivers
 from fedcomp.wire.coding.contract import WireError
+from fedcomp.wire.coding.packed_bytes import WORD
 from fedcomp.wire.ledger import Ledger
 from fedcomp.wire.legs import BROADCAST, RELAY, UNICAST, UP, XOR_RELAY
 from fedcomp.wire.packing import layout, pack, unpack
@@ -115,19 +117,16 @@ class WireLink(Link):
     """Packs every row into bytes, and returns only what is unpacked from them (`wire=packed`).
 
     Raises:
-        WireError: an entry that its coding cannot write, or a message whose length is not its number of bits, rounded
-            up to bytes; in every round.
+        WireError: in every round, an entry that its coding cannot write or that arrives as another, or a message whose
+            length is not its number of bits, rounded up to bytes.
     """
 
     def _carry(self, payload: Payload) -> Payload:
-        device = next(iter(payload.fields.values())).data.device
-        messages = self._packed(payload)
-        return replace(unpack(messages, layout(payload), device), paper_bits=payload.paper_bits)
+        return self._unpacked(self._packed(payload), payload)
 
     def _forward(self, payload: Payload, coded: bool) -> Payload:
         if not coded:
             return self._carry(payload)
-        device = next(iter(payload.fields.values())).data.device
         messages = self._packed(payload)
         sent = [_xor(one, other) for one, other in pairwise(messages)]
         for receiver in range(len(messages)):
@@ -138,7 +137,20 @@ class WireLink(Link):
                 known[row + 1] = _xor(known[row], sent[row])
             received = [known[row] for row in range(len(messages))]
             assert received == messages, "a client cannot decode the relayed messages"
-        return replace(unpack(received, layout(payload), device), paper_bits=payload.paper_bits)
+        return self._unpacked(received, payload)
+
+    def _unpacked(self, messages: Sequence[bytes], payload: Payload) -> Payload:
+        """What is read from the bytes; its entries are those of the payload, bit for bit."""
+        device = next(iter(payload.fields.values())).data.device
+        received = replace(unpack(list(messages), layout(payload), device), paper_bits=payload.paper_bits)
+        for name, field in payload.fields.items():
+            data = received.fields[name].data
+            if not torch.equal(_as_bits(data), _as_bits(field.data[:, : data.shape[1]])):
+                raise WireError(
+                    f"field {name} arrives with other entries than were sent: its coding reads what was not sent, or "
+                    "entries behind a row's `count` are not zero"
+                )
+        return received
 
     def _packed(self, payload: Payload) -> list[bytes]:
         """The bytes of each row."""
@@ -157,6 +169,11 @@ def check_receivers(receivers: object) -> None:
             f"a broadcast goes to receivers={receivers!r}, but must say to whom: the cohort, ctx.everyone for all "
             "clients, or Listed(clients) for some"
         )
+
+
+def _as_bits(data: Tensor) -> Tensor:
+    """The same memory as integers, so that NaN equals NaN."""
+    return data.contiguous().view(WORD[data.element_size()]) if data.is_floating_point() else data
 
 
 def _xor(one: bytes, other: bytes) -> bytes:

@@ -34,6 +34,7 @@ from fedcomp.records.grid import MANIFEST, append
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, read_lines
 from fedcomp.records.reader import RunFiles
+from fedcomp.runtime import bfloat16
 from fedcomp.runtime.signals import restore_sigint
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class GridLauncher(Launcher):
         for job in jobs:
             if job.broken is not None:
                 say(f"run {job.run.number} ({job.run.description}) failed: {job.broken}")
+        if any(job.config.precision.name == "bf16" and job.run.device == "cpu" for job in pending):
+            bfloat16.prepare_bfloat16()  # another run, or the workers, may load torch before
         restore_sigint()  # launchers handle Ctrl-C themselves
         configs = {job.run.number: job.config for job in pending}
         runs = [job.run for job in pending]

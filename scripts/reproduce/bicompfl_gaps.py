@@ -99,8 +99,9 @@ def _replayed(runs: Mapping[str, Run]) -> str:
     )
     return f"""\
 Replayed on the divergences of the runs with κ = ln 256 and φ = 3 (their means over clients and blocks, which is some
-percent off), the rule with φ = 1.25 sends {nats} with κ = ln 256, and {longer}
-with κ = 8: it can explain the printed bits of table 5, and not those of table 6."""
+percent off), the rule with φ = 1.25 sends {nats} with κ = ln 256,
+and {longer} with κ = 8: that suffices for the printed bits of table 5, and not for
+those of table 6."""
 
 
 def _bits_by(run: Run, index: int) -> float:

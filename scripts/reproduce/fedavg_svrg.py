@@ -98,17 +98,27 @@ agent active in every round:
 
 
 def _claims(insurance: Records, certain: Records) -> str:
+    both = "FedAvg with as many steps; S = 5, M = 2 and S = 10, M = 5"
     rows: list[tuple[str, str, Experiment | str]] = [
         (
-            "FedAvg-SVRG comes closer to the optimum than FedAvg with as many steps",
+            f'"a faster convergence to the optimal cost" (figures 3 and 6: {both})',
             _lowest(insurance, "test/excess"),
             INSURANCE,
         ),
-        ("its variance over repetitions is smaller", _lowest(insurance, "variance/test/loss"), INSURANCE),
-        ("its circle (CEP) is smaller", _lowest(insurance, "cep/plane"), INSURANCE),
-        ("it costs no more communication", verdict(_same_bits(insurance)), INSURANCE),
         (
-            "the error goes to zero although agents drop out (lemma V.1)",
+            '"significantly lower" variance over 20 repetitions (figures 4 and 7)',
+            _lowest(insurance, "variance/test/loss"),
+            INSURANCE,
+        ),
+        ('"less CEP radius" (figures 5 and 8)', _lowest(insurance, "cep/plane"), INSURANCE),
+        (
+            '"outperforms the FedAvg" of 5 uniformly selected agents "both in mean and variance" (figure 9: S = 5, '
+            "M = 2)",
+            _above_few(insurance),
+            INSURANCE,
+        ),
+        (
+            '"algorithm 1 will convergence to the optimal point" (lemma V.1: a constant step, agents active at random)',
             verdict(_no_floor(insurance, certain)),
             CERTAIN,
         ),
@@ -164,9 +174,16 @@ def _lowest(records: Records, metric: str) -> str:
     return verdict(every(own))
 
 
-def _same_bits(records: Records) -> bool | None:
-    bits = [_value(records, case, method, "bits/uplink") for case in CASES for method in METHODS[:2]]
-    return None if None in bits else bits[0] == bits[1] and bits[2] == bits[3]
+def _above_few(records: Records) -> str:
+    """Whether FedAvg-SVRG is closer to the optimum than FedAvg of few agents, with less variance, in the first case."""
+    return verdict(
+        every(
+            [
+                less(*(_value(records, CASES[0], method, metric) for method in (METHODS[0], METHODS[3])))
+                for metric in ("test/excess", "variance/test/loss")
+            ]
+        )
+    )
 
 
 def _no_floor(records: Records, certain: Records) -> bool | None:

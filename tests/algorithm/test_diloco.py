@@ -6,16 +6,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 
 from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client.adam import Adam
 from fedcomp.client.gd import GD
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.config import schema
+from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
-from fedcomp.core.folders import CONF
 from fedcomp.core.pytree import flatten
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.algorithm.heterogeneous import N, Run, problem
@@ -68,9 +66,7 @@ def test_wrong_input() -> None:
 
 
 def test_the_choices_are_diloco() -> None:
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", ["client=adamw", "server=nesterov", "algorithm.persist_optimizer=true"])
+    config = compose(["client=adamw", "server=nesterov", "algorithm.persist_optimizer=true"])
     simulation, _ = build_simulation(config, torch.device("cpu"))
     assert simulation.algorithm == FedAvg(
         Adam(lr=0.0004, weight_decay=0.1, decoupled=True),

@@ -90,7 +90,7 @@ def test_what_a_choice_brings_along_is_explained_where_it_is_written(shown) -> N
     assert _rows(text, "client=svrg: ")["snapshots=5"] == "full local gradients a round (S), 1 or more"
     assert "participation=bernoulli: " in text
     downlink = _rows(text, "  entry.")  # the title takes two lines
-    assert downlink["estimator.decay=0.9"].startswith("online: ")
+    assert downlink["estimator.decay=0.9"].startswith("with transform=online: ")
     assert "compressor=dense" not in text
 
 

@@ -50,7 +50,8 @@ CASES = [
     ("stochastic_sign", StochasticSign(), 35.0, _alone(), 1.0),
     ("stochastic_sign-l2", StochasticSign("l2", granularity="model"), 39.0, _spread(), 1.0),
     ("fp4", FP4("stochastic"), 1 / 8 + 35 / 128**2, _one_large(), 0.0),
-    ("qsgd-few", QSGD(1, "model"), 40**0.5, _spread(), 0.8),
+    ("qsgd-one", QSGD(1, "model"), 40**0.5, _spread(), 0.8),
+    ("qsgd-few", QSGD(2, "model"), 40**0.5 / 2, _spread(), 0.6),
     ("qsgd-many", QSGD(20), 36 / 400, _one_large(), 0.0),
 ]
 """(name, codec, omega for LAYERS and SENDERS, a vector, the least share of omega that its error reaches)."""

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from fedcomp.config import schema
 from fedcomp.config.compatibility import mean_squares
+from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_runner, build_simulation
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.contract import Participation
@@ -28,9 +27,7 @@ VECTORS = ("algorithm=mean_estimation", "num_clients=10", *SHARED)
 
 
 def _compose(*overrides: str) -> DictConfig:
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("train", overrides=["pictures=false", *overrides])
+    return compose(["pictures=false", *overrides])
 
 
 @pytest.mark.parametrize(

@@ -2,77 +2,75 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
+import pkgutil
+import re
 from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.config import schema
+from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
 from fedcomp.config.identity import config_hash
 from fedcomp.config.instantiate import build, build_compressor, check_keys
 from fedcomp.config.placement import run_folder
 from fedcomp.config.schema import plain_config
+from fedcomp.core.folders import CONF
 from fedcomp.display.main_metric import main_metric
+from fedcomp.wire import Ledger
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
-CHOICES = sorted(
-    (folder.name, file.stem)
-    for folder in CONF.iterdir()
-    if folder.is_dir() and folder.name not in ("experiment", "hydra", "wandb")
-    for file in folder.glob("*.yaml")
+FILES = sorted(
+    file
+    for file in CONF.glob("*/*.yaml")
+    if file.is_file() and file.parent.name not in ("experiment", "hydra", "wandb")
 )
+CHOICES = [(file.parent.name, file.stem) for file in FILES]
 EXPERIMENTS = sorted(
     str(file.relative_to(CONF / "experiment").with_suffix("")) for file in (CONF / "experiment").rglob("*.yaml")
 )
 FIRST_OF_FOLDER = {Path(name).parent: name for name in reversed(EXPERIMENTS)}
 ALIKE = {name for name in EXPERIMENTS if len(Path(name).parts) > 2 and FIRST_OF_FOLDER[Path(name).parent] != name}
 """All but the first of the choices that a comparison has in a folder, such as its methods."""
-WITHOUT_ROUND = ("dataset", "model", "launcher", "sweeper", "objective", "network")
-"""Groups that do not fit the default's other parts, or play no part in a round."""
+CLASSES = {(file.parent.name, *re.findall(r"_target_: (\S+)", file.read_text())): file.stem for file in reversed(FILES)}
+"""{(group, what a choice builds): the first choice that builds it}."""
+WITH_ROUND = ("algorithm", "client", "compressor", "evaluation", "participation", "partition", "server")
+"""Groups that play a part in a round and fit the default's other parts."""
 ROUNDS_ELSEWHERE = [("partition", "natural")]
 """Choices that need data of another kind: tests/training/test_natural.py."""
 CPU = torch.device("cpu")
-NEEDS = {"csv": ["dataset.path=x.csv", "dataset.target=y"], "image_folder": ["dataset.folder=x"]} | {
-    "one_each": ["dataset=vectors"],
+NEEDS = {
+    "dataset=csv": ["dataset.path=x.csv", "dataset.target=y"],
+    "dataset=image_folder": ["dataset.folder=x"],
     "network=csv": ["network.path=x.csv"],
     "network=shared": ["network.capacity_bps=2e7"],
 }
 """Options without which a choice means nothing."""
 
 
-def _compose(*overrides: str):
-    return copy.deepcopy(_composed(overrides))
+def _compose(*overrides: str) -> DictConfig:
+    return compose(overrides)
+
+
+def _columns() -> list[tuple[tuple[str, str], ...]]:
+    """All choices, as few times composed as may be: all groups side by side, but an algorithm, which chooses others."""
+    groups = {group: [pair for pair in CHOICES if pair[0] == group] for group, _ in CHOICES}
+    alone = [(pair,) for pair in groups.pop("algorithm")]
+    return alone + [tuple(filter(None, row)) for row in itertools.zip_longest(*groups.values())]
 
 
 @functools.cache
-def _composed(overrides: tuple[str, ...]):
-    """Composing takes a tenth of a second, a copy a fiftieth of that; all tests together compose 300 configs."""
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("train", overrides=list(overrides))
+def _composed(choices: tuple[tuple[str, str], ...]) -> DictConfig:
+    words = [f"{group}={choice}" for group, choice in choices]
+    return _compose(*words, *(need for word in words for need in NEEDS.get(word, ())))
 
 
-def _needs(group: str, choice: str) -> list[str]:
-    return NEEDS.get(f"{group}={choice}", NEEDS.get(choice, []))
-
-
-def _composed_together() -> list[list[tuple[str, str]]]:
-    """All choices, as few times composed as may be: the groups that play no part in a round side by side."""
-    alone = [[pair] for pair in CHOICES if pair[0] not in WITHOUT_ROUND]
-    columns = [[pair for pair in CHOICES if pair[0] == group] for group in WITHOUT_ROUND]
-    return alone + [[pair for pair in row if pair is not None] for row in itertools.zip_longest(*columns)]
-
-
-@pytest.mark.parametrize("choices", _composed_together(), ids=lambda pairs: " ".join("=".join(pair) for pair in pairs))
-def test_every_choice_composes_and_builds(choices: list[tuple[str, str]]) -> None:
-    overrides = [word for group, choice in choices for word in (f"{group}={choice}", *_needs(group, choice))]
-    config = _compose(*overrides)
+@pytest.mark.parametrize("choices", _columns(), ids=lambda pairs: " ".join("=".join(pair) for pair in pairs))
+def test_every_choice_composes_and_builds(choices: tuple[tuple[str, str], ...]) -> None:
+    config = _composed(choices)
     OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     schema.check(config)
     check_keys(config)
@@ -81,10 +79,27 @@ def test_every_choice_composes_and_builds(choices: list[tuple[str, str]]) -> Non
             build_compressor(config.compressor)
             build_compressor(config.compressor, "downlink")
         elif group == "dataset":
-            module, _, function = config.dataset._target_.rpartition(".")
-            assert callable(getattr(__import__(module, fromlist=[function]), function))
+            assert callable(pkgutil.resolve_name(config.dataset._target_))
         else:
             build(config[group])
+
+
+@pytest.mark.parametrize(
+    ("group", "choice"),
+    sorted(
+        pair
+        for (group, *_), choice in CLASSES.items()
+        if group in WITH_ROUND and (pair := (group, choice)) not in ROUNDS_ELSEWHERE
+    ),
+)
+def test_every_class_runs_a_round_of_the_default(group: str, choice: str) -> None:
+    own = _composed(next(choices for choices in _columns() if (group, choice) in choices))
+    config = own if group == "algorithm" else _compose(*["dataset=vectors"] * (choice == "one_each"))
+    config[group] = own[group]
+    simulation, _ = build_simulation(config, CPU)
+    state, _ = simulation.round(0, simulation.init(), Ledger())
+    metrics = simulation.test_metrics(1, state)
+    assert metrics[main_metric([metrics])] > 0
 
 
 def test_a_downlinks_estimator_is_refused_by_its_own_name() -> None:
@@ -105,18 +120,6 @@ def test_every_experiment_composes(choice: str) -> None:
         build(config[name])
     for name in ("compressor", "downlink"):
         build_compressor(config[name], name)
-
-
-@pytest.mark.parametrize(
-    ("group", "choice"), [pair for pair in CHOICES if pair[0] not in WITHOUT_ROUND and pair not in ROUNDS_ELSEWHERE]
-)
-def test_every_choice_runs_a_round_of_the_default(group: str, choice: str) -> None:
-    from fedcomp.wire import Ledger
-
-    simulation, _ = build_simulation(_compose(f"{group}={choice}", *_needs(group, choice)), CPU)
-    state, _ = simulation.round(0, simulation.init(), Ledger())
-    metrics = simulation.test_metrics(1, state)
-    assert metrics[main_metric([metrics])] > 0
 
 
 @pytest.mark.thorough

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from fedcomp.config import defaults, schema
+from fedcomp.config import defaults
 from fedcomp.config import identity as module
+from fedcomp.config.compose import compose
 from fedcomp.config.identity import config_hash, identity
 from fedcomp.config.schema import PARTS, plain_config
 from fedcomp.core.folders import CONF
@@ -23,9 +23,13 @@ GROUPS = sorted({"compressor" if part == "downlink" else part for part in PARTS}
 
 
 def _plain(*overrides: str) -> dict:
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return plain_config(compose("train", list(overrides)), torch.device("cpu"))
+    return plain_config(compose(list(overrides)), torch.device("cpu"))
+
+
+CACHES = (
+    *(module._files, module._run_defaults, module._default_choices, module._nested_defaults),
+    defaults.train_yaml,
+)
 
 
 @pytest.fixture
@@ -37,11 +41,10 @@ def own_conf(tmp_path, monkeypatch):
     shutil.copytree(CONF, copy)
     for each in (module, defaults):
         monkeypatch.setattr(each, "CONF", copy)
-    caches = (module._files, module._run_defaults, module._default_choices, module._nested_defaults)
-    for cache in caches:
+    for cache in CACHES:
         cache.cache_clear()
     yield copy
-    for cache in caches:
+    for cache in CACHES:
         cache.cache_clear()
 
 
@@ -49,7 +52,7 @@ def _edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    for cache in (module._files, module._run_defaults, module._default_choices, module._nested_defaults):
+    for cache in CACHES:
         cache.cache_clear()
 
 

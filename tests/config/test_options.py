@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from fedcomp.config import schema
+from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
 from fedcomp.config.instantiate import build, build_compressor
 from fedcomp.config.options import check_types
@@ -20,9 +19,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 def _compose(*overrides: str) -> DictConfig:
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("train", overrides=["dataset=digits", *overrides])
+    return compose(["dataset=digits", *overrides])
 
 
 @pytest.mark.thorough

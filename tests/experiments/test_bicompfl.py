@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from fedcomp.config import schema
 from fedcomp.config.comments import experiments
+from fedcomp.config.compose import compose
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting.tables.published import load, meets
@@ -34,9 +33,7 @@ METHODS = sorted(path.stem for path in (FOLDER / "method").glob("*.yaml"))
 
 @cache
 def _config(experiment: str, method: str, *changes: str) -> dict[str, Any]:
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", [f"experiment=bicompfl/{experiment}", f"{METHOD}={method}", *changes])
+    config = compose([f"experiment=bicompfl/{experiment}", f"{METHOD}={method}", *changes])
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True, enum_to_str=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
@@ -126,9 +123,7 @@ def test_a_grid_of_two_methods_runs(fedcomp, tmp_path: Path) -> None:
 
 
 def test_m3_alone_sends_what_it_sends_in_its_experiment() -> None:
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        alone = compose("train", ["algorithm=m3"])
+    alone = compose(["algorithm=m3"])
     inside = _config("mnist_lenet_iid", "m3")
     for part in ("algorithm", "compressor", "downlink"):
         assert OmegaConf.to_container(alone[part]) == inside[part]

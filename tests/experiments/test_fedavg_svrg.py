@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 
 from fedcomp.algorithm.contract import Setup
 from fedcomp.algorithm.fedavg import FedAvg
@@ -15,8 +14,8 @@ from fedcomp.client.svrg import Svrg
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.config import schema
+from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
-from fedcomp.core.folders import CONF
 from fedcomp.model.build import build
 from fedcomp.model.networks.linear import linear
 from fedcomp.participation.bernoulli import Bernoulli
@@ -157,9 +156,7 @@ def test_orderings_over_20_repetitions_of_the_diabetes_regression(fedcomp, tmp_p
 
 
 def _insurance(*overrides: str):
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("train", overrides=["experiment=fedavg_svrg/insurance", *overrides])
+    return compose(["experiment=fedavg_svrg/insurance", *overrides])
 
 
 @needs_insurance

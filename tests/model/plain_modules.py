@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.model.contract import Gradient
+from fedcomp.model.flat import trained_parameters
 from fedcomp.model.loss import Loss
 
 
@@ -16,7 +17,7 @@ def loaded(module: nn.Module, theta_D: Tensor, stats_C: Tensor) -> nn.Module:
     twin = copy.deepcopy(module).double()
     floats = [buffer for buffer in twin.buffers() if buffer.is_floating_point()]
     with torch.no_grad():
-        nn.utils.vector_to_parameters(theta_D, twin.parameters())
+        nn.utils.vector_to_parameters(theta_D, trained_parameters(twin))
         for buffer, value in zip(floats, stats_C.split([buffer.numel() for buffer in floats])):
             buffer.copy_(value.view(buffer.shape))
     return twin
@@ -37,7 +38,7 @@ def plain_gradient(
             continue
         twin = loaded(module, theta[client], stats[client]).train()
         value = loss(twin(x_B)[None], y_B[None]).mean()
-        grads.append(torch.cat([grad.flatten() for grad in torch.autograd.grad(value, list(twin.parameters()))]))
+        grads.append(torch.cat([grad.flatten() for grad in torch.autograd.grad(value, trained_parameters(twin))]))
         losses.append(value.detach())
         floats = [buffer.flatten() for buffer in twin.buffers() if buffer.is_floating_point()]
         news.append(torch.cat([*floats, theta.new_empty(0)]))
@@ -52,7 +53,7 @@ def plain_outputs(module: nn.Module, theta_D: Tensor, stats_C: Tensor, x: Tensor
 
 def rows(model, num_clients: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Different float64 parameters [M, D] and statistics [M, C] (positive, as variances are) for each client."""
-    flat = torch.cat([parameter.detach().flatten() for parameter in model.module.parameters()]).double()
+    flat = torch.cat([parameter.detach().flatten() for parameter in trained_parameters(model.module)]).double()
     noise = torch.randn(num_clients, model.dim, generator=generator, dtype=torch.float64)
     stats = torch.rand(num_clients, model.num_stats, generator=generator, dtype=torch.float64) + 0.5
     return flat + 0.05 * noise, stats

@@ -169,8 +169,15 @@ def check(model, loss, num_clients, size, real, shape, num_outputs, task) -> Non
     assert_close(model.outputs(theta[0], stats[0], x[0]), plain_outputs(model.module, theta[0], stats[0], x[0]))
 
 
-@pytest.mark.parametrize("cohort", COHORTS)
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    ("name", "cohort"),
+    [
+        (name, cohort)
+        for name in ALL
+        for cohort in COHORTS
+        if name not in MODELS or cohort == "ragged, one client empty"
+    ],
+)
 def test_stacked_equals_the_module(name, cohort):
     make, shape, num_outputs = ALL[name]
     model = Stacked(draw(make, KEY), loss_of("classification"))

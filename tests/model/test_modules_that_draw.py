@@ -60,7 +60,55 @@ DRAWING = {
         "in evaluation mode too; .*training=self.training",
     ),
 }
+CALLS = []
+
+
+def _counts(self, x):
+    self.calls = getattr(self, "calls", 0) + 1
+    return x
+
+
+def _slows(self, x):
+    self.seen = {"mean": 0.5 * getattr(self, "seen", {"mean": 0.0})["mean"] + x.detach().mean()}
+    return x * float(1 + self.seen["mean"])
+
+
+def _steps(self, x):
+    self.norm.get_buffer("steps").add_(1)
+    return x
+
+
+def _stepping():
+    module = Calls(_steps)
+    module.norm.register_buffer("steps", torch.tensor(0))
+    module.norm.momentum = None
+    return module
+
+
+STATEFUL = {
+    "a count": (lambda: Calls(_counts), "model <lambda> keeps state outside .* a call changes its attribute calls; "),
+    "a mean": (lambda: Calls(_slows), "a call changes its attribute seen; .* make it a floating-point buffer"),
+    "a global": (
+        lambda: Calls(lambda self, x: x + len(CALLS) * (CALLS.append(1) or 1)),
+        "other means than torch's operations, such as NumPy, or counts its calls",
+    ),
+    "a part's": (
+        lambda: Part(Calls(_counts), lambda part, x: part(x).repeat(1, 7)[:, :64]),
+        "its attribute part.calls",
+    ),
+    "a whole number": (_stepping, "changes its buffer norm.(steps|num_batches_tracked), which holds no floating-point"),
+}
+
+
+def _caches(self, x):
+    if not hasattr(self, "scale"):
+        self.scale, self.table = torch.ones(10), {"rows": [np.arange(3.0)]}
+    self.last = x
+    return x * self.scale
+
+
 FIXED = {
+    "a cache, and a note of the last call": lambda: Calls(_caches),
     "functional dropout of 0": lambda: Calls(lambda self, x: nn.functional.dropout(x, 0.0, self.training)),
     "attention": lambda: Part(nn.MultiheadAttention(64, 2, batch_first=True), _attention),
     "lstm": lambda: Part(nn.LSTM(32, 32, num_layers=2, batch_first=True), _lstm),
@@ -74,6 +122,13 @@ def test_a_module_that_draws_without_keys_is_refused(kind):
         build(factory, KEY, DIGITS, 10, "classification")
     assert "\n" not in str(error.value)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("kind", STATEFUL)
+def test_a_module_with_state_of_its_own_is_refused(kind):
+    factory, line = STATEFUL[kind]
+    with pytest.raises(ValueError, match=line):
+        build(factory, KEY, DIGITS, 10, "classification")
 
 
 @pytest.mark.parametrize("kind", FIXED)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from fedcomp.config.compose import compose
 from fedcomp.model.build import build
 from fedcomp.model.contract import StepDraws
 from fedcomp.model.networks.module import own
@@ -24,6 +25,10 @@ class Net(torch.nn.Module):
 
     def forward(self, x):
         return self.last(torch.relu(self.first(x)))
+
+class Plain(torch.nn.Linear):
+    def __init__(self, size, *layers, bias=True, **others):
+        super().__init__(64, size)
 
 ready = torch.nn.Linear(64, 10)
 """
@@ -60,8 +65,10 @@ def test_own_network(mine):
         ({"path": "mine_net.ready"}, r"module mine_net has no class or function ready"),
         (
             {"path": "mine_net.Net", "options": {"size": 5}},
-            r"cannot be called with num_outputs, size \(.*'size'\)",
+            r"^mine_net.Net has no argument for model.options.size \(its own arguments: width\)$",
         ),
+        ({"path": "mine_net.Plain"}, r"^mine_net.Plain needs size: give model.options.size=...$"),
+        ({"path": "mine_net.Net", "options": {"num_outputs": 7}}, r"^model mine_net.Net gives outputs of shape \(7,\)"),
     ],
 )
 def test_wrong_own_networks(mine, options, line):
@@ -85,7 +92,11 @@ def test_own_network_from_the_command_line(fedcomp, tmp_path, monkeypatch):
     (tmp_path / "cli_net.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*__import__("sys").path])
-    assert fedcomp("model=module", "model.path=cli_net.Net", "model.options={width: 4}", "rounds=1") == 0
+    assert compose(["model=module", "model.options.width=4", "model.options.deep.er=[1]"]).model.options == {
+        "width": 4,
+        "deep": {"er": [1]},
+    }
+    assert fedcomp("model=module", "model.path=cli_net.Net", "model.options.width=4", "rounds=1") == 0
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -58,6 +58,21 @@ def test_own_files(files: Path, target: str, names: list[str]) -> None:
     assert code_parts({"tracker": {"_target_": target}}) == {}, "a view of a run changes no number"
 
 
+def test_a_package_installed_anywhere_is_not_the_users(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by `pip install --target`, into a folder that PYTHONPATH names."""
+    bought = files / "bought"
+    for name, text in {"pack_/__init__.py": "", "pack_-1.0.dist-info/METADATA": "Name: pack_\nVersion: 1.0\n"}.items():
+        (bought / name).parent.mkdir(parents=True, exist_ok=True)
+        (bought / name).write_text(text)
+    (bought / "loose_.py").write_text("import pack_\n")
+    monkeypatch.syspath_prepend(str(bought))
+    asked = []
+    monkeypatch.setattr(code.sysconfig, "get_path", lambda name: asked.append(name) or "/nowhere")
+    config = {"model": [{"_target_": "pack_.Net"}, {"_target_": "loose_.Net"}, {"_target_": "quarter_.Quarter"}]}
+    assert sorted(code_parts(config)) == sorted([*LAB, "lab_/shared.py", "loose_.py", "quarter_.py"])
+    assert len(asked) == 4, "once for each of Python's folders"
+
+
 def test_a_process_has_the_code_that_it_began_with(files: Path) -> None:
     config = {"model": {"_target_": "lab_.shared.f"}}
     before = code_parts(config)

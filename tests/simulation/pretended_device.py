@@ -18,17 +18,30 @@ from torch.utils._pytree import tree_leaves
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import Work
 from fedcomp.simulation.simulation import Simulation
+from fedcomp.wire import Ledger, Link
 from tests.conformance import world
 
 DEVICE = torch.device("meta")
 PACKAGE = str(Path(world.__file__).parents[2] / "fedcomp")
 
 
+class UncheckedLink(Link):
+    """As in all rounds but the first with clients, in which ranges of entries are read."""
+
+    def __init__(self, ledger: Ledger, checks: bool = False) -> None:
+        super().__init__(ledger, checks=False)
+
+
 def moved(sim: Simulation, sizes: tuple[int, ...] = world.SIZES, **changes) -> Simulation:
     """The simulation on the device."""
     parts = list(torch.arange(sum(sizes)).split(list(sizes)))
     return world.variant(
-        sim, dataset=sim.dataset.to(DEVICE), shards=ClientShards.of(parts, DEVICE), device=DEVICE, **changes
+        sim,
+        dataset=sim.dataset.to(DEVICE),
+        shards=ClientShards.of(parts, DEVICE),
+        device=DEVICE,
+        link=UncheckedLink,
+        **changes,
     )
 
 

@@ -57,7 +57,7 @@ def _rounds(sim, num: int) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "module"), METHODS, ids=lambda one: getattr(type(one), "__name__", None))
 def test_no_method_blocks(algorithm, module) -> None:
-    who = world.FULL if getattr(algorithm, "full_participation", False) else world.SOME
+    who = world.FULL if algorithm.full_participation else world.SOME
     assert _rounds(world.simulation(algorithm, module, who), 2) == []
 
 

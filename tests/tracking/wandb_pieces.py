@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import wandb
-
 
 @dataclass
 class Piece:
@@ -82,6 +80,8 @@ def pieces(root: Path) -> list[Piece]:
     W&B's own process still writes to a file, and holds the run's id, when `finish` has returned: it is ended first, as
     it is at the end of a command.
     """
+    import wandb  # a second, of which most processes that collect tests have no use
+
     wandb.teardown()
     files = [path for path in root.rglob("*.wandb") if not path.parent.is_symlink()]
     return sorted((read_piece(path) for path in files), key=lambda piece: piece.begun)

@@ -29,6 +29,9 @@ OPTIONS = (
     "pictures=false",
 )
 
+Command = Callable[..., int]
+Made, Ended = Callable[[int], Path], Callable[[int], object]
+
 
 def _folder(root: Path) -> Path:
     return next(root.rglob("config.yaml")).parent
@@ -48,53 +51,66 @@ def _stop_at(monkeypatch: pytest.MonkeyPatch, wanted: int) -> None:
     monkeypatch.setattr(Jsonl, "log", log)
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Filled by the first test that needs it."""
-    return tmp_path_factory.mktemp("unbroken")
+MADE: dict[int, Path] = {}
+"""The folder in which a run ended after a round; after 6 it is finished."""
+
+
+@pytest.fixture
+def made(fedcomp: Command, tmp_path_factory: pytest.TempPathFactory, monkeypatch) -> Made:
+    """`made(3)` is the folder of a run that was stopped once the line of round 3 was written; it is trained once."""
+
+    def make(done: int) -> Path:
+        if done not in MADE:
+            MADE[done] = tmp_path_factory.mktemp(f"ended_after_{done}")
+            with monkeypatch.context() as patch:
+                _stop_at(patch, done if done < 6 else -1)
+                assert fedcomp(*OPTIONS, f"output_root={MADE[done]}") == (130 if done < 6 else 0)
+        return MADE[done]
+
+    return make
+
+
+@pytest.fixture
+def ended(made: Made, tmp_path: Path) -> Ended:
+    """`ended(3)` puts a copy of that run into `tmp_path`."""
+    return lambda done: shutil.copytree(made(done), tmp_path, dirs_exist_ok=True)
 
 
 @pytest.mark.parametrize("wanted", [0, 3, 5])
 def test_lines_behind_the_checkpoint_are_written_anew(
-    fedcomp: Callable[..., int], tmp_path: Path, unbroken: Path, monkeypatch: pytest.MonkeyPatch, wanted: int
+    fedcomp: Command, tmp_path: Path, ended: Ended, made: Made, wanted: int
 ) -> None:
     """Rounds 0, 3 and 5 are evaluated right behind no checkpoint, that of round 2 and that of round 4."""
-    with monkeypatch.context() as patch:
-        _stop_at(patch, wanted)
-        assert fedcomp(*OPTIONS, f"output_root={tmp_path}") == 130
+    ended(wanted)
     assert _lines(tmp_path)[-1]["round"] == wanted
-    assert fedcomp(*OPTIONS, f"output_root={tmp_path}") == 0
-    assert fedcomp(*OPTIONS, f"output_root={unbroken}") == 0
+    assert fedcomp(*OPTIONS) == 0
     assert [line["round"] for line in _lines(tmp_path)] == list(range(7))
-    assert _lines(tmp_path) == _lines(unbroken)
-    files = [(_folder(root) / "repetitions.jsonl").read_bytes() for root in (tmp_path, unbroken)]
+    assert _lines(tmp_path) == _lines(made(6))
+    files = [(_folder(root) / "repetitions.jsonl").read_bytes() for root in (tmp_path, made(6))]
     assert files[0] == files[1]
     assert sorted(read_repetitions(_folder(tmp_path))) == list(range(7))
 
 
 def test_a_damaged_checkpoint_costs_only_the_rounds_since_the_one_before(
-    fedcomp: Callable[..., int],
+    fedcomp: Command,
     tmp_path: Path,
-    unbroken: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    ended: Ended,
+    made: Made,
+    capsys,
 ) -> None:
-    with monkeypatch.context() as patch:
-        _stop_at(patch, 5)
-        assert fedcomp(*OPTIONS, f"output_root={tmp_path}") == 130
+    ended(5)
     path = _folder(tmp_path) / "checkpoint.pt"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     capsys.readouterr()
-    assert fedcomp(*OPTIONS, f"output_root={tmp_path}") == 0
+    assert fedcomp(*OPTIONS) == 0
     shown = capsys.readouterr().err
     assert "checkpoint.pt is damaged" in shown
     assert "going on from the one before it, of round 2" in shown
     assert "resuming after round 2" in shown
-    assert fedcomp(*OPTIONS, f"output_root={unbroken}") == 0
-    assert _lines(tmp_path) == _lines(unbroken)
-    states = [torch.load(_folder(root) / "checkpoint.pt", weights_only=True) for root in (tmp_path, unbroken)]
+    assert _lines(tmp_path) == _lines(made(6))
+    states = [torch.load(_folder(root) / "checkpoint.pt", weights_only=True) for root in (tmp_path, made(6))]
     assert states[0]["ledger"] == states[1]["ledger"]
     assert all(torch.equal(tensor, states[1]["state"][name]) for name, tensor in states[0]["state"].items())
     assert sorted(left.name for left in path.parent.glob("checkpoint*")) == ["checkpoint.pt"]
@@ -102,12 +118,7 @@ def test_a_damaged_checkpoint_costs_only_the_rounds_since_the_one_before(
 
 @pytest.mark.parametrize(("file", "done"), [("metrics.jsonl", 3), ("repetitions.jsonl", 3), ("metrics.jsonl", 6)])
 def test_a_record_that_is_deleted_while_the_run_writes_it_fails_the_run(
-    fedcomp: Callable[..., int],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    file: str,
-    done: int,
+    fedcomp: Command, tmp_path: Path, monkeypatch, capsys, file: str, done: int
 ) -> None:
     def log(self: Jsonl, record: dict) -> None:
         if record["round"] == done:
@@ -124,18 +135,10 @@ def test_a_record_that_is_deleted_while_the_run_writes_it_fails_the_run(
 @pytest.mark.parametrize("file", ["metrics.jsonl", "repetitions.jsonl"])
 @pytest.mark.parametrize("stopped", [True, False])
 def test_a_record_whose_values_were_changed_is_refused(
-    fedcomp: Callable[..., int],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    file: str,
-    stopped: bool,
+    fedcomp: Command, tmp_path: Path, ended: Ended, capsys, file: str, stopped: bool
 ) -> None:
     """A digit of the line of round 2 is another, when the run resumes after it, and when it is finished."""
-    with monkeypatch.context() as patch:
-        if stopped:
-            _stop_at(patch, 3)
-        assert fedcomp(*OPTIONS) == (130 if stopped else 0)
+    ended(3 if stopped else 6)
     path = _folder(tmp_path) / file
     lines = path.read_bytes().splitlines(keepends=True)
     place = lines[2].index(b".") + 1
@@ -148,17 +151,9 @@ def test_a_record_whose_values_were_changed_is_refused(
 @pytest.mark.parametrize("file", ["metrics.jsonl", "repetitions.jsonl"])
 @pytest.mark.parametrize(("order", "complaint"), [((0, 1, 1, 2, 3), "line 3 is of round 1, after a line of round 1")])
 def test_a_record_with_a_doubled_line_is_not_gone_on_with(
-    fedcomp: Callable[..., int],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    file: str,
-    order: tuple[int, ...],
-    complaint: str,
+    fedcomp: Command, tmp_path: Path, ended: Ended, capsys, file: str, order: tuple[int, ...], complaint: str
 ) -> None:
-    with monkeypatch.context() as patch:
-        _stop_at(patch, 3)
-        assert fedcomp(*OPTIONS) == 130
+    ended(3)
     path = _folder(tmp_path) / file
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[round] for round in order))
@@ -166,12 +161,8 @@ def test_a_record_with_a_doubled_line_is_not_gone_on_with(
     assert f"{file}, {complaint}" in capsys.readouterr().err
 
 
-def test_a_checkpoint_that_cannot_be_read_costs_no_record(
-    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        _stop_at(patch, 3)
-        assert fedcomp(*OPTIONS) == 130
+def test_a_checkpoint_that_cannot_be_read_costs_no_record(fedcomp: Command, tmp_path: Path, ended: Ended) -> None:
+    ended(3)
     before = _lines(tmp_path)
     for name in ("checkpoint.pt", "checkpoint-before.pt"):
         (_folder(tmp_path) / name).write_bytes(b"half")
@@ -183,12 +174,8 @@ def test_a_checkpoint_that_cannot_be_read_costs_no_record(
     assert "overwrite=true" in str(status.error)
 
 
-def test_a_record_that_cannot_be_read_is_what_the_run_failed_of(
-    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        _stop_at(patch, 3)
-        assert fedcomp(*OPTIONS) == 130
+def test_a_record_that_cannot_be_read_is_what_the_run_failed_of(fedcomp: Command, tmp_path: Path, ended: Ended) -> None:
+    ended(3)
     (_folder(tmp_path) / "metrics.jsonl").write_bytes(b"no json\n")
     assert fedcomp(*OPTIONS) == 1
     status = read_status(_folder(tmp_path))
@@ -198,9 +185,7 @@ def test_a_record_that_cannot_be_read_is_what_the_run_failed_of(
 
 
 @pytest.mark.parametrize("wrong", ["tracker.mode=foo", "start"])
-def test_a_tracker_that_does_not_start_fails_the_run(
-    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
-) -> None:
+def test_a_tracker_that_does_not_start_fails_the_run(fedcomp: Command, tmp_path: Path, monkeypatch, wrong: str) -> None:
     options = ["tracker=wandb", wrong] if "=" in wrong else []
 
     def start(self: Jsonl, info: object) -> None:
@@ -214,8 +199,8 @@ def test_a_tracker_that_does_not_start_fails_the_run(
     assert ("foo" if options else "no dashboard") in str(status.error)
 
 
-def test_a_finished_run_takes_a_new_label(fedcomp: Callable[..., int], tmp_path: Path) -> None:
-    assert fedcomp(*OPTIONS) == 0
+def test_a_finished_run_takes_a_new_label(fedcomp: Command, tmp_path: Path, ended: Ended) -> None:
+    ended(6)
     lines = _lines(tmp_path)
     for label in ("ours", "null"):
         assert fedcomp(*OPTIONS, f"label={label}", "threads=1") == 0
@@ -225,9 +210,7 @@ def test_a_finished_run_takes_a_new_label(fedcomp: Callable[..., int], tmp_path:
     assert _lines(tmp_path) == lines
 
 
-def test_others_may_end_a_run_and_ask_for_its_checkpoint(
-    fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_may_end_a_run_and_ask_for_its_checkpoint(fedcomp: Command, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(ProcessContext, "all_reduce_flags", lambda self, stop, due: (signal.SIGTERM, True))
     assert fedcomp(*OPTIONS) == 128 + signal.SIGTERM
     assert torch.load(_folder(tmp_path) / "checkpoint.pt", weights_only=True)["round"] == 1
@@ -238,16 +221,9 @@ def test_others_may_end_a_run_and_ask_for_its_checkpoint(
     ("file", "kept"), [("metrics.jsonl", ()), ("metrics.jsonl", (0, 2)), ("repetitions.jsonl", (1, 2))]
 )
 def test_a_record_with_missing_lines_is_not_gone_on_with(
-    fedcomp: Callable[..., int],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    file: str,
-    kept: tuple[int, ...],
+    fedcomp: Command, tmp_path: Path, ended: Ended, capsys, file: str, kept: tuple[int, ...]
 ) -> None:
-    with monkeypatch.context() as patch:
-        _stop_at(patch, 3)
-        assert fedcomp(*OPTIONS) == 130
+    ended(3)
     path = _folder(tmp_path) / file
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[round] for round in kept))
@@ -260,9 +236,9 @@ def test_a_record_with_missing_lines_is_not_gone_on_with(
 
 @pytest.mark.parametrize("file", ["metrics.jsonl", "repetitions.jsonl"])
 def test_a_finished_run_with_a_hole_in_its_record_is_no_result(
-    fedcomp: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str
+    fedcomp: Command, tmp_path: Path, ended: Ended, capsys, file: str
 ) -> None:
-    assert fedcomp(*OPTIONS) == 0
+    ended(6)
     path = _folder(tmp_path) / file
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:2] + lines[4:]))
@@ -273,9 +249,9 @@ def test_a_finished_run_with_a_hole_in_its_record_is_no_result(
 
 @pytest.mark.parametrize("broken", ["empty", "missing", "short"])
 def test_a_finished_run_without_its_record_says_what_to_do(
-    fedcomp: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str], broken: str
+    fedcomp: Command, tmp_path: Path, ended: Ended, capsys, broken: str
 ) -> None:
-    assert fedcomp(*OPTIONS) == 0
+    ended(6)
     path = _folder(tmp_path) / "metrics.jsonl"
     if broken == "missing":
         path.unlink()
@@ -287,9 +263,7 @@ def test_a_finished_run_without_its_record_says_what_to_do(
     assert "overwrite=true" in shown
 
 
-def test_a_budget_of_bits_ends_a_run_and_it_is_finished(
-    fedcomp: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_budget_of_bits_ends_a_run_and_it_is_finished(fedcomp: Command, tmp_path: Path, capsys) -> None:
     """A round sends 2 * 4 messages of 32 * 11 bits a repetition: 8 448 bits are three rounds."""
     options = (*OPTIONS, "eval_every=2", f"output_root={tmp_path}")
     assert fedcomp(*options) == 0

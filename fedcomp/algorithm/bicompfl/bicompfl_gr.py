@@ -95,11 +95,6 @@ class BiCompFLGR(CodedMasks):
             _ = self.strategy
         except ValueError as error:
             raise ValueError(f"algorithm: {error}") from error
-        if self.allocation == "fixed" and self.capacity != "nats":
-            raise ValueError(
-                f"algorithm.capacity={self.capacity} says when blocks change, and those of algorithm.allocation=fixed "
-                "never do: take adaptive or adaptive_avg, or leave the capacity out"
-            )
 
     @property
     def strategy(self) -> Allocation:

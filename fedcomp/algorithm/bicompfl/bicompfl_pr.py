@@ -81,11 +81,7 @@ class BiCompFLPR(CodedMasks):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.others.kind != "keep" and not self.split_downlink:
-            raise ValueError(
-                f"algorithm.rest={self.rest} is about blocks that a split downlink does not bring: take "
-                "algorithm.split_downlink=true, or leave rest=keep"
-            )
+        _ = self.others  # it checks its own options
 
     @property
     def others(self) -> Rest:

@@ -51,12 +51,6 @@ class Rest:
         check_interval("algorithm.mix_share", self.share, "(0, 1]", "the share of what was sent", or_null=True)
         check_interval("algorithm.mix_half_after", self.half_after, "(0, inf)", "a number of rounds", or_null=True)
         check_count("algorithm.mix_until", self.until, 1, "the round from which blocks are kept", or_null=True)
-        options = {"mix_share": self.share, "mix_half_after": self.half_after, "mix_until": self.until}
-        for name, value in options.items():
-            if value is not None and self.kind != "mix":
-                raise ValueError(
-                    f"algorithm.{name}={value} is for algorithm.rest=mix, and has no effect with {self.kind}"
-                )
 
     def resolution(self, n_dl: int) -> int:
         """Samples that estimates are counts of: n_DL, or a multiple of it up to 253 where they are mixed."""

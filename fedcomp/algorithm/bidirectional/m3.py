@@ -167,7 +167,8 @@ class M3(Algorithm):
                 f"algorithm.uplink_entries=per_client is for compressor=topk or randk, not {type(up).__name__}: "
                 "take algorithm.uplink_entries=compressor"
             )
-        if (up.fraction, up.k, getattr(up, "match_bits", None)) != (type(up)().fraction, None, None):
+        match_bits = up.match_bits if isinstance(up, TopK) else None
+        if (up.fraction, up.k, match_bits) != (type(up)().fraction, None, None):
             raise ValueError(
                 "algorithm.uplink_entries=per_client sets the number of entries: leave compressor.fraction, k and "
                 "match_bits at their defaults, or take algorithm.uplink_entries=compressor"

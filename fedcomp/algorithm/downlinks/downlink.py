@@ -68,7 +68,8 @@ class Downlink(ABC, Generic[State, Mean]):
 
 def carries_model(compressor: Compressor) -> bool:
     """Whether a model itself can be sent: almost without loss, or by messages that follow it from the first one on."""
-    return compressor.codec.near_lossless or bool(getattr(compressor.predictor, "starts_at_model", False))
+    follows_model = compressor.predictor is not None and compressor.predictor.starts_at_model
+    return compressor.codec.near_lossless or follows_model
 
 
 @dataclass(frozen=True)

@@ -84,9 +84,9 @@ class MeanEstimation(Algorithm):
         errors = state.errors + torch.stack((torch.ones_like(error), error, error.square()))
 
         metrics = _mean_and_error(errors) | {"vectors/correlation": correlation(x, cohort.weight)}
-        expected = getattr(self.uplink.estimator, "expected_error", None)
-        if expected is not None and self.memory == "reset":
-            closed_form = expected(self.uplink.codec, x * (cohort.size * cohort.weight)[:, None])
+        if self.memory == "reset":
+            weighted = x * (cohort.size * cohort.weight)[:, None]
+            closed_form = self.uplink.estimator.expected_error(self.uplink.codec, weighted)
             metrics |= {"mse/closed_form": closed_form} if closed_form is not None else {}
         kept = uplink if self.memory == "keep" else state.uplink
         metrics |= clients_memory(uplink, cohort, x)

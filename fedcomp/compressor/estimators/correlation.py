@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from fedcomp.compressor.contract import Estimator
 from fedcomp.core.validate import check_choice, check_interval
 
 ALL_OPPOSED = 1e-12
@@ -19,7 +20,7 @@ ALL_OPPOSED = 1e-12
 
 
 @dataclass(frozen=True)
-class AssumedCorrelation:
+class AssumedCorrelation(Estimator):
     """Which R2 / R1 is assumed.
 
     Attributes:

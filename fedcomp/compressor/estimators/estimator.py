@@ -16,11 +16,8 @@ from fedcomp.wire import Payload, SharedKnowledge
 
 
 @dataclass(frozen=True)
-class WeightedSum:
+class WeightedSum(Estimator):
     """Decodes every message and sums them up with the cohort's weights, without a memory."""
-
-    def check(self, codec: Codec) -> None:
-        """Every codec can be used."""
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         return like.new_zeros(num_senders, 0)

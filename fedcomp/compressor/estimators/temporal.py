@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec, Sampling
+from fedcomp.compressor.contract import Codec, Estimator, Sampling
 from fedcomp.compressor.estimators.spatial import check_sampling
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
@@ -43,7 +43,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
-class Temporal:
+class Temporal(Estimator):
     """Decodes a sampling codec's messages against a memory.
 
     Attributes:
@@ -67,6 +67,11 @@ class Temporal:
         """
         assert isinstance(codec, Sampling)
         return (1 / codec.probability(dim) - 1) * squares if self.memory == "shared" else 0.0
+
+    @property
+    def recursive(self) -> bool:
+        """A memory for each client never grows."""
+        return self.memory == "shared"
 
     def check_weights(self, codec: Codec, dim: int, squares: float) -> None:
         """Raise ValueError if the mean squared error is multiplied by 1 or more every round."""

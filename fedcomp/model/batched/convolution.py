@@ -30,7 +30,8 @@ class Convolution:
     Attributes:
         weight, bias: places in `Pass.parameters`; None: no bias.
         stride, padding, dilation, groups: as in `nn.Conv2d`.
-        form: one of `tunable.FORMS`.
+        frozen: whether the weight is a frozen tensor, so that one plain convolution does for all clients.
+        form: one of `tunable.FORMS`, if it is not.
     """
 
     weight: int
@@ -39,12 +40,15 @@ class Convolution:
     padding: tuple[int, ...] | str
     dilation: tuple[int, ...]
     groups: int
+    frozen: bool = False
     form: str = FORMS[0]
 
     def __call__(self, x: Tensor, state: Pass) -> Tensor:
         x, weight = state.factor(x), state.factor(state.parameters[self.weight])
         bias = None if self.bias is None else state.factor(state.parameters[self.bias])
-        if self.form == "unfolded" and (state.num_clients > 1 or x.device.type == "cpu"):
+        if self.frozen:
+            y = self._shared(x, weight, bias)
+        elif self.form == "unfolded" and (state.num_clients > 1 or x.device.type == "cpu"):
             y = self._unfolded(x, weight, bias)
         elif self.form == "streamed" and state.num_clients > 1 and can_fork(x.device):
             y = self._streamed(x, weight, bias)
@@ -54,10 +58,20 @@ class Convolution:
             y = self._grouped(x, weight, bias)
         return y.contiguous(memory_format=torch.channels_last)
 
+    def _shared(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """All clients' samples as one batch."""
+        num_clients, batch = weight.shape[0], x.shape[0]
+        samples = x.unflatten(1, (num_clients, -1)).flatten(0, 1)
+        y = functional.conv2d(samples, weight[0], None, self.stride, self.padding, self.dilation, self.groups)
+        y = y.unflatten(0, (batch, num_clients)).flatten(1, 2)
+        return y if bias is None else y + bias.flatten()[:, None, None]
+
     def tunable(self, x: Tensor, state: Pass, size: Workload, trained_before: bool) -> TunableOperation:
         """This convolution on such inputs; trained_before: whether their gradient is needed, for layers before it."""
         parameters = list(state.parameters)
-        places = [place for place in (self.weight, self.bias) if place is not None]
+        places = [self.weight]
+        if self.bias is not None and state.parameters[self.bias].stride(0):
+            places.append(self.bias)
         for place in places:
             parameters[place] = parameters[place].detach().clone().requires_grad_()
         x = x.detach().requires_grad_(trained_before)

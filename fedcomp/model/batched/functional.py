@@ -6,7 +6,6 @@ Shape legend: M clients, D parameters, C running statistics, B batch, O outputs.
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from fedcomp.core.first_line import first_line
 from fedcomp.model.batched.dropout import Drawing, KeyedDraws, UnkeyedDraw, key_dropouts, may_draw, trial_draws
 from fedcomp.model.batched.padding import Places, leave_out, random_inputs, reads_real_samples_only
 from fedcomp.model.contract import Gradient, StepDraws
-from fedcomp.model.flat import Flat, Make, flatten
+from fedcomp.model.flat import Flat, Make, copy_sharing_frozen, flatten
 from fedcomp.model.loss import BatchLoss, Loss, exact_mean_loss, mean_loss
 from fedcomp.model.precision import product_type
 
@@ -66,7 +65,7 @@ class Functional(Flat):
         super().__init__(module, make)
         self.loss = loss
         self.products = product_type(precision)
-        self.names = [name for name, _ in module.named_parameters()]
+        self.names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
         self.stat_names = [name for name, buffer in module.named_buffers() if buffer.is_floating_point()]
         self.slow_by_vmap = any(isinstance(part, _SLOW_BY_VMAP) for part in module.modules())
         self.vmap_refused = any(isinstance(part, _NO_VMAP) for part in module.modules())
@@ -140,7 +139,7 @@ class Functional(Flat):
 
     @property
     def drops_empty_places(self) -> bool:
-        """Whether empty places are removed before a call: the host must find them, so no CUDA graph can record it."""
+        """As in `contract.Model`."""
         return not self.takes_padding or self.vmap_refused
 
     def _at_once(self, theta: Tensor, weight: Tensor | None) -> bool:
@@ -199,7 +198,8 @@ class Functional(Flat):
     def _worker(self) -> nn.Module:
         """This thread's own copy of the module: a functional call puts the rows into it while it runs."""
         if not hasattr(self._own, "module"):
-            self._own.module, self._own.places, self._own.drawing = copy.deepcopy(self.module), Places(), Drawing()
+            self._own.module = copy_sharing_frozen(self.module)
+            self._own.places, self._own.drawing = Places(), Drawing()
             leave_out(self._own.module, self._own.places)
             key_dropouts(self._own.module, self._own.drawing)
         return self._own.module
@@ -288,7 +288,7 @@ class Functional(Flat):
         others = {name: buffer.clone() for name, buffer in self._others(x_B.device).items()}
         self._own.places.real = real_B
         try:
-            outputs = functional_call(module, parameters | others | floats, (x_B,))
+            outputs = functional_call(module, parameters | self.frozen_on(theta_D) | others | floats, (x_B,))
         finally:
             self._own.places.real = None
         new = torch.cat([part.flatten() for part in floats.values()]) if floats else stats_C

@@ -22,7 +22,7 @@ class Pass:
     """What a forward pass carries besides the activations.
 
     Attributes:
-        parameters: [M, *shape] views, one a parameter tensor.
+        parameters: [M, *shape] views, one a trained tensor, then one a frozen tensor, of stride 0 over the clients.
         statistics: [M, C] running statistics, one a buffer; layers replace their entries while training.
         weight: [M, B] of 0 and 1 marking real samples; None: all are.
         training: batch statistics (True) or running ones (False).
@@ -39,8 +39,10 @@ class Pass:
     calls: int = 0
 
     def factor(self, x: Tensor) -> Tensor:
-        """x as convolutions and matrix products take it."""
-        return x if self.products is None else x.to(self.products)
+        """x as convolutions and matrix products take it; a frozen tensor stays one for all clients."""
+        if self.products is None:
+            return x
+        return x.to(self.products) if x.stride(0) else x[:1].to(self.products).expand_as(x)
 
     @property
     def num_clients(self) -> int:

@@ -46,8 +46,8 @@ class Stacked(Flat):
 
     @property
     def convolutions(self) -> list[Convolution]:
-        """The chain's convolutions, in order."""
-        return [layer for layer in self.chain if isinstance(layer, Convolution)]
+        """The chain's trained convolutions, in order."""
+        return [layer for layer in self.chain if isinstance(layer, Convolution) and not layer.frozen]
 
     @property
     def conv_algorithms(self) -> tuple[str, ...]:
@@ -58,17 +58,18 @@ class Stacked(Flat):
         """Compute the convolutions in these of `tunable.FORMS`, one for each."""
         left = iter(forms)
         self.chain = [
-            replace(layer, form=next(left)) if isinstance(layer, Convolution) else layer for layer in self.chain
+            replace(layer, form=next(left)) if isinstance(layer, Convolution) and not layer.frozen else layer
+            for layer in self.chain
         ]
 
     def tunable_operations(self, size: Workload) -> Iterator[TunableOperation]:
-        """The convolutions, each on inputs of its own size."""
+        """The trained convolutions, each on inputs of its own size."""
         theta, stats, x = self._start(size)
-        state = Pass(self.parameters(theta), self.statistics(stats), None, True, self.products, _tuning_draws(size))
+        state = Pass(self._tensors(theta), self.statistics(stats), None, True, self.products, _tuning_draws(size))
         x = stack_images(x)
         trained_before = False
         for layer in self.chain:
-            if isinstance(layer, Convolution):
+            if isinstance(layer, Convolution) and not layer.frozen:
                 yield layer.tunable(x, state, size, trained_before)
             trained_before = trained_before or isinstance(layer, (Convolution, BatchNorm, Linear))
             with torch.no_grad():
@@ -133,6 +134,11 @@ class Stacked(Flat):
         """[B, O] outputs of one model (theta [D], stats [C]) on x [B, ...], in evaluation mode."""
         return self._forward(theta[None], stats[None], x[None], None, training=False)[0][0]
 
+    def _tensors(self, theta: Tensor) -> list[Tensor]:
+        """[M, *shape] views, as `Pass.parameters`."""
+        frozen = self.frozen_on(theta).values()
+        return self.parameters(theta) + [tensor.expand(theta.shape[0], *tensor.shape) for tensor in frozen]
+
     def _forward(
         self,
         theta: Tensor,
@@ -144,7 +150,7 @@ class Stacked(Flat):
     ) -> tuple[Tensor, Tensor]:
         """Outputs [M, B, O] and new statistics [M, C]."""
         products = self.products if training else None
-        parts = self.parameters(theta), self.statistics(stats.to(theta.dtype))
+        parts = self._tensors(theta), self.statistics(stats.to(theta.dtype))
         state = Pass(*parts, weight, training, products, draws)
         x = x.to(theta.dtype)
         if x.dim() == 5:

@@ -32,7 +32,8 @@ def translate(module: nn.Module, images: bool | None = None) -> list[Layer] | No
     if parts is None:
         return None
     parts = _pool_first(parts)
-    places = {id(parameter): place for place, parameter in enumerate(module.parameters())}
+    frozen_last = sorted(module.parameters(), key=lambda parameter: not parameter.requires_grad)
+    places = {id(parameter): place for place, parameter in enumerate(frozen_last)}
     floats = (buffer for buffer in module.buffers() if buffer.is_floating_point())
     places |= {id(buffer): place for place, buffer in enumerate(floats)}
     layers: list[Layer] = []
@@ -105,7 +106,8 @@ def _convolution(part: nn.Module, places: dict[int, int]) -> Convolution | None:
     if part.padding_mode != "zeros":
         return None
     where = places[id(part.weight)], _place(part.bias, places)
-    return Convolution(*where, part.stride, part.padding, part.dilation, part.groups)
+    frozen = not part.weight.requires_grad
+    return Convolution(*where, part.stride, part.padding, part.dilation, part.groups, frozen)
 
 
 def _batch_norm(part: nn.Module, places: dict[int, int]) -> BatchNorm | None:

@@ -32,14 +32,21 @@ def own(
     data |= {"target_shape": tuple(target_shape), "vocab_size": vocab_size}
     accepted = inspect.signature(make).parameters
     given = {name: value for name, value in data.items() if name in accepted} | options
-    try:
-        inspect.signature(make).bind(**given)
-    except TypeError as error:
-        raise ValueError(
-            f"model.path={path} cannot be called with {', '.join(given)} ({error}): set model.options, such as "
-            "'model.options={width: 32}'"
-        ) from None
+    any_name = any(one.kind is one.VAR_KEYWORD for one in accepted.values())
+    unknown = [f"model.options.{name}" for name in options if name not in accepted and not any_name]
+    if unknown:
+        own_names = ", ".join(name for name in accepted if name not in data) or "none"
+        raise ValueError(f"{path} has no argument for {', '.join(unknown)} (its own arguments: {own_names})")
+    missing = [name for name, one in accepted.items() if _must_be_given(one) and name not in given]
+    if missing:
+        remedy = " ".join(f"model.options.{name}=..." for name in missing)
+        raise ValueError(f"{path} needs {', '.join(missing)}: give {remedy}")
     return make(**given)
+
+
+def _must_be_given(parameter: inspect.Parameter) -> bool:
+    variable = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    return parameter.default is parameter.empty and not variable
 
 
 def _found(path: str | None) -> Callable[..., nn.Module]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import platform
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 
+from fedcomp.core import folders
 from fedcomp.records.atomic_write import write_atomically
 
 REPEATS = 5
@@ -43,7 +43,7 @@ def cached_timings(question: Mapping[str, Any], measure: Callable[[], Seconds], 
 
 def cache_folder() -> Path:
     """The folder of the cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedcomp" / "measured"
+    return folders.cache_folder() / "measured"
 
 
 def device_name(device: torch.device) -> str:

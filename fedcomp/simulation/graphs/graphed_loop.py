@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from fedcomp.client.contract import GradFn, LocalResult
 from fedcomp.client.hook import Hook
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.core.to_device import to_device
+from fedcomp.model.contract import Model
 from fedcomp.random.keys import seed_halves
 from fedcomp.simulation.graphs.cuda_graphs import Capture, Work
 from fedcomp.simulation.graphs.segments import Shape, segments
@@ -65,7 +66,8 @@ class GraphedLoops:
         if not (grad_fn is None or isinstance(grad_fn, Hook)):
             self._explain(f"{getattr(grad_fn, '__qualname__', grad_fn)} is no Hook")
             return None
-        if getattr(data.model, "draws_in_training", False):
+        network = cast(Model, data.model)  # solvers train networks only
+        if network.draws_in_training:
             self._explain("the model draws random numbers in training, and a replay would repeat them")
             return None
         batching = solver.batching
@@ -73,7 +75,7 @@ class GraphedLoops:
         counts = steps.counts.of_steps
         step_coefficients = solver.stacked_coefficients(torch.arange(len(counts)), lr)
         graphs = list(segments(counts, steps.position.shape[2]))
-        if any(shape.masked for _, _, shape in graphs) and getattr(data.model, "drops_empty_places", False):
+        if any(shape.masked for _, _, shape in graphs) and network.drops_empty_places:
             self._explain("the model leaves empty places out, which reads where they are")
             return None
         kept, kept_each = list(data.computed), list(data.each or ())

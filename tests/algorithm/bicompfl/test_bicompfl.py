@@ -258,9 +258,7 @@ def test_that_all_take_part_is_no_option(algorithm: Any) -> None:
         (BiCompFLGR, {"relay": "tree"}, "algorithm.relay=tree must be one of plain, xor"),
         (BiCompFLGR, {"weights": "samples"}, "algorithm.weights=samples must be one of uniform"),
         (BiCompFLGR, {"allocation": "adaptive", "phi": 0.5}, "phi=0.5 must be"),
-        (BiCompFLGR, {"capacity": "bits"}, "algorithm.capacity=bits says when blocks change"),
         (BiCompFLGR, {"allocation": "adaptive", "capacity": "bytes"}, "capacity=bytes must be one of nats, bits"),
-        (BiCompFLPR, {"rest": "mix"}, "algorithm.rest=mix is about blocks that a split downlink does not bring"),
         (BiCompFLPR, {"rest": "zero"}, "algorithm.rest=zero must be one of keep, qhat, mix"),
         (
             BiCompFLPR,

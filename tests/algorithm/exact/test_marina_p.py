@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from torch import Tensor
 
 from fedcomp.algorithm.bidirectional.m3 import M3
@@ -14,8 +13,7 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.sparsifiers.permk import PermK
 from fedcomp.compressor.sparsifiers.randk import RandK
-from fedcomp.config import schema
-from fedcomp.core.folders import CONF
+from fedcomp.config.compose import compose
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import SharedKnowledge
@@ -72,9 +70,7 @@ def test_whole_models_make_it_gradient_descent() -> None:
 
 
 def test_yaml_of_marina_p_sends_full_uplinks_and_permk_down() -> None:
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", ["algorithm=marina_p"])
+    config = compose(["algorithm=marina_p"])
     assert (config.algorithm.p_up, config.algorithm.beta, config.algorithm.p_down) == (1.0, 1.0, None)
     assert [config[part]._target_.split(".")[-1] for part in ("client", "compressor", "downlink")] == [
         "GD",

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 
 from fedcomp.algorithm.exact import tamuna
 from fedcomp.algorithm.exact.tamuna import Masks, Tamuna
@@ -15,9 +14,8 @@ from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client.gd import GD
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
-from fedcomp.config import schema
+from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_simulation
-from fedcomp.core.folders import CONF
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import WireLink
@@ -153,8 +151,6 @@ def test_wrong_input(build: Callable[[], object], message: str) -> None:
     ],
 )
 def test_the_cohort_is_checked_before_the_first_round(overrides, message: str) -> None:
-    schema.register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", ["algorithm=tamuna", *overrides])
+    config = compose(["algorithm=tamuna", *overrides])
     with pytest.raises(ValueError, match=message):
         build_simulation(config, torch.device("cpu"))

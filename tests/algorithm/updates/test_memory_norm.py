@@ -64,7 +64,7 @@ def _rows(state: Any, algorithm: Algorithm) -> torch.Tensor | None:
 @pytest.mark.parametrize("name", CASES)
 def test_lengths_are_those_of_the_memories(name: str) -> None:
     algorithm, wanted = CASES[name]
-    everybody = getattr(algorithm, "full_participation", False)
+    everybody = algorithm.full_participation
     module = world.with_batch_norm if name == "beside" else world.mlp
     sim = world.simulation(algorithm, module, world.FULL if everybody else world.SOME)
     state = sim.init()

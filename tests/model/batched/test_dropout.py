@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-from torchvision.ops import StochasticDepth
 
 from fedcomp.model.batched.dropout import KeyedDraws
 from fedcomp.model.batched.functional import Functional
@@ -32,6 +31,12 @@ class Within(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(self.call(self.part, torch.tanh(self.first(x))).flatten(1))
+
+
+def _stochastic_depth() -> nn.Module:
+    from torchvision.ops import StochasticDepth  # torchvision's import takes as long as all tests of this file
+
+    return StochasticDepth(0.3, "row")
 
 
 def _within(part: Callable[[], nn.Module], *shape: int) -> Callable[[], nn.Module]:
@@ -71,7 +76,7 @@ MODULES = {
     "attention without weights": _attention(False),
     "scaled dot product": _calls(_scaled),
     "encoder": _within(lambda: nn.TransformerEncoderLayer(8, 2, 16, 0.2, batch_first=True), 8, 8),
-    "stochastic depth": _within(lambda: StochasticDepth(0.3, "row")),
+    "stochastic depth": _within(_stochastic_depth),
     "chain": lambda: nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.4), nn.Linear(8, 4), nn.Dropout(0.1)),
     "lstm": lambda: Within(
         nn.LSTM(8, 8, 2, dropout=0.4, batch_first=True), lambda part, x: part(x.unflatten(1, (8, 8)))[0]

@@ -42,9 +42,9 @@ def test_a_methods_legs_sum_up_to_the_ledger(case: AlgorithmCase, tmp_path: Path
     whole, _ = traffic_of(world.in_float64(case.simulation()))
     assert content(small, tmp_path) == content(whole, tmp_path)
     algorithm = case.simulation().algorithm
-    if not getattr(algorithm, "full_participation", False):
+    if not algorithm.full_participation:
         again = any(shape(one).count("↑") > 1 for one in traffic.rounds[0])
-        assert getattr(algorithm, "several_uplinks", False) == again
+        assert algorithm.several_uplinks == again
 
 
 @pytest.mark.parametrize(

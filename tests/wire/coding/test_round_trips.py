@@ -66,22 +66,22 @@ def _check(coding: Coding, row: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("name", INTEGERS)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_integers(name: str, data: st.DataObject) -> None:
     coding, least, most, dtype = INTEGERS[name]
     entries = st.integers(least, most) | st.sampled_from([least, most])
-    _check(coding, torch.tensor(data.draw(st.lists(entries, max_size=90)), dtype=dtype))
+    _check(coding, torch.tensor(data.draw(st.lists(entries, max_size=50)), dtype=dtype))
 
 
 @pytest.mark.parametrize(("coding", "dtype"), FLOATS, ids=str)
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_floats(coding: Float, dtype: torch.dtype, data: st.DataObject) -> None:
     _check(coding, torch.tensor(data.draw(st.lists(st.floats(width=32), max_size=30)), dtype=dtype))
 
 
 @given(places=st.sets(st.integers(0, 99), max_size=99))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_sets_of_places(places: set[int]) -> None:
     index = torch.tensor(sorted(places), dtype=torch.int64)
     _check(Ascending(100), index)

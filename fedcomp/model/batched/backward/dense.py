@@ -127,9 +127,9 @@ def dense_rows(denses: Sequence[DenseLayer]) -> np.ndarray:
 def dense_layers(flat: Flat, chain: list[Layer] | None, expected: int = 0) -> tuple[DenseLayer, ...] | None:
     """The chain as dense layers whose parameters follow one another in the row, from tensor `expected` to the last one.
 
-    None where it is anything else.
+    None where it is anything else, and where a tensor is frozen.
     """
-    if chain is None:
+    if chain is None or flat.frozen:
         return None
     denses: list[DenseLayer] = []
     for layer in chain:

@@ -92,6 +92,8 @@ def small_cnn(flat: Flat, chain: Sequence[Layer], loss: Loss, input_shape: tuple
     """The chain as a `SmallCnn`, or None where it is anything else or its layers are too wide or too narrow to gain."""
     if len(input_shape) != 3 or loss not in (cross_entropy, squared_error) or not has_fused_multiply_add():
         return None
+    if flat.frozen:
+        return None
     blocks: list[Block] = []
     shape, rest, used = input_shape, list(chain), 0
     while rest and isinstance(rest[0], Convolution):

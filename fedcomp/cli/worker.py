@@ -18,6 +18,7 @@ import signal
 import sys
 from typing import Any
 
+from fedcomp.runtime.importing import without_collection
 from fedcomp.runtime.signals import SIGNALS
 
 PACKAGES = {"PIL", "antlr4", "fedcomp", "hydra", "matplotlib", "numba", "numpy", "omegaconf", "scipy", "torch"}
@@ -28,8 +29,9 @@ IMPORTED_ONCE = PACKAGES | sys.stdlib_module_names
 def main() -> None:
     """Serve until standard input ends. Returns from a forked process only when its run has ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # they are for the runs; before any thread begins
-    importlib.import_module("fedcomp.cli.main")
-    importlib.import_module("fedcomp.training.run")
+    with without_collection():
+        importlib.import_module("fedcomp.cli.main")
+        importlib.import_module("fedcomp.training.run")
     for line in sys.stdin:
         request = json.loads(line)
         needed, says = os.pipe()
@@ -76,3 +78,7 @@ def _say_imported(pipe: int) -> None:
 
 def _answer(number: int) -> None:
     os.write(1, f"{number}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

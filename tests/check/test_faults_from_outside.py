@@ -1,0 +1,139 @@
+"""`fedcomp-check` finds faults of parts in a folder outside the repository, and passes sound ones."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fedcomp.cli.check import main
+from fedcomp.core.folders import CONF
+
+CODEC = """
+from dataclasses import dataclass
+
+import torch
+
+from fedcomp.wire import Field, Payload
+from fedcomp.wire.coding import Float
+
+LAST, FIRST = [], {}
+
+
+@dataclass(frozen=True)
+class Faulty:
+    fault: str
+    unbiased: bool = True
+    contractive: bool = False
+    near_lossless: bool = False
+
+    def encode(self, x, common, private_key):
+        LAST[:] = [x.clone()]
+        FIRST.setdefault((common.key, tuple(common.ids.tolist()), common.dim), x.clone())
+        scale = Field(x.abs().mean(1, keepdim=True), Float())
+        return Payload({"values": Field(x, Float())} if self.fault == "biased" else {"scale": scale})
+
+    def decode(self, payload, common):
+        if self.fault == "biased":
+            return 0.9 * payload.expect(values=common.dim)[0]
+        (scale,) = payload.expect(scale=1)
+        if self.fault == "variable":
+            return LAST[0]
+        found = FIRST.get((common.key, tuple(common.ids.tolist()), common.dim))
+        return scale.expand(-1, common.dim) if found is None else found
+"""
+ALGORITHM = """
+from dataclasses import dataclass, fields, replace
+
+import torch
+
+from fedcomp.algorithm.fedavg import FedAvg
+
+
+@dataclass(frozen=True)
+class Peeking(FedAvg):
+    peek: str = "none"
+
+    def round(self, state, cohort, ctx):
+        held = ctx.clients.run(first_feature, cohort, torch.zeros(cohort.size, 1))  # of every client's samples
+        method = FedAvg(**{field.name: getattr(self, field.name) for field in fields(FedAvg)})
+        if self.peek == "client":  # what a client sends depends on the samples of the others
+            client = replace(self.client, lr=self.client.lr * (1 + 0.1 * float(held.tanh().mean())))
+            method = replace(method, client=client)
+        new, metrics = method.round(state, cohort, ctx)
+        return (replace(new, theta=new.theta + 1e-3 * held.mean()) if self.peek == "server" else new), metrics
+
+
+def first_feature(data, row):
+    return row + data.take(torch.zeros_like(data.ids)[:, None])[0].flatten(1).mean(1, keepdim=True)
+"""
+DATASET = """
+import torch
+
+from fedcomp.dataset.contract import Dataset, Samples
+
+
+def load(fault: str = "none") -> Dataset:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randint(0, 256, (200, 5), generator=generator).float(), torch.arange(200) % 3
+    train = Samples(x[:150], y[:150])
+    test = train if fault == "leaked" else Samples(x[150:], y[150:])
+    return Dataset("bytes", train, test, "classification", 3, std=torch.ones(1) if fault == "raw" else x.std(0))
+"""
+CONFIGS = {
+    "compressor/faulty.yaml": "_target_: faulty_codec.Faulty\nfault: none\nfeedback: none\n",
+    "algorithm/peeking.yaml": (CONF / "algorithm/fedavg.yaml")
+    .read_text()
+    .replace("fedcomp.algorithm.fedavg.FedAvg", "peeking.Peeking")
+    + "peek: none\n",
+    "dataset/bytes.yaml": "_target_: bytes_data.load\nfault: none\n",
+    "faulty_codec.py": CODEC,
+    "peeking.py": ALGORITHM,
+    "bytes_data.py": DATASET,
+}
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A folder of one's own parts; what is imported from it is forgotten."""
+    for name, text in CONFIGS.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    before = set(sys.modules)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path)
+    yield str(tmp_path)
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+FOUND = {
+    "compressor=faulty compressor.fault=variable": "faulty, receiver: vectors of 1 entries",
+    "compressor=faulty compressor.fault=cache": "faulty, other process: faulty, a vector of 1 entries: x [0, 0] is",
+    "compressor=faulty compressor.fault=biased": "faulty, unbiased: the mean of 4 draws of entry",
+    "algorithm=peeking algorithm.peek=server": "peeking, server end: round 1: the model test.theta depends on samples",
+    "algorithm=peeking algorithm.peek=client": "peeking, client ends: round",
+    "dataset=bytes dataset.fault=raw": "bytes, normalisation: inputs have mean",
+    "dataset=bytes dataset.fault=leaked": "bytes, held out: 100.0% of the test samples are training samples too",
+}
+
+
+@pytest.mark.parametrize("overrides", FOUND)
+def test_a_fault_is_found(mine: str, overrides: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config-dir", mine, *overrides.split()]) == 1
+    assert f"FAILED {FOUND[overrides]}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("overrides", ["algorithm=peeking", "dataset=bytes", "compressor=qsgd model=linear"])
+def test_a_sound_part_passes(mine: str, overrides: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--config-dir", mine, *overrides.split()]) == 0
+    assert "FAILED" not in capsys.readouterr().out
+
+
+def test_wrong_arguments_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rounds=3"]) == 2
+    assert capsys.readouterr().err.startswith("error: nothing to check: choose one of compressor=NAME")

@@ -1,0 +1,60 @@
+"""What `.ci/run` runs, with stand-ins for make and for the Pythons that are found."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+RUN = Path(__file__).resolve().parents[1] / ".ci" / "run"
+STEPS = ["check", "docs", "test", "thorough", "processors"]
+
+if not RUN.exists():
+    pytest.skip(".ci/run is only in the project's own folder", allow_module_level=True)
+
+
+def _program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def _calls(folder: Path, main: str, found: dict[str, int]) -> list[str]:
+    """What make is called with. `main`: the version in .venv; `found`: other Pythons, and the status each ends with."""
+    project, log = folder / "project", folder / "calls"
+    _program(project / ".ci" / "run", "")
+    shutil.copy(RUN, project / ".ci" / "run")
+    _program(project / ".venv" / "bin" / "python", f"echo {main}")
+    _program(folder / "bin" / "make", f'echo "${{BARE:-}}$*" >> {log}')
+    for name, status in found.items():
+        _program(folder / name, f"exit {status}")
+    environment = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "PYENV_ROOT": str(folder / "pyenv")}
+    subprocess.run([project / ".ci" / "run"], check=True, env=environment, capture_output=True)
+    return log.read_text().splitlines()
+
+
+def test_the_steps(tmp_path: Path) -> None:
+    assert _calls(tmp_path, "3.11", {}) == STEPS
+
+
+def test_the_second_command_sees_a_bare_machine_and_is_an_ordinary_user(tmp_path: Path) -> None:
+    _program(tmp_path / "shared" / "bare" / "bare.sh", 'BARE="as user ${BARE_USER:-none}: " "$@"')
+    assert _calls(tmp_path, "3.11", {}) == ["as user 1: test" if step == "test" else step for step in STEPS]
+
+
+@pytest.mark.parametrize(
+    ("main", "found", "newest"),
+    [
+        ("3.11", {"bin/python3.12": 0, "bin/python3.13": 0}, "python3.13"),
+        ("3.13", {"bin/python3.12": 0, "bin/python3.13": 0}, "python3.12"),
+        ("3.11", {"bin/python3.14": 1, "pyenv/versions/3.13.0/bin/python": 0}, "pyenv/versions/3.13.0/bin/python"),
+    ],
+    ids=["on the path", "beside a newer one", "of pyenv"],
+)
+def test_the_newest_other_python(tmp_path: Path, main: str, found: dict[str, int], newest: str) -> None:
+    (*steps, last) = _calls(tmp_path, main, found)
+    assert steps == STEPS
+    assert last == f"newest NEWEST_PYTHON={tmp_path / newest if '/' in newest else newest}"
