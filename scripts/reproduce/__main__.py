@@ -17,7 +17,7 @@ from scripts.reproduce.experiment import Ended, Experiment, report, run
 from scripts.reproduce.history import strangers
 from scripts.reproduce.records import Folder
 
-PAPERS = ("fedscalar", "rand_k", "bicompfl", "fedmrn", "fedavg_svrg", "same_bits")
+PAPERS = ("fedscalar", "rand_k", "bicompfl", "fedmrn", "fedavg_svrg", "same_bits", "neighbours")
 ROOT = Path(__file__).resolve().parents[2]
 
 

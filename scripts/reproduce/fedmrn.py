@@ -9,7 +9,7 @@ from fedcomp.reporting.tables import published
 from scripts.reproduce import fedmrn_masking, fedmrn_tasks
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.fedmrn_tasks import DATA, METHOD, SPLIT
-from scripts.reproduce.markdown import average, claims, every, less, made_with, picture, verdict
+from scripts.reproduce.markdown import ROTATION_BEFORE, average, claims, every, less, made_with, picture, verdict
 from scripts.reproduce.printed import ACCURACY, UPLINK, accuracies, beside, within
 from scripts.reproduce.records import Folder, Records, Run
 
@@ -66,6 +66,8 @@ def page(folder: Folder) -> str:
 Accuracies are the best over the rounds, as the paper's program logs them. Claims are about whole runs of the paper's
 networks and data; smaller tasks are shown below without a verdict. The page is written by
 `make reproduce PAPER=fedmrn SCALE=paper`.
+
+{ROTATION_BEFORE}
 
 {_claims(tables, folder)}
 

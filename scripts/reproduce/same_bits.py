@@ -10,7 +10,7 @@ from statistics import fmean
 import yaml
 
 from scripts.reproduce.experiment import Experiment
-from scripts.reproduce.markdown import made_with, rounds, spread, table
+from scripts.reproduce.markdown import ROTATION_BEFORE, made_with, rounds, spread, table
 from scripts.reproduce.records import Folder, Records, Run
 
 METHOD = "experiment/neighbours/method@_global_"
@@ -74,6 +74,8 @@ round by which 1.28 Gbit were sent in both directions, as FedAvg does after 33 r
 what limits methods that send little. Bits are those of all clients' messages, with seeds, indices, scales and all that
 goes down. Accuracies are of the last round, mean ± sample standard deviation over the seeds; bits are means, those to
 85 % where every seed came so far.
+
+{ROTATION_BEFORE}
 
 {_results(bits, order)}
 
