@@ -76,8 +76,8 @@ class RecordedRound:
 class RecordingLink(WireLink):
     """Carries messages as bytes and records them."""
 
-    def __init__(self, record: RecordedRound, ledger: Ledger, checks: bool = True) -> None:
-        super().__init__(ledger, checks)
+    def __init__(self, record: RecordedRound, ledger: Ledger) -> None:
+        super().__init__(ledger)
         self.record = record
         self.call: tuple[str, Receivers | None] = UP, None
 
@@ -115,7 +115,7 @@ class ReplayLink(RecordingLink):
     """
 
     def __init__(self, record: RecordedRound, client: int | None, memory: dict[str, Tensor] | None = None) -> None:
-        super().__init__(record, Ledger(), checks=False)
+        super().__init__(record, Ledger())
         self.client, self.next = client, 0
         self.memory = {} if memory is None else memory
 
@@ -239,7 +239,7 @@ def _seen_by(client: int, cohort: Cohort, simulation: Simulation) -> Cohort:
 def _round(simulation: Simulation, state: Any, one: RecordedRound, link: RecordingLink) -> Any:
     if not one.cohort.size:
         return state
-    with_link = replace(simulation, link=lambda ledger, checks: link)  # type: ignore[arg-type]
+    with_link = replace(simulation, link=lambda ledger: link)  # type: ignore[arg-type]
     new, _ = with_link.attempt(one.index, state, one.cohort, Ledger())
     if isinstance(link, ReplayLink) and link.next < len(one.frames):
         raise Failed(f"round {one.index + 1}: {link.next} messages instead of the run's {len(one.frames)}")

@@ -118,7 +118,8 @@ class Simulation:
         """The algorithm's round. Raises Diverged instead of its error where a client's result is not finite."""
         key = self.round_key(index)
         clients = self.clients(key.fold_in("client"), ledger)
-        link = self.link(ledger, checks=index == self.first_round)
+        link = self.link(ledger)
+        link.checks = index == self.first_round
         context = Context(index, self.rounds, key.fold_in("message"), link, clients)
         try:
             new, metrics = self.algorithm.round(state, cohort, context)

@@ -21,16 +21,15 @@ from fedcomp.wire.payload import Payload
 class Link:
     """Carries messages between clients and server as tensors, and counts their bits (`wire=counted`).
 
-    Args:
-        checks: whether a WireError is raised for an entry that its coding cannot write, which reads from the device.
     Attributes:
+        checks: whether a WireError is raised for an entry that its coding cannot write, which reads from the device.
         client: the number of the client whose end this is, apart from all others; None: all ends, as in a simulation.
         memory: what such a client keeps from round to round by name. A simulation keeps the server's own for all where
             every client that was sent the same ends at the same.
     """
 
-    def __init__(self, ledger: Ledger, checks: bool = True) -> None:
-        self.ledger, self.checks = ledger, checks
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger, self.checks = ledger, True
         self.client: int | None = None
         self.memory: dict[str, Tensor] = {}
         self._measured: dict[str, list[Tensor]] = {}

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import Work
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.wire import Ledger, Link
+from fedcomp.wire import Link, Payload
 from tests.conformance import world
 
 DEVICE = torch.device("meta")
@@ -28,8 +28,8 @@ PACKAGE = str(Path(world.__file__).parents[2] / "fedcomp")
 class UncheckedLink(Link):
     """As in all rounds but the first with clients, in which ranges of entries are read."""
 
-    def __init__(self, ledger: Ledger, checks: bool = False) -> None:
-        super().__init__(ledger, checks=False)
+    def _carry(self, payload: Payload) -> Payload:
+        return payload
 
 
 def moved(sim: Simulation, sizes: tuple[int, ...] = world.SIZES, **changes) -> Simulation:

@@ -168,7 +168,7 @@ class KMeans(Algorithm):
 def _sent_if(happens: Tensor, data: Tensor) -> Field:
     """Rows that are sent if `happens` (0-d bool, which both ends know from the rounds so far), else not a bit."""
     count = (happens * data.shape[1]).expand(len(data))
-    return Field(data, Float(), count, count_known=True)
+    return Field(torch.where(happens, data, 0.0), Float(), count, count_known=True)
 
 
 def _exchange(counts: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
