@@ -122,7 +122,7 @@ def test_only_trained_tensors_are_in_the_row() -> None:
     assert sum(tensor.size for tensor in model.tensors) == model.dim
 
 
-@pytest.mark.parametrize("form", ["layers", "vmap", "one after another"])
+@pytest.mark.parametrize("form", ["layers", "layers in bf16", "vmap", "one after another"])
 @pytest.mark.parametrize("images", [False, True])
 def test_many_clients_share_one_frozen_tensor(form: str, images: bool) -> None:
     """The tensors of a step of 16 clients take less than 16 copies of the frozen one would."""
@@ -131,7 +131,8 @@ def test_many_clients_share_one_frozen_tensor(form: str, images: bool) -> None:
     shape = (1, 2, 2) if images else (3,)
     last = nn.Linear(256 if images else 200, 4)
     module = Partly([first, wide, nn.ReLU(), nn.Flatten(), last], "1.weight", "1.bias")
-    model = FORMS[form](module, shape)
+    in_bf16 = form == "layers in bf16"
+    model = Stacked(module, LOSS, precision="bf16") if in_bf16 else FORMS[form](module, shape)
     theta, stats = (part.repeat(16, 1) for part in model.init(KEY))
     x, y = batch(16, 2, shape, 4, "classification", torch.Generator())
     x = x.float()
