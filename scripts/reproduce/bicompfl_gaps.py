@@ -143,7 +143,7 @@ def split(folder: Folder) -> str:
             f"table {number}",
             rows,
             [
-                *((f"round {index}", _sampled_and_expected(index)) for index in (10, 20, 30, 60)),
+                *((f"round {index}", _sampled_and_expected(index)) for index in (10, 20, 30, 40, 50, 60)),
                 ("best", _best),
                 ("rounds", rounds),
             ],
