@@ -22,8 +22,8 @@ import fedcomp
 ROOT = Path(__file__).resolve().parents[1]
 OPTIONAL = {"pandas", "polars", "safetensors", "IPython", "triton", "wandb_workspaces"}
 """Imported where they are installed; fedcomp works without them."""
-OF_ANOTHER = {"llvmlite": "numba"}
-"""Packages that another one needs in exactly one version."""
+OF_ANOTHER = {"llvmlite": "numba", "sqlalchemy": "optuna"}
+"""Packages that another one always brings."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

@@ -78,9 +78,7 @@ class Joblib:
         return [one for one in outcomes if one is not None]
 
     def _at_once(self) -> int:
-        from joblib import effective_n_jobs
-
-        return max(1, effective_n_jobs(self.n_jobs))
+        return self.n_jobs if self.n_jobs > 0 else max(1, num_cores() + 1 + self.n_jobs)
 
     def _gpus(self, device: str) -> list[str]:
         """One entry a run at once: the names of the visible GPUs, each `runs_per_gpu` times; none on a CPU."""

@@ -144,14 +144,10 @@ SCHEDULE = ((0, 1, 2), (1, 2, 5), (5,), (3, 4), (3, 4, 5), (0, 1, 2, 3, 4, 5, 6)
 class Scheduled:
     """Takes the cohorts of SCHEDULE in turn."""
 
-    def __init__(self) -> None:
-        self.calls = 0
-
     def sample(self, key, importance, round_index=0):
         from fedcomp.core.cohort import Cohort
 
-        clients = SCHEDULE[self.calls]
-        self.calls += 1
+        clients = SCHEDULE[round_index]
         return Cohort.of(clients, torch.full((len(clients),), 1 / len(clients)))
 
 

@@ -250,7 +250,7 @@ WRONG = [
         "algorithm.pool=1 leaves nothing to choose for algorithm.sampling=amplitude",
     ),
     ({"steps": 0}, "algorithm.steps=0 must be a whole number, 1 or more"),
-    ({"mu": -1.0}, "algorithm.mu=-1.0 must be a positive number"),
+    ({"mu": -1.0}, "algorithm.mu=-1.0 must be a number in"),
     ({"lr": float("nan")}, "algorithm.lr=nan"),
     ({"clip": 0.0}, "algorithm.clip=0.0 must be a positive number"),
     ({"sampling": "greedy"}, "algorithm.sampling=greedy must be one of uniform, amplitude"),

@@ -127,7 +127,7 @@ def test_progress_depends_on_the_rank_of_the_hessian_and_not_on_the_dimension() 
 
 
 WRONG = [
-    ({"mu": 0.0}, "algorithm.mu=0.0 must be a positive number"),
+    ({"mu": 0.0}, "algorithm.mu=0.0 must be a number in"),
     ({"mu": float("nan")}, "algorithm.mu=nan"),
     ({"mu": float("inf")}, "algorithm.mu=inf"),
     ({"difference": "left"}, "algorithm.difference=left must be one of central, forward"),

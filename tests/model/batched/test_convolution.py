@@ -29,7 +29,7 @@ def test_patches_by_views_are_those_of_torch(kernel, dilation, stride) -> None:
 )
 def test_what_runs_on_a_gpu(clients: int, used: str, unused: str) -> None:
     """One client's convolution, as in an evaluation, is torch's own; torch's im2col launches once for each sample."""
-    layer = Convolution(0, None, (1, 1), (1, 1), (1, 1), 1, "unfolded")
+    layer = Convolution(0, None, (1, 1), (1, 1), (1, 1), 1, form="unfolded")
     with fake_gpu(), Operations() as watch:
         weight, x = torch.ones(clients, 4, 2, 3, 3, device=GPU), torch.ones(5, 2 * clients, 8, 8, device=GPU)
         assert layer(x, Pass([weight], [], None, True, None)).shape == (5, 4 * clients, 8, 8)

@@ -34,7 +34,7 @@ from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.graphs.cuda_graphs import Eager
 from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.training import train
+from fedcomp.training import run
 from fedcomp.wire import Ledger
 
 CPU = torch.device("cpu")
@@ -187,7 +187,7 @@ def test_the_leader_plans_for_all_processes(monkeypatch, tmp_path, mode, chosen)
     said: list[ConvPlan | None] = []
     for is_main_process in (True, False):
         before = len(asked)
-        simulation, _ = train._planned(_simulation(), OmegaConf.create(options), tmp_path, _Peer(is_main_process, said))
+        simulation, _ = run._planned(_simulation(), OmegaConf.create(options), tmp_path, _Peer(is_main_process, said))
         assert tuple(layer.form for layer in simulation.model.convolutions) == chosen
         assert simulation.chunk_size == (2 if mode == "measure" else 1)
         assert (len(asked) > before) == (is_main_process and mode == "measure")
