@@ -9,7 +9,7 @@ from fedcomp.random.numba_jit import compiled
 
 @compiled
 def apply(values: np.ndarray, first: int, steps: np.ndarray, starts: np.ndarray, inverse: bool) -> None:
-    """In place on values[:, first:] [M, n] float32; `steps` and `starts` [M] uint32, both below n."""
+    """Order `values[:, first:]`, [M, n] float32, in place; `steps` and `starts`, [M] uint32, are below n."""
     size = np.uint32(values.shape[1] - first)
     before = np.empty(size, np.float32)
     for row in range(values.shape[0]):
