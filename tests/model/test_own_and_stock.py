@@ -132,16 +132,16 @@ def test_dropout_of_a_stock_network(name, draws):
     assert model.draws_in_training == draws
     assert not made(partial(classifier, name=name, dropout=False), (3, 32, 32)).draws_in_training
     theta, stats = model.init(KEY)
-    x, y = torch.ones(2, 2, 3, 32, 32), torch.zeros(2, 2, dtype=torch.int64)
-    ids = torch.tensor([4, 9])
+    x = torch.randn(2, 8, 3, 32, 32, generator=torch.Generator().manual_seed(0))  # equal ones divide by a variance of 0
+    y, ids = torch.zeros(2, 8, dtype=torch.int64), torch.tensor([4, 9])
 
     def gradient(rows, key=KEY):
         given = theta.expand(2, -1)[rows], stats.expand(2, -1)[rows], x[rows], y[rows], None
         return model.gradient(*given, StepDraws(key, ids[rows]) if draws else None).grad
 
     both = gradient([0, 1])
-    torch.testing.assert_close(torch.cat([gradient([0]), gradient([1])]), both)
-    assert torch.allclose(both, gradient([0, 1], KEY.fold_in(1))) != draws
+    torch.testing.assert_close(torch.cat([gradient([0]), gradient([1])]), both, rtol=1e-3, atol=1e-4)
+    assert torch.allclose(both, gradient([0, 1], KEY.fold_in(1)), rtol=1e-3, atol=1e-4) != draws
 
 
 def test_group_norm_in_place_of_batch_norm():

@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fedcomp.compressor.mrc import coder
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import Candidates
+from fedcomp.compressor.rotations import order
 from fedcomp.core.cohort import Cohort
 from fedcomp.model.batched import streamed
 from fedcomp.model.batched.backward import mlp as mlp_backward
@@ -73,6 +74,7 @@ class Sorted(TorchDispatchMode):
 def _mode() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, FakeTensorMode(allow_non_fake_inputs=True):
         patch.setattr(Payload, "check_range", lambda self: None)  # of the first round: there are no entries to read
+        patch.setattr(order, "_steps", lambda size: tuple(range(1, order.STEPS + 1)))  # drawn on the host, and kept
         patch.setattr(keys, "has_triton", lambda device: device.type == "cuda")
         patch.setattr(keys, "_by_triton", _draw)
         patch.setattr(coder, "_encode", lambda device: _encode)
