@@ -76,7 +76,8 @@ def check_in_other_process(cases: Sequence[CodecCase]) -> None:
             payload = encode(case, rows(2, layers, 7), known)
             work.append((codec, known, [pack(payload, row) for row in range(2)], layout(payload)))
             wanted.append((case.name, layers, case.codec.decode(payload, known)))
-    given = pickle.dumps((sys.path, str(Path.cwd()), pickle.dumps(work)))
+    path = [str(Path(folder).resolve()) for folder in sys.path]  # `--config-dir mine` is relative to this folder
+    given = pickle.dumps((path, str(Path.cwd()), pickle.dumps(work)))
     done = subprocess.run([sys.executable, "-c", _CHILD], input=given, capture_output=True, cwd=CONF.parent)
     if done.returncode:
         raise Failed(f"the other process ended with {done.stderr.decode().strip().splitlines()[-1]}")
