@@ -97,15 +97,15 @@ CONFIGS = {
 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A folder of one's own parts; what is imported from it is forgotten."""
+    """A folder of one's own parts below the current one; what is imported from it is forgotten."""
     for name, text in CONFIGS.items():
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
+        path = tmp_path / "mine" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     before = set(sys.modules)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path)
-    yield str(tmp_path)
+    yield "mine"
     for name in set(sys.modules) - before:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
             del sys.modules[name]
