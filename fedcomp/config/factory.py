@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.algorithm.contract import Algorithm
 from fedcomp.client.solver import LocalSolver
@@ -30,8 +30,8 @@ from fedcomp.config.compatibility import (
     check_samples,
     check_tensors,
 )
-from fedcomp.config.defaults import changes, default_choice
 from fedcomp.config.instantiate import build, build_compressor, build_error, check_keys, check_kind
+from fedcomp.core.choices import changes, default_choice
 from fedcomp.core.validate import check_choice, check_seed
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
@@ -233,9 +233,9 @@ def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
     """Raise ValueError for a part that was chosen although the algorithm does not use it."""
     for name in sorted(unused):
         group = "compressor" if name == "uplink" else name
-        given = changes(group, config[group])
+        given = changes(group, OmegaConf.to_container(config[group], resolve=True))
         if given:
-            default, _ = default_choice(group)
+            default = default_choice(group)
             algorithm = str(config.algorithm.get("_target_")).split(".")[-1]
             raise ValueError(f"{algorithm} has no use for {', '.join(given)}: leave {group} at its default, {default}")
 
