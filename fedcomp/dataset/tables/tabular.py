@@ -11,10 +11,10 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
-from fedcomp.core.validate import check_choice, check_interval, check_seed
+from fedcomp.core.validate import check_choice
 from fedcomp.dataset.contract import Dataset, Samples, Task
+from fedcomp.dataset.split import split_rows
 from fedcomp.dataset.tables.table import is_missing
-from fedcomp.random.keys import Key
 
 Scaling = Literal["min_max", "z_score", "none"]
 Constant = Literal["refused", "zero"]
@@ -60,8 +60,7 @@ def tabular_dataset(
     """
     for argument, value in (("scaling", scaling), ("target_scaling", target_scaling)):
         check_choice(f"dataset.{argument}", value, get_args(Scaling))
-    check_seed("dataset.split_seed", split_seed)
-    train, test = _split(len(features), test_fraction, split_seed)
+    train, test = split_rows(len(features), test_fraction, split_seed)
     features = _imputed(features, train, feature_names)
     offset, scale = _statistics(features[train], scaling, feature_names, constant)
     if task == "regression":
@@ -82,18 +81,6 @@ def tabular_dataset(
         num_outputs=len(class_names) if task == "classification" else 1,
         class_names=tuple(class_names),
     )
-
-
-def _split(num_rows: int, test_fraction: float, split_seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers to train and to test with; no test rows for a fraction of 0, else at least one of each."""
-    check_interval("dataset.test_fraction", test_fraction, "[0, 1)", "0 tests on the training rows")
-    if test_fraction == 0:
-        return np.arange(num_rows), np.arange(0)
-    if num_rows < 2:
-        raise ValueError(f"dataset.test_fraction is {test_fraction}, but {num_rows} row cannot be split; set it to 0")
-    order = torch.randperm(num_rows, generator=Key(("dataset", "split", split_seed)).generator()).numpy()
-    num_test = min(max(round(test_fraction * num_rows), 1), num_rows - 1)
-    return order[num_test:], order[:num_test]
 
 
 def _imputed(columns: np.ndarray, train: np.ndarray, names: Sequence[str]) -> np.ndarray:
