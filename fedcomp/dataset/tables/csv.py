@@ -19,7 +19,7 @@ from fedcomp.dataset.fetch import below
 
 if TYPE_CHECKING:
     from fedcomp.dataset.contract import Dataset, Task
-    from fedcomp.dataset.tables.table import Table
+    from fedcomp.dataset.tables.cells import Cells
     from fedcomp.dataset.tables.tabular import Scaling
 
 Missing = Literal["refuse", "drop", "impute"]
@@ -74,8 +74,8 @@ def load(
             features, a target that names no classes, or an argument out of range.
     """
     from fedcomp.dataset.contract import Task
+    from fedcomp.dataset.tables.cells import Cells
     from fedcomp.dataset.tables.features import AUTO, chosen, column_of, values_of
-    from fedcomp.dataset.tables.table import Table
     from fedcomp.dataset.tables.tabular import classes_of, tabular_dataset
 
     if path is None or target is None:
@@ -84,7 +84,7 @@ def load(
         raise ValueError(f"dataset={name} needs dataset.{lacking}, for instance dataset.{lacking}={example}")
     check_choice("dataset.task", task, get_args(Task))
     check_choice("dataset.missing", missing, get_args(Missing))
-    table = Table.read(below(root, path)[0], rows, delimiter)
+    table = Cells.read(below(root, path)[0], rows, delimiter)
     table.column(target, "target")
     if owner is not None:
         table.column(owner, "owner")
@@ -126,7 +126,7 @@ def data_files(path: str | None, root: str = ".", **_: object) -> list[Path]:
     return [] if path is None else below(root, path)
 
 
-def _excluded(table: Table, exclude: Sequence[str], features: Sequence[str] | str | None) -> list[str]:
+def _excluded(table: Cells, exclude: Sequence[str], features: Sequence[str] | str | None) -> list[str]:
     """`dataset.exclude`, columns that the table has."""
     if isinstance(exclude, str):
         raise ValueError(f"dataset.exclude={exclude} must be a list such as [{exclude or 'id'}]")
@@ -140,13 +140,13 @@ def _excluded(table: Table, exclude: Sequence[str], features: Sequence[str] | st
     return [str(column) for column in exclude]
 
 
-def _without_missing(table: Table, needed: list[str], inside: list[str], missing: Missing) -> Table:
+def _without_missing(table: Cells, needed: list[str], inside: list[str], missing: Missing) -> Cells:
     """The table without the rows that lack what they need; the log says what becomes of missing values.
 
     Args:
         needed: target and owner. inside: the columns of the features.
     """
-    from fedcomp.dataset.tables.table import is_missing
+    from fedcomp.dataset.tables.cells import is_missing
 
     kept = table.complete(needed if missing == "impute" else [*needed, *inside])
     said = []
@@ -162,7 +162,7 @@ def _without_missing(table: Table, needed: list[str], inside: list[str], missing
     return kept
 
 
-def _owners(table: Table, name: str) -> np.ndarray:
+def _owners(table: Cells, name: str) -> np.ndarray:
     """[n] the number of each row's owner, in the order of the distinct cells of column `name`."""
     from fedcomp.dataset.tables.tabular import distinct
 
@@ -171,9 +171,9 @@ def _owners(table: Table, name: str) -> np.ndarray:
     return np.array([numbers[cell] for cell in table.columns[name]], np.int64)
 
 
-def _target_numbers(table: Table, name: str) -> np.ndarray:
+def _target_numbers(table: Cells, name: str) -> np.ndarray:
     """[n] the cells of the column to predict as numbers."""
-    from fedcomp.dataset.tables.table import decimals, is_missing
+    from fedcomp.dataset.tables.cells import decimals, is_missing
 
     cells = table.columns[name]
     for place, cell in zip(table.places(name), cells):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedcomp.core.validate import reads_as_number
-from fedcomp.dataset.tables.table import Table, is_missing
+from fedcomp.dataset.tables.cells import Cells, is_missing
 from fedcomp.dataset.tables.tabular import distinct
 
 AUTO = "auto"
@@ -23,7 +23,7 @@ DATE = re.compile(
 """2024-01-31, 31.1.2024, 1/31/24, with or without a time, or a time alone."""
 
 
-def chosen(table: Table, wanted: Sequence[str] | str | None, target: str, exclude: Sequence[str]) -> list[str]:
+def chosen(table: Cells, wanted: Sequence[str] | str | None, target: str, exclude: Sequence[str]) -> list[str]:
     """The features: those of `wanted`, with "column=*" for each value of a column; of None and "auto" all others.
 
     Args:
@@ -55,7 +55,7 @@ def chosen(table: Table, wanted: Sequence[str] | str | None, target: str, exclud
     return features
 
 
-def column_of(table: Table, feature: str) -> str:
+def column_of(table: Cells, feature: str) -> str:
     """The column that a feature is of; ValueError: there is none."""
     if feature in table.columns:
         return feature
@@ -64,7 +64,7 @@ def column_of(table: Table, feature: str) -> str:
     return name.strip()
 
 
-def values_of(table: Table, feature: str, missing: bool) -> np.ndarray:
+def values_of(table: Cells, feature: str, missing: bool) -> np.ndarray:
     """[n] numbers of a column, or the indicator of "column=value".
 
     Args:
@@ -85,7 +85,7 @@ def values_of(table: Table, feature: str, missing: bool) -> np.ndarray:
     return np.array([cell == value.strip() for cell in cells], np.float64)
 
 
-def _by_itself(table: Table, name: str) -> list[str]:
+def _by_itself(table: Cells, name: str) -> list[str]:
     """The features of a column under "auto"."""
     cells = [cell for cell in table.columns[name] if not is_missing(cell)]
     leave_out = f"leave it out: 'dataset.exclude=[{name}]'"
@@ -109,6 +109,6 @@ def _by_itself(table: Table, name: str) -> list[str]:
     return _values(table, name, "features")
 
 
-def _values(table: Table, name: str, argument: str) -> list[str]:
+def _values(table: Cells, name: str, argument: str) -> list[str]:
     """A feature for each value of a column, but for missing ones."""
     return [f"{name}={cell}" for cell in distinct(table.column(name, argument)) if not is_missing(cell)]

@@ -14,7 +14,7 @@ import torch
 from fedcomp.core.validate import check_choice
 from fedcomp.dataset.contract import Dataset, Samples, Task
 from fedcomp.dataset.split import split_rows
-from fedcomp.dataset.tables.table import is_missing
+from fedcomp.dataset.tables.cells import is_missing
 
 Scaling = Literal["min_max", "z_score", "none"]
 Constant = Literal["refused", "zero"]

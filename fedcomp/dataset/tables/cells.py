@@ -29,7 +29,7 @@ MISSING = ("", "na", "n/a", "#n/a", "<na>", "null", "?")
 
 
 @dataclass(frozen=True)
-class Table:
+class Cells:
     """A file's cells, without outer blanks.
 
     Attributes:
@@ -41,7 +41,7 @@ class Table:
     lines: list[str]
 
     @classmethod
-    def read(cls, file: Path, rows: int | None, delimiter: str) -> Table:
+    def read(cls, file: Path, rows: int | None, delimiter: str) -> Cells:
         """The first `rows` rows; blank lines are none."""
         check_count("dataset.rows", rows, meaning="null for all rows", or_null=True)
         if not file.is_file():
@@ -70,7 +70,7 @@ class Table:
         """[n] where each cell of column `name` stands, to open an error with."""
         return [f"{self.file}, {line}, column '{name}'" for line in self.lines]
 
-    def complete(self, names: Sequence[str]) -> Table:
+    def complete(self, names: Sequence[str]) -> Cells:
         """The rows that have a value in each of these columns.
 
         Raises:
