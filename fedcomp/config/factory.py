@@ -23,6 +23,7 @@ from fedcomp.core.choices import changes, default_choice
 from fedcomp.core.validate import check_choice, check_seed
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
+from fedcomp.memory.check import check_memory
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
 from fedcomp.model.contract import AnyModel, tensors_of
@@ -38,7 +39,6 @@ from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.estimator_check import check_estimators
 from fedcomp.simulation.graphs.fused_loop import loop_runner_on
-from fedcomp.simulation.memory_check import check_memory
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.simulation.optimum import least_squares
 from fedcomp.simulation.round_result import RoundRunner
