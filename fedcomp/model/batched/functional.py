@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fedcomp.core.accelerated import Form, tolerance_of
 from fedcomp.core.first_line import first_line
 from fedcomp.model.batched.dropout import Drawing, KeyedDraws, UnkeyedDraw, key_dropouts, may_draw, trial_draws
 from fedcomp.model.batched.padding import Places, leave_out, random_inputs, reads_real_samples_only
@@ -27,6 +28,9 @@ from fedcomp.model.precision import product_type
 
 log = logging.getLogger("fedcomp")
 
+BATCHED = Form("clients of a network in one call", "one client after another")
+NETWORK, MOST_TOLERANCE = 30.0, 0.3
+"""How much more than a product's a network's gradient may differ, since rounding passes through all its layers."""
 Rows = tuple[Tensor, Tensor, Tensor, Tensor]
 """Clients' parameters, statistics, inputs and targets."""
 
@@ -120,16 +124,31 @@ class Functional(Flat):
                 try:
                     with self._drawing(draws, True, theta.device):
                         grad, (loss, new) = vmap(of_client, randomness="different" if draws else "error")(*rows)
+                    found = Gradient(grad, loss, new)
+                    if self._agrees(found, with_grad, (theta, stats, x, y), weight, draws):
+                        return found
                 except (torch.OutOfMemoryError, torch.AcceleratorError):
                     raise
                 except RuntimeError as error:  # data-dependent control flow, an unsupported operation
                     self.vmap_refused = True
                     log.info("clients run one after another: vmap cannot run the model (%s)", first_line(error))
-                else:
-                    return Gradient(grad, loss, new)
             return self._looped(with_grad, (theta, stats, x, y), weight, draws)
         finally:
             self._own.drawing.mode = None
+
+    def _agrees(
+        self, found: Gradient, with_grad: bool, batch: Rows, weight: Tensor | None, draws: StepDraws | None
+    ) -> bool:
+        """Whether the first two clients, one after another, get what they got among all."""
+
+        def two() -> tuple[Tensor, ...]:
+            theta, stats, x, y = (part[:2] for part in batch)
+            return self._looped(with_grad, (theta, stats, x, y), None if weight is None else weight[:2], draws)
+
+        about = f"{'gradients' if with_grad else 'losses'} of {type(self.module).__name__}"
+        tolerance = min(MOST_TOLERANCE, NETWORK * tolerance_of(self.products, batch[0].device))
+        first = tuple(part[:2] for part in found)
+        return BATCHED.agrees(about + (", padded" if weight is not None else ""), lambda: first, two, tolerance)
 
     @torch.no_grad()
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
@@ -140,11 +159,11 @@ class Functional(Flat):
     @property
     def drops_empty_places(self) -> bool:
         """As in `contract.Model`."""
-        return not self.takes_padding or self.vmap_refused
+        return not self.takes_padding or self.vmap_refused or BATCHED.refused
 
     def _at_once(self, theta: Tensor, weight: Tensor | None) -> bool:
         """Whether the clients of these rows go all at once."""
-        if self.vmap_refused or (weight is not None and not self.takes_padding):
+        if self.vmap_refused or BATCHED.refused or (weight is not None and not self.takes_padding):
             return False
         if self.slow_by_vmap and theta.device.type == "cpu":
             return False

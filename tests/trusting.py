@@ -1,0 +1,12 @@
+"""Accelerated forms without their proofs, for devices without values."""
+
+from __future__ import annotations
+
+from fedcomp.core.accelerated import Verdicts
+
+
+class Trusting(Verdicts):
+    """Every form agrees, and nothing is computed."""
+
+    def agrees(self, form, *_: object) -> bool:
+        return form.name not in self.found
