@@ -54,7 +54,7 @@ class Form:
         tolerance: float = 0.0,
         again: bool = False,
     ) -> bool:
-        """Whether this run uses the form for what `about` names. Where that is not known, both compute now, plain first.
+        """Whether this run uses the form for what `about` names. Where it is not known, both compute now, plain first.
 
         Args:
             about: a variant of the form, such as a shape. accelerated, plain: what the two compute, tensor by tensor.
@@ -120,9 +120,7 @@ class Verdicts:
         """See `Form.refuse`."""
         with self._lock:
             if form.name not in self.found:
-                log.warning(
-                    "%s are not used, but %s instead: %s", form.name, form.plain, reason, extra={"note": True}
-                )
+                log.warning("%s are not used, but %s instead: %s", form.name, form.plain, reason, extra={"note": True})
                 self._add(form.name, reason)
 
     def _add(self, name: str, verdict: str) -> None:

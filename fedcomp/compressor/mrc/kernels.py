@@ -1,6 +1,8 @@
 """Which code computes minimal random coding: compiled kernels where they agree with `reference.py`, else that.
 
-On a CPU they are compiled by numba, on a GPU by Triton. Shape legend: M senders, B blocks, R repetitions, n coordinates.
+On a CPU they are compiled by numba, on a GPU by Triton.
+
+Shape legend: M senders, B blocks, R repetitions, n coordinates.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from fedcomp.random.keys import has_triton
 
 KERNELS = Form("kernels of minimal random coding", "tensor operations")
 TRIAL_BITS, TRIAL_ROWS = 1 << 18, 9
-"""Candidate bits of a sender (one block at least) and senders that a trial codes; kernels take eight of these at once."""
+"""Candidate bits of a sender (one block at least) and senders of a trial; kernels take eight senders at once."""
 
 
 def encode(
@@ -34,6 +36,7 @@ def encode(
     fraction: int,
 ) -> Tensor:
     """[M, R, B] int32 chosen candidates; see `reference.encode`."""
+
     def trial(code: ModuleType) -> tuple[Tensor, ...]:
         some = _some(blocks, candidates)
         rows = log_odds[:TRIAL_ROWS, : some.dim], thresholds[:TRIAL_ROWS, : some.dim], some, _few(candidates)
@@ -46,6 +49,7 @@ def encode(
 
 def decode(indices: Tensor, thresholds: Tensor, blocks: Blocks, candidates: Candidates, out: Tensor) -> None:
     """Add the bits that indices [M, R, B] encode to out [M or 1, n] int32; see `reference.decode`."""
+
     def trial(code: ModuleType) -> tuple[Tensor, ...]:
         some, rows = _some(blocks, candidates), indices[:TRIAL_ROWS, :, :]
         found = out.new_zeros(1 if len(out) == 1 else len(rows), some.dim)

@@ -25,7 +25,7 @@ from fedcomp.model.tunable import FORMS, TunableOperation, Workload
 from fedcomp.random.keys import Key
 
 TRIAL = Key(("plan",))
-"""Of what forms are compared and measured with: numbers of which no two are alike, so that none is taken for another."""
+"""Of what forms are compared and measured with: numbers of which none can be taken for another."""
 
 
 @dataclass(frozen=True)
