@@ -158,6 +158,11 @@ _current = Verdicts()
 _own = threading.local()
 
 
+def judge() -> Verdicts:
+    """What the run knows that this process works on."""
+    return _current
+
+
 @contextlib.contextmanager
 def judged_by(verdicts: Verdicts) -> Iterator[Verdicts]:
     """Inside, the forms of this process are those that a run knows to agree."""
