@@ -128,7 +128,7 @@ def differences(before: Fingerprints, now: Fingerprints) -> Iterator[str]:
 
 def _session(content: dict[str, Any]) -> SessionRecord:
     commits = tuple(Commit(**one) for one in content.pop("commits"))
-    texts = {name: tuple(content.pop(name, ())) for name in ("accepted", "forms")}
+    texts: dict[str, Any] = {name: tuple(content.pop(name, ())) for name in ("accepted", "forms")}
     return SessionRecord(**content, commits=commits, **texts)
 
 

@@ -57,5 +57,6 @@ def rehearse(simulation: Simulation, processes: ProcessContext) -> None:
         alone = replace(simulation, group=ProcessGroup())
         rows = (part.to(simulation.device).expand(len(two), -1) for part in simulation.model.init(Key(("rehearsal",))))
         clients = alone.clients(Key(("rehearsal",)), Ledger())
-        clients.run(lambda data, *own: solver.run(data, *own, (0, simulation.rounds)), cohort, *rows)
+        progress = 0, simulation.rounds
+        clients.run(lambda data, theta, stats: solver.run(data, theta, stats, progress), cohort, *rows)
     judge().found = processes.broadcast_object(judge().found)

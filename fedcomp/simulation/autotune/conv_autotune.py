@@ -22,7 +22,7 @@ from fedcomp.core.validate import check_choice
 from fedcomp.model.tunable import FORMS, TunableModel, TunableOperation, Workload
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.simulation.autotune.timing_cache import Seconds, cached_timings, device_name, seconds_of
-from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, Work, can_capture
+from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, can_capture
 from fedcomp.simulation.simulation import Simulation
 
 log = logging.getLogger("fedcomp")
@@ -89,15 +89,14 @@ def plan_convolutions(
     model, device = simulation.model, simulation.device
     if path is not None and path.exists():
         return ConvPlan.read(path)
-    on_cpu = device.type == "cpu"
-    untuned = not isinstance(model, TunableModel) or not model.conv_algorithms or is_safe()
-    if untuned or mode == "off" or (mode == "auto" and on_cpu):
+    on_cpu, size = device.type == "cpu", min(simulation.chunk_size, most_clients)
+    plain = is_safe() or mode == "off" or (mode == "auto" and on_cpu)
+    if plain or not isinstance(model, TunableModel) or not model.conv_algorithms:
         plan = ConvPlan((), simulation.chunk_size)
     elif mode in FORMS:
-        size = Workload(min(simulation.chunk_size, most_clients), batch_size, simulation.dataset.input_shape, device)
-        plan = ConvPlan(_proven_forms(model, mode, size), simulation.chunk_size)
+        work = Workload(size, batch_size, simulation.dataset.input_shape, device)
+        plan = ConvPlan(_proven_forms(model, mode, work), simulation.chunk_size)
     else:
-        size = min(simulation.chunk_size, most_clients)
         tried: Sequence[int] = CPU_CHUNKS if device.type == "cpu" and not fixed_chunk else (size,)
         shape, graphs = simulation.dataset.input_shape, simulation.loop_runner is not None and can_capture(device)
         sizes = [Workload(clients, batch_size, shape, device) for clients in tried if clients <= most_clients]
@@ -161,11 +160,12 @@ def _time_forms(operation: TunableOperation, device: torch.device, graphs: bool)
     """Seconds of each form, forwards and backwards; infinite where it fails."""
 
     def seconds(form: str) -> float:
-        work: Work = partial(operation.run, form)
+        def work() -> None:
+            operation.run(form)
+
         try:
-            if graphs:
-                work = CudaGraphs(device, f"measuring of {form} convolutions").capture(work, ())
-            return seconds_of(work, device)
+            graph = CudaGraphs(device, f"measuring of {form} convolutions").capture(work, ()) if graphs else work
+            return seconds_of(graph, device)
         except RuntimeError as error:  # no such kernel for these sizes, or no memory for it
             check_usable(error)
             failed[form] = error
