@@ -28,9 +28,9 @@ from fedcomp.model.batched import functional
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation import async_metrics
 from fedcomp.simulation.async_metrics import SideStreamReader, SyncReader
-from fedcomp.simulation.graphs.cuda_graphs import Eager
-from fedcomp.simulation.graphs.fused_loop import FusedLoops, StepByStep
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.cuda_graphs.capture import Eager
+from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops, StepByStep
+from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from tests.conformance import world
 from tests.simulation.clocked_streams import Streams
 from tests.simulation.user_module import Residual

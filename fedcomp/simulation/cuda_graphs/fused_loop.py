@@ -22,8 +22,8 @@ from fedcomp.core.step_counts import StepCounts
 from fedcomp.core.to_device import to_device
 from fedcomp.model.contract import FusesSgd, Gradient, Model, TrainFused
 from fedcomp.simulation.chunks.client_data import gather
-from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, can_capture
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, can_capture
+from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 
 STEPS = Form("local steps in one call", "steps one by one")
 TOLERANCE = 1e-4
