@@ -16,7 +16,7 @@ from typing import Any
 
 import fedcomp.config.factory
 from fedcomp.cli.main import main
-from fedcomp.simulation.memory_check import GIB, needed
+from fedcomp.memory.check import GIB, needed
 from fedcomp.simulation.simulation import Simulation
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")

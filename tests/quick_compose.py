@@ -1,20 +1,27 @@
 """Hydra composes each choice of groups once for all tests of a process; a config is a copy with its own values applied.
 
-Reading and merging the files of a choice is most of what composing costs. The rest is Hydra's: overrides are parsed,
-applied and recorded as always. Grids, and commands with a folder of one's own, are composed as always.
+Reading, merging and ordering the files of a choice is most of what composing costs: a file is read once, what all
+choices begin with (Hydra's own config) is merged once, and a choice is ordered and merged once. The rest is Hydra's:
+overrides are parsed, applied and recorded as always. Grids, and commands with a folder of one's own, are composed as
+always, from files that are read once.
 """
 
 from __future__ import annotations
 
+import copy
+import itertools
 import pickle
+from collections.abc import Hashable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hydra._internal import config_loader_impl
+from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.defaults_list import DefaultsList, Overrides
+from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig
 
 from fedcomp.core.folders import CONF
@@ -23,12 +30,13 @@ UNCHANGED = {("pkg", "hydra.conf"), ("file", str(CONF)), ("structured", "")}
 """Sources of configs that no test changes."""
 
 _read = ConfigRepository.load_config
+_choices = defaults_list._create_interpolation_map
 _list = config_loader_impl.create_defaults_list
+_embed = ConfigLoaderImpl._load_single_config
 _merge = ConfigLoaderImpl._compose_config_from_defaults_list
 _sweep = ConfigLoaderImpl.load_sweep_config
-_files: dict[Any, bytes] = {}
-_lists: dict[Any, DefaultsList] = {}
-_merged: dict[Any, bytes] = {}
+_kept: dict[Hashable, bytes] = {}
+_lists: dict[Hashable, DefaultsList] = {}
 
 
 def _sources(repo: Any) -> tuple[tuple[str, str], ...] | None:
@@ -37,14 +45,27 @@ def _sources(repo: Any) -> tuple[tuple[str, str], ...] | None:
     return found if UNCHANGED.issuperset(found) else None
 
 
+def _once(make: Any, *key: Hashable) -> Any:
+    """What `make` returns, made once for a key; each caller has a copy."""
+    if key not in _kept:
+        _kept[key] = pickle.dumps(make())
+    return pickle.loads(_kept[key])
+
+
 def _quick_read(repo: ConfigRepository, config_path: str) -> Any:
     """One file."""
-    key = _sources(repo), config_path
-    if key[0] is None:
+    source = repo._find_object_source(config_path, ObjectType.CONFIG)
+    place = source and (source.scheme(), source.path)
+    if place not in UNCHANGED:
         return _read(repo, config_path)
-    if key not in _files:
-        _files[key] = pickle.dumps(_read(repo, config_path))
-    return pickle.loads(_files[key])
+    return _once(lambda: _read(repo, config_path), "read", place, source.provider, config_path)
+
+
+def _quick_choices(overrides: Any, defaults_list: list[Any], self_added: bool) -> Any:
+    """What names in a defaults list may stand for: only for lists with such names."""
+    if any(each.is_interpolation() for each in defaults_list if not each.is_self()):
+        return _choices(overrides, defaults_list, self_added)
+    return None
 
 
 def _quick_list(repo: Any, overrides_list: list[Any], **options: Any) -> DefaultsList:
@@ -59,14 +80,22 @@ def _quick_list(repo: Any, overrides_list: list[Any], **options: Any) -> Default
     return replace(_lists[key], config_overrides=given.config_overrides)
 
 
+def _quick_embed(loader: ConfigLoaderImpl, default: Any, repo: Any) -> Any:
+    """One file, at its place in a config; or Hydra's own files, merged."""
+    if (sources := _sources(repo)) is None:
+        return _embed(loader, default, repo)
+    if isinstance(default, list):
+        return SimpleNamespace(config=_once(lambda: _merge(loader, default, repo), "merged", sources, repr(default)))
+    return _once(lambda: _embed(loader, default, repo), "embedded", sources, repr(default))
+
+
 def _quick_merge(loader: ConfigLoaderImpl, defaults: list[Any], repo: Any) -> DictConfig:
     """The contents of these files, merged."""
-    key = _sources(repo), repr(defaults)
-    if key[0] is None:
+    if (sources := _sources(repo)) is None:
         return _merge(loader, defaults=defaults, repo=repo)
-    if key not in _merged:
-        _merged[key] = pickle.dumps(_merge(loader, defaults=defaults, repo=repo))
-    return pickle.loads(_merged[key])
+    hydras = list(itertools.takewhile(lambda each: each.config_path.startswith("hydra/"), defaults))
+    parts = [hydras, *defaults[len(hydras) :]]
+    return _once(lambda: _merge(loader, parts, repo), "merged", sources, repr(parts))
 
 
 def _sweep_as_always(loader: ConfigLoaderImpl, *arguments: Any, **options: Any) -> DictConfig:
@@ -77,15 +106,20 @@ def _sweep_as_always(loader: ConfigLoaderImpl, *arguments: Any, **options: Any) 
 
 
 def compose_quickly(patch: pytest.MonkeyPatch) -> None:
-    _compose_with(patch, _quick_read, _quick_list, _quick_merge, _sweep_as_always)
+    _compose_with(patch, _quick_read, _quick_choices, _quick_embed, _quick_list, _quick_merge, _sweep_as_always)
 
 
 def compose_as_always(patch: pytest.MonkeyPatch) -> None:
-    _compose_with(patch, _read, _list, _merge, _sweep)
+    _compose_with(patch, _read, _choices, _embed, _list, _merge, _sweep)
 
 
-def _compose_with(patch: pytest.MonkeyPatch, read: Any, make_list: Any, merge: Any, sweep: Any) -> None:
+def _compose_with(
+    patch: pytest.MonkeyPatch, read: Any, choices: Any, embed: Any, make_list: Any, merge: Any, sweep: Any
+) -> None:
     patch.setattr(ConfigRepository, "load_config", read)
+    patch.setattr(ConfigRepository, "__deepcopy__", lambda self, memo: copy.copy(self), raising=False)
+    patch.setattr(defaults_list, "_create_interpolation_map", choices)
+    patch.setattr(ConfigLoaderImpl, "_load_single_config", embed)
     patch.setattr(config_loader_impl, "create_defaults_list", make_list)
     patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", merge)
     patch.setattr(ConfigLoaderImpl, "load_sweep_config", sweep)

@@ -15,7 +15,7 @@ LOOSE = {"__init__", "__main__"}
 
 CONTRACTS_ONLY = {
     "algorithm": ("contract",),
-    "participation": ("contract",),
+    "participation": ("contract", "cohorts"),
     "model": ("contract", "tunable", "chunking", "loss"),
 }
 """Rooms of which `simulation` may import these files alone: it names no method and no model's class."""

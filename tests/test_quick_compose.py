@@ -55,13 +55,12 @@ def test_a_quick_config_is_hydras_own() -> None:
 
 
 def test_grids_and_folders_of_ones_own_are_composed_as_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_files", "_lists", "_merged"):
-        monkeypatch.setattr(quick_compose, name, {})
+    monkeypatch.setattr(quick_compose, "_kept", {})
     _load(())
-    ((key, merged),) = quick_compose._merged.items()
-    planted = pickle.loads(merged)
+    merged = [key for key in quick_compose._kept if key[0] == "merged"][-1]
+    planted = pickle.loads(quick_compose._kept[merged])
     planted.rounds = 12345
-    quick_compose._merged[key] = pickle.dumps(planted)
+    quick_compose._kept[merged] = pickle.dumps(planted)
     assert _load(()).rounds == 12345  # what was kept is what is used
     assert _load((), "load_sweep_config").rounds == 100
     assert _load((f"hydra.searchpath=[file://{CONF}/experiment]",)).rounds == 100

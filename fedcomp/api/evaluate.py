@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +14,7 @@ import torch
 from omegaconf import OmegaConf
 
 from fedcomp.api.evaluation_report import ModelEvaluation, mean_of, text_of, write
-from fedcomp.api.trained_model import TRUST_CODE, Note, TrainedRun, recorded_config, trained_repetitions
+from fedcomp.api.trained_model import TRUST_CODE, TrainedRun, recorded_config, trained_repetitions
 from fedcomp.config.compose import compose
 from fedcomp.config.instantiate import build, check_keys
 from fedcomp.dataset.check import check as check_dataset
@@ -38,6 +38,8 @@ A client's test samples are those of its owner where the data say so (as in part
 the classes in the proportions of the client's training samples. Inputs are normalised as in training.
 DIR (default: RUN/evaluation/NAME) gets metrics.csv, clients.csv, classes.csv and clients.png.
 exit status: 0 done, 2 a wrong argument (one line on standard error)"""
+
+Note = Callable[[str], None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,7 +102,7 @@ def evaluate(
         compose([], config_dir)  # which finds its Python files from now on
     named = any(word.startswith("dataset=") for word in words)
     places = {} if named else dict(_parsed(word) for word in words if word not in others)
-    every = trained_repetitions(folder, note, places, trust_code)
+    every = trained_repetitions(folder, places, trust_code)
     other = _other_dataset(folder, words, named, config_dir, trust_code) if others else None
     found: list[ModelEvaluation] = []
     for run in every:
@@ -134,7 +136,7 @@ def _other_dataset(
     if named:
         config = compose(words, config_dir)
     else:
-        config = recorded_config(folder, lambda _: None, trust_code)
+        config = recorded_config(folder, trust_code)
         for key, value in map(_parsed, words):
             OmegaConf.update(config, key, value, force_add=True)
     check_keys(config)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,7 +48,7 @@ def export(folder: Path, file: Path, trust_code: bool = False) -> None:
         raise ValueError(f"{file} must end in .pt or .safetensors")
     if not file.parent.is_dir():
         raise ValueError(f"there is no folder {file.parent} to write {file.name} to")
-    models = trained_models(folder, lambda line: print(f"fedcomp-export: {line}", file=sys.stderr), "last", trust_code)
+    models = trained_models(folder, "last", trust_code)
     if len(models) > 1:
         raise ValueError(f"{folder} evaluates {len(models)} models and records their mean: take Run({folder}).models()")
     weights = {name: tensor.contiguous() for name, tensor in models[0].state_dict().items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +96,7 @@ class Run:
         """
         from fedcomp.api.trained_model import trained_models
 
-        return trained_models(self.folder, lambda line: warnings.warn(line, stacklevel=3), round, trust_code)
+        return trained_models(self.folder, round, trust_code)
 
 
 def run(config: DictConfig | Iterable[str]) -> Run:

@@ -1,8 +1,8 @@
-"""The networks that a run has trained, as modules of torch, whichever version of fedcomp trained them."""
+"""The networks that a run has trained, as modules of torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
 from fedcomp.algorithm.contract import Models
+from fedcomp.config import schema
 from fedcomp.config.factory import build_simulation, repetitions_of
-from fedcomp.config.former import as_composed_now
 from fedcomp.config.trust import check_trusted
 from fedcomp.core.first_line import first_line
 from fedcomp.core.folders import part_name
-from fedcomp.core.pytree import flatten, restore
+from fedcomp.core.pytree import restore
 from fedcomp.model.contract import Model, TaskModel
 from fedcomp.model.flat import Flat, copy_sharing_frozen, trained_parameters
 from fedcomp.provenance.check import check_frozen
@@ -27,7 +27,6 @@ from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG
 from fedcomp.simulation.simulation import Simulation
 
-Note = Callable[[str], None]
 TRUST_CODE = "run the code that the run's config names, also if it is not fedcomp's"
 """The help of `--trust-code`."""
 
@@ -49,35 +48,32 @@ class TrainedRun:
     models: Models
 
 
-def trained_run(
-    folder: Path, note: Note, changes: Mapping[str, Any] | None = None, trust_code: bool = False
-) -> TrainedRun:
+def trained_run(folder: Path, changes: Mapping[str, Any] | None = None, trust_code: bool = False) -> TrainedRun:
     """A run's parts and the models that it evaluates, from its config and its last checkpoint. Changes no file.
 
     Args:
-        folder: of the run. note: receives a line about each thing that another version of fedcomp did not write or that
-            this one does not know.
+        folder: of the run.
         changes: {key with dots: value} to set in its config, such as where its data lie.
         trust_code: call what the config names, also if it is not fedcomp's.
     Raises:
         ValueError: the config names code that is not trusted, there is no config or checkpoint, the model is no
-            network, the run has repeats, or the checkpoint lacks something that the models follow from.
+            network, the run has repeats, or the checkpoint does not fit.
     """
-    first = next(trained_repetitions(folder, note, changes, trust_code))
+    first = next(trained_repetitions(folder, changes, trust_code))
     if first.repeats > 1:
         raise ValueError(f"{folder} is a study of repeats={first.repeats}: it has a model for each repetition")
     return first
 
 
 def trained_repetitions(
-    folder: Path, note: Note, changes: Mapping[str, Any] | None = None, trust_code: bool = False
+    folder: Path, changes: Mapping[str, Any] | None = None, trust_code: bool = False
 ) -> Iterator[TrainedRun]:
     """The repetitions of a study, one after another; of a run without repeats itself. Arguments as in `trained_run`.
 
     Raises:
         ValueError: as `trained_run`.
     """
-    config = recorded_config(folder, note, trust_code)
+    config = recorded_config(folder, trust_code)
     config.device = "cpu"
     for key, value in (changes or {}).items():
         OmegaConf.update(config, key, value, force_add=True)
@@ -95,21 +91,21 @@ def trained_repetitions(
         own = content
         if config.repeats > 1:  # the state of a study has repetitions as its first axis
             own = replace(content, tensors={name: tensor[number] for name, tensor in content.tensors.items()})
-        models = _models(repetition, own, folder, note if not number else lambda _: None)
-        yield TrainedRun(config.repeats, repetition, network, content.round, models)
+        yield TrainedRun(config.repeats, repetition, network, content.round, _models(repetition, own, folder))
 
 
-def recorded_config(folder: Path, note: Note, trust_code: bool) -> DictConfig:
-    """A run's config as this version of fedcomp composes it, after a look at what building its parts would call.
+def recorded_config(folder: Path, trust_code: bool) -> DictConfig:
+    """A run's config with the types of the schema, after a look at what building its parts would call.
 
     Raises:
         ValueError: there is no config, it is none, or it names code that is not trusted.
     """
     RunFiles(folder).existing_config()
     plain = OmegaConf.to_container(OmegaConf.load(folder / CONFIG))  # with the modules of classes
-    assert isinstance(plain, dict)
     try:
-        config = as_composed_now({str(key): value for key, value in plain.items()}, note)
+        config = OmegaConf.merge(OmegaConf.structured(schema.RunConfig), plain)
+        assert isinstance(config, DictConfig)
+        schema.check(config)
     except OmegaConfBaseException as error:
         raise ValueError(f"{folder / CONFIG} is no config of a run: {first_line(error)}") from error
     if not trust_code:
@@ -117,18 +113,17 @@ def recorded_config(folder: Path, note: Note, trust_code: bool) -> DictConfig:
     return config
 
 
-def trained_models(folder: Path, note: Note, round: int | str = "last", trust_code: bool = False) -> list[nn.Module]:
+def trained_models(folder: Path, round: int | str = "last", trust_code: bool = False) -> list[nn.Module]:
     """The modules with the weights that `test` metrics are of, which are means over them.
 
     Args:
         folder: of the run.
-        note: as in `trained_run`.
         round: "last", or the number of rounds of its checkpoint.
         trust_code: as in `trained_run`.
     Raises:
         ValueError: as `trained_run`, or the checkpoint is of another round.
     """
-    run = trained_run(folder, note, trust_code=trust_code)
+    run = trained_run(folder, trust_code=trust_code)
     if round not in ("last", run.round):
         raise ValueError(f"{folder} has no model of round {round}: a run keeps its last one, of {run.round}")
     module, models = run.network.module, run.models
@@ -136,34 +131,13 @@ def trained_models(folder: Path, note: Note, round: int | str = "last", trust_co
     return [with_weights(module, models.theta[row : row + 1], models.stats[row : row + 1]) for row in rows]
 
 
-def _models(simulation: Simulation, content: CheckpointContent, folder: Path, note: Note) -> Models:
-    """The models to evaluate, with what the checkpoint lacks as at the start if they do not depend on it."""
-    start = flatten(simulation.init())
-    lacking = [name for name, tensor in start.items() if name not in content.tensors and tensor.numel()]
-    unknown = sorted(content.tensors.keys() - start.keys())
-    what = f"{folder / CHECKPOINT}, of another version of fedcomp,"
-    if unknown:
-        note(f"{what} has {', '.join(unknown)}, which this version does not know: left out")
-    key = simulation.key.fold_in("deployed", content.round)
-
-    def models(filling: Callable[[torch.Tensor], torch.Tensor]) -> Models:
-        filled = {name: content.tensors.get(name, filling(tensor)) for name, tensor in start.items()}
-        try:
-            state = restore(simulation.init(), filled)
-        except ValueError as error:
-            raise ValueError(f"checkpoint {folder / CHECKPOINT} does not fit: {error}") from error
-        return simulation.algorithm.evaluation_models(state, key)["test"]
-
-    found = models(lambda tensor: tensor)
-    if lacking:
-        other = models(lambda tensor: ~tensor if tensor.dtype == torch.bool else tensor + 1)
-        if not (torch.equal(found.theta, other.theta) and torch.equal(found.stats, other.stats)):
-            raise ValueError(
-                f"{what} lacks {', '.join(lacking)}, which the model follows from: read it with the fedcomp that wrote "
-                "it (provenance.json says which)"
-            )
-        note(f"{what} lacks {', '.join(lacking)}: the model does not depend on it")
-    return found
+def _models(simulation: Simulation, content: CheckpointContent, folder: Path) -> Models:
+    """The models to evaluate, from the checkpoint's state."""
+    try:
+        state = restore(simulation.init(), content.tensors)
+    except ValueError as error:
+        raise ValueError(f"checkpoint {folder / CHECKPOINT} does not fit: {error}") from error
+    return simulation.algorithm.evaluation_models(state, simulation.key.fold_in("deployed", content.round))["test"]
 
 
 def with_weights(module: nn.Module, theta: torch.Tensor, stats: torch.Tensor) -> nn.Module:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedcomp.cli.explain import NO_COMMENT, ConfigPart, Option
 from fedcomp.config.comments import about, experiments, read
-from fedcomp.config.defaults import default_choices
+from fedcomp.core.choices import default_choices
 from fedcomp.core.folders import CONF
 
 WIDTH = 100

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.client.contract import Batching, GradFn, LocalData, LocalResult
+from fedcomp.core.folders import name_of
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.dataset.contract import Dataset
 
 SCHEDULES = ("constant", "linear", "cosine", "inverse_sqrt", "exponential")
 
@@ -76,6 +78,20 @@ class LocalSolver(ABC):
     def weight_decay(self) -> float:
         """The L2 penalty's factor, where the solver has a penalty."""
         return 0.0
+
+    def check_dataset(self, dataset: Dataset) -> None:
+        """Raise ValueError, before the first round, if samples must be the same in every gradient and are not."""
+        name = name_of(self)
+        if self.fixed_samples and dataset.unlabelled == "absent":
+            raise ValueError(
+                f"client={name} needs a loss that is a mean over samples, but with dataset.unlabelled=absent it "
+                "depends on the whole batch: take dataset.unlabelled=ignored, or client=sgd"
+            )
+        if self.fixed_samples and dataset.augments:
+            raise ValueError(
+                f"client={name} needs the same samples in every gradient, but dataset={dataset.name} changes them at "
+                "random: take dataset.crop_padding=0, dataset.flip=false and no dataset.rescale, or client=sgd"
+            )
 
     def check_tensors(self, tensors: tuple[ParameterTensor, ...]) -> None:
         """Warn, or raise ValueError, before the first round, if the solver does not suit a model of these tensors."""

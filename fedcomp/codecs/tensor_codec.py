@@ -19,10 +19,12 @@ from torch import Tensor
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.config.instantiate import build_compressor
 from fedcomp.config.options import check_part_keys
+from fedcomp.config.schema import READ_BESIDE
+from fedcomp.core.choices import choices
 from fedcomp.core.cohort import Cohort, server
-from fedcomp.core.folders import CONF
 from fedcomp.core.pytree import flatten, restore
 from fedcomp.random.keys import Key
+from fedcomp.records.run_folder import VERSION
 from fedcomp.wire import Payload, SharedKnowledge
 from fedcomp.wire.packing import Layout, layout, pack, unpack
 
@@ -46,12 +48,12 @@ def compressor(name: str, **options: Any) -> Compressor:
     Raises:
         ValueError: no such codec or option, or a value that it refuses; one line says what is allowed.
     """
-    known = sorted(path.stem for path in (CONF / "compressor").glob("*.yaml"))
+    known = choices("compressor")
     if name not in known:
         raise ValueError(f"there is no codec {name!r}; there are {', '.join(known)}")
-    node = OmegaConf.merge(OmegaConf.load(CONF / "compressor" / f"{name}.yaml"), options)
-    check_part_keys("compressor", node, ("feedback", "estimator", "predictor", "defaults_version"))
-    node.pop("defaults_version", None)
+    node = OmegaConf.create({**known[name], **options})
+    check_part_keys("compressor", node, (VERSION, *READ_BESIDE["compressor"]))
+    node.pop(VERSION, None)
     return build_compressor(node)
 
 

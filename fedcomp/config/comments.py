@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
+
+from fedcomp.core.choices import lineage
 
 PARTS_OF_EXPERIMENTS = ("method", "setting", "data", "split", "case")
 """Folders of configs that experiments share or compare; these are not experiments themselves."""
@@ -21,7 +23,7 @@ class Comments:
     Attributes:
         about: the file's first comment, without `@package` lines; "" if there is none.
         options: {dotted key: comment}: the comment behind the value, or else the comment lines directly above the key;
-            keys without a comment are left out.
+            of an option without one, the comment in the file that this one begins with; keys without any are left out.
         groups: {group, such as `compressor@downlink`: comment} of the entries of a defaults list.
     """
 
@@ -32,8 +34,14 @@ class Comments:
 
 def read(path: Path) -> Comments:
     """The comments of a file. Raises YAMLError if the file is not valid YAML."""
+    *inherited, own = map(_read, lineage(path))
+    options = {name: comment for file in (*inherited, own) for name, comment in file.options.items()}
+    return replace(own, options=options)
+
+
+def _read(path: Path) -> Comments:
     text = path.read_text()
-    lines, root = text.splitlines(), yaml.compose(text, Loader=yaml.SafeLoader)
+    lines, root = text.splitlines(), yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     options, groups = {}, {}
     if isinstance(root, yaml.MappingNode):
         header = _header(lines)

@@ -13,10 +13,9 @@ class; null is never given. What a user's own class depends on stands in the YAM
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.config.comments import read
-from fedcomp.config.identity import GROUPS, short_name
 from fedcomp.config.schema import PARTS
+from fedcomp.core.choices import FOLDERS, choices_of
 from fedcomp.core.folders import CONF, PACKAGE
 
 CONDITION = re.compile(r"(with|without) (\w+)(?:=([\w|.-]+))?: ")
@@ -76,42 +75,25 @@ def check_effects(config: DictConfig) -> None:
 
 
 def _check_part(part: str, node: DictConfig) -> None:
-    written = list(_written(GROUPS.get(part, part), str(node["_target_"])))
-    conditions = {name: condition for _, found in written for name, condition in found.items()}
-    for name, condition in conditions.items():
-        value, missing = OmegaConf.select(node, name), object()
-        if value is None or any(_select(defaults, name, missing) == value for defaults, _ in written):
+    target, group = str(node["_target_"]), FOLDERS.get(part, part)
+    folder = _folder(target)
+    written = choices_of(group, target, folder)
+    comments: dict[str, str] = {}
+    for choice in written:
+        comments |= read(folder / group / f"{choice}.yaml").options
+    for name, comment in comments.items():
+        condition, missing = Condition.of(comment), object()
+        value = OmegaConf.select(node, name)
+        if condition is None or value is None:
+            continue
+        if any(_select(defaults, name, missing) == value for defaults in written.values()):
             continue
         inside = name.rpartition(".")[0]
         other = f"{inside}.{condition.option}" if inside else condition.option
-        places = [OmegaConf.to_container(node, resolve=True), *(defaults for defaults, _ in written)]
+        places = [OmegaConf.to_container(node, resolve=True), *written.values()]
         beside = next((one for place in places if (one := _select(place, other, missing)) is not missing), missing)
         if beside is not missing and not condition.holds(beside):
             raise ValueError(condition.refusal(f"{part}.{name}", value, beside))
-
-
-def _written(group: str, target: str) -> Iterator[tuple[dict[str, Any], dict[str, Condition]]]:
-    """(options, their conditions) of each YAML of a group whose class is `target`."""
-    short = short_name(target)
-    for defaults, conditions in _conditions(_folder(target) / group, short or target):
-        own = str(defaults.get("_target_"))
-        if own == target or (short is not None and short_name(own) == short):
-            yield defaults, conditions
-
-
-@functools.cache
-def _conditions(folder: Path, naming: str) -> tuple[tuple[dict[str, Any], dict[str, Condition]], ...]:
-    """(content, conditions) of the YAMLs of a folder whose text has the word `naming`: reading all takes a second."""
-    found = []
-    for path in sorted(folder.glob("*.yaml")):
-        if naming not in path.read_text(encoding="utf-8"):
-            continue
-        content = OmegaConf.to_container(OmegaConf.load(path))
-        comments = {name: Condition.of(comment) for name, comment in read(path).options.items()}
-        if isinstance(content, dict):
-            plain = {str(key): value for key, value in content.items()}
-            found.append((plain, {name: one for name, one in comments.items() if one is not None}))
-    return tuple(found)
 
 
 def _folder(target: str) -> Path:

@@ -10,34 +10,24 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
+from fedcomp.algorithm import fit
 from fedcomp.algorithm.contract import Algorithm
 from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.exclude_norm_layers import exclude_norm_layers
 from fedcomp.config import schema
-from fedcomp.config.compatibility import (
-    check_deadline,
-    check_dtype,
-    check_estimators,
-    check_evaluation,
-    check_learns,
-    check_needs,
-    check_participation,
-    check_precision,
-    check_predictors,
-    check_samples,
-    check_tensors,
-)
-from fedcomp.config.defaults import changes, default_choice
 from fedcomp.config.instantiate import build, build_compressor, build_error, check_keys, check_kind
+from fedcomp.core.choices import changes, default_choice
 from fedcomp.core.validate import check_choice, check_seed
 from fedcomp.dataset.check import check as check_dataset
 from fedcomp.dataset.contract import Dataset
+from fedcomp.memory.check import check_memory
 from fedcomp.model.build import build as build_model
 from fedcomp.model.chunking import chunk_size
 from fedcomp.model.contract import AnyModel, tensors_of
+from fedcomp.model.precision import check_dtype
 from fedcomp.network.clock import Clock
 from fedcomp.network.deadline import Deadline
 from fedcomp.network.traffic.recorder import RecordedRepetition, TrafficRecorder
@@ -47,8 +37,8 @@ from fedcomp.random.keys import Key
 from fedcomp.runtime.cores import num_cores
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.graphs.fused_loop import loop_runner_on
-from fedcomp.simulation.memory_check import check_memory
+from fedcomp.simulation.cuda_graphs.fused_loop import loop_runner_on
+from fedcomp.simulation.estimator_check import check_estimators
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.simulation.optimum import least_squares
 from fedcomp.simulation.round_result import RoundRunner
@@ -74,7 +64,13 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     participation.check(len(parts))
 
     algorithm = build_algorithm(config, model)
-    _check_fit(algorithm, dataset, model, participation, len(parts), config)
+    fit.check_model(algorithm, model, config.precision.name)
+    fit.check_parts(algorithm)
+    fit.check_participation(algorithm, participation, len(parts), config.rounds)
+    if algorithm.solver is not None:
+        algorithm.solver.check_dataset(dataset)
+        algorithm.solver.check_tensors(tensors_of(model))
+    check_dtype(config.dtype.name, config.precision.name, model)
     batch_size = algorithm.batch_size or config.client.batch_size
     num_in_chunk = config.chunk_size or chunk_size(model, device, dataset.input_shape, batch_size, dataset.input_dtype)
     simulation = Simulation(
@@ -91,7 +87,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         dtype=getattr(torch, config.dtype.name),
         per_client=build(config.evaluation),
     )
-    check_evaluation(simulation, config)
+    _ = simulation.client_samples
     expected = int(participation.inclusion(len(parts)).sum().ceil())
     check_memory(simulation, expected, batch_size, device, config.repeats)
     simulation = replace(
@@ -103,20 +99,6 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
     )
     check_estimators(simulation)
     return _with_optimum(simulation), parts
-
-
-def _check_fit(
-    algorithm: Algorithm, dataset: Dataset, model: AnyModel, participation: Any, num_clients: int, config: DictConfig
-) -> None:
-    """Raise ValueError, which names an option and a remedy, if a run of these parts would be wrong or meaningless."""
-    check_learns(algorithm, model, config)
-    check_needs(algorithm, config)
-    check_predictors(algorithm, participation, config, num_clients)
-    check_participation(algorithm, participation, config, num_clients)
-    check_samples(algorithm, dataset, config)
-    check_tensors(algorithm, model)
-    check_precision(algorithm, config)
-    check_dtype(model, config)
 
 
 def build_runner(simulation: Simulation, config: DictConfig, spread: bool = True) -> RoundRunner:
@@ -154,7 +136,7 @@ def build_recorder(simulation: Simulation, config: DictConfig) -> TrafficRecorde
     if network is None:
         return TrafficRecorder(num_clients, [RecordedRepetition() for _ in range(config.repeats)], repeated)
     links, repetitions = network.links(num_clients), []
-    check_deadline(network, simulation, config)
+    fit.check_deadline(simulation.algorithm, network, simulation.model)
     participation = simulation.participation
     drawn = isinstance(participation, Bernoulli)
     inclusion = participation.inclusion(num_clients).numpy() if drawn else np.ones(num_clients)
@@ -233,9 +215,9 @@ def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
     """Raise ValueError for a part that was chosen although the algorithm does not use it."""
     for name in sorted(unused):
         group = "compressor" if name == "uplink" else name
-        given = changes(group, config[group])
+        given = changes(group, OmegaConf.to_container(config[group], resolve=True))
         if given:
-            default, _ = default_choice(group)
+            default = default_choice(group)
             algorithm = str(config.algorithm.get("_target_")).split(".")[-1]
             raise ValueError(f"{algorithm} has no use for {', '.join(given)}: leave {group} at its default, {default}")
 

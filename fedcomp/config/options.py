@@ -7,12 +7,15 @@ known.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import importlib
 import inspect
 import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from types import SimpleNamespace, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
@@ -20,13 +23,12 @@ from fedcomp.core.validate import reads_as_number
 
 HYDRA_KEYS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 """Keys of a part that Hydra reads."""
-NUMBERS = {"int": "a whole number", "float": "a number"}
-LISTS = ("Sequence", "list", "tuple")
-ENTRIES: dict[str, tuple[Any, str, str]] = {
-    "int": (int, " of whole numbers", "[32,16]"),
-    "float": ((int, float), " of numbers", "[0.5,1]"),
+LISTS = (Sequence, list, tuple)
+ENTRIES: dict[Any, tuple[Any, str, str]] = {
+    int: (int, " of whole numbers", "[32,16]"),
+    float: ((int, float), " of numbers", "[0.5,1]"),
 }
-"""For the annotated type of a list's entries: Python types, description, example."""
+"""For the annotated type of a list's entries: types of its values, description, example."""
 
 
 def check_run_keys(config: DictConfig, known: Sequence[str]) -> None:
@@ -68,32 +70,35 @@ def check_types(node: Any) -> None:
         ValueError: a bool option is neither true nor false, a number is a string of digits, or a list is not a list or
             has entries of another type.
     """
-    for name, value, types in _options(node):
-        wanted = types - {"None"}
-        if wanted == {"bool"} and not isinstance(value, bool):
-            raise ValueError(f"{name}={value} must be true or false{_or_null(types)}")
-        only_numbers = wanted and wanted <= NUMBERS.keys()
-        if only_numbers and isinstance(value, str) and reads_as_number(bare := value.strip("'\" ")):
-            number = NUMBERS["float" if "float" in wanted else "int"]
+    for name, value, wanted, or_null in _options(node):
+        if wanted == {bool} and not isinstance(value, bool):
+            raise ValueError(f"{name}={value} must be true or false{or_null}")
+        if _number(wanted) and isinstance(value, str) and reads_as_number(bare := value.strip("'\" ")):
             raise ValueError(
-                f"{name}={value!r} is a string, but must be {number}{_or_null(types)}: write {name}={bare}, without "
+                f"{name}={value!r} is a string, but must be {_number(wanted)}{or_null}: write {name}={bare}, without "
                 "quotes"
             )
-        entry_type = _entry_type(wanted)
-        if entry_type is not None:
-            _check_list(name, value, entry_type, _or_null(types))
+        lists = [one for one in wanted if (get_origin(one) or one) in LISTS]
+        if lists and len(wanted) == 1:
+            _check_list(name, value, next(iter(get_args(lists[0])), None), or_null)
 
 
 def wrong_number(node: Any) -> str | None:
     """The error message for the first option that must be a number and is not one; None if there is none."""
-    for name, value, types in _options(node):
-        wanted = types - {"None"}
-        if wanted and wanted <= NUMBERS.keys() and not isinstance(value, (int, float)):
-            return f"{name}={value} must be {NUMBERS['float' if 'float' in wanted else 'int']}{_or_null(types)}"
+    for name, value, wanted, or_null in _options(node):
+        if _number(wanted) and not isinstance(value, (int, float)):
+            return f"{name}={value} must be {_number(wanted)}{or_null}"
     return None
 
 
-def _check_list(name: str, value: Any, entry_type: str, or_null: str) -> None:
+def _number(wanted: set[Any]) -> str:
+    """What an option must be of which only numbers are allowed; "" if others are."""
+    if not wanted or not wanted <= {int, float}:
+        return ""
+    return "a number" if float in wanted else "a whole number"
+
+
+def _check_list(name: str, value: Any, entry_type: Any, or_null: str) -> None:
     types, description, example = ENTRIES.get(entry_type, (object, "", "[a,b]"))
     entries = list(value) if isinstance(value, (ListConfig, list, tuple)) else None
     if entries is None and isinstance(value, types):
@@ -102,27 +107,17 @@ def _check_list(name: str, value: Any, entry_type: str, or_null: str) -> None:
         raise ValueError(f"{name}={value} must be a list{description}{or_null}, such as {name}={example}")
 
 
-def _entry_type(types: set[str]) -> str | None:
-    """The type of the entries if the only annotated type is a list, else None."""
-    if len(types) != 1:
-        return None
-    name, _, entry = next(iter(types)).partition("[")
-    return entry.rstrip("]").split(",")[0].strip() if name in LISTS else None
-
-
-def _or_null(types: set[str]) -> str:
-    return ", or null" if "None" in types else ""
-
-
-def _options(node: Any) -> Iterator[tuple[str, Any, set[str]]]:
-    """(full name, value, annotated types) of every option with an annotation, except nulls that are allowed."""
+def _options(node: Any) -> Iterator[tuple[str, Any, set[Any], str]]:
+    """(full name, value, annotated types, ", or null" if that is one) of options, except nulls that are allowed."""
     if not isinstance(node, DictConfig) or "_target_" not in node:
         return
-    types = {name: _types(one) for name, one in (_parameters(str(node["_target_"])) or {}).items()}
+    types = _types(str(node["_target_"]))
     for key, value in node.items():
         yield from _options(value)
-        if key in types and not (value is None and "None" in types[str(key)]):
-            yield str(node._get_full_key(key)), value, types[str(key)]
+        wanted = types.get(str(key), set())
+        if wanted and not (value is None and type(None) in wanted):
+            or_null = ", or null" if type(None) in wanted else ""
+            yield str(node._get_full_key(key)), value, wanted - {type(None)}, or_null
 
 
 def _parameters(target: str) -> Mapping[str, inspect.Parameter] | None:
@@ -133,12 +128,19 @@ def _parameters(target: str) -> Mapping[str, inspect.Parameter] | None:
         return None
 
 
-def _types(parameter: inspect.Parameter) -> set[str]:
-    annotation = parameter.annotation
-    if annotation is parameter.empty:
-        return {"bool"} if isinstance(parameter.default, bool) else set()
-    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    return {name.strip() for name in text.split("|")}
+def _types(target: str) -> dict[str, set[Any]]:
+    """{parameter: its annotated types} of what a `_target_` names; without an annotation a switch's default says it."""
+    found: dict[str, set[Any]] = {}
+    parameters = _parameters(target)
+    if not parameters:
+        return found
+    module = importlib.import_module(pkgutil.resolve_name(target).__module__)
+    for name, one in parameters.items():
+        annotation = bool if one.annotation is one.empty and isinstance(one.default, bool) else one.annotation
+        with contextlib.suppress(NameError, TypeError):  # a name that type checkers alone know
+            hint = get_type_hints(SimpleNamespace(__annotations__={name: annotation}), vars(module))[name]
+            found[name] = set(get_args(hint)) if get_origin(hint) in (Union, UnionType) else {hint}
+    return found
 
 
 def _children(node: Any) -> list[tuple[Any, Any]]:

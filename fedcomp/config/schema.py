@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -105,8 +106,9 @@ READ_BESIDE = dict.fromkeys(("compressor", "downlink"), ("feedback", "estimator"
 """{part: options that `instantiate.build_compressor` reads in addition to the codec's}."""
 
 
+@cache
 def register() -> None:
-    """Register the schema under the name that the defaults list of `conf/train.yaml` uses."""
+    """Register the schema, once a process, under the name that the defaults list of `conf/train.yaml` uses."""
     ConfigStore.instance().store(name="schema", node=RunConfig)
     OmegaConf.register_new_resolver("fedcomp_mode", _mode, replace=True)
 

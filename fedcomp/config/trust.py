@@ -8,12 +8,11 @@ reads runs accepts only the targets that fedcomp's own configs name, unless the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from fedcomp.config.identity import GROUPS, choices_of
 from fedcomp.config.schema import PARTS
+from fedcomp.core.choices import FOLDERS, choices, parts
 from fedcomp.model.networks.module import own
 
 OWN_MODULE = f"{own.__module__}.{own.__qualname__}"
@@ -26,7 +25,7 @@ def check_trusted(config: Any, file: Path) -> None:
     Args:
         config: plain values. file: where it lies, for the error.
     """
-    for node in _parts(config):
+    for node in parts(config):
         target = str(node["_target_"])
         if target not in _own_targets() or target == OWN_MODULE:
             named = f"{target} of path={node.get('path')}" if target == OWN_MODULE else target
@@ -39,17 +38,5 @@ def check_trusted(config: Any, file: Path) -> None:
 @functools.cache
 def _own_targets() -> frozenset[str]:
     """Every target in the choices of fedcomp's groups, also of parts inside them."""
-    groups = {GROUPS.get(part, part) for part in PARTS}
-    return frozenset(str(node["_target_"]) for group in groups for node in _parts(choices_of(group)))
-
-
-def _parts(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Every mapping with a `_target_` in a config, however deep."""
-    if isinstance(value, Mapping):
-        if "_target_" in value:
-            yield value
-        for one in value.values():
-            yield from _parts(one)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _parts(one)
+    groups = {FOLDERS.get(part, part) for part in PARTS}
+    return frozenset(str(node["_target_"]) for group in groups for node in parts(choices(group)))

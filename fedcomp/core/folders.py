@@ -26,3 +26,8 @@ def part_name(target: Any) -> str:
     if path[0] == "fedcomp" and path[-1].islower() and path[-1] != "load":
         return path[-1]  # a function that makes the part has the config's name
     return path[-2] if len(path) > 1 else path[0]
+
+
+def name_of(part: object) -> str:
+    """What a part that is built is called in conf/, by its class."""
+    return part_name(f"{type(part).__module__}.{type(part).__qualname__}")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 
 from fedcomp.core.validate import check_choice
+from fedcomp.model.contract import AnyModel, TaskModel
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 
@@ -26,6 +27,14 @@ def product_type(precision: str) -> torch.dtype | None:
     """
     check_choice("precision", precision, PRECISIONS)
     return torch.bfloat16 if precision == "bf16" else None
+
+
+def check_dtype(dtype: str, precision: str, model: AnyModel) -> None:
+    """Raise ValueError unless what clients compute in float64 is a network, whose products are not rounded."""
+    if dtype == "float64" and precision != "fp32":
+        raise ValueError(f"dtype=float64 contradicts precision={precision}: take precision=fp32")
+    if dtype == "float64" and isinstance(model, TaskModel):
+        raise ValueError(f"dtype=float64 is for networks, not for model={model.kind}: take dtype=float32")
 
 
 def set_tf32(precision: str, device: torch.device) -> None:

@@ -148,7 +148,7 @@ class Deadline:
         return one, varying
 
     def _check_phases(self, one: Round) -> None:
-        """Of a method of the user's own; `config/compatibility.py` refuses fedcomp's before the first round."""
+        """Of a method of the user's own; `algorithm/fit.py` refuses fedcomp's before the first round."""
         found = exchanges(one, len(self.inclusion), self.clock.network.down == "multicast")
         num = sum(bool(exchange.up.any()) for exchange in found)
         if num > 1:

@@ -1,11 +1,16 @@
 """The run's record on disk, `metrics.jsonl`: one JSON line an evaluation.
 
+A study has means and variances there, and the values of each repetition in `repetitions.jsonl`.
+
 A line counts once its newline is written, so a killed run leaves at most an unfinished last line, which every
 reader drops. JSON knows no NaN: a value that is not finite is written as null, and `nonfinite` says what it was,
 
     {"round": 7, "test/loss": null, "nonfinite": {"test/loss": "nan"}}
 
-so that jq and pandas read every column as numbers with gaps, and `read_lines` gives back exactly what was logged.
+so that jq and pandas read every column as numbers with gaps, and `read_lines` gives back exactly what was logged. In a
+list, which has one value a repetition, null is NaN:
+
+    {"round": 7, "test/loss": [0.31, 0.29, null], "optimum/0": [0.168]}
 """
 
 from __future__ import annotations
@@ -13,54 +18,53 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 from fedcomp.records.atomic_write import AppendOnlyFile, explained
 
-FILE = "metrics.jsonl"
+FILE, REPETITIONS = "metrics.jsonl", "repetitions.jsonl"
 NONFINITE = "nonfinite"
 ACCURACY = re.compile(rb'"test/accuracy": ([-+.\deE]+)')
 
 Metrics = Mapping[str, float | int]
 """One evaluation: `round`, `test/...`, `train/loss`, cumulative `bits/...`, `bpp/...`, `seconds`, method metrics."""
 Line = dict[str, float | int]
+PerRepetition = dict[str, list[float]]
+"""An evaluation of a study: one value a repetition, or a single one that all share."""
 
 
 class Record:
-    """The writer's end of `metrics.jsonl`; one process a folder. Readers use `read_lines`.
+    """The writer's end of one of the files; one process a folder. Readers use `read_lines` and `read_repetitions`.
 
     Args:
         folder: the run's folder, created if missing. A half-written last line of a killed run is cut off.
+        file: the name of the file, which is created with its first line.
 
     Raises:
         ValueError: the folder cannot be written.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE
+    def __init__(self, folder: Path, file: str = FILE) -> None:
+        self.path = folder / file
         with explained(self.path):
             folder.mkdir(parents=True, exist_ok=True)
-            self.path.touch()
         self._file = AppendOnlyFile(self.path)
 
-    def append(self, line: Metrics) -> None:
+    def append(self, line: Mapping[str, float | int | Sequence[float]]) -> None:
         """Write one evaluation and hand it to the operating system before returning.
 
         Raises ValueError: the disk is full, or as `check`.
         """
         self._file.append(encode(line))
 
-    def truncate_after(self, round: int) -> list[Line]:
-        """Drop, in one step, every line of a later round than the checkpoint's; -1 drops all.
-
-        Returns:
-            The lines kept.
-        """
-        kept = [line for line in read_lines(self.path) if line["round"] <= round] if round >= 0 else []
-        self._file.replace(b"".join(encode(line) for line in kept))
-        return kept
+    def truncate_after(self, round: int) -> None:
+        """Drop, in one step, every line of a later round than the checkpoint's; -1 drops all."""
+        if self.path.exists():
+            kept = [line for line in read_lines(self.path) if line["round"] <= round] if round >= 0 else []
+            self._file.replace(b"".join(map(encode, kept)))
 
     @property
     def digest(self) -> str:
@@ -72,11 +76,14 @@ class Record:
         self._file.check()
 
 
-def encode(line: Metrics) -> bytes:
+def encode(line: Mapping[str, float | int | Sequence[float]]) -> bytes:
     """One line of the file, newline included; integers stay exact, floats round-trip."""
     plain: dict[str, object] = {}
     nonfinite: dict[str, str] = {}
     for key, value in line.items():
+        if isinstance(value, Sequence):
+            plain[key] = [one if math.isfinite(one) else None for one in value]
+            continue
         number = int(value) if isinstance(value, Integral) else float(value)
         if math.isfinite(number):
             plain[key] = number
@@ -89,28 +96,34 @@ def encode(line: Metrics) -> bytes:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """The evaluations in a `metrics.jsonl`, in the order written; [] for an empty file.
+    """The evaluations in a `metrics.jsonl`, in the order written; [] for an empty file, or if there is none.
 
     Raises:
         ValueError: the file cannot be read, a line other than a half-written last one is no record, or rounds do not
             rise from line to line.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from error
     lines: list[Line] = []
-    for number, raw in enumerate(content.split(b"\n")[:-1], start=1):
+    for number, raw in enumerate(_content(path).split(b"\n")[:-1], start=1):
         try:
             line = json.loads(raw)
             line.update({key: float(value) for key, value in line.pop(NONFINITE, {}).items()})
+            line.update({key: list(map(_float, value)) for key, value in line.items() if isinstance(value, list)})
             line["round"] = int(line["round"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{path}, line {number} is no record: {raw[:60]!r}; remove it to read the rest") from error
         if lines and line["round"] <= lines[-1]["round"]:
-            raise ValueError(doubled(path, number, line["round"], lines[-1]["round"]))
+            raise ValueError(
+                f"{path}, line {number} is of round {line['round']}, after a line of round {lines[-1]['round']}: a "
+                "line is doubled or out of place; remove it, or start anew with overwrite=true"
+            )
         lines.append(line)
     return lines
+
+
+def read_repetitions(folder: Path) -> dict[int, PerRepetition]:
+    """{round: {metric: one value a repetition}}; {} for a run without repetitions. Raises as `read_lines`."""
+    lines: Sequence[dict[str, Any]] = read_lines(folder / REPETITIONS)
+    return {line.pop("round"): line for line in lines}
 
 
 def read_latest(path: Path) -> tuple[Line, float | None]:
@@ -121,26 +134,13 @@ def read_latest(path: Path) -> tuple[Line, float | None]:
     Raises:
         ValueError: the file cannot be read, or its last line is no record.
     """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return {}, None
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+    content = _content(path)
     lines = content[: content.rfind(b"\n") + 1].splitlines()
     best = max(map(float, ACCURACY.findall(content)), default=None)
     try:
         return (json.loads(lines[-1]) if lines else {}), best
     except ValueError as error:
         raise ValueError(f"{path}: the last line is no record: {lines[-1][:60]!r}") from error
-
-
-def doubled(path: Path, number: int, round: float, before: float) -> str:
-    """What is wrong with a file whose line `number` is of `round`, after one of round `before`."""
-    return (
-        f"{path}, line {number} is of round {round}, after a line of round {before}: a line is doubled or out of "
-        "place; remove it, or start anew with overwrite=true"
-    )
 
 
 def check_complete(path: Path, found: Iterable[int], done: int, rounds: int, eval_every: int) -> None:
@@ -157,3 +157,17 @@ def check_complete(path: Path, found: Iterable[int], done: int, rounds: int, eva
             f"{path} has no line of round {missing[0]}{more}, but the run was at round {done}: put the file back, or "
             "start anew with overwrite=true"
         )
+
+
+def _content(path: Path) -> bytes:
+    """Of the file; nothing if there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _float(value: float | None) -> float:
+    return math.nan if value is None else float(value)

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedcomp.records import metrics_file, provenance, repetitions, status
+from fedcomp.records import metrics_file, provenance, status
 from fedcomp.records.digests import check_unchanged
 from fedcomp.records.grid import MANIFEST
-from fedcomp.records.metrics_file import Line, check_complete
+from fedcomp.records.metrics_file import REPETITIONS, Line, PerRepetition, check_complete
 from fedcomp.records.provenance import Provenance
-from fedcomp.records.repetitions import PerRepetition
 from fedcomp.records.run_folder import CONFIG, held
 from fedcomp.records.status import Status
 
@@ -89,8 +88,7 @@ class RunFiles:
 
     def lines(self) -> list[Line]:
         """Every evaluation, without a half-written last line; [] if there is no record. Raises ValueError: broken."""
-        path = self.folder / metrics_file.FILE
-        return metrics_file.read_lines(path) if path.exists() else []
+        return metrics_file.read_lines(self.folder / metrics_file.FILE)
 
     def latest(self) -> tuple[Line, float | None]:
         """The last evaluation ({}: none), and the best test accuracy so far, a fraction (None: none). Fast.
@@ -102,7 +100,7 @@ class RunFiles:
 
     def repetitions(self) -> dict[int, PerRepetition]:
         """{round: {metric: one value a repetition}}; {} for a run without repetitions. Raises ValueError: broken."""
-        return repetitions.read_repetitions(self.folder)
+        return metrics_file.read_repetitions(self.folder)
 
     def provenance(self) -> Provenance | None:
         """What the run was made of; None if it keeps none. Raises ValueError: the file cannot be understood."""
@@ -131,7 +129,7 @@ class RunFiles:
             )
         check_complete(path, [int(line["round"]) for line in lines], rounds, rounds, eval_every)
         if repeats > 1:
-            check_complete(self.folder / repetitions.FILE, self.repetitions(), rounds, rounds, eval_every)
+            check_complete(self.folder / REPETITIONS, self.repetitions(), rounds, rounds, eval_every)
         check_unchanged(self.folder, now.record)
         return lines
 

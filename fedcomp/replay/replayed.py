@@ -19,9 +19,8 @@ from fedcomp.network.traffic.segments import read_traffic
 from fedcomp.random.keys import Key
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import FILE as RECORD
-from fedcomp.records.metrics_file import encode
+from fedcomp.records.metrics_file import REPETITIONS, encode
 from fedcomp.records.reader import RecordedRun
-from fedcomp.records.repetitions import FILE as REPETITIONS
 from fedcomp.records.run_folder import CONFIG, SLOWEST
 from fedcomp.records.status import Status, write_status
 from fedcomp.replay.networks import NamedNetwork

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting.group import group
-from fedcomp.reporting.tables import columns, formats, table
+from fedcomp.reporting.tables import formats, table
 from fedcomp.reporting.tables.target import parse_target
 
-SHOWN = ("seconds_to_target", "rounds_to_target", "time_total", "bits_total", columns.SEEDS)
+SHOWN = ("seconds_to_target", "rounds_to_target", "time_total", "bits_total", table.SEEDS)
 
 
 def show(runs: Sequence[RecordedRun], target: str | None) -> None:
@@ -19,7 +19,7 @@ def show(runs: Sequence[RecordedRun], target: str | None) -> None:
 
     groups = group(list(runs))
     whole = table.build(groups, parse_target(target, groups) if target else None)
-    known = columns.names(whole)
-    kept = [known[0], *(name for name in SHOWN if name in known and name != known[0])]
+    first = whole.names[0]
+    kept = [first, *(name for name in SHOWN if name in whole.names and name != first)]
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160)
-    console.print(formats.to_rich(columns.select(whole, kept), every_column=True))
+    console.print(formats.to_rich(whole.select(kept)))

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from fedcomp.display.console import redirect_to_null
 from fedcomp.records.atomic_write import explained, write_atomically
 from fedcomp.records.reader import read_runs
-from fedcomp.reporting import front, notes, page
+from fedcomp.reporting import notes, page, pareto
 from fedcomp.reporting.content import Content, Notes, Options, collect
-from fedcomp.reporting.group import RunGroup, group
+from fedcomp.reporting.group import group
 from fedcomp.reporting.pictures.draw import draw
 from fedcomp.reporting.pictures.picture import Picture
 from fedcomp.reporting.tables import columns, formats, latex, published
-from fedcomp.reporting.tables.table import ResultTable
+from fedcomp.reporting.tables.rows import Rows
 from fedcomp.runtime.signals import restore_sigint
 from fedcomp.tracking import wandb_files, wandb_workspace
 
@@ -55,8 +55,8 @@ def report(options: Options) -> int:
     with explained(out):
         out.mkdir(parents=True, exist_ok=True)
 
-    _print(content, options, groups, console)
-    texts = _texts(content, options, groups)
+    _print(content, options, console)
+    texts = _texts(content, options)
     for file, text in texts.items():
         write_atomically(out / file, text.encode())
     draw_all(content.on_paper, out, options.one_process)
@@ -67,44 +67,42 @@ def report(options: Options) -> int:
     return 0
 
 
-def _print(content: Content, options: Options, groups: Sequence[RunGroup], console: Console) -> None:
+def _print(content: Content, options: Options, console: Console) -> None:
     """The tables and the remarks."""
-    console.print(formats.to_rich(content.results, every_column=options.columns is not None))
-    if content.pairs is not None:
-        titles, rows = published.cells(content.pairs)
-        alone = sum(pair.ours is None for pair in content.pairs)
-        unmatched = len(published.without_counterpart(groups, content.pairs))
-        missing = f"{alone} printed rows have no run of ours, {unmatched} groups of ours are not printed"
-        title = f"Against {options.against}: {missing}: against.md."
-        console.print(formats.rich_table(titles, rows, 4, title))
-    if content.fronts:
-        console.print(front.to_rich(content.fronts))
+    results = content.results if options.columns is not None else columns.for_terminal(content.results)
+    for rows in (results, *_further(content, options).values()):
+        console.print(formats.to_rich(rows))
     _show(console, content.remarks)
 
 
-def _texts(content: Content, options: Options, groups: Sequence[RunGroup]) -> dict[str, str]:
-    """{file: text} of what is written."""
-    results, in_print = content.results, content.in_print
-    texts = {
-        "table.md": formats.to_markdown(results) + _markdown(content.remarks),
-        "table.csv": formats.to_csv(content.whole),
-        "table.tex": latex.to_latex(in_print, columns.left_out(results, in_print)),
-        "report.html": page.to_html(content.name, results, content.pictures, content.remarks, options.columns is None),
-    }
-    if content.fronts:
-        texts |= {
-            "front.md": front.to_markdown(content.fronts),
-            "front.csv": front.to_csv(content.fronts),
-            "front.tex": front.to_latex(content.fronts),
-        }
+def _further(content: Content, options: Options) -> dict[str, Rows]:
+    """{name of files: table} of the comparison with a paper and of the fronts, if they are asked for."""
+    found = {}
     if content.pairs is not None:
         assert options.against is not None
-        unmatched = published.without_counterpart(groups, content.pairs)
-        texts |= {
-            "against.md": published.to_markdown(options.against, content.pairs, unmatched),
-            "against.csv": published.to_csv(content.pairs),
-            "against.tex": published.to_latex(options.against, content.pairs),
-        }
+        found["against"] = published.rows(options.against, content.pairs, content.unmatched)
+    if content.fronts:
+        found["front"] = pareto.rows(content.fronts)
+    return found
+
+
+def _texts(content: Content, options: Options) -> dict[str, str]:
+    """{file: text} of what is written."""
+    results, in_print = content.results, content.in_print
+    left_out = [name for name in results.names if name not in in_print.names]
+    texts = {
+        "table.md": f"{formats.to_markdown(results)}\n{results.caption}\n{_markdown(content.remarks)}",
+        "table.csv": formats.to_csv(results),
+        "table.tex": latex.to_latex(in_print, left_out),
+        "report.html": page.to_html(content.name, results, content.pictures, content.remarks, options.columns is None),
+    }
+    for name, rows in _further(content, options).items():
+        texts |= {f"{name}.csv": formats.to_csv(rows), f"{name}.tex": latex.to_latex(rows)}
+    if content.fronts:
+        texts["front.md"] = pareto.to_markdown(content.fronts)
+    if content.pairs is not None:
+        assert options.against is not None
+        texts["against.md"] = published.to_markdown(options.against, content.pairs, content.unmatched)
     return texts
 
 
@@ -175,9 +173,9 @@ def _markdown(remarks: Notes) -> str:
     )
 
 
-def _in_print(table: ResultTable, shown: ResultTable) -> str:
+def _in_print(table: Rows, shown: Rows) -> str:
     """How much of the table LaTeX has, and whether that is wider than a page."""
-    every, own, wide = len(columns.names(table)), len(columns.names(shown)), latex.table_width(shown)
+    every, own, wide = len(table.names), len(shown.names), latex.table_width(shown)
     text = f"{own} of {every} columns: --columns chooses" if own < every else f"{every} columns"
     if wide > latex.PAPER:
         text += f", about {wide:.0f} pt wide, where an article has {latex.PAPER:.0f}"

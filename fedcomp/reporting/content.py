@@ -8,16 +8,16 @@ from itertools import accumulate
 from pathlib import Path
 
 from fedcomp.records.reader import RecordedRun
-from fedcomp.reporting import front, notes
-from fedcomp.reporting.front import Front
+from fedcomp.reporting import notes, pareto
 from fedcomp.reporting.group import RunGroup
 from fedcomp.reporting.labels import distinct
 from fedcomp.reporting.metrics import qualities
 from fedcomp.reporting.notes import made_with
+from fedcomp.reporting.pareto import Front
 from fedcomp.reporting.pictures import curves, figures
 from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, shown_labels, split
 from fedcomp.reporting.tables import columns, latex, published, table
-from fedcomp.reporting.tables.table import ResultTable
+from fedcomp.reporting.tables.rows import Rows
 from fedcomp.reporting.tables.target import parse_target
 
 MAX_PANELS, FIRST_PANELS = 96, 48
@@ -63,18 +63,20 @@ class Content:
         name: of the folders.
         whole, results, in_print: the table with all columns, with those that `columns` chooses, with those of LaTeX.
         pictures: of the page. on_paper: the same cut up for print, as many as are drawn.
-        fronts: of accuracy and bits. pairs: rows of a paper beside ours; None: no comparison.
+        fronts: of accuracy and bits. pairs: rows of a paper beside ours; None: no comparison. unmatched: our groups
+            that the paper did not print.
         remarks: what stands beside the table.
     """
 
     name: str
-    whole: ResultTable
-    results: ResultTable
-    in_print: ResultTable
+    whole: Rows
+    results: Rows
+    in_print: Rows
     pictures: list[Picture]
     on_paper: list[Picture]
     fronts: list[Front]
     pairs: list[published.Pair] | None
+    unmatched: list[str]
     remarks: Notes
 
 
@@ -87,11 +89,11 @@ def collect(options: Options, runs: Sequence[RecordedRun], groups: Sequence[RunG
     pictures, sheets, more = _pictures(groups)
     if more:
         remarks.append(("Figures", more))
-    fronts = front.fronts(groups, options.front)
+    fronts = pareto.fronts(groups, options.front)
     if fronts:
-        drawn = front.picture(fronts)
+        drawn = pareto.picture(fronts)
         pictures, sheets = [drawn, *pictures], [*split(drawn), *sheets]
-        remarks.append(("Front of accuracy and bits", front.lines(fronts)))
+        remarks.append(("Front of accuracy and bits", pareto.lines(fronts)))
     elif options.front:
         remarks.append(("Front of accuracy and bits", ["no method has a test/accuracy and has sent bits"]))
     on_paper = sheets if options.every_picture else affordable(sheets)
@@ -100,7 +102,8 @@ def collect(options: Options, runs: Sequence[RecordedRun], groups: Sequence[RunG
         remarks.append(("Pictures", [f"{number}; report.html shows all, --every-picture draws all"]))
     name = " and ".join(dict.fromkeys(Path(path).resolve().name for path in options.paths))
     in_print = results if options.columns is not None else latex.fitting(whole)
-    return Content(name, whole, results, in_print, pictures, on_paper, fronts, pairs, remarks)
+    unmatched = published.without_counterpart(groups, pairs or [])
+    return Content(name, whole, results, in_print, pictures, on_paper, fronts, pairs, unmatched, remarks)
 
 
 def remarks_on(runs: Sequence[RecordedRun], groups: Sequence[RunGroup]) -> Notes:

@@ -15,8 +15,7 @@ import numpy as np
 from fedcomp.display import figure
 from fedcomp.reporting.pictures.picture import Axis, Panel, Picture
 from fedcomp.reporting.tables import columns
-from fedcomp.reporting.tables.formats import CAPTION, best_rows, cells, titles
-from fedcomp.reporting.tables.table import ResultTable
+from fedcomp.reporting.tables.rows import Rows
 
 DASHES = ("solid", "dash", "dot", "dashdot")
 MARKERS = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x")
@@ -44,7 +43,7 @@ class ArrayPool:
 
 def to_html(
     title: str,
-    table: ResultTable,
+    table: Rows,
     pictures: Sequence[Picture],
     notes: Sequence[tuple[str, list[str]]],
     hides_columns: bool = True,
@@ -89,35 +88,28 @@ def to_html(
     )
 
 
-def _table(table: ResultTable, hides_columns: bool) -> str:
+def _table(table: Rows, hides_columns: bool) -> str:
     """The table with the raw numbers to sort by, the best of each column bold.
 
     `data-rank` says how important a column is; page.js hides the last ones where there is no room.
     """
-    num_names = len(table.settings) + 1
-    best = best_rows(table)
     ranked = columns.ranked(table)
     ranks = {name: rank for rank, name in enumerate(ranked) if hides_columns and rank >= columns.FEWEST}
-    tags = [""] * num_names + [f' data-rank="{ranks[name]}"' if name in ranks else "" for name in columns.names(table)]
-    head = "".join(f'<th tabindex="0"{tag}>{html.escape(title)}</th>' for title, tag in zip(titles(table), tags))
+    tags = [""] * table.num_names + [f' data-rank="{ranks[name]}"' if name in ranks else "" for name in table.names]
+    head = "".join(f'<th tabindex="0"{tag}>{html.escape(title)}</th>' for title, tag in zip(table.titles, tags))
     rows = []
-    for number, (row, texts) in enumerate(zip(table.rows, cells(table))):
-        tags = []
-        for index, text in enumerate(texts):
-            column = index - num_names
-            if column < 0 or column >= len(row.means):
-                tags.append(f"<td>{html.escape(text)}</td>")
-                continue
-            mean = row.means[column]
-            raw = "" if mean is None or mean.mean != mean.mean else f"{mean.mean!r}"
-            bold = ' class="best"' if number in best[column] else ""
-            tags.append(f'<td data-number="{raw}"{bold}>{html.escape(text)}</td>')
-        rows.append(f"<tr>{''.join(tags)}</tr>")
+    for number, (texts, raw) in enumerate(zip(table.cells, table.numbers)):
+        row = [f"<td>{html.escape(text)}</td>" for text in texts[: table.num_names]]
+        for text, value, best in zip(texts[table.num_names :], raw, table.best):
+            sorted_by = "" if value is None or value != value else f"{value!r}"
+            bold = ' class="best"' if number in best else ""
+            row.append(f'<td data-number="{sorted_by}"{bold}>{html.escape(text)}</td>')
+        rows.append(f"<tr>{''.join(row)}</tr>")
     return (
         '<section><p class="hint" hidden></p>'
-        f'<div class="wide"><table data-names="{num_names}"><thead><tr>{head}</tr></thead>'
+        f'<div class="wide"><table data-names="{table.num_names}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
-        f"<p>{html.escape(CAPTION)} Click a column's head to sort.</p></section>"
+        f"<p>{html.escape(table.caption)} Click a column's head to sort.</p></section>"
     )
 
 

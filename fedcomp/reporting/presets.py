@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import yaml
-
-from fedcomp.core.folders import CONF, part_name
+from fedcomp.core.choices import choices
+from fedcomp.core.folders import part_name
 from fedcomp.reporting.labels import Flat, flatten
 
 TARGET = "network._target_"
@@ -41,12 +40,11 @@ def with_preset(flat: Flat) -> Flat:
 @lru_cache(maxsize=1)
 def _presets() -> dict[str, tuple[Flat, Flat]]:
     """{name: (own values, all options)}, with the options' dotted keys."""
-    files = {path.stem: path.read_text() for path in (CONF / "network").glob("*.yaml")}
-    choices = {name: flatten(yaml.safe_load(text), "network.") for name, text in files.items()}
+    every = {name: flatten(one, "network.") for name, one in choices("network").items()}
     found = {}
-    for name, options in choices.items():
+    for name, options in every.items():
         general = part_name(options[TARGET])
-        own = {key: value for key, value in options.items() if key in FIGURES or value != choices[general].get(key)}
+        own = {key: value for key, value in options.items() if key in FIGURES or value != every[general].get(key)}
         if name != general:
             found[name] = own, options
     return found

@@ -18,7 +18,7 @@ from fedcomp.core.pytree import flatten, unflatten
 from fedcomp.core.row_update import apply_row_updates
 from fedcomp.dataset.contract import Dataset
 from fedcomp.evaluation.per_client import ClientSamples, PerClient
-from fedcomp.model.contract import AnyModel, tensors_of
+from fedcomp.model.contract import AnyModel, TaskModel, tensors_of
 from fedcomp.participation.contract import Participation
 from fedcomp.random.keys import Key
 from fedcomp.records.metrics_file import Line
@@ -231,9 +231,15 @@ class Simulation:
 
     @functools.cached_property
     def client_samples(self) -> ClientSamples | None:
-        """The samples for accuracy by client; None: it is not measured. Raises ValueError: as `PerClient.samples`."""
+        """The samples for accuracy by client; None: it is not measured.
+
+        Raises ValueError: the model is no network, or as `PerClient.samples`.
+        """
         if self.per_client is None:
             return None
+        if isinstance(self.model, TaskModel):
+            kind = self.model.kind
+            raise ValueError(f"evaluation=per_client is for networks, not for model={kind}: take evaluation=pooled")
         return self.per_client.samples(self.dataset, self.shards.order, self.shards.sizes)
 
     @functools.cached_property

@@ -14,10 +14,9 @@ from typing import Any
 
 from fedcomp.core.folders import part_name
 from fedcomp.records.metrics_file import FILE as RECORD
-from fedcomp.records.metrics_file import Metrics, read_lines
+from fedcomp.records.metrics_file import REPETITIONS, Metrics, read_lines
 from fedcomp.records.provenance import FILE as PROVENANCE
 from fedcomp.records.provenance import read_provenance
-from fedcomp.records.repetitions import FILE as REPETITIONS
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG, CURVE, PARTITION
 from fedcomp.tracking.contract import RunInfo
 

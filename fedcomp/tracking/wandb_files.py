@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fedcomp.core.choices import options
 from fedcomp.core.folders import CONF, part_name
 from fedcomp.core.validate import is_number
 from fedcomp.records.metrics_file import Line
@@ -106,7 +106,7 @@ def _as_written(group: str, part: Any) -> Any:
     file = CONF / folder / f"{part_name(part['_target_'])}.yaml"
     if not file.is_file():
         return part
-    order = re.findall(r"^(\w+):", file.read_text(encoding="utf-8"), re.MULTILINE)
+    order = list(options(file))
     return {key: part[key] for key in sorted(part, key=lambda key: order.index(key) if key in order else len(order))}
 
 

@@ -8,8 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from fedcomp.network.traffic.recorder import TrafficRecorder
-from fedcomp.records.metrics_file import Line
-from fedcomp.records.repetitions import PerRepetition
+from fedcomp.records.metrics_file import Line, PerRepetition
 from fedcomp.simulation.async_metrics import MetricsReader, ScalarGroups
 from fedcomp.simulation.divergence import DivergenceMonitor, check_finite
 from fedcomp.simulation.round_result import RoundResult, RoundRunner

@@ -13,8 +13,7 @@ from typing import Any
 from fedcomp.distributed.context import ProcessContext
 from fedcomp.network.traffic.recorder import TrafficRecorder
 from fedcomp.records.checkpoint import Checkpoint
-from fedcomp.records.metrics_file import Line
-from fedcomp.records.repetitions import PerRepetition
+from fedcomp.records.metrics_file import Line, PerRepetition
 from fedcomp.runtime.signals import GracefulStop, Interrupted
 from fedcomp.simulation.async_metrics import MetricsReader, SyncReader
 from fedcomp.simulation.divergence import DivergenceMonitor, MemoryGrowthMonitor

@@ -25,9 +25,15 @@ from fedcomp.records.atomic_write import sync
 from fedcomp.records.checkpoint import Checkpoint
 from fedcomp.records.digests import Digests, check_unchanged
 from fedcomp.records.metrics_file import FILE as RECORD
-from fedcomp.records.metrics_file import Line, Record, check_complete, read_lines
-from fedcomp.records.repetitions import FILE as REPETITIONS
-from fedcomp.records.repetitions import PerRepetition, Repetitions, read_repetitions
+from fedcomp.records.metrics_file import (
+    REPETITIONS,
+    Line,
+    PerRepetition,
+    Record,
+    check_complete,
+    read_lines,
+    read_repetitions,
+)
 from fedcomp.records.run_folder import CHECKPOINT, CURVE, SLOWEST
 from fedcomp.records.status import State, Status, write_status
 from fedcomp.runtime.signals import Interrupted
@@ -116,7 +122,7 @@ class FolderWriter(Writer):
     @contextlib.contextmanager
     def session(self, dim: int) -> Iterator[None]:
         """Write how the session ended: status, curve, tracker."""
-        self._record, self._repetitions = Record(self._folder), Repetitions(self._folder)
+        self._record, self._repetitions = Record(self._folder), Record(self._folder, REPETITIONS)
         state: State = "failed"
         error: str | None = None
         saved: int | None = None
@@ -170,7 +176,8 @@ class FolderWriter(Writer):
 
     def evaluation(self, line: Line, each: PerRepetition) -> None:
         done = int(line["round"])
-        self._repetitions.append(done, each)
+        if each:
+            self._repetitions.append({"round": done, **each})
         self._record.append(line)
         self.tracker.log(line)
         self.progress.evaluated(line)

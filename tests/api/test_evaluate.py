@@ -10,7 +10,7 @@ import pytest
 
 from fedcomp.api import Run, run
 from fedcomp.api.evaluate import evaluate, main
-from fedcomp.records.repetitions import read_repetitions
+from fedcomp.records.metrics_file import read_repetitions
 
 SMALL = ["num_clients=8", "partition=dirichlet", "rounds=3", "pictures=false", "quiet=true", "device=cpu"]
 

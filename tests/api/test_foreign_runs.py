@@ -111,7 +111,7 @@ def test_names_do_not_lead_elsewhere(folder: Path, tmp_path: Path, capsys: pytes
     [
         (None, "has no config.yaml"),
         ("- 1\n- 2\n", "is no config: it must be a mapping"),
-        ("model: 3\n", "model=3, but a part must be a mapping"),
+        ("model: 3\n", "is no config of a run"),
         ("rounds: many\n", "is no config of a run"),
     ],
 )
@@ -122,6 +122,17 @@ def test_a_config_that_is_none_is_one_line(
     path.unlink() if content is None else path.write_text(content)
     assert said in _one_line(evaluate, [str(folder)], capsys)
     assert said in _one_line(export, [str(folder), str(folder / "model.pt")], capsys)
+
+
+def test_a_config_that_was_changed_is_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    momentum = {"_target_": "fedcomp.server.sgd.Sgd", "lr": 1.0, "momentum": 0.9, "nesterov": False}
+    for said, change in (
+        ("checkpoint.pt does not fit: state 'optimizer", {"server": momentum}),
+        ("model=3 is no part of a run", {"model": 3}),
+        ("is no config of a run: Key 'colour' not in 'RunConfig'", {"colour": "blue"}),
+    ):
+        _change(folder, **change)
+        assert said in _one_line(evaluate, [str(folder)], capsys)
 
 
 def test_a_record_that_was_changed_is_no_result(folder: Path) -> None:

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 from fedcomp.cli.help import WIDTH
 from fedcomp.config.comments import read
+from fedcomp.core.choices import options
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 GROUPS = [group for group in read(CONF / "train.yaml").groups if "/" not in group]
@@ -77,11 +77,13 @@ def test_help_of_a_choice_explains_each_of_its_options_in_one_line(shown) -> Non
     assert {row.split("=")[0] for row in rows} == said.keys() - {"_target_"}
 
 
-@pytest.mark.parametrize(("group", "choice"), [("algorithm", "bicompfl_gr"), ("launcher", "slurm"), ("model", "mlp")])
+@pytest.mark.parametrize(
+    ("group", "choice"),
+    [("algorithm", "bicompfl_gr"), ("launcher", "slurm"), ("model", "mlp"), ("client", "adamw_steps")],
+)
 def test_every_option_of_a_choice_is_shown(shown, group: str, choice: str) -> None:
     text = shown(f"{group}={choice}", "-h") if group == "model" else shown("--help", f"{group}={choice}")
-    options = OmegaConf.load(CONF / group / f"{choice}.yaml")
-    names = {str(name) for name in options if not str(name).startswith("_") and name != "defaults"}
+    names = {name for name in options(CONF / group / f"{choice}.yaml") if not name.startswith("_")}
     assert {row.split("=")[0] for row in _rows(text, f"{group}={choice}: ")} == names
 
 

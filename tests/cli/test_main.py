@@ -136,7 +136,7 @@ WRONG = [
         ["compressor=topk", "compressor.foo=1"],
         "(there are: estimator, feedback, fraction, k, match_bits, positions, predictor)",
     ),
-    (["model=centres"], "algorithm=fedavg needs a model of kind network, but model=centres is of kind centres"),
+    (["model=centres"], "algorithm=fedavg needs a model of kind network, but the model is of kind centres"),
     (["algorithm=mean_estimation", "dataset=digits"], "set num_clients=1600, or take partition=iid"),
     (["downlink=sign"], "downlink=sign is no part of a run: a part is chosen with compressor@downlink=sign"),
     (["downlink=null"], "downlink=None is no part of a run: a part is chosen with compressor@downlink=<name>"),
@@ -156,7 +156,7 @@ def test_wrong_input_is_one_clear_line(fedcomp, capsys, arguments, message) -> N
 def test_an_algorithm_refuses_a_model_of_another_kind(fedcomp, capsys) -> None:
     assert fedcomp("algorithm=power_iteration", "model=mlp") == 1
     shown = capsys.readouterr().err.strip()
-    wanted = "algorithm=power_iteration needs a model of kind principal_direction, but model=mlp is of kind network"
+    wanted = "algorithm=power_iteration needs a model of kind principal_direction, but the model is of kind network"
     assert shown == f"fedcomp: error: {wanted}: take model=principal_direction"
 
 

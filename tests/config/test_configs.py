@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import pkgutil
-import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from fedcomp.config.identity import config_hash
 from fedcomp.config.instantiate import build, build_compressor, check_keys
 from fedcomp.config.placement import run_folder
 from fedcomp.config.schema import plain_config
+from fedcomp.core.choices import options, parts
 from fedcomp.core.folders import CONF
 from fedcomp.display.main_metric import main_metric
 from fedcomp.wire import Ledger
@@ -35,7 +35,9 @@ EXPERIMENTS = sorted(
 FIRST_OF_FOLDER = {Path(name).parent: name for name in reversed(EXPERIMENTS)}
 ALIKE = {name for name in EXPERIMENTS if len(Path(name).parts) > 2 and FIRST_OF_FOLDER[Path(name).parent] != name}
 """All but the first of the choices that a comparison has in a folder, such as its methods."""
-CLASSES = {(file.parent.name, *re.findall(r"_target_: (\S+)", file.read_text())): file.stem for file in reversed(FILES)}
+CLASSES = {
+    (file.parent.name, *(part["_target_"] for part in parts(options(file)))): file.stem for file in reversed(FILES)
+}
 """{(group, what a choice builds): the first choice that builds it}."""
 WITH_ROUND = ("algorithm", "client", "compressor", "evaluation", "participation", "partition", "server")
 """Groups that play a part in a round and fit the default's other parts."""
@@ -44,6 +46,7 @@ ROUNDS_ELSEWHERE = [("partition", "natural")]
 CPU = torch.device("cpu")
 NEEDS = {
     "dataset=csv": ["dataset.path=x.csv", "dataset.target=y"],
+    "dataset=huggingface": ["dataset.path=x"],
     "dataset=image_folder": ["dataset.folder=x"],
     "network=csv": ["network.path=x.csv"],
     "network=shared": ["network.capacity_bps=2e7"],
@@ -152,7 +155,7 @@ def test_svrg_refuses_samples_that_change(tmp_path: Path) -> None:
 
 def test_yaml_is_named_after_its_file() -> None:
     for group, choice in CHOICES:
-        target = OmegaConf.load(CONF / group / f"{choice}.yaml").get("_target_", "")
+        target = options(CONF / group / f"{choice}.yaml")["_target_"]
         assert target.startswith("fedcomp."), f"{group}/{choice}"
         folder = "tracking" if group == "tracker" else group
         assert target.split(".")[1] == folder, f"conf/{group}/{choice}.yaml builds {target}"
@@ -172,7 +175,7 @@ def test_dataset_root_is_no_setting() -> None:
     assert config_hash(one) == config_hash(two)
     one, two = (plain_config(_compose("dataset=csv", f"dataset.path={root}/t.csv"), CPU) for root in ("/a", "/b"))
     assert config_hash(one) != config_hash(two)
-    for own in ("csv", "vectors", "image_folder"):
+    for own in ("csv", "huggingface", "vectors", "image_folder"):
         assert "root" not in plain_config(_compose(f"dataset={own}"), CPU)["dataset"]  # it would be where, and what
 
 

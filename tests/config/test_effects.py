@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from fedcomp.config.compose import compose
 from fedcomp.config.effects import Condition, check_effects
+from fedcomp.core.choices import options
 from tests.config.test_comments import CHOICES, read
 
 REFUSED = [
@@ -90,7 +90,7 @@ def test_the_yaml_of_a_users_own_class_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", CHOICES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_condition_names_an_option_beside_it_and_its_values(path: Path) -> None:
-    comments, content = read(path).options, yaml.safe_load(path.read_text())
+    comments, content = read(path).options, options(path)
     for name, comment in comments.items():
         condition = Condition.of(comment)
         if condition is None:

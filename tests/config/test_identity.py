@@ -9,14 +9,13 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from fedcomp.config import defaults
-from fedcomp.config import identity as module
 from fedcomp.config.compose import compose
 from fedcomp.config.identity import config_hash, identity
 from fedcomp.config.schema import PARTS, plain_config
+from fedcomp.core import choices as module
 from fedcomp.core.folders import CONF
 from fedcomp.records.reader import without_rooms
-from fedcomp.records.run_folder import VERSION
+from fedcomp.records.run_folder import VERSION, WITHOUT_EFFECT
 
 RECORDED = Path(__file__).parent / "recorded_defaults.json"
 GROUPS = sorted({"compressor" if part == "downlink" else part for part in PARTS})
@@ -26,12 +25,6 @@ def _plain(*overrides: str) -> dict:
     return plain_config(compose(list(overrides)), torch.device("cpu"))
 
 
-CACHES = (
-    *(module._files, module._run_defaults, module._default_choices, module._nested_defaults),
-    defaults.train_yaml,
-)
-
-
 @pytest.fixture
 def own_conf(tmp_path, monkeypatch):
     """A copy of conf/ that a test may change."""
@@ -39,21 +32,16 @@ def own_conf(tmp_path, monkeypatch):
 
     copy = tmp_path / "conf"
     shutil.copytree(CONF, copy)
-    for each in (module, defaults):
-        monkeypatch.setattr(each, "CONF", copy)
-    for cache in CACHES:
-        cache.cache_clear()
-    yield copy
-    for cache in CACHES:
-        cache.cache_clear()
+    monkeypatch.setattr(module, "CONF", copy)
+    for reader in (module.choices, module.choices_of):
+        monkeypatch.setattr(reader, "__defaults__", (copy,))
+    return copy
 
 
 def _edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    for cache in CACHES:
-        cache.cache_clear()
 
 
 def test_holds_what_was_chosen_and_nothing_else() -> None:
@@ -147,13 +135,13 @@ def _defaults() -> dict[str, dict]:
     found = {"train": OmegaConf.to_container(OmegaConf.load(CONF / "train.yaml"))}
     for group in GROUPS:
         for path in sorted((CONF / group).glob("*.yaml")):
-            found[f"{group}/{path.stem}"] = OmegaConf.to_container(OmegaConf.load(path))
+            found[f"{group}/{path.stem}"] = module.options(path)
     skipped = ("tracker/", "launcher/", "sweeper/", "objective/")
     return {
         name: {
             key: without_rooms(value)
             for key, value in options.items()
-            if key not in ("hydra", "defaults", "_target_", "_partial_", *module.WITHOUT_EFFECT)
+            if key not in ("hydra", "defaults", "_target_", "_partial_", *WITHOUT_EFFECT)
         }
         for name, options in found.items()
         if not name.startswith(skipped)

@@ -6,8 +6,8 @@ import re
 
 import pytest
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
 
+from fedcomp.core.choices import options
 from tests.docs.pages import PAGES, ROOT, prose
 
 SHAPES = {"mlp_digits_233": (64,), "lenet5": (1, 28, 28), "cnn4": (1, 28, 28), "cnn6": (3, 32, 32)}
@@ -19,7 +19,7 @@ def test_parameter_counts() -> None:
         name: int(count.replace(",", "")) for name, count in re.findall(r"`(\w+)` \(([\d,]+)", PAGES["docs/methods.md"])
     }
     for name, shape in SHAPES.items():
-        factory = instantiate(OmegaConf.load(ROOT / "conf" / "model" / f"{name}.yaml"))
+        factory = instantiate(options(ROOT / "conf" / "model" / f"{name}.yaml"))
         assert counts[name] == sum(part.numel() for part in factory(shape, 10).parameters()), name
 
 

@@ -152,7 +152,7 @@ def test_the_record_is_else_the_same(fedcomp, tmp_path: Path, data: str) -> None
 
 def test_repetitions(fedcomp, tmp_path: Path) -> None:
     """Each repetition has clients of its own; the first is the run without repetitions."""
-    from fedcomp.records.repetitions import read_repetitions
+    from fedcomp.records.metrics_file import read_repetitions
 
     (*_, alone) = _lines(tmp_path / "one", fedcomp, "evaluation=per_client")
     (*_, mean) = _lines(tmp_path / "many", fedcomp, "evaluation=per_client", "repeats=2")

@@ -22,8 +22,7 @@ from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.contract import Participation
 from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
-from fedcomp.records.metrics_file import Line, read_lines
-from fedcomp.records.repetitions import read_repetitions
+from fedcomp.records.metrics_file import Line, read_lines, read_repetitions
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.optimum import least_squares

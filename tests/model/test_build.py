@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
 from torch import nn
 
+from fedcomp.core.choices import options
 from fedcomp.model.batched.backward.mlp import Perceptron
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.batched.stacked import Stacked
@@ -63,21 +63,21 @@ def test_parameter_counts(factory, shape, num_outputs, dim, num_stats):
 @pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_option_of_the_config_group(path):
     if path.stem.startswith("char_"):
-        model = build(instantiate(OmegaConf.load(path)), KEY, (80,), 80, "next_token", vocab_size=80)
+        model = build(instantiate(options(path)), KEY, (80,), 80, "next_token", vocab_size=80)
         assert model.outputs(*model.init(KEY), torch.zeros(2, 80, dtype=torch.int64)).shape == (2, 80)
         return
     if path.stem == "bisenetv2":
-        options = {"task": "segmentation", "target_shape": (32, 32)}
-        model = build(instantiate(OmegaConf.load(path), width=0.1), KEY, (3, 32, 32), 5, **options)
+        form = {"task": "segmentation", "target_shape": (32, 32)}
+        model = build(instantiate(options(path), width=0.1), KEY, (3, 32, 32), 5, **form)
         assert model.outputs(*model.init(KEY), torch.zeros(2, 3, 32, 32)).shape == (2, 5, 32, 32)
         return
     if path.stem == "module":
         with pytest.raises(ValueError, match="model.path is None"):
-            made(instantiate(OmegaConf.load(path)), CIFAR)
+            made(instantiate(options(path)), CIFAR)
         return
     digits = path.stem in ("mlp", "mlp_digits_233", "linear", "logistic")
     shape = DIGITS if digits else CIFAR
-    model = made(instantiate(OmegaConf.load(path)), shape)
+    model = made(instantiate(options(path)), shape)
     theta, stats = model.init(KEY)
     if getattr(model, "kind", "network") != "network":  # what tasks learn is no network and has no outputs
         assert theta.shape == (model.dim,)

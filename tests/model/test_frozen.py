@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import nn
 
+from fedcomp.memory.probe import LiveTensors
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
 from fedcomp.model.flat import Flat, draw, reset, trained_parameters
 from fedcomp.model.loss import loss_of
 from fedcomp.random.keys import Key
-from fedcomp.simulation.memory_check import LiveTensors
 from tests.model.plain_modules import batch, loaded
 from tests.model.test_gradient import COHORTS, IMAGE, check
 

@@ -11,8 +11,7 @@ import pytest
 
 from fedcomp.network.traffic.file import FILE, load
 from fedcomp.network.traffic.rounds import Round
-from fedcomp.records.metrics_file import read_lines
-from fedcomp.records.repetitions import read_repetitions
+from fedcomp.records.metrics_file import read_lines, read_repetitions
 from fedcomp.replay.__main__ import main
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from fedcomp.core.folders import CONF
+from fedcomp.core.choices import choices
 from fedcomp.records.reader import read_runs
 from fedcomp.reporting.group import group, regroup, setting_text
 from fedcomp.reporting.labels import flatten, labels
@@ -153,9 +152,7 @@ def test_a_run_of_a_version_without_networks_has_none(make_run: MakeRun, tmp_pat
 @pytest.mark.parametrize("methods", [("sign", "topk"), ("sign",)])
 def test_a_network_has_the_name_of_its_preset(make_run: MakeRun, tmp_path: Path, methods: tuple[str, ...]) -> None:
     """Alone or as a setting, with the options that are not the preset's; changed rates make it the kind itself."""
-    options = {
-        name: yaml.safe_load((CONF / "network" / f"{name}.yaml").read_text()) for name in ("lte", "5g", "shared")
-    }
+    options = choices("network")
     networks = {
         "5g": options["5g"],
         "lte": options["lte"],

@@ -21,11 +21,11 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.model.batched.functional import Functional
 from fedcomp.server.adam import Adam
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.wire import Ledger
 from tests.compressor.test_conformance import CASES
 from tests.conformance import world
-from tests.simulation.graphs.test_graphed_loop import PLAIN, RAGGED
+from tests.simulation.cuda_graphs.test_graphed_loop import PLAIN, RAGGED
 from tests.simulation.pretended_device import DEVICE, Blocking, NoHost, moved
 from tests.simulation.test_no_host_sync import MASKS, TASKS
 from tests.simulation.user_module import Residual

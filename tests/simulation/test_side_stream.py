@@ -15,8 +15,8 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.simulation import async_metrics as readings
 from fedcomp.simulation.async_metrics import SideStreamReader, SyncReader
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.cuda_graphs.capture import CudaGraphs
+from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.training.session import Session
 from tests.conformance import world
 from tests.simulation import clocked_streams

@@ -16,12 +16,12 @@ from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.compressor.quantisers.qsgd import QSGD
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
+from fedcomp.memory.check import check_memory, state_bytes
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.async_metrics import to_host
 from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
 from fedcomp.simulation.evaluation import metrics_of
-from fedcomp.simulation.memory_check import check_memory, state_bytes
 from fedcomp.wire import Ledger, Payload, SharedKnowledge, WireLink
 from tests.conformance import world
 

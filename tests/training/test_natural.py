@@ -82,7 +82,7 @@ def test_methods_with_masks_on_text(fedcomp, tmp_path: Path, text: str, algorith
             ("dataset=digits", "partition=natural"),
             "partition=natural makes every owner of samples a client, but",
         ),
-        (("algorithm=kmeans",), "needs a model of kind centres, but model=char_lstm is of kind network"),
+        (("algorithm=kmeans",), "needs a model of kind centres, but the model is of kind network"),
         (("dataset=digits", "model=char_lstm"), "model=char_lstm predicts the next of a sequence of tokens"),
     ],
 )

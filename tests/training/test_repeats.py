@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcomp.records.metrics_file import read_lines
-from fedcomp.records.repetitions import Repetitions, read_repetitions
+from fedcomp.records.metrics_file import REPETITIONS, Record, read_lines, read_repetitions
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 
 REGRESSION = ("algorithm=fedavg_svrg", "dataset=diabetes", "model=linear", "client.lr=0.02", "quiet=true")
@@ -76,13 +75,12 @@ def test_a_fixed_partition_is_the_same_in_all_repetitions(fedcomp, tmp_path: Pat
 
 
 def test_the_file_drops_later_and_half_lines(tmp_path: Path) -> None:
-    file = Repetitions(tmp_path)
+    file = Record(tmp_path, REPETITIONS)
     file.truncate_after(3)
     assert read_repetitions(tmp_path) == {}
-    file.append(0, {})
     assert not file.path.exists()
     for round in range(4):
-        file.append(round, {"test/loss": [1.0, float(round)], "x": [float("nan")]})
+        file.append({"round": round, "test/loss": [1.0, float(round)], "x": [float("nan")]})
     with file.path.open("ab") as end:
         end.write(b'{"round": 4, "test/l')
     assert sorted(read_repetitions(tmp_path)) == [0, 1, 2, 3]

@@ -12,9 +12,8 @@ import torch
 from omegaconf import OmegaConf
 
 from fedcomp.distributed.context import ProcessContext
-from fedcomp.records.metrics_file import read_lines
+from fedcomp.records.metrics_file import read_lines, read_repetitions
 from fedcomp.records.reader import RunFiles, read_run
-from fedcomp.records.repetitions import read_repetitions
 from fedcomp.records.status import read_status
 from fedcomp.tracking.contract import Jsonl
 

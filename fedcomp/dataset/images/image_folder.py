@@ -1,4 +1,4 @@
-"""Any images on disk, one folder a class: FOLDER/train/CLASS/*.jpg and FOLDER/test/CLASS/*.jpg.
+"""Any images on disk, one folder a class: FOLDER/train/CLASS/*.jpg and FOLDER/test/CLASS/*.jpg, or FOLDER/CLASS/*.jpg.
 
 Classes and files are those of torchvision's `ImageFolder`. Decoding 60,000 JPEGs of 32x32 takes 10 s, so the pixels
 are kept beside the images in `.fedcomp_<size>.npz`, for as long as no file changes its name, size or time.
@@ -16,19 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_count
 from fedcomp.dataset.fetch import below
+from fedcomp.dataset.images.decode import num_channels, stack
+from fedcomp.dataset.images.links import check_links
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from fedcomp.dataset.contract import Dataset, Samples
-
-GREY = {"1", "L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B", "I;16N"}
-"""Pillow's modes of images with one channel, transparency aside."""
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """What torchvision takes for an image; a test holds both together."""
@@ -48,8 +47,10 @@ def load(
     channels: int | None = None,
     name: str = "image_folder",
     owner: str | int | None = None,
+    test_fraction: float | None = None,
+    split_seed: int = 0,
 ) -> Dataset:
-    """Images of one size from `root/folder/{train,test}/CLASS/`.
+    """Images of one size from `root/folder/{train,test}/CLASS/`, or from `root/folder/CLASS/` and split at random.
 
     Args:
         root: the folder that a relative `folder` starts from; `~` is expanded.
@@ -68,6 +69,9 @@ def load(
         owner: who each training image comes from, for `partition=natural`: a regular expression with one group that is
             searched for in CLASS/NAME.jpg, such as '/([a-z]+)_' for cat/ann_12.jpg; or a number k, for images in
             CLASS/.../OWNER/NAME.jpg with OWNER the k-th folder below CLASS. None: not known.
+        test_fraction: for a folder that holds the classes themselves: the share of each class, above 0 and below 1,
+            that is the test set. None: the splits are folders.
+        split_seed: names the draw of the images that are held out; not the run's seed.
     Raises:
         ValueError: a missing folder, a link that leads out of it or in a circle, an image that cannot be read,
             sizes or classes that differ.
@@ -75,12 +79,26 @@ def load(
     from fedcomp.dataset.images.image import image_dataset
 
     check_count("dataset.size", size, meaning="pixels a side; null for no resizing", or_null=True)
-    if channels not in (None, 1, 3) or isinstance(channels, bool):
-        raise ValueError(f"dataset.channels={channels} must be 1, 3, or null: 1 if all images are grey, else 3")
+    num_channels(channels, "")
     if folder is None:
         raise ValueError(f"dataset={name} needs dataset.folder, for instance dataset.folder=flowers")
     base = below(root, folder)[0]
-    _check_links(base, (base / train, base / test))
+    if test_fraction is None:
+        classes, train_samples, test_samples, coloured = _two_folders(base, train, test, size, cache, owner)
+    else:
+        classes, train_samples, test_samples, coloured = _one_folder(
+            base, train, test, size, cache, owner, test_fraction, split_seed
+        )
+    kept = num_channels(channels, coloured)
+    train_samples, test_samples = (replace(one, x=one.x[..., :kept]) for one in (train_samples, test_samples))
+    return image_dataset(name, train_samples, test_samples, classes, mean, std, crop_padding, flip)
+
+
+def _two_folders(
+    base: Path, train: str, test: str, size: int | None, cache: bool, owner: str | int | None
+) -> tuple[list[str], Samples, Samples, str]:
+    """The classes, both splits in three channels, and the first image that is in colour ("": all are grey)."""
+    check_links(base, (base / train, base / test))
     classes, train_samples, coloured = _read_split(base / train, size, cache, owner)
     test_classes, test_samples, test_coloured = _read_split(base / test, size, cache)
     if classes != test_classes:
@@ -89,20 +107,44 @@ def load(
     if train_samples.x.shape[1:] != test_samples.x.shape[1:]:
         shapes = [f"{x.shape[1]}x{x.shape[2]}" for x in (train_samples.x, test_samples.x)]
         raise ValueError(f"{base}: images of '{train}' are {shapes[0]}, of '{test}' {shapes[1]}; set dataset.size")
-    coloured = coloured or test_coloured
-    if channels == 1 and coloured:
-        raise ValueError(f"dataset.channels=1 is for grey images, but {coloured} is in colour: take 3, or null")
-    if channels == 1 or (channels is None and not coloured):
-        train_samples, test_samples = (replace(one, x=one.x[..., :1]) for one in (train_samples, test_samples))
-    return image_dataset(name, train_samples, test_samples, classes, mean, std, crop_padding, flip)
+    return classes, train_samples, test_samples, coloured or test_coloured
+
+
+def _one_folder(
+    base: Path,
+    train: str,
+    test: str,
+    size: int | None,
+    cache: bool,
+    owner: str | int | None,
+    test_fraction: float,
+    split_seed: int,
+) -> tuple[list[str], Samples, Samples, str]:
+    """As `_two_folders`, of classes in `base` itself."""
+    from fedcomp.dataset.split import split_classes
+
+    if (base / train).is_dir() and (base / test).is_dir():
+        raise ValueError(
+            f"dataset.test_fraction={test_fraction} is for a folder of classes, but {base} holds '{train}' and "
+            f"'{test}': leave it out, or split one of them by dataset.folder={base / train}"
+        )
+    check_links(base, (base,))
+    classes, samples, coloured = _read_split(base, size, cache, owner)
+    return classes, *split_classes(samples, test_fraction, split_seed), coloured
 
 
 def data_files(
-    root: str = ".", folder: str | None = None, train: str = "train", test: str = "test", **_: object
+    root: str = ".",
+    folder: str | None = None,
+    train: str = "train",
+    test: str = "test",
+    test_fraction: float | None = None,
+    **_: object,
 ) -> list[Path]:
     """The images of both splits, in the folders of classes and below these."""
     base = below(root, folder or "")[0]
-    return [path for split in (train, test) for path in sorted(_images(base / split))]
+    splits = (train, test) if test_fraction is None else (".",)
+    return [path for split in splits for path in sorted(_images(base / split))]
 
 
 def _images(folder: Path) -> Iterator[Path]:
@@ -131,8 +173,8 @@ def _read_split(
         files = make_dataset(folder, index_of_class, extensions=IMG_EXTENSIONS)
     except FileNotFoundError as error:
         raise ValueError(
-            f"no images in {folder} ({error.strerror or first_line(error)}): put them there as "
-            "CLASS/NAME.jpg, or set dataset.folder"
+            f"no images in {folder} ({error.strerror or first_line(error)}): put them there as CLASS/NAME.jpg, or set "
+            "dataset.folder; of a folder without train and test, dataset.test_fraction=0.2 holds images out"
         ) from None
     paths = [path for path, _ in files]
     pixels, coloured = _cached(folder, paths, size) if cache else _decode(paths, size)
@@ -165,31 +207,7 @@ def _owners(folder: Path, paths: Sequence[str], owner: str | int) -> Tensor:
 
 def _decode(paths: Sequence[str], size: int | None) -> tuple[np.ndarray, str]:
     """[n, H, W, 3] uint8 pixels of the files, in their order; the first file in colour, or ""."""
-    from fedcomp.dataset.images.image import check_fits
-
-    pixels, coloured = np.empty((0, 0, 0, 3), np.uint8), ""
-    if size is not None:
-        check_fits(len(paths), size, size)
-    for row, path in enumerate(paths):
-        try:
-            with Image.open(path) as file:
-                if not coloured and file.mode not in GREY:
-                    coloured = path
-                image = file.convert("RGB")
-        except (UnidentifiedImageError, OSError) as error:
-            raise ValueError(f"image {path} cannot be read ({error}): repair or delete it") from None
-        if size is not None:
-            image = image.resize((size, size), Image.Resampling.BILINEAR)
-        if row == 0:
-            check_fits(len(paths), image.height, image.width)
-            pixels = np.empty((len(paths), image.height, image.width, 3), np.uint8)
-        if pixels.shape[1:3] != (image.height, image.width):
-            raise ValueError(
-                f"image {path} is {image.height}x{image.width}, but {paths[0]} is {pixels.shape[1]}x{pixels.shape[2]}: "
-                "all must be of one size; set dataset.size to resize them"
-            )
-        pixels[row] = np.asarray(image)
-    return pixels, coloured
+    return stack(paths, lambda row: Image.open(paths[row]), size)
 
 
 def _cached(folder: Path, paths: Sequence[str], size: int | None) -> tuple[np.ndarray, str]:
@@ -225,54 +243,3 @@ def _write(store: Path, **content: Any) -> None:
         os.replace(temporary, store)
     except OSError:
         temporary.unlink(missing_ok=True)
-
-
-def _check_links(base: Path, splits: Sequence[Path]) -> None:
-    """Refuse a symbolic link below `splits` that leaves `base`, or through which an image would be read twice.
-
-    The folder `base` itself may be a link.
-
-    Raises:
-        ValueError: a link that is broken, leads out of `base`, into a split, or to a folder that was read already.
-    """
-    home, apart = base.resolve(), list(dict.fromkeys(splits))
-    inside = [split.resolve() for split in apart]
-    seen = set(inside)
-    for index, split in enumerate(apart):
-        if split.is_symlink():
-            _check_link(split, home, [*inside[:index], *inside[index + 1 :]])
-        open_folders = [split]
-        while open_folders:
-            for entry in _entries(open_folders.pop()):
-                path = Path(entry.path)
-                if entry.is_symlink():
-                    _check_link(path, home, inside)
-                if entry.is_dir():
-                    real = path.resolve()
-                    if real in seen:
-                        raise ValueError(f"link {path} leads to {real}, whose images would be seen twice: remove it")
-                    seen.add(real)
-                    open_folders.append(path)
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """The folder's entries sorted by name; none if there is no such folder, which `_read_split` reports."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return []
-
-
-def _check_link(link: Path, home: Path, splits: Sequence[Path]) -> None:
-    """Refuse a broken link, one out of `home`, and one to any of `splits` or a folder that holds one."""
-    real = Path(os.path.realpath(link))
-    if not real.exists():
-        raise ValueError(f"link {link} leads nowhere (to {real}): repair or remove it")
-    if not real.is_relative_to(home):
-        raise ValueError(
-            f"link {link} leads out of {home}, to {real}: copy what it names into the folder, or set dataset.folder to "
-            "a folder that holds all images"
-        )
-    if any(real.is_relative_to(split) or split.is_relative_to(real) for split in splits):
-        raise ValueError(f"link {link} leads to {real}, whose images would be seen twice: remove it")

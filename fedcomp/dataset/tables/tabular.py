@@ -5,21 +5,20 @@ Shape legend: n rows, F features.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
 import torch
 
-from fedcomp.core.validate import check_choice, check_interval, check_seed
+from fedcomp.core.validate import check_choice
 from fedcomp.dataset.contract import Dataset, Samples, Task
-from fedcomp.random.keys import Key
+from fedcomp.dataset.split import split_rows
+from fedcomp.dataset.tables.cells import is_missing
 
 Scaling = Literal["min_max", "z_score", "none"]
+Constant = Literal["refused", "zero"]
 
-MISSING = ("", "na", "n/a", "#n/a", "<na>", "null")
-"""Cells that stand for a missing value, beside `nan` in any spelling."""
 FEWEST_EACH = 5
 """Rows a class on average; a column with fewer is taken for a quantity or a name."""
 
@@ -36,6 +35,8 @@ def tabular_dataset(
     scaling: Scaling,
     target_scaling: Scaling,
     owners: np.ndarray | None = None,
+    constant: Constant = "refused",
+    is_test: Sequence[bool] | None = None,
 ) -> Dataset:
     """Split and scale a table; all statistics are those of the training rows.
 
@@ -43,7 +44,7 @@ def tabular_dataset(
 
     Args:
         name: as in `dataset=<name>`.
-        features: [n, F] float64.
+        features: [n, F] float64; nan where a value is missing, which the mean of the training rows replaces.
         target: [n] float64 values or, to classify, class numbers.
         feature_names: one a feature, for errors.
         task: regression or classification.
@@ -54,14 +55,19 @@ def tabular_dataset(
         scaling: of a model's inputs. min_max to [0, 1]: (x - min) / (max - min); z_score: (x - mean) / deviation.
         target_scaling: likewise of a regression's target; squared errors are then in scaled units.
         owners: [n] number of each row's owner; None: not known.
+        is_test: [n] the rows to test with, instead of `test_fraction`; None: those are drawn.
+        constant: what becomes of a feature that is the same in all training rows: refused, or 0 there when scaled.
     Raises:
-        ValueError: an argument outside its range, or a constant column that is to be scaled.
+        ValueError: an argument outside its range, a constant column that is to be scaled, or one without any value.
     """
     for argument, value in (("scaling", scaling), ("target_scaling", target_scaling)):
         check_choice(f"dataset.{argument}", value, get_args(Scaling))
-    check_seed("dataset.split_seed", split_seed)
-    train, test = _split(len(features), test_fraction, split_seed)
-    offset, scale = _statistics(features[train], scaling, feature_names)
+    if is_test is None:
+        train, test = split_rows(len(features), test_fraction, split_seed)
+    else:
+        train, test = np.flatnonzero(~np.array(is_test)), np.flatnonzero(is_test)
+    features = _imputed(features, train, feature_names)
+    offset, scale = _statistics(features[train], scaling, feature_names, constant)
     if task == "regression":
         target_offset, target_scale = _statistics(target[train, None], target_scaling, ["the target"])
         labels = torch.from_numpy((target[:, None] - target_offset) / target_scale).to(torch.float32)
@@ -82,19 +88,23 @@ def tabular_dataset(
     )
 
 
-def _split(num_rows: int, test_fraction: float, split_seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row numbers to train and to test with; no test rows for a fraction of 0, else at least one of each."""
-    check_interval("dataset.test_fraction", test_fraction, "[0, 1)", "0 tests on the training rows")
-    if test_fraction == 0:
-        return np.arange(num_rows), np.arange(0)
-    if num_rows < 2:
-        raise ValueError(f"dataset.test_fraction is {test_fraction}, but {num_rows} row cannot be split; set it to 0")
-    order = torch.randperm(num_rows, generator=Key(("dataset", "split", split_seed)).generator()).numpy()
-    num_test = min(max(round(test_fraction * num_rows), 1), num_rows - 1)
-    return order[num_test:], order[:num_test]
+def _imputed(columns: np.ndarray, train: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """[n, F] with the mean of the training rows where a number is missing (nan)."""
+    if not np.isnan(columns).any():
+        return columns
+    filled = columns.copy()
+    for place, name in enumerate(names):
+        absent = np.isnan(columns[:, place])
+        present = columns[train, place][~absent[train]]
+        if not len(present):
+            raise ValueError(f"{name} has no value in any training row: leave it out of features")
+        filled[absent, place] = present.mean()
+    return filled
 
 
-def _statistics(columns: np.ndarray, scaling: Scaling, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def _statistics(
+    columns: np.ndarray, scaling: Scaling, names: Sequence[str], constant: Constant = "refused"
+) -> tuple[np.ndarray, np.ndarray]:
     """What to subtract from each column, and what to divide it by."""
     if scaling == "none":
         return np.zeros(columns.shape[1]), np.ones(columns.shape[1])
@@ -102,8 +112,11 @@ def _statistics(columns: np.ndarray, scaling: Scaling, names: Sequence[str]) -> 
         offset, scale = columns.min(0), columns.max(0) - columns.min(0)
     else:
         offset, scale = columns.mean(0), columns.std(0)
-    for name, first, constant in zip(names, columns[0], columns.max(0) == columns.min(0)):
-        if constant:
+    same = columns.max(0) == columns.min(0)
+    if constant == "zero":
+        return np.where(same, columns[0], offset), np.where(same, 1.0, scale)
+    for name, first, refused in zip(names, columns[0], same):
+        if refused:
             raise ValueError(
                 f"{name} is {first:g} in every training row and cannot be scaled: leave it out of features"
             )
@@ -122,7 +135,9 @@ def classes_of(target: str, cells: Sequence[str], places: Sequence[str], many: b
     for place, cell in zip(places, cells):
         if is_missing(cell):
             said = f"'{cell}', which stands for no value" if cell else "empty"
-            raise ValueError(f"{place}: the label is {said}; repair or drop that row, or give the class another name")
+            raise ValueError(
+                f"{place}: the label is {said}; repair or drop that row (dataset.missing=drop), or rename the class"
+            )
     found = distinct(cells)
     if len(found) * FEWEST_EACH > len(cells) and not many:
         raise ValueError(
@@ -140,11 +155,3 @@ def distinct(cells: Sequence[str]) -> list[str]:
         return sorted(found, key=float)
     except ValueError:
         return found
-
-
-def is_missing(cell: str) -> bool:
-    """Whether a cell stands for a missing value."""
-    try:
-        return math.isnan(float(cell))
-    except ValueError:
-        return cell.lower() in MISSING

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedcomp.records.metrics_file import PerRepetition
 from fedcomp.records.reader import RecordedRun
-from fedcomp.records.repetitions import PerRepetition
 from fedcomp.reporting.group import RunGroup, by_setting
 from fedcomp.reporting.metrics import Metric
 from fedcomp.reporting.pictures.picture import MAX_LINES, Axis, Panel, Picture, Series, wide

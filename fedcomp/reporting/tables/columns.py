@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 
-from fedcomp.reporting.tables.formats import cells, titles
-from fedcomp.reporting.tables.table import ResultTable
-
-SEEDS = "seeds"
-"""Name of the column that says how many seeds a row has."""
+from fedcomp.reporting.tables.rows import Rows
+from fedcomp.reporting.tables.table import SEEDS
 
 IMPORTANCE = (
     "seconds_to_target",
@@ -33,73 +29,59 @@ FEWEST = 3
 """At least so many of the most important columns are shown, whether they fit or not."""
 
 
-def names(table: ResultTable) -> list[str]:
-    """The names of all columns after the method's, in order."""
-    return [*(column.name for column in table.columns), *([SEEDS] if table.seeds else [])]
-
-
-def named_columns(text: str, table: ResultTable) -> ResultTable:
+def named_columns(text: str, table: Rows) -> Rows:
     """The columns named in `a,b,c`, in that order, as the CSV calls them or as they are recorded (`test/accuracy`).
 
     Raises:
         ValueError: an unknown name, or a name twice.
     """
     wanted = [word.strip().replace("/", "_") for word in text.split(",") if word.strip()]
-    known = names(table)
-    unknown = [word for word in wanted if word not in known]
+    unknown = [word for word in wanted if word not in table.names]
     if unknown or not wanted:
         given = ", ".join(unknown) or repr(text)
-        raise ValueError(f"--columns {given}: no such column in this table, allowed are {', '.join(known)}")
+        raise ValueError(f"--columns {given}: no such column in this table, allowed are {', '.join(table.names)}")
     if len(set(wanted)) < len(wanted):
         raise ValueError(f"--columns {text}: a column is named twice")
-    return select(table, wanted)
+    return table.select(wanted)
 
 
-def select(table: ResultTable, kept: Sequence[str]) -> ResultTable:
-    """The table with these columns alone, in this order; seeds stand last."""
-    known = names(table)
-    shown = table.select([known.index(name) for name in kept if name != SEEDS])
-    return replace(shown, seeds=SEEDS in kept)
+def for_terminal(table: Rows) -> Rows:
+    """The table without the late means: width is scarce."""
+    return table.select([name for name in table.names if not name.startswith("late_")])
 
 
-def ranked(table: ResultTable) -> list[str]:
+def ranked(table: Rows) -> list[str]:
     """The names of the columns, the most important one first."""
 
     def rank(name: str) -> int:
-        if name == table.columns[0].name:
+        if name == table.names[0]:
             return -1
         if name in IMPORTANCE:
             return IMPORTANCE.index(name)
         start = name.split("_")[0] + "_"
         return IMPORTANCE.index(start if start in IMPORTANCE else "")
 
-    return sorted(names(table), key=rank)
+    return sorted(table.names, key=rank)
 
 
 Width = Callable[[str, Iterable[str], bool], float]
 """(title, cells, whether the cells are names) -> width of the column, in any unit."""
 
 
-def widths(table: ResultTable, width: Width) -> list[float]:
+def widths(table: Rows, width: Width) -> list[float]:
     """The width of every column, settings and method first."""
-    num_names = len(table.settings) + 1
-    whole = zip(titles(table), zip(*cells(table)))
-    return [width(title, own, place < num_names) for place, (title, own) in enumerate(whole)]
+    whole = zip(table.titles, zip(*table.cells))
+    return [width(title, own, place < table.num_names) for place, (title, own) in enumerate(whole)]
 
 
-def fitting(table: ResultTable, width: Width, limit: float) -> ResultTable:
+def fitting(table: Rows, width: Width, limit: float) -> Rows:
     """The table with as many columns as fit into `limit`, the most important ones first, FEWEST at least."""
-    every, num_names = widths(table, width), len(table.settings) + 1
-    each = dict(zip(names(table), every[num_names:]))
-    spent, kept = sum(every[:num_names]), set[str]()
+    every = widths(table, width)
+    each = dict(zip(table.names, every[table.num_names :]))
+    spent, kept = sum(every[: table.num_names]), set[str]()
     for name in ranked(table):
         spent += each[name]
         if spent > limit and len(kept) >= FEWEST:
             break
         kept.add(name)
-    return select(table, [name for name in names(table) if name in kept])
-
-
-def left_out(table: ResultTable, shown: ResultTable) -> list[str]:
-    """The names of the columns of `table` that `shown` lacks."""
-    return [name for name in names(table) if name not in names(shown)]
+    return table.select([name for name in table.names if name in kept])

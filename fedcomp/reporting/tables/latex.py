@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from fedcomp.display import figure
 from fedcomp.reporting.tables import columns
-from fedcomp.reporting.tables.formats import CAPTION, best_rows, cells, one_line, titles
-from fedcomp.reporting.tables.table import ResultTable
+from fedcomp.reporting.tables.formats import one_line
+from fedcomp.reporting.tables.rows import Rows
 
 SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -61,69 +61,47 @@ _CLASSES = (
 _UPPER, _OTHER = 7.4, 5.0
 
 
-def fitting(table: ResultTable) -> ResultTable:
+def fitting(table: Rows) -> Rows:
     """The columns that fit into the text of a paper."""
     return columns.fitting(table, _column_width, PAPER + GAP)
 
 
-def table_width(table: ResultTable) -> float:
+def table_width(table: Rows) -> float:
     """Points that LaTeX needs for it."""
     return sum(columns.widths(table, _column_width)) - GAP
 
 
-def to_latex(table: ResultTable, left_out: Sequence[str] = ()) -> str:
-    """A `tabular` between \\toprule and \\bottomrule, a rule between settings; needs \\usepackage{booktabs} alone.
+def to_latex(table: Rows, left_out: Sequence[str] = ()) -> str:
+    """A booktabs table, in several lines where names are long or titles wider than their columns.
+
+    It is a `tabular` between \\toprule and \\bottomrule with a rule between blocks, and needs \\usepackage{booktabs}
+    alone. The caption stands in a comment.
 
     Args:
         table: with the columns to show.
-        left_out: names of columns that a comment says are not here.
+        left_out: names of columns that the comment says are not here.
     """
-    breaks = {
-        number
-        for number in range(1, len(table.rows))
-        if table.rows[number].group.setting != table.rows[number - 1].group.setting
-    }
-    gone = f"Left out to fit {PAPER:.0f} pt: {', '.join(left_out)}; --columns chooses." if left_out else ""
-    caption = f"{CAPTION} {gone}".rstrip()
-    return tabular(titles(table), cells(table), len(table.settings) + 1, breaks, caption, best_rows(table))
-
-
-def tabular(
-    titles: Sequence[str],
-    cells: Sequence[Sequence[str]],
-    num_names: int,
-    breaks: set[int],
-    caption: str,
-    best: Sequence[set[int]] = (),
-) -> str:
-    """Plain text as a booktabs table, in several lines where names are long or titles wider than their columns.
-
-    Args:
-        titles: plain text.
-        cells: plain text, one list a row.
-        num_names: columns to the left; the others to the right.
-        breaks: rows with a rule above.
-        caption: plain text, put into a comment.
-        best: of the columns behind the names, the rows whose number is bold.
-    """
-    bold = [set[int]()] * num_names + [*best] + [set[int]()] * (len(titles) - num_names - len(best))
+    num_names = table.num_names
+    bold = table.best or [set[int]()] * (len(table.titles) - num_names)
     heads = [
-        _title_lines(title, _lines(own, at < num_names)) for at, (title, own) in enumerate(zip(titles, zip(*cells)))
+        _title_lines(title, _lines(own, at < num_names))
+        for at, (title, own) in enumerate(zip(table.titles, zip(*table.cells)))
     ]
-    lost = [text for row in cells for text in row[:num_names] if escape(text).count("?") > text.count("?")]
+    lost = [text for row in table.cells for text in row[:num_names] if escape(text).count("?") > text.count("?")]
+    gone = f" Left out to fit {PAPER:.0f} pt: {', '.join(left_out)}; --columns chooses." if left_out else ""
     lines = [
-        f"% {caption}",
+        f"% {table.caption}{gone}",
         *(f"% {escape(text)} is {one_line(text)}: lualatex and xelatex can set it, pdflatex cannot" for text in lost),
         r"% \usepackage{booktabs}",
-        rf"\begin{{tabular}}{{@{{}}{'l' * num_names}{'r' * (len(titles) - num_names)}@{{}}}}",
+        rf"\begin{{tabular}}{{@{{}}{'l' * num_names}{'r' * (len(table.titles) - num_names)}@{{}}}}",
         r"\toprule",
         " & ".join(_stacked(list(map(escape, head)), "b", "r") for head in heads) + r" \\",
         r"\midrule",
     ]
-    for number, row in enumerate(cells):
-        lines += [r"\midrule"] if number in breaks else []
+    for number, row in enumerate(table.cells):
+        lines += [r"\midrule"] if number in table.breaks else []
         shown = [_name(text) for text in row[:num_names]]
-        shown += [_number(text, number in rows) for text, rows in zip(row[num_names:], bold[num_names:])]
+        shown += [_number(text, number in rows) for text, rows in zip(row[num_names:], bold)]
         lines.append(" & ".join(shown) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 

@@ -7,10 +7,9 @@ they say which of our groups correspond to the printed row.
 from __future__ import annotations
 
 import csv
-import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 
 from fedcomp.core.folders import part_name
@@ -20,9 +19,8 @@ from fedcomp.reporting.group import RunGroup
 from fedcomp.reporting.labels import flatten, show_value
 from fedcomp.reporting.metrics import metric
 from fedcomp.reporting.tables import formats
-from fedcomp.reporting.tables.formats import markdown_table
-from fedcomp.reporting.tables.latex import tabular
-from fedcomp.reporting.tables.table import Mean, best, last, mean_over_seeds
+from fedcomp.reporting.tables.quantities import Mean, best, last, mean_over_seeds
+from fedcomp.reporting.tables.rows import Rows
 
 FOLDER = files("fedcomp.reporting.tables").joinpath("published")
 ACCURACY = metric("test/accuracy")
@@ -75,8 +73,8 @@ class Pair:
     printed: Printed
     ours: RunGroup | None = None
     accuracy: Mean | None = None
-    rates: dict[str, Mean] | None = None
-    true_rates: dict[str, Mean] | None = None
+    rates: dict[str, Mean] = field(default_factory=dict)
+    true_rates: dict[str, Mean] = field(default_factory=dict)
 
 
 def papers() -> list[str]:
@@ -122,38 +120,54 @@ def without_counterpart(groups: Sequence[RunGroup], pairs: Sequence[Pair]) -> li
     return [" · ".join(part for part in (one.place, one.label) if part) for one in groups if id(one) not in used]
 
 
-def cells(pairs: Sequence[Pair]) -> tuple[list[str], list[list[str]]]:
-    """Titles and text of the comparison: rows that have a counterpart."""
+def rows(paper: str, pairs: Sequence[Pair], unmatched: Sequence[str]) -> Rows:
+    """The comparison as a table: printed rows that have a counterpart; in the CSV, every printed row."""
     rated = any(pair.printed.rates for pair in pairs)
     titles = ["table", "setting", "method", "ours", "seeds", "printed (%)", "ours, best (%)", "difference"]
     titles += ["printed bpp", "ours, as counted there", "difference", "ours, true"] if rated else []
-    rows = []
-    for pair in pairs:
-        if pair.ours is None or pair.rates is None or pair.true_rates is None:
-            continue
-        row, mean = pair.printed, pair.accuracy
-        own = "–"
-        if mean is not None:
-            own = units.percent(mean.mean) + (
-                f" ± {units.percent(mean.deviation)}" if mean.deviation is not None else ""
-            )
-        texts = [row.table, f"{row.dataset} {row.model} {row.partition}", row.method, pair.ours.label]
-        texts += [str(len(pair.ours.runs)), f"{100 * row.accuracy:.1f}", own]
-        texts.append("–" if mean is None else f"{100 * (mean.mean - row.accuracy):+.2f}")
-        if rated:
-            printed, counted, true = row.rates.get("bpp"), pair.rates.get("bpp"), pair.true_rates.get("bpp")
-            texts.append("–" if printed is None else f"{printed:g}")
-            texts.append("–" if counted is None else units.significant(counted.mean))
-            texts.append("–" if printed is None or counted is None else f"{counted.mean - printed:+.3g}")
-            texts.append("–" if true is None else units.significant(true.mean))
-        rows.append(texts)
-    return titles, rows
+    cells = [_cells(pair, rated) for pair in pairs if pair.ours is not None]
+    alone = f"{sum(pair.ours is None for pair in pairs)} printed rows have no run of ours"
+    caption = f"Against {paper}: {alone}, {len(unmatched)} groups of ours are not printed: against.md."
+    return Rows(titles, cells, 4, 2, caption, [_raw(pair) for pair in pairs])
+
+
+def _cells(pair: Pair, rated: bool) -> list[str]:
+    """A row as text."""
+    row, mean = pair.printed, pair.accuracy
+    assert pair.ours is not None
+    texts = [row.table, f"{row.dataset} {row.model} {row.partition}", row.method, pair.ours.label]
+    texts += [str(len(pair.ours.runs)), f"{100 * row.accuracy:.1f}"]
+    texts.append("–" if mean is None else mean.shown(units.percent))
+    texts.append("–" if mean is None else f"{100 * (mean.mean - row.accuracy):+.2f}")
+    if rated:
+        printed, counted, true = row.rates.get("bpp"), pair.rates.get("bpp"), pair.true_rates.get("bpp")
+        texts.append("–" if printed is None else f"{printed:g}")
+        texts.append("–" if counted is None else units.significant(counted.mean))
+        texts.append("–" if printed is None or counted is None else f"{counted.mean - printed:+.3g}")
+        texts.append("–" if true is None else units.significant(true.mean))
+    return texts
+
+
+def _raw(pair: Pair) -> dict[str, object]:
+    """Raw numbers of a printed row: printed, ours as the papers count, ours true; None where there is none."""
+    row, mean = pair.printed, pair.accuracy
+    found: dict[str, object] = {"table": row.table, "dataset": row.dataset, "model": row.model}
+    found |= {"partition": row.partition, "method": row.method}
+    found |= {"ours": pair.ours and pair.ours.label, "seeds": pair.ours and len(pair.ours.runs)}
+    found |= {"printed_accuracy": row.accuracy, "printed_accuracy_std": row.accuracy_std}
+    found |= {"accuracy": mean and mean.mean, "accuracy_std": mean and mean.deviation}
+    found["accuracy_difference"] = mean and mean.mean - row.accuracy
+    for rate in RATES:
+        counted, true = pair.rates.get(rate), pair.true_rates.get(rate)
+        found[f"printed_{rate}"] = row.rates.get(rate)
+        found |= {rate: counted and counted.mean, f"true_{rate}": true and true.mean}
+    return found
 
 
 def to_markdown(paper: str, pairs: Sequence[Pair], unmatched: Sequence[str]) -> str:
     """The comparison, then what has no counterpart on either side."""
-    titles, rows = cells(pairs)
-    text = markdown_table(titles, rows, 4) if rows else "No group of these runs stands for a printed row.\n"
+    table = rows(paper, pairs, unmatched)
+    text = formats.to_markdown(table) if table.cells else "No group of these runs stands for a printed row.\n"
     alone = [pair.printed for pair in pairs if pair.ours is None]
     lines = [f"# Against {paper}", "", text, f"Printed rows without a run of ours: {len(alone)}", ""]
     lines += [
@@ -167,37 +181,6 @@ def to_markdown(paper: str, pairs: Sequence[Pair], unmatched: Sequence[str]) -> 
         *(f"- {formats.escape_markdown_line(name)}" for name in unmatched),
     ]
     return "\n".join(lines) + "\n"
-
-
-def to_latex(paper: str, pairs: Sequence[Pair]) -> str:
-    """The comparison as a booktabs table; rows without a counterpart are left to the other formats."""
-    titles, rows = cells(pairs)
-    breaks = {index for index in range(1, len(rows)) if rows[index][:2] != rows[index - 1][:2]}
-    return tabular(titles, rows, 4, breaks, f"Against {paper}")
-
-
-def to_csv(pairs: Sequence[Pair]) -> str:
-    """Raw numbers of every printed row: printed, ours as the papers count, ours true; empty where there is none."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    head = ["table", "dataset", "model", "partition", "method", "ours", "seeds"]
-    head += ["printed_accuracy", "printed_accuracy_std", "accuracy", "accuracy_std", "accuracy_difference"]
-    writer.writerow(head + [f"{prefix}{rate}" for rate in RATES for prefix in ("printed_", "", "true_")])
-    for pair in pairs:
-        row, mean = pair.printed, pair.accuracy
-        own: list[object] = [None] * 5
-        if pair.ours is not None and mean is not None:
-            own = [pair.ours.label, len(pair.ours.runs), mean.mean, mean.deviation, mean.mean - row.accuracy]
-        elif pair.ours is not None:
-            own[:2] = [pair.ours.label, len(pair.ours.runs)]
-        numbers: list[object] = [row.accuracy, row.accuracy_std, *own[2:]]
-        for rate in RATES:
-            counted, true = (pair.rates or {}).get(rate), (pair.true_rates or {}).get(rate)
-            numbers += [row.rates.get(rate), counted and counted.mean, true and true.mean]
-        names = [row.table, row.dataset, row.model, row.partition, row.method, *own[:2]]
-        cells = ["" if value is None else value for value in [*names, *numbers]]
-        writer.writerow([formats.escape_csv(value) if isinstance(value, str) else value for value in cells])
-    return out.getvalue()
 
 
 def _pair(row: Printed, ours: RunGroup) -> Pair:

@@ -1,247 +1,133 @@
-"""Groups as rows of numbers: quality, bits, what it took to reach a target, time. `formats.py` writes them out."""
+"""The table of results: a row for each group of runs, with the quantities that some run has.
+
+People see accuracies in percent, three digits of everything else, and the paper's count of bits in brackets where it
+is another than the true one; CSV holds the raw numbers.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 
-from fedcomp.display import units
-from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting.group import RunGroup
-from fedcomp.reporting.metrics import SPREAD, Metric, metric, qualities, recorded
-from fedcomp.reporting.tables.target import Target
-
-LATE = 10
-"""How many last evaluations the late mean is over; it depends less on luck than the best one."""
-
-
-@dataclass(frozen=True)
-class Mean:
-    """Mean over seeds.
-
-    Attributes:
-        mean: of the runs that have the value; NaN as soon as one of them is (a run that diverged stays visible).
-        deviation: sample standard deviation (n - 1); None for a single seed.
-        num_seeds: n.
-    """
-
-    mean: float
-    deviation: float | None
-    num_seeds: int
-
-
-def mean_over_seeds(values: Sequence[float]) -> Mean:
-    """Mean and sample deviation, sqrt(sum (x - mean)^2 / (n - 1)), of at least one value."""
-    assert values
-    if not all(map(math.isfinite, values)):
-        return Mean(sum(values) / len(values), math.nan if len(values) > 1 else None, len(values))
-    mean = math.fsum(values) / len(values)
-    if len(values) == 1:
-        return Mean(mean, None, 1)
-    if min(values) == max(values):  # exactly: no deviation of 1e-17 from rounding
-        return Mean(float(values[0]), 0.0, len(values))
-    return Mean(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)), len(values))
-
-
-@dataclass(frozen=True)
-class Column:
-    """One quantity of a run.
-
-    Attributes:
-        title: with its unit, for people.
-        name: for CSV.
-        value: the quantity of one run with at least one line; None if the run has none.
-        show: the number for people.
-        deviation: whether the table for people shows the deviation over seeds (CSV always does).
-        better: `high` or `low`, whose best value LaTeX and HTML set bold; None: neither is better.
-        reached: whether only runs that reached the target have it.
-        narrow: whether the terminal, where width is scarce, shows it too.
-        recorded: metric without which a run cannot have it; "": every run can.
-    """
-
-    title: str
-    name: str
-    value: Callable[[RecordedRun], float | None]
-    show: Callable[[float], str]
-    deviation: bool = False
-    better: str | None = None
-    reached: bool = False
-    narrow: bool = True
-    recorded: str = ""
-
-    def num_seeds(self, group: RunGroup) -> int:
-        """How many of a group's runs may have it."""
-        return sum(not self.recorded or self.recorded in run.lines[-1] for run in group.runs)
-
-
-@dataclass(frozen=True)
-class TableRow:
-    """One group in numbers: of each column the true mean and, where the method's paper counts otherwise, its count."""
-
-    group: RunGroup
-    means: tuple[Mean | None, ...]
-    paper: tuple[Mean | None, ...]
-
-
-@dataclass(frozen=True)
-class ResultTable:
-    """Rows of means.
-
-    Attributes:
-        settings: the keys that say what methods are compared on, where that varies: the first columns.
-        columns: C quantities that some run has.
-        rows: one a group; those of a setting stand together.
-        target: what rounds and bits are counted to, if anything.
-        seeds: whether a last column says how many seeds a row has.
-    """
-
-    settings: tuple[str, ...]
-    columns: tuple[Column, ...]
-    rows: tuple[TableRow, ...]
-    target: Target | None = None
-    seeds: bool = True
-
-    def select(self, places: Sequence[int]) -> ResultTable:
-        """The table with the columns at these places alone, in this order."""
-        rows = (
-            TableRow(
-                row.group, tuple(row.means[place] for place in places), tuple(row.paper[place] for place in places)
-            )
-            for row in self.rows
-        )
-        return replace(self, columns=tuple(self.columns[place] for place in places), rows=tuple(rows))
-
-
-def build(groups: Sequence[RunGroup], target: Target | None = None) -> ResultTable:
-    """The table of these groups at each run's last evaluation, without the columns that no run fills."""
-    runs = [run for one in groups for run in one.runs]
-    columns = [*_quality_columns(runs), *BITS, *(_target_columns(target, runs) if target else ()), *TIMES]
-    rows = tuple(
-        TableRow(
-            one, tuple(_mean(column.value, one) for column in columns), tuple(_paper(column, one) for column in columns)
-        )
-        for one in groups
-    )
-    settings = tuple(dict.fromkeys(key for one in groups for key, _ in one.setting))
-    every = ResultTable(settings, tuple(columns), rows, target)
-    return every.select([place for place, one in enumerate(columns) if one.reached or _is_informative(one, every)])
-
-
-def _quality_columns(runs: Iterable[RecordedRun]) -> list[Column]:
-    """Last, best and late mean of the first quality; last of others, of other models' accuracies, and of spreads."""
-    every = list(runs)
-    judged = qualities(every)
-    also = [metric(key) for key in recorded(every) if key.endswith("/accuracy") or key.startswith(SPREAD)]
-    out = []
-    for one in [*judged, *(one for one in also if one not in judged)]:
-        better = "high" if one.higher_is_better else "low"
-        out.append(Column(one.title, one.name, last(one.key), one.show, True, better))
-        if judged and one is judged[0] and any(sum(one.key in line for line in run.lines) > 1 for run in every):
-            unit = " (%)" if one.scale == 100 else f" {one.title}"
-            out.append(Column(f"best{unit}", f"best_{one.name}", best(one), one.show, True, better))
-            title, name = f"mean of last {LATE}{unit}", f"late_{one.name}"
-            out.append(Column(title, name, late(one.key), one.show, True, better, narrow=False))
-    return out
-
-
-def last(key: str) -> Callable[[RecordedRun], float | None]:
-    """The value of a run's last evaluation."""
-    return lambda run: run.lines[-1].get(key)
-
-
-def best(metric: Metric) -> Callable[[RecordedRun], float | None]:
-    """A run's best value over its evaluations."""
-
-    def value(run: RecordedRun) -> float | None:
-        values = [line[metric.key] for line in run.lines if metric.key in line]
-        return metric.best(values) if values else None
-
-    return value
-
-
-def late(key: str) -> Callable[[RecordedRun], float | None]:
-    """The mean over a run's last evaluations, LATE of them; None if it has fewer after round 0."""
-
-    def value(run: RecordedRun) -> float | None:
-        values = [line[key] for line in run.lines if key in line and line["round"]]
-        return sum(values[-LATE:]) / LATE if len(values) >= LATE else None
-
-    return value
-
-
-def _target_columns(target: Target, runs: Sequence[RecordedRun]) -> list[Column]:
-    """Rounds, bits and, where some run has a network, seconds on it until a run first reaches the target."""
-    timed = any(NETWORK_TIME in line for run in runs for line in run.lines[-1:])
-
-    def until(key: str) -> Callable[[RecordedRun], float | None]:
-        return lambda run: (target.line(run) or {}).get(key)
-
-    def whole(value: float) -> str:
-        return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
-
-    rounds = Column(f"rounds to {target}", "rounds_to_target", until("round"), whole, True, "low", True)
-    bits = Column(f"bits to {target}", "bits_to_target", until("bits/total"), units.bits, False, "low", True)
-    title, seconds = f"seconds to {target}", until(NETWORK_TIME)
-    time = Column(title, "seconds_to_target", seconds, units.duration, True, "low", True, recorded=NETWORK_TIME)
-    return [rounds, bits, *([time] if timed else [])]
-
-
-DOWNLINK = Column("downlink", "bpp_downlink", last("bpp/downlink"), units.significant, better="low")
-PER_RECEIVER = Column(
-    "downlink per receiver",
-    "bpp_downlink_per_receiver",
-    last("bpp/downlink_per_receiver"),
-    units.significant,
-    better="low",
-)
-BITS = (
-    Column("uplink", "bpp_uplink", last("bpp/uplink"), units.significant, better="low"),
+from fedcomp.reporting.tables.quantities import (
+    BITS,
     DOWNLINK,
     PER_RECEIVER,
-    Column("total", "bpp_total", last("bpp/total"), units.significant, better="low"),
-    Column("broadcast", "bpp_broadcast", last("bpp/broadcast"), units.significant, better="low"),
-    Column("total bits", "bits_total", last("bits/total"), units.bits, better="low"),
+    TIMES,
+    Column,
+    Value,
+    quality_columns,
+    target_columns,
 )
-"""Bits per parameter, client and round by direction, and all bits sent."""
-NETWORK_TIME = "time/total"
-TIMES = (
-    Column("network time", "time_total", last(NETWORK_TIME), units.duration, better="low"),
-    Column("time", "seconds", last("seconds"), units.duration),
+from fedcomp.reporting.tables.rows import Rows
+from fedcomp.reporting.tables.target import Target
+
+SEEDS = "seeds"
+"""Name of the column that says how many seeds a row has."""
+CAPTION = (
+    "Last evaluation, mean ± sample deviation over seeds; best: each seed's best evaluation. "
+    "Uplink, downlink, total, broadcast: bits per parameter, participating client and round; "
+    "downlink per receiver: per client that received it, idle ones too; "
+    "in brackets the paper's count, where it is another."
 )
-"""Seconds on the run's network, and of the simulation."""
 
 
-def _is_informative(column: Column, table: ResultTable) -> bool:
+def build(groups: Sequence[RunGroup], target: Target | None = None) -> Rows:
+    """The table of these groups at each run's last evaluation, without the columns that no run fills."""
+    runs = [run for one in groups for run in one.runs]
+    every = [*quality_columns(runs), *BITS, *(target_columns(target, runs) if target else ()), *TIMES]
+    values = {column: [column.of(one) for one in groups] for column in every}
+    columns = [column for column in every if column.reached or _is_informative(column, values)]
+    settings = list(dict.fromkeys(key for one in groups for key, _ in one.setting))
+    heads = [[*(dict(one.setting).get(key, "") for key in settings), one.label] for one in groups]
+    rows = [[values[column][row] for column in columns] for row in range(len(groups))]
+    counted = {column for column in columns if any(value.paper for value in values[column])}
+    return Rows(
+        titles=[
+            *(key.replace("num_clients", "clients") for key in settings),
+            "method",
+            *(column.title for column in columns),
+            SEEDS,
+        ],
+        cells=[
+            [*head, *(_cell(column, value, one) for column, value in zip(columns, row)), str(len(one.runs))]
+            for head, row, one in zip(heads, rows, groups)
+        ],
+        num_names=len(settings) + 1,
+        num_settings=len(settings),
+        caption=CAPTION,
+        raw=[
+            {
+                **dict(zip([*settings, "method"], head)),
+                SEEDS: len(one.runs),
+                **{
+                    name: number
+                    for column, value in zip(columns, row)
+                    for name, number in _raw(column, value, column in counted).items()
+                },
+            }
+            for head, row, one in zip(heads, rows, groups)
+        ],
+        names=[*(column.name for column in columns), SEEDS],
+        numbers=[[*(value.mean and value.mean.mean for value in row), len(one.runs)] for row, one in zip(rows, groups)],
+        best=[*(_best(column, values[column], groups) for column in columns), set()],
+    )
+
+
+def _is_informative(column: Column, values: dict[Column, list[Value]]) -> bool:
     """Whether some row fills the column; the downlink per receiver also has to differ from that per participant."""
-    own = table.columns.index(column)
-    filled = [row for row in table.rows if row.means[own] is not None]
+    own = values[column]
     if column is PER_RECEIVER:
-        other = table.columns.index(DOWNLINK)
-        filled = [row for row in filled if (row.means[own], row.paper[own]) != (row.means[other], row.paper[other])]
-    return bool(filled)
+        own = [value for value, other in zip(own, values[DOWNLINK]) if value != other]
+    return any(value.mean is not None for value in own)
 
 
-def _mean(value: Callable[[RecordedRun], float | None], one: RunGroup) -> Mean | None:
-    values = [number for run in one.runs if (number := value(run)) is not None]
-    return mean_over_seeds(values) if values else None
+def _cell(column: Column, value: Value, group: RunGroup) -> str:
+    """`97.31 ± 0.12`, `1.16 (0.956)`, `34 ± 2 (2 of 3)`, `not reached (0 of 3)`, or a dash for nothing."""
+    num_seeds, mean = column.num_seeds(group), value.mean
+    if mean is None:
+        return f"not reached (0 of {num_seeds})" if column.reached and num_seeds else "–"
+    text = mean.shown(column.show) if column.deviation else column.show(mean.mean)
+    if column.reached and mean.num_seeds < num_seeds:
+        text += f" ({mean.num_seeds} of {num_seeds})"
+    if value.paper is not None:
+        text += f" ({column.show(value.paper.mean)})"
+    return text
 
 
-def _paper(column: Column, one: RunGroup) -> Mean | None:
-    """The paper's count of a column of bits, where it is another than the true one.
+def _raw(column: Column, value: Value, counted: bool) -> dict[str, object]:
+    """A cell in the CSV: `<name>` the mean and `<name>_std` the sample deviation; `seeds_reached` says how many seeds
+    reached the target.
 
-    None for the total where the paper leaves a direction out: it compares with no other total.
+    Args:
+        counted: add `paper_<name>`, the count of the method's paper, the true one where it is no other.
     """
-    if column not in BITS:
-        return None
-    key = column.name.replace("_", "/", 1)
-    paper, true = _mean(last(f"paper/{key}"), one), _mean(last(key), one)
-    if paper == true or (key.endswith("/total") and not _counts_both_ways(one)):
-        return None
-    return paper
+    mean, paper = value.mean, value.paper or value.mean
+    found: dict[str, object] = {column.name: mean and mean.mean, f"{column.name}_std": mean and mean.deviation}
+    if counted:
+        found[f"paper_{column.name}"] = paper and paper.mean
+    if column.name == "rounds_to_target":
+        found["seeds_reached"] = 0 if mean is None else mean.num_seeds
+    return found
 
 
-def _counts_both_ways(one: RunGroup) -> bool:
-    """Whether the paper counts something in each direction that carried bits. (Old records have a total anyway.)"""
-    sent = [(last(f"bits/{way}"), last(f"paper/bits/{way}")) for way in ("uplink", "downlink")]
-    return all(paper(run) != 0 or true(run) == 0 for run in one.runs for true, paper in sent)
+def _best(column: Column, values: Sequence[Value], groups: Sequence[RunGroup]) -> set[int]:
+    """The rows with the best mean of their setting, as shown; none where one method stands alone or all are equal.
+
+    A method of which some seed lacks the value wins nothing.
+    """
+    winners: set[int] = set()
+    for setting in dict.fromkeys(one.setting for one in groups):
+        own = [row for row, one in enumerate(groups) if one.setting == setting]
+        means = {
+            row: mean.mean
+            for row in own
+            if (mean := values[row].mean) and math.isfinite(mean.mean) and mean.num_seeds == len(groups[row].runs)
+        }
+        if column.better is None or len(own) < 2 or not means:
+            continue
+        top = column.show((max if column.better == "high" else min)(means.values()))
+        first = {row for row, mean in means.items() if column.show(mean) == top}
+        winners |= first if len(first) < len(own) else set()
+    return winners

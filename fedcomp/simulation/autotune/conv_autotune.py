@@ -21,7 +21,7 @@ from fedcomp.core.validate import check_choice
 from fedcomp.model.tunable import FORMS, TunableModel, TunableOperation, Workload
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.simulation.autotune.timing_cache import Seconds, cached_timings, device_name, seconds_of
-from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, Work, can_capture
+from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, Work, can_capture
 from fedcomp.simulation.simulation import Simulation
 
 log = logging.getLogger("fedcomp")

@@ -18,9 +18,9 @@ from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.memory.check import state_bytes
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.memory_check import state_bytes
 from tests.algorithm import quadratic
 from tests.algorithm.quadratic import STEP, D, N, Quadratics
 from tests.conformance import world

@@ -226,3 +226,40 @@ def test_owners_from_names_and_from_folders(tmp_path, owner):
 def test_wrong_owners(folder, owner, line):
     with pytest.raises(ValueError, match=line):
         image_folder.load(folder=str(folder), owner=owner)
+
+
+def test_a_folder_of_classes_is_split_by_a_seed_of_its_own(tmp_path):
+    for number in range(10):
+        write_image(tmp_path / "cat" / f"{'ann' if number % 2 else 'bob'}_{number}.png", value=number)
+        if number < 3:
+            write_image(tmp_path / "dog" / f"zoe_{number}.png", value=100 + number)
+    splits = []
+    for seed in (0, 0, 1):
+        dataset = image_folder.load(folder=str(tmp_path), test_fraction=0.2, split_seed=seed, owner=r"/([a-z]+)_")
+        check(dataset)
+        assert dataset.train.y.tolist() == [0] * 8 + [1] * 2
+        assert dataset.test.y.tolist() == [0, 0, 1]
+        firsts = [samples.x[:, 0, 0, 0].tolist() for samples in (dataset.train, dataset.test)]
+        assert sorted(firsts[0] + firsts[1]) == [*range(10), 100, 101, 102]
+        owners = {False: {0: 1, 1: 0}, True: {0: 2, 1: 2}}
+        for samples, first in zip((dataset.train, dataset.test), firsts):
+            assert samples.owner.tolist() == [owners[value >= 100][value % 2] for value in first]
+        splits.append(firsts[1])
+    assert splits[0] == splits[1] != splits[2]
+    assert len(image_folder.data_files(folder=str(tmp_path), test_fraction=0.2)) == 13
+
+
+def test_a_split_that_cannot_be(folder):
+    for options, line in (
+        (
+            {},
+            r"dataset.test_fraction=0.5 is for a folder of classes, but .* holds 'train' and 'test': leave it out, or",
+        ),
+        ({"folder": f"{folder}/train"}, "needs two samples or more of each class, but class number 1 has one"),
+        ({"test_fraction": 0}, r"dataset.test_fraction=0 must be a number in \(0, 1\)"),
+        ({"split_seed": -1}, "dataset.split_seed=-1 must be a whole number, 0 or more"),
+        ({"test_fraction": None, "folder": f"{folder}/train"}, r"dataset.test_fraction=0.2 holds images out"),
+    ):
+        where = f"{folder}/train" if options and "folder" not in options else str(folder)
+        with pytest.raises(ValueError, match=line):
+            image_folder.load(**({"folder": where, "test_fraction": 0.5} | options))

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
 
+from fedcomp.core.choices import options
 from fedcomp.core.folders import CONF
 from fedcomp.network.links.csv import CsvLinks
 from fedcomp.network.links.fixed import FixedLinks
@@ -176,5 +176,5 @@ PRESETS += ("broadband_world", "asymmetric_10", "symmetric_10", "cell_20", "cros
 def test_a_preset_says_where_its_figures_come_from(name: str) -> None:
     path = CONF / "network" / f"{name}.yaml"
     assert "Source:" in path.read_text()
-    links = instantiate(OmegaConf.load(path)).links(3)
+    links = instantiate(options(path)).links(3)
     assert (links.down >= links.up).all() or name not in ("asymmetric_10", "symmetric_10", "cell_20", "cross_silo_1g")

@@ -124,7 +124,7 @@ def test_what_a_figure_is_over_is_no_quality_and_single_values_make_no_curve(mak
             make_run(method, seed, [], lines=[line], config=_estimate(method, 0.1, 0.2))
     groups = group(read_runs([tmp_path]))
     built = table(groups)
-    assert [column.title for column in built.columns][:3] == ["mse", "mse closed form", "uplink"]
-    assert built.rows[0].means[1].deviation == 0  # exactly, although 3 * 0.1 / 3 is not 0.1
+    assert built.titles[1:4] == ["mse", "mse closed form", "uplink"]
+    assert built.raw[0]["mse_closed_form_std"] == 0  # exactly, although 3 * 0.1 / 3 is not 0.1
     _, sheets, _ = content._pictures(groups)
     assert [sheet.name for sheet in sheets] == ["mse", "scatter"]

@@ -14,7 +14,8 @@ from fedcomp.records.reader import read_runs
 from fedcomp.reporting import page
 from fedcomp.reporting.__main__ import main
 from fedcomp.reporting.group import group
-from fedcomp.reporting.tables import columns, formats, latex, table
+from fedcomp.reporting.tables import columns, latex, table
+from fedcomp.reporting.tables.rows import Rows
 from fedcomp.reporting.tables.target import parse_target
 from tests.records.synthetic_runs import MakeRun
 
@@ -22,7 +23,7 @@ CHROMIUM = ("chromium", "google-chrome")
 
 
 @pytest.fixture
-def wide(make_run: MakeRun, tmp_path: Path) -> table.ResultTable:
+def wide(make_run: MakeRun, tmp_path: Path) -> Rows:
     """Every kind of column, as a long grid with a target has them."""
     accuracies = [0.1 + 0.05 * step for step in range(13)]
     paper = {"paper/bpp/uplink": 0.956, "paper/bits/total": 32_956.0, "expected/accuracy": 0.5}
@@ -34,14 +35,14 @@ def wide(make_run: MakeRun, tmp_path: Path) -> table.ResultTable:
     return table.build(groups, parse_target("0.6", groups))
 
 
-def test_the_columns_asked_for_in_their_order(wide: table.ResultTable) -> None:
+def test_the_columns_asked_for_in_their_order(wide: Rows) -> None:
     own = columns.named_columns("bits_total, test/accuracy,seeds", wide)
-    assert formats.titles(own) == ["method", "total bits", "test accuracy (%)", "seeds"]
-    whole = [dict(zip(formats.titles(wide), row)) for row in formats.cells(wide)]
-    assert [dict(zip(formats.titles(own), row)) for row in formats.cells(own)] == [
-        {title: row[title] for title in formats.titles(own)} for row in whole
+    assert own.titles == ["method", "total bits", "test accuracy (%)", "seeds"]
+    whole = [dict(zip(wide.titles, row)) for row in wide.cells]
+    assert [dict(zip(own.titles, row)) for row in own.cells] == [
+        {title: row[title] for title in own.titles} for row in whole
     ]
-    assert formats.titles(columns.named_columns("seconds", wide)) == ["method", "time"]
+    assert columns.named_columns("seconds", wide).titles == ["method", "time"]
 
 
 @pytest.mark.parametrize(
@@ -52,32 +53,28 @@ def test_the_columns_asked_for_in_their_order(wide: table.ResultTable) -> None:
         ("seeds,seeds", "a column is named twice"),
     ],
 )
-def test_a_wrong_column_is_one_clear_line(wide: table.ResultTable, text: str, said: str) -> None:
+def test_a_wrong_column_is_one_clear_line(wide: Rows, text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said) as error:
         columns.named_columns(text, wide)
     assert "\n" not in str(error.value)
 
 
-def test_latex_shows_what_fits_and_says_what_it_leaves_out(wide: table.ResultTable) -> None:
+def test_latex_shows_what_fits_and_says_what_it_leaves_out(wide: Rows) -> None:
     assert latex.table_width(wide) > latex.PAPER
     shown = latex.fitting(wide)
     assert latex.table_width(shown) <= latex.PAPER
     first = ["test_accuracy", "rounds_to_target", "bits_to_target"]
-    assert [name for name in columns.names(wide) if name in first] == [
-        name for name in columns.names(shown) if name in first
-    ]
-    gone = columns.left_out(wide, shown)
-    assert "seconds" in gone
-    text = latex.to_latex(shown, gone)
-    assert f"Left out to fit 345 pt: {', '.join(gone)}; --columns chooses." in text
+    assert [name for name in wide.names if name in first] == [name for name in shown.names if name in first]
+    assert "seconds" not in shown.names
+    assert "Left out to fit 345 pt: seconds; --columns chooses." in latex.to_latex(shown, ["seconds"])
     assert "Left out" not in latex.to_latex(wide)
 
 
-def test_the_most_important_columns_stay_however_narrow_it_is(wide: table.ResultTable) -> None:
+def test_the_most_important_columns_stay_however_narrow_it_is(wide: Rows) -> None:
     shown = columns.fitting(wide, lambda title, cells, names: 100.0, 0.0)
-    assert columns.names(shown) == ["test_accuracy", "rounds_to_target", "bits_to_target"]
+    assert shown.names == ["test_accuracy", "rounds_to_target", "bits_to_target"]
     every = columns.fitting(wide, lambda title, cells, names: 1.0, 100.0)
-    assert columns.names(every) == columns.names(wide)
+    assert every.names == wide.names
 
 
 def test_widths_are_those_that_pdflatex_measured() -> None:
@@ -99,7 +96,7 @@ def test_widths_are_those_that_pdflatex_measured() -> None:
 
 @pytest.mark.slow
 @pytest.mark.program("pdflatex")
-def test_pdflatex_sets_the_table_within_the_text(wide: table.ResultTable, tmp_path: Path) -> None:
+def test_pdflatex_sets_the_table_within_the_text(wide: Rows, tmp_path: Path) -> None:
     for name, shown in (("whole", wide), ("fitting", latex.fitting(wide))):
         text = latex.to_latex(shown)
         box = rf"\newsavebox{{\own}}\sbox{{\own}}{{{text}}}\typeout{{WIDTH \the\wd\own}}\usebox{{\own}}"
@@ -126,23 +123,21 @@ def test_the_command_takes_columns(make_run: MakeRun, tmp_path: Path, capsys: py
     assert capsys.readouterr().err.startswith("error: --columns speed: no such column")
 
 
-def test_the_page_ranks_its_columns_and_has_a_place_for_the_hint(wide: table.ResultTable) -> None:
+def test_the_page_ranks_its_columns_and_has_a_place_for_the_hint(wide: Rows) -> None:
     text = page.to_html("demo", wide, [], [])
     head = re.findall(r'<th tabindex="0"(?: data-rank="(\d+)")?>([^<]*)</th>', text)
-    assert [title for _, title in head] == formats.titles(wide)
+    assert [title for _, title in head] == wide.titles
     ranks = {title: rank for rank, title in head}
     assert ranks["method"] == ranks["test accuracy (%)"] == ""  # never hidden
-    assert sorted(int(rank) for rank in ranks.values() if rank) == list(range(3, len(columns.names(wide))))
-    assert ranks["time"] == str(len(columns.names(wide)) - 1)
+    assert sorted(int(rank) for rank in ranks.values() if rank) == list(range(3, len(wide.names)))
+    assert ranks["time"] == str(len(wide.names) - 1)
     assert '<p class="hint" hidden></p><div class="wide"><table' in text
 
 
 @pytest.mark.slow
 @pytest.mark.program(*CHROMIUM)
 @pytest.mark.parametrize(("width", "hides"), [(3000, False), (1400, True), (700, True)])
-def test_a_browser_hides_what_does_not_fit_and_says_so(
-    wide: table.ResultTable, tmp_path: Path, width: int, hides: bool
-) -> None:
+def test_a_browser_hides_what_does_not_fit_and_says_so(wide: Rows, tmp_path: Path, width: int, hides: bool) -> None:
     html = page.to_html("demo", wide, [], []).replace("max-width: 1280px", "max-width: 2900px")
     probe = "const b=document.querySelector('.wide');document.title=`${b.scrollWidth<=b.clientWidth+1}`;"
     (tmp_path / "report.html").write_text(html.replace("</body>", f"<script>{probe}</script></body>"))

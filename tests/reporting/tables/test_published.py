@@ -9,14 +9,14 @@ import pytest
 
 from fedcomp.records.reader import RecordedRun, read_runs
 from fedcomp.reporting.group import group
+from fedcomp.reporting.tables.formats import to_csv
 from fedcomp.reporting.tables.published import (
     Printed,
-    cells,
     compare,
     load,
     meets,
     papers,
-    to_csv,
+    rows,
     to_markdown,
     without_counterpart,
 )
@@ -36,15 +36,15 @@ SIGN = {"_target_": "fedcomp.compressor.quantisers.sign.Sign", "feedback": "erro
 
 def test_tables_as_printed() -> None:
     assert papers() == ["bicompfl", "fedmrn"]
-    rows = load("bicompfl")
-    assert len(rows) == 8 * 13
-    (row,) = [row for row in rows if row.table == "8" and row.method == "BiCompFL-GR-Adaptive"]
+    printed = load("bicompfl")
+    assert len(printed) == 8 * 13
+    (row,) = [row for row in printed if row.table == "8" and row.method == "BiCompFL-GR-Adaptive"]
     assert (row.accuracy, row.rates) == (0.984, {"bpp": 0.27, "bpp_bc": 0.051, "uplink": 0.026, "downlink": 0.24})
-    rows = load("fedmrn")
-    assert len(rows) == 10 * 4 * 3 + 4 * 2
-    (row,) = [row for row in rows if (row.table, row.dataset, row.method) == ("3", "PascalVOC", "FedMRN")]
+    printed = load("fedmrn")
+    assert len(printed) == 10 * 4 * 3 + 4 * 2
+    (row,) = [row for row in printed if (row.table, row.dataset, row.method) == ("3", "PascalVOC", "FedMRN")]
     assert (row.accuracy, row.accuracy_std) == (0.542, 0.001)
-    (row,) = [row for row in rows if (row.method, row.dataset, row.partition) == ("FedMRNS", "SVHN", "Non-IID-2")]
+    (row,) = [row for row in printed if (row.method, row.dataset, row.partition) == ("FedMRNS", "SVHN", "Non-IID-2")]
     assert (row.accuracy, row.accuracy_std, row.rates) == (0.887, 0.004, {})
     with pytest.raises(ValueError, match="allowed are bicompfl, fedmrn"):
         load("fedavg")
@@ -92,20 +92,19 @@ def test_ours_beside_the_printed_row(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("sign", 0, [0.1, 0.9], config={**SETTING, "compressor": SIGN, "downlink": SIGN}, extra=counted)
     make_run("topk", 0, [0.1, 0.9], config=SETTING)
     groups = group(read_runs([tmp_path]))
-    rows = [row for row in load("bicompfl") if row.table == "6"]
-    pairs = compare(groups, rows)
+    pairs = compare(groups, [row for row in load("bicompfl") if row.table == "6"])
     assert [pair.printed.method for pair in pairs if pair.ours is not None] == ["FedAvg", "Doublesqueeze"]
-    titles, texts = cells(pairs)
-    assert dict(zip(titles[5:8], texts[0][5:8])) == {
+    names = without_counterpart(groups, pairs)
+    shown = rows("bicompfl", pairs, names)
+    assert dict(zip(shown.titles[5:8], shown.cells[0][5:8])) == {
         "printed (%)": "91.1",
         "ours, best (%)": "94.00 ± 1.41",
         "difference": "+2.90",
     }
-    assert texts[1][8:] == ["2", "2.00", "+0", "2.10"]
-    names = without_counterpart(groups, pairs)
+    assert shown.cells[1][8:] == ["2", "2.00", "+0", "2.10"]
     assert len(names) == 1
     assert names[0].startswith("topk")
-    table = list(csv.DictReader(io.StringIO(to_csv(pairs))))
+    table = list(csv.DictReader(io.StringIO(to_csv(shown))))
     assert len(table) == 13
     assert float(table[0]["accuracy_difference"]) == pytest.approx(0.029)
     assert [table[1][key] for key in ("printed_bpp_bc", "bpp_bc", "true_bpp_bc")] == ["1.1", "1.1", "1.155"]
@@ -125,10 +124,7 @@ def test_the_downlink_compared_is_that_of_a_receiver(make_run: MakeRun, tmp_path
     make_run("topk", 0, [0.1, 0.9], config=part, extra=bits)  # an old record
     printed = Printed("1", "MNIST", "LeNet5", "iid", "Sign", "dataset=mnist", "dataset=mnist", 0.9, 0.0, {"bpp": 2.0})
     sign, old = compare(group(read_runs([tmp_path])), [printed])
-    assert sign.rates is not None
-    assert sign.true_rates is not None
     assert [sign.rates[name].mean for name in ("downlink", "bpp")] == [1.0, 2.0]
     assert [sign.true_rates[name].mean for name in ("downlink", "bpp")] == [1.05, 2.05]
-    assert old.rates is not None
     assert "downlink" not in old.rates
     assert "bpp" not in old.rates

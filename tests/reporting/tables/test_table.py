@@ -11,17 +11,17 @@ import pytest
 from fedcomp.records.reader import read_runs
 from fedcomp.reporting import metrics
 from fedcomp.reporting.group import group
-from fedcomp.reporting.tables import formats, latex, table
+from fedcomp.reporting.tables import columns, formats, latex, quantities, table
 from fedcomp.reporting.tables.target import parse_target
 from tests.records.synthetic_runs import MakeRun
 
 
 def test_mean_and_sample_deviation_by_hand() -> None:
-    assert table.mean_over_seeds([1.0, 2.0, 4.0, 5.0]) == table.Mean(3.0, math.sqrt(10 / 3), 4)
-    assert table.mean_over_seeds([7.0]) == table.Mean(7.0, None, 1)
-    assert math.isnan(table.mean_over_seeds([1.0, math.nan]).mean)
-    assert table.mean_over_seeds([1.0, math.inf]).mean == math.inf
-    assert math.isnan(table.mean_over_seeds([math.inf, -math.inf]).mean)
+    assert quantities.mean_over_seeds([1.0, 2.0, 4.0, 5.0]) == quantities.Mean(3.0, math.sqrt(10 / 3), 4)
+    assert quantities.mean_over_seeds([7.0]) == quantities.Mean(7.0, None, 1)
+    assert math.isnan(quantities.mean_over_seeds([1.0, math.nan]).mean)
+    assert quantities.mean_over_seeds([1.0, math.inf]).mean == math.inf
+    assert math.isnan(quantities.mean_over_seeds([math.inf, -math.inf]).mean)
 
 
 def test_markdown(make_run: MakeRun, tmp_path: Path) -> None:
@@ -55,11 +55,11 @@ def test_the_downlink_of_a_receiver_stands_beside_that_of_a_participant_where_th
     make_run: MakeRun, tmp_path: Path
 ) -> None:
     make_run("dense", 0, [0.1, 0.8], extra={"bpp/downlink": 32.0, "bpp/downlink_per_receiver": 32.0})
-    assert "downlink per receiver" not in formats.titles(table.build(group(read_runs([tmp_path]))))
+    assert "downlink per receiver" not in table.build(group(read_runs([tmp_path]))).titles
     paper = {"paper/bpp/downlink": 10.0, "paper/bpp/downlink_per_receiver": 1.0}
     make_run("sign", 0, [0.1, 0.8], extra={"bpp/downlink": 10.5, "bpp/downlink_per_receiver": 1.05, **paper})
     built = table.build(group(read_runs([tmp_path])))
-    dense, sign = (dict(zip(formats.titles(built), row)) for row in formats.cells(built))
+    dense, sign = (dict(zip(built.titles, row)) for row in built.cells)
     assert (dense["downlink"], dense["downlink per receiver"]) == ("32.0", "32.0")
     assert (sign["downlink"], sign["downlink per receiver"]) == ("10.5 (10.0)", "1.05 (1.00)")
 
@@ -70,7 +70,7 @@ def test_a_paper_that_leaves_out_the_downlink_has_no_total_in_brackets(make_run:
     one = {"paper/bits/uplink": 500, "paper/bits/downlink": 0, "paper/bits/total": 500}
     make_run("fedscalar", 0, [0.1, 0.8], extra={**one, "paper/bpp/downlink": 0.0, "paper/bpp/total": 0.5})
     built = table.build(group(read_runs([tmp_path])))
-    scalar, topk = (dict(zip(formats.titles(built), row)) for row in formats.cells(built))
+    scalar, topk = (dict(zip(built.titles, row)) for row in built.cells)
     assert (topk["downlink"], topk["total"], topk["total bits"]) == ("32.0", "33.0 (32.5)", "33.0 kbit (32.5 kbit)")
     assert (scalar["downlink"], scalar["total"], scalar["total bits"]) == ("32.0 (0)", "33.0", "33.0 kbit")
 
@@ -92,13 +92,13 @@ def test_the_mean_of_the_last_ten_evaluations_where_there_are_ten(make_run: Make
     make_run("sign", 0, [0.9, 0.8, *(0.1 * step for step in range(10))])
     make_run("topk", 0, [0.9] * 10)  # nine after round 0
     built = table.build(group(read_runs([tmp_path])))
-    assert formats.titles(built)[2:4] == ["best (%)", "mean of last 10 (%)"]
-    assert [row[3] for row in formats.cells(built)] == ["45.00", "–"]
+    assert built.titles[2:4] == ["best (%)", "mean of last 10 (%)"]
+    assert [row[3] for row in built.cells] == ["45.00", "–"]
     assert [row["late_test_accuracy"][:4] for row in csv.DictReader(io.StringIO(formats.to_csv(built)))] == ["0.45", ""]
-    shown = [str(column.header) for column in formats.to_rich(built).columns]
-    assert shown == [title for title in formats.titles(built) if title != "mean of last 10 (%)"]
+    shown = [str(column.header) for column in formats.to_rich(columns.for_terminal(built)).columns]
+    assert shown == [title for title in built.titles if title != "mean of last 10 (%)"]
     short = table.build([one for one in group(read_runs([tmp_path])) if one.label == "topk"])
-    assert "mean of last 10 (%)" not in formats.titles(short)
+    assert "mean of last 10 (%)" not in short.titles
 
 
 def test_a_target_is_reached_by_each_seed_at_its_own_round(make_run: MakeRun, tmp_path: Path) -> None:
@@ -143,9 +143,8 @@ def test_any_metric_takes_the_place_of_accuracy_and_the_smaller_is_better(make_r
     )
     make_run("topk", 0, [], lines=[{"mse": 0.5, "mse/closed_form": 0.25}])
     built = table.build(group(read_runs([tmp_path])))
-    titles = [column.title for column in built.columns][:5]
-    assert titles == ["test distance", "best test distance", "test objective", "mse", "mse closed form"]
-    rows = formats.cells(built)
+    assert built.titles[1:6] == ["test distance", "best test distance", "test objective", "mse", "mse closed form"]
+    rows = built.cells
     assert rows[0][1:5] == ["5.00", "3.00", "7.00", "–"]
     assert rows[1][1:6] == ["–", "–", "–", "0.500", "0.250"]
 
@@ -154,13 +153,15 @@ def test_method_metrics_and_training_loss_are_no_quality_where_runs_are_tested(
     make_run: MakeRun, tmp_path: Path
 ) -> None:
     make_run("sign", 0, [0.1, 0.6], extra={"estimate/excess": 3.0, "train/loss": 1.0, "expected/accuracy": 0.25})
-    titles = [column.title for column in table.build(group(read_runs([tmp_path]))).columns]
+    titles = table.build(group(read_runs([tmp_path]))).titles[1:]
     assert titles[:4] == ["test accuracy (%)", "best (%)", "test loss", "expected accuracy (%)"]
     assert not [title for title in titles if "excess" in title or "train" in title]
 
 
 def test_latex_knows_every_character_of_our_own_titles() -> None:
-    text = "".join(Path(module.__file__).read_text() for module in (metrics, formats, table, latex) if module.__file__)
+    text = "".join(
+        Path(module.__file__).read_text() for module in (metrics, formats, quantities, table, latex) if module.__file__
+    )
     ours = {character for character in text if not character.isascii()}
     assert "−" in ours
     assert not [character for character in ours if latex.escape(character) == "?"]
@@ -216,6 +217,6 @@ def test_seconds_to_a_target_are_of_runs_with_a_network(make_run: MakeRun, tmp_p
     make_run("qsgd", 0, [0.1, 0.2], extra={"time/total": 3.0})
     groups = group(read_runs([tmp_path]))
     whole = table.build(groups, parse_target("0.8", groups))
-    found = [dict(zip(formats.titles(whole), row)) for row in formats.cells(whole)]
+    found = [dict(zip(whole.titles, row)) for row in whole.cells]
     wanted = {"sign": "3.00 s", "topk": "–", "qsgd": "not reached (0 of 1)"}
     assert {row["method"]: row["seconds to 80 %"] for row in found} == wanted

@@ -31,8 +31,8 @@ from fedcomp.simulation.autotune import timing_cache as measured
 from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan, plan_convolutions
 from fedcomp.simulation.autotune.timing_cache import cached_timings, seconds_of
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.graphs.cuda_graphs import Eager
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.cuda_graphs.capture import Eager
+from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.training import run
 from fedcomp.wire import Ledger

@@ -19,7 +19,7 @@ from fedcomp.model.batched.backward.mlp_compiled import CompiledMlp, products_ar
 from fedcomp.model.build import build
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
-from fedcomp.simulation.graphs.fused_loop import FusedLoops
+from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops
 
 pytestmark = pytest.mark.skipif(not products_are_chains(), reason="the tensor code is used on this processor")
 

@@ -13,7 +13,7 @@ import torch
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
 from fedcomp.model.batched.backward import mlp as mlp_backward
-from fedcomp.simulation.graphs.fused_loop import FusedLoops
+from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops
 from tests.compressor.mrc.test_coder import NO_INTERPRETER
 from tests.model.batched.backward import interpreted_mlp
 from tests.model.batched.backward.interpreted_mlp import ALIKE, chunk

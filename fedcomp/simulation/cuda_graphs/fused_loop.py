@@ -15,8 +15,8 @@ from fedcomp.client.contract import GradFn, LocalResult, LoopRunner
 from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.core.to_device import to_device
 from fedcomp.model.contract import FusesSgd
-from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, can_capture
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, can_capture
+from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 
 if TYPE_CHECKING:
     from fedcomp.simulation.chunks.client_data import ClientChunk

@@ -27,9 +27,9 @@ from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.core.to_device import to_device
 from fedcomp.model.contract import Model
 from fedcomp.random.keys import seed_halves
-from fedcomp.simulation.graphs.cuda_graphs import Capture, Work
-from fedcomp.simulation.graphs.segments import Shape, segments
-from fedcomp.simulation.graphs.static_step import StaticBuffers, StaticInputs, static_step
+from fedcomp.simulation.cuda_graphs.capture import Capture, Work
+from fedcomp.simulation.cuda_graphs.segments import Shape, segments
+from fedcomp.simulation.cuda_graphs.static_step import StaticBuffers, StaticInputs, static_step
 
 if TYPE_CHECKING:
     from fedcomp.simulation.chunks.client_data import ClientChunk

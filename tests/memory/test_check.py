@@ -18,9 +18,10 @@ from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.compressor.sparsifiers.topk import TopK
+from fedcomp.memory import check as memory
+from fedcomp.memory.check import check_memory, needed
+from fedcomp.memory.probe import LiveTensors, probe
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation import memory_check as memory
-from fedcomp.simulation.memory_check import LiveTensors, check_memory, needed, probe
 from tests.conformance import world
 
 CPU = torch.device("cpu")

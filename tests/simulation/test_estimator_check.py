@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from omegaconf import DictConfig
 
-from fedcomp.config.compatibility import mean_squares
 from fedcomp.config.compose import compose
 from fedcomp.config.factory import build_runner, build_simulation
 from fedcomp.participation.bernoulli import Bernoulli
+from fedcomp.participation.cohorts import mean_squares
 from fedcomp.participation.contract import Participation
 from fedcomp.participation.full import Full
 from fedcomp.participation.uniform import Uniform
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 CPU = torch.device("cpu")
 SHARED = ("compressor=randk", "compressor.estimator=temporal_shared")
 FORTY = (*SHARED, "num_clients=40")

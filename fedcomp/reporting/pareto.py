@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +14,9 @@ from fedcomp.reporting.group import RunGroup, by_setting
 from fedcomp.reporting.metrics import ACCURACY, metric
 from fedcomp.reporting.pictures.curves import X_AXES
 from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series
-from fedcomp.reporting.tables import formats, latex
-from fedcomp.reporting.tables.table import Mean, mean_over_seeds
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from fedcomp.reporting.tables import formats
+from fedcomp.reporting.tables.quantities import Mean, mean_over_seeds
+from fedcomp.reporting.tables.rows import Rows
 
 ON, OFF = "front", "dominated"
 
@@ -109,18 +104,13 @@ def lines(fronts: Sequence[Front]) -> list[str]:
     ]
 
 
-def cells(fronts: Sequence[Front]) -> tuple[list[str], list[list[str]]]:
-    """Titles and text of the table of the fronts; the first column is the setting, if there are several."""
+def rows(fronts: Sequence[Front]) -> Rows:
+    """The methods on the fronts as a table, whose first column is the setting, if there are several; the CSV has the
+    dominated methods too, with `front` 0, and the hypervolume of the setting.
+    """
     placed = any(one.place for one in fronts)
-    titles = [
-        *(["setting"] if placed else []),
-        "method",
-        f"best {metric(ACCURACY).title}",
-        "bits",
-        "which bits",
-        "seeds",
-    ]
-    rows = [
+    titles = ["method", f"best {metric(ACCURACY).title}", "bits", "which bits", "seeds"]
+    cells = [
         [
             *([one.place] if placed else []),
             point.group.label,
@@ -132,46 +122,33 @@ def cells(fronts: Sequence[Front]) -> tuple[list[str], list[list[str]]]:
         for one in fronts
         for point in one.points
     ]
-    return titles, rows
-
-
-def to_rich(fronts: Sequence[Front]) -> Table:
-    """The table for the terminal."""
-    titles, rows = cells(fronts)
-    caption = "The front: no other method is better in one and as good in the other."
-    return formats.rich_table(titles, rows, titles.index("method") + 1, caption)
+    raw = [_raw(one, point) for one in fronts for point in (*one.points, *one.dominated)]
+    caption = "Front of accuracy and bits: no other method is better in one and as good in the other."
+    return Rows(["setting", *titles] if placed else titles, cells, 1 + placed, int(placed), caption, raw)
 
 
 def to_markdown(fronts: Sequence[Front]) -> str:
     """The table, and a line about each front."""
-    titles, rows = cells(fronts)
-    table = formats.markdown_table(titles, rows, titles.index("method") + 1)
     said = "".join(f"- {formats.escape_markdown_line(line)}\n" for line in lines(fronts))
-    return f"# Front of accuracy and bits\n\n{table}\n{said}"
+    return f"# Front of accuracy and bits\n\n{formats.to_markdown(rows(fronts))}\n{said}"
 
 
-def to_latex(fronts: Sequence[Front]) -> str:
-    """The table with booktabs."""
-    titles, rows = cells(fronts)
-    placed = titles.index("method") > 0
-    breaks = {index for index in range(1, len(rows)) if placed and rows[index][0] != rows[index - 1][0]}
-    return latex.tabular(titles, rows, titles.index("method") + 1, breaks, "Front of accuracy and bits")
-
-
-def to_csv(fronts: Sequence[Front]) -> str:
-    """Raw numbers of all methods; `front` is 1 of those on it; `hypervolume` is their setting's."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    numbers = ["accuracy", "accuracy_std", "bits", "bits_std", "hypervolume", "accuracy_from", "bits_to"]
-    writer.writerow(["setting", "method", "seeds", "way", "front", *numbers])
-    for one in fronts:
-        for point in (*one.points, *one.dominated):
-            names = [formats.escape_csv(text) for text in (one.place, point.group.label)]
-            accuracy, bits = point.accuracy, point.bits
-            ends = [accuracy.mean, accuracy.deviation, bits.mean, bits.deviation, one.hypervolume, *one.reference]
-            shown = ["" if value is None else repr(value) for value in ends]
-            writer.writerow([*names, accuracy.num_seeds, one.objective.way, int(point in one.points), *shown])
-    return out.getvalue()
+def _raw(one: Front, point: Point) -> dict[str, object]:
+    """A method in the CSV."""
+    return {
+        "setting": one.place,
+        "method": point.group.label,
+        "seeds": point.accuracy.num_seeds,
+        "way": one.objective.way,
+        "front": int(point in one.points),
+        "accuracy": point.accuracy.mean,
+        "accuracy_std": point.accuracy.deviation,
+        "bits": point.bits.mean,
+        "bits_std": point.bits.deviation,
+        "hypervolume": one.hypervolume,
+        "accuracy_from": one.reference.accuracy,
+        "bits_to": one.reference.bits,
+    }
 
 
 def _asked(group: RunGroup) -> Pareto | None:
@@ -202,4 +179,4 @@ def _series(label: str, points: Sequence[Point], mark: str) -> Series:
 
 
 def _shown(mean: Mean, show: Callable[[float], str]) -> str:
-    return show(mean.mean) + (f" ± {show(mean.deviation)}" if mean.deviation else "")
+    return mean.shown(show) if mean.deviation else show(mean.mean)

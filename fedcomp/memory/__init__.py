@@ -1,0 +1,1 @@
+"""How much memory a run takes, estimated before anything large is allocated."""

@@ -1,0 +1,198 @@
+"""The quantities of a run that tables have: quality, bits, what it took to reach a target, time; and their means."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from fedcomp.display import units
+from fedcomp.records.reader import RecordedRun
+from fedcomp.reporting.group import RunGroup
+from fedcomp.reporting.metrics import SPREAD, Metric, metric, qualities, recorded
+from fedcomp.reporting.tables.target import Target
+
+LATE = 10
+"""How many last evaluations the late mean is over; it depends less on luck than the best one."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Mean over seeds.
+
+    Attributes:
+        mean: of the runs that have the value; NaN as soon as one of them is (a run that diverged stays visible).
+        deviation: sample standard deviation (n - 1); None for a single seed.
+        num_seeds: n.
+    """
+
+    mean: float
+    deviation: float | None
+    num_seeds: int
+
+    def shown(self, show: Callable[[float], str]) -> str:
+        """`97.31 ± 0.12`, or `97.31` of a single seed."""
+        return show(self.mean) + ("" if self.deviation is None else f" ± {show(self.deviation)}")
+
+
+def mean_over_seeds(values: Sequence[float]) -> Mean:
+    """Mean and sample deviation, sqrt(sum (x - mean)^2 / (n - 1)), of at least one value."""
+    assert values
+    if not all(map(math.isfinite, values)):
+        return Mean(sum(values) / len(values), math.nan if len(values) > 1 else None, len(values))
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1:
+        return Mean(mean, None, 1)
+    if min(values) == max(values):  # exactly: no deviation of 1e-17 from rounding
+        return Mean(float(values[0]), 0.0, len(values))
+    return Mean(mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)), len(values))
+
+
+@dataclass(frozen=True)
+class Column:
+    """One quantity of a run.
+
+    Attributes:
+        title: with its unit, for people.
+        name: for CSV.
+        value: the quantity of one run with at least one line; None if the run has none.
+        show: the number for people.
+        deviation: whether the table for people shows the deviation over seeds (CSV always does).
+        better: `high` or `low`, whose best value LaTeX and HTML set bold; None: neither is better.
+        reached: whether only runs that reached the target have it.
+        recorded: metric without which a run cannot have it; "": every run can.
+    """
+
+    title: str
+    name: str
+    value: Callable[[RecordedRun], float | None]
+    show: Callable[[float], str]
+    deviation: bool = False
+    better: str | None = None
+    reached: bool = False
+    recorded: str = ""
+
+    def num_seeds(self, group: RunGroup) -> int:
+        """How many of a group's runs may have it."""
+        return sum(not self.recorded or self.recorded in run.lines[-1] for run in group.runs)
+
+    def of(self, group: RunGroup) -> Value:
+        """The value of a group."""
+        return Value(_mean(self.value, group), _paper(self, group))
+
+
+@dataclass(frozen=True)
+class Value:
+    """A quantity of a group: the true mean and, where the method's paper counts otherwise, the mean of its count."""
+
+    mean: Mean | None
+    paper: Mean | None
+
+
+def quality_columns(runs: Iterable[RecordedRun]) -> list[Column]:
+    """Last, best and late mean of the first quality; last of others, of other models' accuracies, and of spreads."""
+    every = list(runs)
+    judged = qualities(every)
+    also = [metric(key) for key in recorded(every) if key.endswith("/accuracy") or key.startswith(SPREAD)]
+    out = []
+    for one in [*judged, *(one for one in also if one not in judged)]:
+        better = "high" if one.higher_is_better else "low"
+        out.append(Column(one.title, one.name, last(one.key), one.show, True, better))
+        if judged and one is judged[0] and any(sum(one.key in line for line in run.lines) > 1 for run in every):
+            unit = " (%)" if one.scale == 100 else f" {one.title}"
+            out.append(Column(f"best{unit}", f"best_{one.name}", best(one), one.show, True, better))
+            title, name = f"mean of last {LATE}{unit}", f"late_{one.name}"
+            out.append(Column(title, name, late(one.key), one.show, True, better))
+    return out
+
+
+def last(key: str) -> Callable[[RecordedRun], float | None]:
+    """The value of a run's last evaluation."""
+    return lambda run: run.lines[-1].get(key)
+
+
+def best(metric: Metric) -> Callable[[RecordedRun], float | None]:
+    """A run's best value over its evaluations."""
+
+    def value(run: RecordedRun) -> float | None:
+        values = [line[metric.key] for line in run.lines if metric.key in line]
+        return metric.best(values) if values else None
+
+    return value
+
+
+def late(key: str) -> Callable[[RecordedRun], float | None]:
+    """The mean over a run's last evaluations, LATE of them; None if it has fewer after round 0."""
+
+    def value(run: RecordedRun) -> float | None:
+        values = [line[key] for line in run.lines if key in line and line["round"]]
+        return sum(values[-LATE:]) / LATE if len(values) >= LATE else None
+
+    return value
+
+
+def target_columns(target: Target, runs: Sequence[RecordedRun]) -> list[Column]:
+    """Rounds, bits and, where some run has a network, seconds on it until a run first reaches the target."""
+    timed = any(NETWORK_TIME in line for run in runs for line in run.lines[-1:])
+
+    def until(key: str) -> Callable[[RecordedRun], float | None]:
+        return lambda run: (target.line(run) or {}).get(key)
+
+    def whole(value: float) -> str:
+        return f"{value:.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
+
+    rounds = Column(f"rounds to {target}", "rounds_to_target", until("round"), whole, True, "low", True)
+    bits = Column(f"bits to {target}", "bits_to_target", until("bits/total"), units.bits, False, "low", True)
+    title, seconds = f"seconds to {target}", until(NETWORK_TIME)
+    time = Column(title, "seconds_to_target", seconds, units.duration, True, "low", True, recorded=NETWORK_TIME)
+    return [rounds, bits, *([time] if timed else [])]
+
+
+DOWNLINK = Column("downlink", "bpp_downlink", last("bpp/downlink"), units.significant, better="low")
+PER_RECEIVER = Column(
+    "downlink per receiver",
+    "bpp_downlink_per_receiver",
+    last("bpp/downlink_per_receiver"),
+    units.significant,
+    better="low",
+)
+BITS = (
+    Column("uplink", "bpp_uplink", last("bpp/uplink"), units.significant, better="low"),
+    DOWNLINK,
+    PER_RECEIVER,
+    Column("total", "bpp_total", last("bpp/total"), units.significant, better="low"),
+    Column("broadcast", "bpp_broadcast", last("bpp/broadcast"), units.significant, better="low"),
+    Column("total bits", "bits_total", last("bits/total"), units.bits, better="low"),
+)
+"""Bits per parameter, client and round by direction, and all bits sent."""
+NETWORK_TIME = "time/total"
+TIMES = (
+    Column("network time", "time_total", last(NETWORK_TIME), units.duration, better="low"),
+    Column("time", "seconds", last("seconds"), units.duration),
+)
+"""Seconds on the run's network, and of the simulation."""
+
+
+def _mean(value: Callable[[RecordedRun], float | None], one: RunGroup) -> Mean | None:
+    values = [number for run in one.runs if (number := value(run)) is not None]
+    return mean_over_seeds(values) if values else None
+
+
+def _paper(column: Column, one: RunGroup) -> Mean | None:
+    """The paper's count of a column of bits, where it is another than the true one.
+
+    None for the total where the paper leaves a direction out: it compares with no other total.
+    """
+    if column not in BITS:
+        return None
+    key = column.name.replace("_", "/", 1)
+    paper, true = _mean(last(f"paper/{key}"), one), _mean(last(key), one)
+    if paper == true or (key.endswith("/total") and not _counts_both_ways(one)):
+        return None
+    return paper
+
+
+def _counts_both_ways(one: RunGroup) -> bool:
+    """Whether the paper counts something in each direction that carried bits. (Old records have a total anyway.)"""
+    sent = [(last(f"bits/{way}"), last(f"paper/bits/{way}")) for way in ("uplink", "downlink")]
+    return all(paper(run) != 0 or true(run) == 0 for run in one.runs for true, paper in sent)

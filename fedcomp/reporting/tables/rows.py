@@ -1,0 +1,54 @@
+"""A table as people read it: rows of text, with the numbers behind them.
+
+`formats.py` writes it for the terminal, as Markdown and as CSV, `latex.py` and `page.py` as LaTeX and HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True)
+class Rows:
+    """R rows of C columns: the first columns name a row, the others hold its numbers.
+
+    Attributes:
+        titles: [C] of the columns.
+        cells: [R][C] plain text.
+        num_names: columns that name a row. num_settings: the first of these, in which the rows of one block agree.
+        caption: plain text.
+        raw: the lines of the CSV, {column: text, number or None}; it may have columns and lines that people do not see.
+        names: [C - num_names] the columns of numbers, as `--columns` and the CSV call them.
+        numbers: [R][C - num_names] what a column is sorted by; None where that is its text.
+        best: [C - num_names] the rows with the best number of their block.
+    """
+
+    titles: list[str]
+    cells: list[list[str]]
+    num_names: int
+    num_settings: int
+    caption: str
+    raw: list[dict[str, object]]
+    names: list[str] = field(default_factory=list)
+    numbers: list[list[float | None]] = field(default_factory=list)
+    best: list[set[int]] = field(default_factory=list)
+
+    def select(self, names: Sequence[str]) -> Rows:
+        """The table with these columns of numbers alone, in this order. Its CSV keeps all."""
+        places = [self.names.index(name) for name in names]
+        shown = [*range(self.num_names), *(self.num_names + place for place in places)]
+        return replace(
+            self,
+            titles=[self.titles[column] for column in shown],
+            cells=[[row[column] for column in shown] for row in self.cells],
+            names=list(names),
+            numbers=[[row[place] for place in places] for row in self.numbers],
+            best=[self.best[place] for place in places],
+        )
+
+    @property
+    def breaks(self) -> set[int]:
+        """The rows that begin a block, but for the first row."""
+        blocks = [row[: self.num_settings] for row in self.cells]
+        return {number for number in range(1, len(blocks)) if blocks[number] != blocks[number - 1]}
