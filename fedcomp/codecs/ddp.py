@@ -65,7 +65,7 @@ class HookState:
         self.group = group or dist.group.WORLD
         self.step, self.count = 0, Count()
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
+        self.numbers: dict[Tensor, int] = {parameter: number for number, parameter in enumerate(self.parameters)}
         self.codecs: dict[tuple[int, ...], TensorCodec] = {}
         self.tensors: dict[str, Tensor] = {}
 
