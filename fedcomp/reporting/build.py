@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fedcomp.display.console import redirect_to_null
 from fedcomp.records.atomic_write import explained, write_atomically
 from fedcomp.records.reader import read_runs
-from fedcomp.reporting import front, notes, page
+from fedcomp.reporting import notes, page, pareto
 from fedcomp.reporting.content import Content, Notes, Options, collect
 from fedcomp.reporting.group import group
 from fedcomp.reporting.pictures.draw import draw
@@ -82,7 +82,7 @@ def _further(content: Content, options: Options) -> dict[str, Rows]:
         assert options.against is not None
         found["against"] = published.rows(options.against, content.pairs, content.unmatched)
     if content.fronts:
-        found["front"] = front.rows(content.fronts)
+        found["front"] = pareto.rows(content.fronts)
     return found
 
 
@@ -99,7 +99,7 @@ def _texts(content: Content, options: Options) -> dict[str, str]:
     for name, rows in _further(content, options).items():
         texts |= {f"{name}.csv": formats.to_csv(rows), f"{name}.tex": latex.to_latex(rows)}
     if content.fronts:
-        texts["front.md"] = front.to_markdown(content.fronts)
+        texts["front.md"] = pareto.to_markdown(content.fronts)
     if content.pairs is not None:
         assert options.against is not None
         texts["against.md"] = published.to_markdown(options.against, content.pairs, content.unmatched)

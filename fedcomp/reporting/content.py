@@ -8,12 +8,12 @@ from itertools import accumulate
 from pathlib import Path
 
 from fedcomp.records.reader import RecordedRun
-from fedcomp.reporting import front, notes
-from fedcomp.reporting.front import Front
+from fedcomp.reporting import notes, pareto
 from fedcomp.reporting.group import RunGroup
 from fedcomp.reporting.labels import distinct
 from fedcomp.reporting.metrics import qualities
 from fedcomp.reporting.notes import made_with
+from fedcomp.reporting.pareto import Front
 from fedcomp.reporting.pictures import curves, figures
 from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, shown_labels, split
 from fedcomp.reporting.tables import columns, latex, published, table
@@ -89,11 +89,11 @@ def collect(options: Options, runs: Sequence[RecordedRun], groups: Sequence[RunG
     pictures, sheets, more = _pictures(groups)
     if more:
         remarks.append(("Figures", more))
-    fronts = front.fronts(groups, options.front)
+    fronts = pareto.fronts(groups, options.front)
     if fronts:
-        drawn = front.picture(fronts)
+        drawn = pareto.picture(fronts)
         pictures, sheets = [drawn, *pictures], [*split(drawn), *sheets]
-        remarks.append(("Front of accuracy and bits", front.lines(fronts)))
+        remarks.append(("Front of accuracy and bits", pareto.lines(fronts)))
     elif options.front:
         remarks.append(("Front of accuracy and bits", ["no method has a test/accuracy and has sent bits"]))
     on_paper = sheets if options.every_picture else affordable(sheets)

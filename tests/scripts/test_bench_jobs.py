@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from fedcomp.simulation.autotune import conv_autotune as plan
-from fedcomp.simulation.graphs import fused_loop
-from fedcomp.simulation.graphs.cuda_graphs import Eager, Work
+from fedcomp.simulation.cuda_graphs import fused_loop
+from fedcomp.simulation.cuda_graphs.capture import Eager, Work
 from scripts.bench_jobs import CIFAR, JOBS, fedcomp_side, lean_side, naive_side, simple_cnn
 from scripts.ceilings import least_bytes, measure, operations
 from tests.simulation.fake_gpu import GPU, fake_gpu

@@ -20,7 +20,7 @@ from fedcomp.model.batched.backward import mlp as mlp_backward
 from fedcomp.model.loss import cross_entropy
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
-from fedcomp.simulation.graphs.fused_loop import FusedLoops
+from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops
 
 ALIKE, RAGGED = (20, 20, 20), (23, 17, 9, 1)
 CASES = {

@@ -19,7 +19,7 @@ from fedcomp.model.batched.compiled import dense_numba
 from fedcomp.model.build import build
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
-from fedcomp.simulation.graphs.fused_loop import FusedLoops, StepByStep, loop_runner_on
+from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops, StepByStep, loop_runner_on
 
 pytestmark = pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX"), reason="the tensor code is used on this processor"

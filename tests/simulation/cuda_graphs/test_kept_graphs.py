@@ -7,12 +7,12 @@ import torch
 
 from fedcomp.client.sgd import Sgd
 from fedcomp.participation.bernoulli import Bernoulli
-from fedcomp.simulation.graphs import graphed_loop as recorded
-from fedcomp.simulation.graphs.graphed_loop import MOST_LOOPS, GraphedLoops
-from fedcomp.simulation.graphs.static_step import StaticBuffers, room
+from fedcomp.simulation.cuda_graphs import graphed_loop as recorded
+from fedcomp.simulation.cuda_graphs.graphed_loop import MOST_LOOPS, GraphedLoops
+from fedcomp.simulation.cuda_graphs.static_step import StaticBuffers, room
 from tests.conformance import world
-from tests.simulation.graphs.strict_capture import StrictCapture
-from tests.simulation.graphs.test_graphed_loop import ALIKE, PLAIN, Double, states
+from tests.simulation.cuda_graphs.strict_capture import StrictCapture
+from tests.simulation.cuda_graphs.test_graphed_loop import ALIKE, PLAIN, Double, states
 
 
 def test_loops_are_recorded_once_and_kept_up_to_a_number() -> None:

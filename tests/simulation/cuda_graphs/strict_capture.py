@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fedcomp.simulation.graphs.cuda_graphs import Work
+from fedcomp.simulation.cuda_graphs.capture import Work
 from tests.simulation.test_no_host_sync import READS, reads
 
 

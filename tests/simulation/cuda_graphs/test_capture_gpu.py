@@ -11,10 +11,10 @@ from torch import nn
 from fedcomp.client.sgd import Sgd
 from fedcomp.core.pytree import flatten
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, Eager
-from fedcomp.simulation.graphs.graphed_loop import MOST_LOOPS, GraphedLoops
+from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, Eager
+from fedcomp.simulation.cuda_graphs.graphed_loop import MOST_LOOPS, GraphedLoops
 from tests.conformance import world
-from tests.simulation.graphs.test_graphed_loop import ALIKE, PLAIN, RAGGED
+from tests.simulation.cuda_graphs.test_graphed_loop import ALIKE, PLAIN, RAGGED
 
 pytestmark = pytest.mark.gpu
 

@@ -9,8 +9,8 @@ import weakref
 import pytest
 import torch
 
-from fedcomp.simulation.graphs import cuda_graphs
-from fedcomp.simulation.graphs.cuda_graphs import WARM_UP, CudaGraphs
+from fedcomp.simulation.cuda_graphs import capture
+from fedcomp.simulation.cuda_graphs.capture import WARM_UP, CudaGraphs
 from tests.simulation.clocked_streams import Stream, Streams
 
 
@@ -87,7 +87,7 @@ def test_a_failure_leads_back_to_the_main_stream_and_is_told_once(streams, caplo
 
 def test_a_graph_whose_capture_failed_is_kept(streams, monkeypatch) -> None:
     """Torch's allocator may still refer to it."""
-    monkeypatch.setattr(cuda_graphs, "_FAILED", [])
+    monkeypatch.setattr(capture, "_FAILED", [])
     made: list[weakref.ref[Graph]] = []
 
     def noted() -> Graph:

@@ -20,7 +20,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.model.contract import Gradient, Model
 from fedcomp.random.keys import DeviceKey
 from fedcomp.simulation.chunks.client_data import gather
-from fedcomp.simulation.graphs.segments import Shape
+from fedcomp.simulation.cuda_graphs.segments import Shape
 
 if TYPE_CHECKING:
     from fedcomp.simulation.chunks.client_data import ClientChunk

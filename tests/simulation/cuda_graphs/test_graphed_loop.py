@@ -29,12 +29,12 @@ from fedcomp.model.build import build
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
-from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, Eager, can_capture
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
-from fedcomp.simulation.graphs.segments import LONGEST, Shape, segments
+from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, Eager, can_capture
+from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.cuda_graphs.segments import LONGEST, Shape, segments
 from fedcomp.wire import Ledger
 from tests.conformance import world
-from tests.simulation.graphs.strict_capture import StrictCapture
+from tests.simulation.cuda_graphs.strict_capture import StrictCapture
 from tests.simulation.test_no_host_sync import READS
 from tests.simulation.user_module import Centred, Residual
 

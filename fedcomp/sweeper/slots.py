@@ -4,7 +4,7 @@ Locks of files, which end with their process, also when it is killed, and which 
 system shares them:
 
 - `.lock`: held by one command alone, or by all that share the study.
-- `.seat-<n>`: held by the command with seat n. A trial notes its command's seat, so that the others see whether the
+- `.slot-<n>`: held by the command with slot n. A trial notes its command's slot, so that the others see whether the
   command that runs it is still there.
 - `.asking`: held while a command counts the trials and asks for more, so that all together ask for as many as wanted.
 """
@@ -24,7 +24,7 @@ from fedcomp.records.run_folder import LOCK
 
 
 @dataclass(frozen=True)
-class Seat:
+class Slot:
     """One command's place at a study.
 
     Attributes:
@@ -35,10 +35,10 @@ class Seat:
     number: int
 
     def taken(self, number: int) -> bool:
-        """Whether another command has the seat `number`."""
-        if number == self.number or not _seat(self.folder, number).exists():
+        """Whether another command has the slot `number`."""
+        if number == self.number or not _slot(self.folder, number).exists():
             return False
-        with _seat(self.folder, number).open("rb") as file:
+        with _slot(self.folder, number).open("rb") as file:
             return not _lock(file, fcntl.LOCK_SH)
 
     @contextlib.contextmanager
@@ -50,8 +50,8 @@ class Seat:
 
 
 @contextlib.contextmanager
-def seat(folder: Path, study: str, shared: bool) -> Iterator[Seat]:
-    """Take a seat at a study, whose folder is made if missing; it is free again when the process ends.
+def slot(folder: Path, study: str, shared: bool) -> Iterator[Slot]:
+    """Take a slot at a study, whose folder is made if missing; it is free again when the process ends.
 
     Raises:
         ValueError: another command works on the study, and they do not both share it; or the folder cannot be written.
@@ -68,14 +68,14 @@ def seat(folder: Path, study: str, shared: bool) -> Iterator[Seat]:
                 "another sweeper.folder"
             )
         for number in itertools.count():
-            with _seat(folder, number).open("w") as own:
+            with _slot(folder, number).open("w") as own:
                 if _lock(own, fcntl.LOCK_EX):
-                    yield Seat(folder, number)
+                    yield Slot(folder, number)
                     return
 
 
-def _seat(folder: Path, number: int) -> Path:
-    return folder / f".seat-{number}"
+def _slot(folder: Path, number: int) -> Path:
+    return folder / f".slot-{number}"
 
 
 def _lock(file: IO[bytes] | IO[str], kind: int) -> bool:

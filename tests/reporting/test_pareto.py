@@ -11,8 +11,8 @@ import pytest
 from fedcomp.objective.pareto import Pareto
 from fedcomp.records.reader import read_runs
 from fedcomp.reporting.__main__ import main
-from fedcomp.reporting.front import fronts, picture
 from fedcomp.reporting.group import group
+from fedcomp.reporting.pareto import fronts, picture
 from tests.records.synthetic_runs import MakeRun
 
 PARETO = {"objective": {"_target_": "fedcomp.objective.pareto.Pareto", "way": "total", "bits_to": 1e6}}
