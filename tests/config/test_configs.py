@@ -46,6 +46,7 @@ ROUNDS_ELSEWHERE = [("partition", "natural")]
 CPU = torch.device("cpu")
 NEEDS = {
     "dataset=csv": ["dataset.path=x.csv", "dataset.target=y"],
+    "dataset=huggingface": ["dataset.path=x"],
     "dataset=image_folder": ["dataset.folder=x"],
     "network=csv": ["network.path=x.csv"],
     "network=shared": ["network.capacity_bps=2e7"],
@@ -174,7 +175,7 @@ def test_dataset_root_is_no_setting() -> None:
     assert config_hash(one) == config_hash(two)
     one, two = (plain_config(_compose("dataset=csv", f"dataset.path={root}/t.csv"), CPU) for root in ("/a", "/b"))
     assert config_hash(one) != config_hash(two)
-    for own in ("csv", "vectors", "image_folder"):
+    for own in ("csv", "huggingface", "vectors", "image_folder"):
         assert "root" not in plain_config(_compose(f"dataset={own}"), CPU)["dataset"]  # it would be where, and what
 
 
