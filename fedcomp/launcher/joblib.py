@@ -17,9 +17,9 @@ from typing import ClassVar
 from fedcomp.core.validate import check_count
 from fedcomp.display.console import say
 from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
+from fedcomp.launcher.process import Children, Tally
 from fedcomp.launcher.worker_pool import WorkerPool
 from fedcomp.runtime.cores import num_cores
-from fedcomp.runtime.device_name import device_name
 from fedcomp.runtime.device_name import device_name
 
 
