@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.codec_options import algorithm_option_names
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
 from fedcomp.algorithm.downlinks.scalars import LastRound, ScalarDownlink, WeightedScalars
@@ -31,7 +30,7 @@ from fedcomp.client import LocalSolver
 from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.seed import seed_field, seed_number
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import check_choice, options_of
 from fedcomp.wire import Field, Payload, SharedKnowledge
 
 DOWNLINKS = ("model", "scalar", "shortest")
@@ -82,7 +81,7 @@ class FedScalar(Algorithm):
     def __post_init__(self) -> None:
         check_choice("algorithm.normalise", self.normalise, ("participants", "population"))
         check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
-        with algorithm_option_names():
+        with options_of("algorithm"):
             _ = self.codec  # its options are checked as it is made
 
     @property
@@ -104,7 +103,7 @@ class FedScalar(Algorithm):
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedScalarState:
         """The first model. Raises ValueError: more orthonormal directions than parameters."""
-        with algorithm_option_names():
+        with options_of("algorithm"):
             self.codec.check_dim(theta.shape[0])
         replays = self.downlink != "model"
         replay = LastRound.init(theta if replays else theta[:0], setup.num_clients if replays else 0, self.codec)

@@ -63,11 +63,11 @@ class MaskedNoise:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("compressor.mask", self.mask, MASKS)
-        check_choice("compressor.noise", self.noise, NOISES)
-        check_choice("compressor.seed", self.seed, SEEDS)
+        check_choice("mask", self.mask, MASKS)
+        check_choice("noise", self.noise, NOISES)
+        check_choice("seed", self.seed, SEEDS)
         check_interval(
-            "compressor.alpha",
+            "alpha",
             self.alpha,
             f"[{SMALLEST}, inf)",
             f"the magnitude of the noise, in units of an update's entries; less is replaced by {SMALLEST}",

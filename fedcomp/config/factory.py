@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from fedcomp.algorithm import fit
 from fedcomp.algorithm.contract import Algorithm
@@ -215,7 +215,7 @@ def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
     """Raise ValueError for a part that was chosen although the algorithm does not use it."""
     for name in sorted(unused):
         group = "compressor" if name == "uplink" else name
-        given = changes(group, OmegaConf.to_container(config[group], resolve=True))
+        given = changes(group, config[group])
         if given:
             default = default_choice(group)
             algorithm = str(config.algorithm.get("_target_")).split(".")[-1]

@@ -64,6 +64,7 @@ class RunConfig:
     precision: Precision = Precision.fp32
     deterministic: bool = True
     cuda_graphs: bool = True
+    safe: bool = False
     plan: str = "auto"
     threads: int | None = None
     chunk_size: int | None = None

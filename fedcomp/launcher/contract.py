@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from fedcomp.records.status import read_status
 from fedcomp.runtime.device_name import device_without_torch
@@ -69,6 +69,11 @@ RunHere = Callable[[GridRun], str | None]
 class Launcher(Protocol):
     """Executes runs and waits for them. A run that fails or is killed stops no other."""
 
+    @property
+    def processes_per_run(self) -> int:
+        """Processes that one run has."""
+        ...
+
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """The settings that a run gets from this launcher: `device` (what `auto` means), `threads` (its fraction).
 
@@ -85,6 +90,8 @@ class Launcher(Protocol):
 @dataclass(frozen=True)
 class Local:
     """The quickest for small runs. A crash of the interpreter ends the grid; the same command resumes it."""
+
+    processes_per_run: ClassVar[int] = 1
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """The device that a run here would pick."""

@@ -12,6 +12,7 @@ import queue
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from fedcomp.core.validate import check_count
 from fedcomp.display.console import say
@@ -30,6 +31,7 @@ class Joblib:
         runs_per_gpu: runs that share one GPU.
     """
 
+    processes_per_run: ClassVar[int] = 1
     n_jobs: int = -1
     runs_per_gpu: int = 1
 

@@ -29,19 +29,26 @@ from fedcomp.simulation.simulation import Simulation
 from fedcomp.training.hardly_learnt import chance, hardly_learnt
 from fedcomp.training.place import RunPlace
 from fedcomp.training.session import Session
+from fedcomp.training.session_forms import forms_of_run, rehearse
 from fedcomp.training.setup import FolderSetup, RunSetup
 
 
 def run(place: RunPlace, processes: ProcessContext) -> list[Line]:
     """Start or resume the run in its folder, which the main process holds. Arguments, result and errors of `train`."""
-    config, plain, folder = place.config, place.plain, place.path
-    alone = config.repeats == 1 and processes.size == 1
+    config, plain = place.config, place.plain
     device = pick_device(config.device)
     if str(device) != plain["device"]:
         raise ValueError(f"the driver has a GPU, device={plain['device']}, that torch cannot use: take device={device}")
     device = processes.device(device)
-    setup = FolderSetup(place) if processes.is_main_process else RunSetup()
     configure_torch(device, config.precision.name, config.deterministic)
+    with forms_of_run(config.safe, device, place.path, processes):
+        return _run(place, processes, device)
+
+
+def _run(place: RunPlace, processes: ProcessContext, device: torch.device) -> list[Line]:
+    config, plain, folder = place.config, place.plain, place.path
+    alone = config.repeats == 1 and processes.size == 1
+    setup = FolderSetup(place) if processes.is_main_process else RunSetup()
     with setup.building():
         check_effects(config)
         bfloat16 = check_bfloat16() if device.type == "cpu" and config.precision.name == "bf16" else None
@@ -53,6 +60,7 @@ def run(place: RunPlace, processes: ProcessContext) -> list[Line]:
         simulation = processes.distribute(simulation, config.chunk_size, config.threads)
         setup.begin(inputs, simulation, bfloat16)
         simulation, plan = _planned(simulation, config, folder, processes)
+        rehearse(simulation, processes)
         recorder = build_recorder(simulation, config)
         rounds = build_runner(simulation, config, spread=recorder is None)
         writer = setup.writer(simulation, parts)

@@ -68,7 +68,7 @@ def test_what_both_ends_declare_is_the_codecs() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(ValueError, match="compressor.repeats=1.5 must be a whole number"):
+    with pytest.raises(ValueError, match="repeats=1.5 must be a whole number"):
         FastCompressedCommunication(Sign(), 1.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="k=50"):
         FastCompressedCommunication(TopK(k=50), 2).check_dim(D)

@@ -131,11 +131,11 @@ def test_noise_is_never_zero_and_saturates() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"alpha": 0}, r"compressor.alpha=0 must be a number in \[1e-08, inf\)"),
-        ({"alpha": -0.1}, r"compressor.alpha=-0.1 must be a number in \[1e-08, inf\)"),
-        ({"alpha": 1e-9, "noise": "bernoulli"}, r"compressor.alpha=1e-09 must be a number in \[1e-08, inf\)"),
-        ({"mask": "ternary"}, "compressor.mask=ternary must be one of binary, signed"),
-        ({"noise": "cauchy"}, "compressor.noise=cauchy must be one of uniform, gaussian, bernoulli"),
+        ({"alpha": 0}, r"alpha=0 must be a number in \[1e-08, inf\)"),
+        ({"alpha": -0.1}, r"alpha=-0.1 must be a number in \[1e-08, inf\)"),
+        ({"alpha": 1e-9, "noise": "bernoulli"}, r"alpha=1e-09 must be a number in \[1e-08, inf\)"),
+        ({"mask": "ternary"}, "mask=ternary must be one of binary, signed"),
+        ({"noise": "cauchy"}, "noise=cauchy must be one of uniform, gaussian, bernoulli"),
     ],
 )
 def test_wrong_options_are_one_line(options: dict, line: str) -> None:

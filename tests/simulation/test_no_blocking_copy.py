@@ -98,7 +98,7 @@ def test_a_recorded_piece_touches_the_device_alone(name, module) -> None:
     assert capture.recorded > 0
 
 
-def test_a_recorded_module_of_a_user_touches_the_device_alone() -> None:
+def test_a_recorded_module_of_a_user_touches_the_device_alone(trusting) -> None:
     """Here where clients are alike; `test_fake_gpu.py` has clients that are not."""
     capture, sizes = NoHost(), (9, 9, 9)
     sim = world.simulation(PLAIN["sgd"], Residual, sizes=sizes, participation=world.FULL, rounds=2)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedcomp.compressor.projections.directions import DISTRIBUTIONS, Directions, Independent, Orthonormal, Source
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.core.validate import check_choice, check_count
+from fedcomp.core.validate import OptionError, check_choice, check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -50,17 +50,17 @@ class Projection:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("compressor.vector", self.vector, VECTORS)
-        check_choice("compressor.distribution", self.distribution, DISTRIBUTIONS)
-        check_choice("compressor.directions", self.directions, DIRECTIONS)
-        check_choice("compressor.seed", self.seed, SEEDS)
-        check_count("compressor.num_projections", self.num_projections)
+        check_choice("vector", self.vector, VECTORS)
+        check_choice("distribution", self.distribution, DISTRIBUTIONS)
+        check_choice("directions", self.directions, DIRECTIONS)
+        check_choice("seed", self.seed, SEEDS)
+        check_count("num_projections", self.num_projections)
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if there are not as many orthonormal directions as asked for."""
         if self.directions == "orthonormal" and self.num_projections > dim:
-            raise ValueError(
-                f"compressor.num_projections={self.num_projections}: vectors of {dim} entries have at most {dim} "
+            raise OptionError(
+                f"num_projections={self.num_projections}: vectors of {dim} entries have at most {dim} "
                 "orthonormal directions; ask for fewer, or take directions=independent"
             )
 

@@ -24,7 +24,7 @@ from fedcomp.compressor.rotations import hadamard
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import OptionError, check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -108,20 +108,20 @@ class RandProj:
     def __post_init__(self) -> None:
         check_num_kept(self.fraction, self.k)
         if not isinstance(self.block, int) or self.block not in [1 << power for power in range(1, 14)]:
-            raise ValueError(
-                f"compressor.block={self.block} must be a power of two from 2 to {LARGEST_BLOCK}: entries that are "
+            raise OptionError(
+                f"block={self.block} must be a power of two from 2 to {LARGEST_BLOCK}: entries that are "
                 "projected together"
             )
-        check_choice("compressor.seed", self.seed, SEEDS)
+        check_choice("seed", self.seed, SEEDS)
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D, or if there is not one number for each block."""
         check_num_kept_fits(self.k, dim)
         k, num_blocks = num_kept(self.fraction, self.k, dim), -(-dim // self.block)
         if k < num_blocks:
-            raise ValueError(
-                f"compressor.fraction={self.fraction}, .k={self.k} send {k} numbers, but {dim} entries in blocks of "
-                f"{self.block} need {num_blocks}, one each: send more, or raise compressor.block"
+            raise OptionError(
+                f"fraction={self.fraction}, .k={self.k} send {k} numbers, but {dim} entries in blocks of "
+                f"{self.block} need {num_blocks}, one each: send more, or raise block"
             )
 
     def groups(self, dim: int) -> tuple[Group, ...]:

@@ -57,7 +57,7 @@ class Eden(RotatedCodec):
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_interval("compressor.bits", self.bits, f"(0, {MOST_BITS}]", "bits an entry")
+        check_interval("bits", self.bits, f"(0, {MOST_BITS}]", "bits an entry")
         super().__post_init__()
 
     @property

@@ -38,9 +38,9 @@ class RotatedCodec(Protocol):
         ...
 
     def __post_init__(self) -> None:
-        check_choice("compressor.scale", self.scale, SCALES)
-        check_count("compressor.rotations", self.rotations)
-        check_choice("compressor.seed", self.seed, SEEDS)
+        check_choice("scale", self.scale, SCALES)
+        check_count("rotations", self.rotations)
+        check_choice("seed", self.seed, SEEDS)
 
     @property
     def unbiased(self) -> bool:

@@ -27,7 +27,7 @@ from fedcomp.compressor.rotations.lloyd_max import lloyd_max
 from fedcomp.compressor.rotations.rotated_codec import fit_scale, levels, plus_minus, quantise
 from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.core.validate import check_choice, check_count, is_whole
+from fedcomp.core.validate import OptionError, check_choice, check_count, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
@@ -59,19 +59,19 @@ class TurboQuantProd:
 
     def __post_init__(self) -> None:
         if not is_whole(self.bits) or not 1 <= self.bits <= MOST_BITS:
-            raise ValueError(
-                f"compressor.bits={self.bits} must be a whole number from 1 to {MOST_BITS}: bits an entry, one of them "
+            raise OptionError(
+                f"bits={self.bits} must be a whole number from 1 to {MOST_BITS}: bits an entry, one of them "
                 "for what the others leave out (compressor=eden takes fractions)"
             )
-        check_choice("compressor.residual", self.residual, RESIDUALS)
-        check_count("compressor.rotations", self.rotations)
-        check_choice("compressor.seed", self.seed, SEEDS)
+        check_choice("residual", self.residual, RESIDUALS)
+        check_count("rotations", self.rotations)
+        check_choice("seed", self.seed, SEEDS)
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if S would have too many Gaussian entries."""
         if self.residual == "gaussian" and dim > LARGEST_GAUSSIAN:
-            raise ValueError(
-                f"compressor.residual=gaussian needs D^2 draws a message: take residual=rotation for more than "
+            raise OptionError(
+                f"residual=gaussian needs D^2 draws a message: take residual=rotation for more than "
                 f"{LARGEST_GAUSSIAN} entries (D = {dim})"
             )
 

@@ -26,7 +26,7 @@ from fedcomp.compressor.sparsifiers.sparse_indices import (
 )
 from fedcomp.compressor.sparsifiers.topk import stable_topk
 from fedcomp.core.rows import add_distinct_, scatter_distinct_
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import OptionError, check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -56,10 +56,10 @@ class Induced:
 
     def __post_init__(self) -> None:
         check_num_kept(self.fraction, self.k)
-        check_choice("compressor.positions", self.positions, INDEX_CODES)
-        check_choice("compressor.seed", self.seed, SEEDS)
+        check_choice("positions", self.positions, INDEX_CODES)
+        check_choice("seed", self.seed, SEEDS)
         if self.k is not None and self.k < 2:
-            raise ValueError(f"compressor.k={self.k} must be at least 2: half of it are the largest, half random")
+            raise OptionError(f"k={self.k} must be at least 2: half of it are the largest, half random")
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""

@@ -58,7 +58,7 @@ class RandK(SampledEntries):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_num_kept(self.fraction, self.k)
-        check_choice("compressor.places", self.places, ("seed", *INDEX_CODES))
+        check_choice("places", self.places, ("seed", *INDEX_CODES))
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""

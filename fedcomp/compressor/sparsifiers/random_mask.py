@@ -40,7 +40,7 @@ class RandomMask(SampledEntries):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_interval("compressor.fraction", self.fraction, "(0, 1]", "the share of entries that is sent")
+        check_interval("fraction", self.fraction, "(0, 1]", "the share of entries that is sent")
 
     def probability(self, dim: int) -> float:
         """p, rounded to the 24 bits of a uniform draw."""

@@ -33,8 +33,8 @@ class SampledEntries(Protocol):
         ...
 
     def __post_init__(self) -> None:
-        check_choice("compressor.scale", self.scale, SCALES)
-        check_choice("compressor.seed", self.seed, SEEDS)
+        check_choice("scale", self.scale, SCALES)
+        check_choice("seed", self.seed, SEEDS)
 
     @property
     def unbiased(self) -> bool:

@@ -262,12 +262,12 @@ def test_tree_sum(num: int) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"vector": "own"}, "compressor.vector=own must be one of per_agent, shared"),
-        ({"distribution": "cauchy"}, "compressor.distribution=cauchy must be one of rademacher, gaussian, sphere"),
-        ({"directions": "any"}, "compressor.directions=any must be one of independent, orthonormal"),
-        ({"seed": "none"}, "compressor.seed=none must be one of sent, derived"),
-        ({"num_projections": 0}, "compressor.num_projections=0 must be a whole number, 1 or more"),
-        ({"num_projections": 1.5}, "compressor.num_projections=1.5 must be a whole number, 1 or more"),
+        ({"vector": "own"}, "vector=own must be one of per_agent, shared"),
+        ({"distribution": "cauchy"}, "distribution=cauchy must be one of rademacher, gaussian, sphere"),
+        ({"directions": "any"}, "directions=any must be one of independent, orthonormal"),
+        ({"seed": "none"}, "seed=none must be one of sent, derived"),
+        ({"num_projections": 0}, "num_projections=0 must be a whole number, 1 or more"),
+        ({"num_projections": 1.5}, "num_projections=1.5 must be a whole number, 1 or more"),
     ],
 )
 def test_options_are_checked(options, message: str) -> None:

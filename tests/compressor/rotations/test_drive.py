@@ -100,9 +100,9 @@ def test_bits_of_the_networks_stay_within_a_thousandth(dim: int, seed: str) -> N
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"scale": "max"}, "compressor.scale=max must be one of min_mse, unbiased"),
-        ({"rotations": 0}, "compressor.rotations=0 must be a whole number, 1 or more"),
-        ({"seed": "none"}, "compressor.seed=none must be one of sent, derived"),
+        ({"scale": "max"}, "scale=max must be one of min_mse, unbiased"),
+        ({"rotations": 0}, "rotations=0 must be a whole number, 1 or more"),
+        ({"seed": "none"}, "seed=none must be one of sent, derived"),
     ],
 )
 def test_options_are_checked(options: dict, line: str) -> None:

@@ -201,7 +201,7 @@ def test_foreign_messages_are_refused(name: str, changed: object, line: str) -> 
 
 @pytest.mark.parametrize("bits", [0, 5, 1.5, True, "two"])
 def test_bits_out_of_range(bits) -> None:
-    with pytest.raises(ValueError, match=r"compressor.bits=.* must be 1, 2, 3 or 4"):
+    with pytest.raises(ValueError, match=r"bits=.* must be 1, 2, 3 or 4"):
         QuicFL(bits)
     with pytest.raises(ValueError, match="feedback=error makes no sense for QuicFL"):
         Compressor.of(QuicFL(), "error")

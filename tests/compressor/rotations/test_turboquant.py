@@ -117,12 +117,12 @@ def test_bits_of_a_network() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"bits": 0}, "compressor.bits=0 must be a whole number from 1 to 8"),
-        ({"bits": 2.5}, r"compressor.bits=2.5 must be a whole number from 1 to 8.*compressor=eden takes fractions"),
-        ({"bits": 9}, "compressor.bits=9 must be"),
-        ({"residual": "qr"}, "compressor.residual=qr must be one of rotation, gaussian"),
-        ({"rotations": 0}, "compressor.rotations=0 must be a whole number"),
-        ({"seed": "none"}, "compressor.seed=none must be one of sent, derived"),
+        ({"bits": 0}, "bits=0 must be a whole number from 1 to 8"),
+        ({"bits": 2.5}, r"bits=2.5 must be a whole number from 1 to 8.*compressor=eden takes fractions"),
+        ({"bits": 9}, "bits=9 must be"),
+        ({"residual": "qr"}, "residual=qr must be one of rotation, gaussian"),
+        ({"rotations": 0}, "rotations=0 must be a whole number"),
+        ({"seed": "none"}, "seed=none must be one of sent, derived"),
     ],
 )
 def test_options_are_checked(options: dict, line: str) -> None:

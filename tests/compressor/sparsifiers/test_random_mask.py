@@ -46,5 +46,5 @@ def test_compaction_and_back() -> None:
 
 @pytest.mark.parametrize("fraction", [0, 1.2])
 def test_fraction_is_checked(fraction) -> None:
-    with pytest.raises(ValueError, match="compressor.fraction=.* must be a number in"):
+    with pytest.raises(ValueError, match="fraction=.* must be a number in"):
         RandomMask(fraction)

@@ -26,7 +26,7 @@ from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.sparse_indices import compact
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import check_choice, check_count
+from fedcomp.core.validate import OptionError, check_choice, check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Ascending, FiniteFloat, Unsigned
@@ -54,9 +54,9 @@ class QuicFL:
 
     def __post_init__(self) -> None:
         if isinstance(self.bits, bool) or self.bits not in SHARED_BITS:
-            raise ValueError(f"compressor.bits={self.bits} must be 1, 2, 3 or 4: QUIC-FL has tables for these")
-        check_count("compressor.rotations", self.rotations)
-        check_choice("compressor.seed", self.seed, SEEDS)
+            raise OptionError(f"bits={self.bits} must be 1, 2, 3 or 4: QUIC-FL has tables for these")
+        check_count("rotations", self.rotations)
+        check_choice("seed", self.seed, SEEDS)
 
     def most_exact(self, dim: int) -> int:
         """The most entries |y| > T that there can be: sum y^2 = c in each piece, so c / T^2 of them."""
