@@ -104,8 +104,11 @@ def log_axis(axes: Axes, which: str, text: Callable[[float], str] | None = None,
     )  # ticks with units are wide
     if high < 8 * low and text is None:
         per_decade = tuple(map(float, range(1, 10)))
-    candidates = (per_decade, (1.0, 3.0), (1.0, 2.0, 5.0))
-    several = next((digits for digits in candidates if _num_ticks(low, high, digits) > 1), None)
+    most = max(most, 2)
+    candidates: tuple[tuple[float, ...], ...] = (per_decade, (1.0, 3.0), (1.0, 2.0, 5.0), (1.0,))
+    numbers = {digits: _num_ticks(low, high, digits) for digits in candidates}
+    several = next((digits for digits in candidates if 1 < numbers[digits] <= most), None)
+    several = several or next((digits for digits in candidates if numbers[digits] > 1), None)
     major: Locator = LogLocator(subs=several or per_decade, numticks=most)
     minor: Locator = LogLocator(subs=(2.0, 5.0), numticks=30)
     if several is None:  # on so short an axis LogLocator sets too many ticks

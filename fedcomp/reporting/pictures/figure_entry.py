@@ -22,7 +22,7 @@ is `curve` unless it is given.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,10 @@ LEGENDS = (
     *("center right", "lower left", "lower center", "lower right"),
 )
 """Beside the axes, nowhere, or inside, by matplotlib's words."""
+COLUMN = (3.3, 2.2)
+"""Inches: a figure in a column of a two-column paper."""
+TEXTS = ("size", "xlim", "ylim")
+"""Options that YAML would not read as written: 0.8:0.9."""
 Limits = tuple[float | None, float | None]
 
 
@@ -136,6 +140,35 @@ def _keys(name: str, option: str, given: Any) -> tuple[str, ...]:
             f"figure {name!r}: {option} is {given!r}, but must be a key such as test/loss, or a list of keys"
         )
     return tuple(keys)
+
+
+def asked(words: Sequence[str], number: int, **options: Any) -> dict[str, Any]:
+    """The entry that `--figure x=uplink y=test/accuracy` asks for: one panel for a paper, unless the words say else.
+
+    Args:
+        words: `KEY=VALUE`, values as in YAML. number: of the figure in its command, for its name.
+        options: of all figures of the command, such as `ylim`; None: not given.
+    Raises:
+        ValueError: a word without =, or a value that is no YAML.
+    """
+    import yaml
+
+    entry = {
+        "name": f"figure-{number}" if number > 1 else "figure",
+        "x": "uplink",
+        "y": "test/accuracy",
+        "size": COLUMN,
+    }
+    entry |= {key: value for key, value in options.items() if value}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise ValueError(f"--figure {word}: give KEY=VALUE, as x=uplink y=test/accuracy")
+        try:
+            entry[key] = value if key in TEXTS else yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ValueError(f"--figure {word}: {value} is no value as in YAML") from None
+    return entry
 
 
 def renames(given: Any) -> tuple[tuple[str, str], ...]:

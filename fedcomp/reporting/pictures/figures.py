@@ -48,17 +48,20 @@ def pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[str]]:
     notes = []
     for entry, own in figure_entries(groups):
         try:
-            figure = parse(entry)
-            picture = build(figure, own)
+            drawn.append(asked_picture(entry, own))
         except ValueError as error:
             notes.append(str(error))
-            continue
-        if picture is None:
-            keys = ", ".join((figure.x, *figure.y))
-            notes.append(f"figure {figure.name!r} is empty: no finished run has {keys} together")
-        else:
-            drawn.append(picture)
     return drawn, notes
+
+
+def asked_picture(entry: Any, groups: Sequence[RunGroup]) -> Picture:
+    """The picture of one entry. Raises ValueError: it is wrong, or no group has what it shows."""
+    figure = parse(entry)
+    picture = build(figure, groups)
+    if picture is None:
+        keys = ", ".join((figure.x, *figure.y))
+        raise ValueError(f"figure {figure.name!r} is empty: no finished run has {keys} together")
+    return picture
 
 
 def build(figure: Figure, groups: Sequence[RunGroup]) -> Picture | None:

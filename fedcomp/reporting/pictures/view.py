@@ -54,7 +54,9 @@ def view(panel: Panel) -> View:
     inside = [x[(y >= shown.low) & (y <= shown.high)] for x, y in lines]
     first = min((float(x[0]) for x in inside if len(x)), default=None)
     start = panel.x.low if panel.x.low is not None or first is None else first * (0.8 if panel.x.log else 1)
-    return View(replace(panel.x, low=start), shown, cut)
+    last = max(float(x[-1]) for x, _ in lines)
+    end = last / 0.8 if panel.x.log and panel.x.high is None else panel.x.high
+    return View(replace(panel.x, low=start, high=end), shown, cut)
 
 
 def _round(value: float, span: float) -> float:
