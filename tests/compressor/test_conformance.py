@@ -148,5 +148,6 @@ def test_codec(case: CodecCase) -> None:
             raise Failed(f"{check.__name__}: {failed}") from failed
 
 
+@pytest.mark.thorough
 def test_another_process_decodes_the_same_from_the_bytes() -> None:
     check_in_other_process(CASES)
