@@ -127,7 +127,7 @@ class Search(Experiment):
     def next_command(self, row: Row) -> str:
         """What of a row is to be run next: trials, or with the best of them its runs; nothing: all is there."""
         runs = self.records(self).where(label=row.label)
-        start = f"{self.commands[0]} {GROUP}/method@_global_={row.method} {row.weights}"
+        start = f"-m {self.commands[0]} {GROUP}/method@_global_={row.method} {row.weights}"
         short = f"seed={','.join(TRIALS)} rounds=40 max_bits={self.task.max_bits / 4:g} eval_every=40"
         tried = trials(row, runs)
         if not tried:
