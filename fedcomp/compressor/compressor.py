@@ -26,6 +26,7 @@ from fedcomp.compressor.measured import MeasuredCodec
 from fedcomp.compressor.predictors import PREDICTORS, Predictor, check_predictable
 from fedcomp.core.cohort import Cohort, Receivers
 from fedcomp.core.pytree import put_rows, take_rows
+from fedcomp.core.validate import OptionError, options_of
 from fedcomp.random.keys import Key
 from fedcomp.wire import Link, Payload, SharedKnowledge
 
@@ -66,6 +67,7 @@ class Compressor:
         estimator: the receiver's joint decoder.
         predictor: what messages are differences to; None: nothing.
         measures_error: whether messages carry their error, for `codec/error` (`measured.py`).
+        group: its config key, for errors: compressor, or downlink.
     """
 
     codec: Codec
@@ -73,6 +75,7 @@ class Compressor:
     estimator: Estimator = field(default_factory=WeightedSum)
     predictor: Predictor | None = None
     measures_error: bool = False
+    group: str = field(default="compressor", compare=False)
 
     def __post_init__(self) -> None:
         self.estimator.check(self.codec)
@@ -80,10 +83,7 @@ class Compressor:
         if self.predictor is None:
             return
         if self.feedback != NoFeedback() or self.estimator != WeightedSum():
-            raise ValueError(
-                "compressor.predictor is a memory of its own: leave compressor.feedback=none and "
-                "compressor.estimator=weighted_sum"
-            )
+            raise OptionError("predictor is a memory of its own: leave feedback=none and estimator=weighted_sum")
         check_predictable(self.predictor, self.codec)
 
     @classmethod
@@ -107,7 +107,7 @@ class Compressor:
             predictor = _named("predictor", predictor, PREDICTORS)
         if codec.near_lossless and codec.unbiased and not isinstance(feedback, NoFeedback):
             name = type(codec).__name__
-            raise ValueError(f"compressor.feedback has nothing to add: {name} leaves nothing out; take feedback=none")
+            raise OptionError(f"feedback has nothing to add: {name} leaves nothing out; take feedback=none")
         return cls(codec, feedback, estimator, predictor)
 
     @property
@@ -142,10 +142,11 @@ class Compressor:
 
     def init(self, num_senders: int, like: Tensor) -> Memory:
         """Empty memories for `num_senders` senders of vectors like `like` [D]. Raises ValueError: D is refused."""
-        if isinstance(self.codec, ChecksDim):
-            self.codec.check_dim(like.shape[0])
-        if isinstance(self.codec, ChecksErrorFeedback) and not isinstance(self.feedback, NoFeedback):
-            self.codec.check_error_feedback(like.shape[0])
+        with options_of(self.group):
+            if isinstance(self.codec, ChecksDim):
+                self.codec.check_dim(like.shape[0])
+            if isinstance(self.codec, ChecksErrorFeedback) and not isinstance(self.feedback, NoFeedback):
+                self.codec.check_error_feedback(like.shape[0])
         sender, receiver = self.feedback.init(num_senders, like), self.estimator.init(num_senders, like)
         if self.predictor is None:
             return Memory(sender, receiver)
@@ -153,11 +154,13 @@ class Compressor:
 
     def check_weights(self, dim: int, squares: float) -> None:
         """Raise ValueError if errors of vectors of `dim` entries grow without bound; `squares` as in `Estimator`."""
-        self.estimator.check_weights(self.codec, self.num_coded(dim), squares)
+        with options_of(self.group):
+            self.estimator.check_weights(self.codec, self.num_coded(dim), squares)
 
     def check_senders(self, dim: int, num_senders: int) -> None:
         """Raise ValueError if vectors of `dim` entries cannot be decoded from so many senders a round."""
-        self.estimator.check_senders(self.codec, self.num_coded(dim), num_senders)
+        with options_of(self.group):
+            self.estimator.check_senders(self.codec, self.num_coded(dim), num_senders)
 
     def encode(
         self, x: Tensor, memory: Memory, cohort: Cohort, common: SharedKnowledge, private_key: Key
@@ -261,5 +264,5 @@ class Compressor:
 
 def _named(option: str, name: str, known: Mapping[str, Part]) -> Part:
     if name not in known:
-        raise ValueError(f"compressor.{option}={name} must be one of {', '.join(known)}, or a node with _target_")
+        raise OptionError(f"{option}={name} must be one of {', '.join(known)}, or a node with _target_")
     return known[name]

@@ -96,4 +96,4 @@ def exclude_norm_layers(compressor: Compressor, tensors: tuple[ParameterTensor, 
     if compressor.codec.near_lossless or not part.size or not part.rest.size:
         return compressor
     parts = compressor.codec, compressor.feedback, compressor.estimator, compressor.predictor
-    return ExcludeNormLayers(*parts, part=part)
+    return ExcludeNormLayers(*parts, group=compressor.group, part=part)

@@ -29,7 +29,7 @@ from torch import Tensor
 from fedcomp.compressor.contract import Codec
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.core.validate import check_interval
+from fedcomp.core.validate import OptionError, check_interval
 
 ROUNDING = 1e-4
 """How far float32 weights of many clients sum from 1."""
@@ -78,7 +78,7 @@ class Aggregate(Predictor):
     follows_senders = False
 
     def __post_init__(self) -> None:
-        check_interval("compressor.predictor.decay", self.decay, "[0, 1]", "1 is the last mean itself")
+        check_interval("predictor.decay", self.decay, "[0, 1]", "1 is the last mean itself")
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         return torch.zeros_like(like)
@@ -142,8 +142,8 @@ PREDICTORS: dict[str, Predictor | None] = {
 def check_predictable(predictor: Predictor, codec: Codec) -> None:
     """Raise ValueError unless the codec contracts."""
     if not codec.contractive:
-        raise ValueError(
-            f"compressor.predictor={type(predictor).__name__} makes no sense for {type(codec).__name__} as configured: "
+        raise OptionError(
+            f"predictor={type(predictor).__name__} makes no sense for {type(codec).__name__} as configured: "
             "its error can be larger than what it sends, and what is predicted would grow without bound; use a setting "
             "of it that only shrinks (scale=none or min_mse), another compressor, or predictor=none"
         )

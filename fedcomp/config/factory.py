@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from fedcomp.algorithm import fit
 from fedcomp.algorithm.contract import Algorithm
@@ -173,7 +173,7 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     """The algorithm with those of the client, the server and the compressors that its constructor takes."""
 
     def for_model(compressor: Compressor) -> Compressor:
-        if config.normalisation is schema.Normalisation.dense:
+        if config.batchnorm_messages is schema.BatchNormMessages.dense:
             compressor = exclude_norm_layers(compressor, tensors_of(model))
         return replace(compressor, measures_error=config.codec_error and not compressor.codec.near_lossless)
 
@@ -215,7 +215,7 @@ def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
     """Raise ValueError for a part that was chosen although the algorithm does not use it."""
     for name in sorted(unused):
         group = "compressor" if name == "uplink" else name
-        given = changes(group, OmegaConf.to_container(config[group], resolve=True))
+        given = changes(group, config[group])
         if given:
             default = default_choice(group)
             algorithm = str(config.algorithm.get("_target_")).split(".")[-1]

@@ -63,7 +63,7 @@ def test_chunks_resume_and_repeat(module: Module, algorithm, tmp_path: Path) -> 
     check_repeat(case)
 
 
-def test_masks_that_depend_on_the_chunk_are_noticed(monkeypatch) -> None:
+def test_masks_that_depend_on_the_chunk_are_noticed(monkeypatch, trusting) -> None:
     """The fault: rows of a chunk instead of clients' numbers."""
     from fedcomp.model.contract import StepDraws
 

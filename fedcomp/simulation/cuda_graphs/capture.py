@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fedcomp.core.accelerated import check_usable
 from fedcomp.core.first_line import first_line
 
 log = logging.getLogger("fedcomp")
@@ -68,9 +69,11 @@ class CudaGraphs:
         try:
             return self._captured(work)
         except RuntimeError as error:  # also torch's own errors of CUDA and of memory
+            check_usable(error)
             self._refused = True
             reason = first_line(error)
-            log.warning("%s runs step by step: it cannot be captured as a CUDA graph (%s)", self._what, reason)
+            text = "%s runs step by step: it cannot be captured as a CUDA graph (%s)"
+            log.warning(text, self._what, reason, extra={"note": True})
             return work
         finally:
             for tensor, old in zip(changed, before, strict=True):

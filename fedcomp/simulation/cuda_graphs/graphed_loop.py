@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -24,6 +25,7 @@ from torch import Tensor
 from fedcomp.client.contract import GradFn, LocalResult
 from fedcomp.client.hook import Hook
 from fedcomp.client.minibatch import MinibatchSolver
+from fedcomp.core.accelerated import Form
 from fedcomp.core.to_device import to_device
 from fedcomp.model.contract import Model
 from fedcomp.random.keys import seed_halves
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fedcomp")
 
+GRAPHS = Form("CUDA graphs", "the same steps one by one")
+FAR = 1e-4
+"""What a replay and the steps themselves may differ by where kernels are not deterministic."""
 MOST_LOOPS, MOST_GRAPHS = 8, 256
 """Most loops that are kept in a run, and most graphs of a loop; beyond that the least recently used one is dropped."""
 
@@ -134,12 +139,33 @@ class StepGraph:
 
     def run(self, capture: Capture) -> None:
         """Make the steps."""
-        if self.used and self.replay is None:
+        if not self.used or GRAPHS.refused:
+            self.used = True
+            self.work()
+        elif self.replay is not None:
+            self.replay()
+        else:
             self.replay = capture.capture(self.work, self.changed)
-            if self.replay is not self.work:
+            if self.replay is self.work:
+                self.work()
+            else:
                 log.info("recorded %s", self.description)
-        self.used = True
-        (self.replay or self.work)()
+                self._first_replay(self.replay)
+
+    def _first_replay(self, replay: Work) -> None:
+        """Make the steps by a replay and eagerly, from the same start; if results differ, those of the eager steps."""
+        start = [tensor.clone() for tensor in self.changed]
+
+        def from_start(work: Work) -> tuple[Tensor, ...]:
+            for tensor, old in zip(self.changed, start, strict=True):
+                tensor.copy_(old)
+            work()
+            return tuple(tensor.clone() for tensor in self.changed)
+
+        works = partial(from_start, replay), partial(from_start, self.work)
+        exact = start[0].device.type == "cpu" or torch.are_deterministic_algorithms_enabled()
+        if not GRAPHS.agrees(self.description, *works, tolerance=0.0 if exact else FAR, again=True):
+            from_start(self.work)
 
 
 @dataclass
