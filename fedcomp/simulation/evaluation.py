@@ -30,7 +30,7 @@ BATCH, GPU_BATCH = 1024, 4096
 GPU_SHARE = 1 / 32
 """Of a GPU's memory, for the samples of a batch and their largest activations: a pass holds some copies of these."""
 PIXELS = 1 << 18
-"""Pixels of a batch of pictures whose every pixel is predicted."""
+"""Pixels of a batch, where a label is predicted for every pixel."""
 
 
 def metrics_of(

@@ -70,7 +70,7 @@ def test_auto_computes_on_the_cpu_with_a_line_where_there_is_a_driver(
 
 
 def test_a_run_says_where_it_computes_and_why_not_on_the_gpu(fedcomp, monkeypatch, capsys, tmp_path) -> None:
-    monkeypatch.setattr("fedcomp.training.run.why_no_gpu", lambda: "its driver is too old")
+    monkeypatch.setattr("fedcomp.training.build.why_no_gpu", lambda: "its driver is too old")
     assert fedcomp("rounds=1", "device=auto", "threads=1") == 0
     said = capsys.readouterr().err
     assert "device=auto computes on the CPU: its driver is too old\n" in said

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.model.batched.backward import mlp as mlp_backward
 from fedcomp.simulation.autotune import conv_autotune as plan
 from fedcomp.simulation.cuda_graphs import fused_loop
 from fedcomp.simulation.cuda_graphs.capture import Eager, Work
@@ -19,12 +18,6 @@ from scripts.ceilings import least_bytes, measure, operations
 from tests.simulation.fake_gpu import GPU, fake_gpu
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def compiled_from_the_start_in_these_jobs_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job sets it for its process; other tests of this process count on it."""
-    monkeypatch.setattr(mlp_backward, "COMPILE_AFTER", mlp_backward.COMPILE_AFTER)
 
 
 def test_pfl_research_network() -> None:

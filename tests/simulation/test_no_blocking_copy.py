@@ -36,7 +36,7 @@ METHODS = [
     *((make(Compressor(TopK(0.2, "index"), ErrorFeedback()), Compressor(Sign())), module) for make, module in TASKS),
     *((method(*BOTH_WAYS), world.mlp) for method in (Neolithic, partial(CSER, period=2), partial(LIEC, period=2))),
     *(
-        (FedScalar(Sgd(lr=0.01), vector, "sphere", 2, downlink=down), world.mlp)
+        (FedScalar(Sgd(lr=0.01), vector, "sphere", 2, sends=down), world.mlp)
         for vector in ("shared", "per_agent")
         for down in ("model", "scalar")
     ),

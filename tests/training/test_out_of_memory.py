@@ -10,7 +10,7 @@ import torch
 from fedcomp.simulation import evaluation
 from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan
 from fedcomp.simulation.chunks.executor import Executor
-from fedcomp.training import run as training_run
+from fedcomp.training import build
 
 RUN = ["rounds=3", "num_clients=8", "device=cpu", "threads=1", "checkpoint_every=1"]
 
@@ -33,7 +33,7 @@ def room(monkeypatch):
         return real(self, *given)
 
     monkeypatch.setattr(Executor, "run", run)
-    monkeypatch.setattr(training_run, "plan_convolutions", planned)
+    monkeypatch.setattr(build, "plan_convolutions", planned)
     return lambda num: most.__setitem__(0, num)
 
 

@@ -1,20 +1,17 @@
-"""A run whose GPU has no memory left tries it with half as many clients at once; other errors of a GPU are one line."""
+"""Errors of a GPU that has no memory left, or computes no more, in one line with the remedy."""
 
 from __future__ import annotations
 
 import contextlib
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 
 from fedcomp.core.accelerated import check_usable
 from fedcomp.core.first_line import first_line
 from fedcomp.model.contract import TaskModel
-from fedcomp.records.metrics_file import Line
 from fedcomp.simulation.evaluation import samples_at_once
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.training.session import Session
 
 
 @contextlib.contextmanager
@@ -33,24 +30,6 @@ def in_one_line(simulation: Simulation | None = None, batch_size: int | None = N
     except torch.AcceleratorError as error:
         check_usable(error)
         raise
-
-
-def run_in_memory(session: Session, halved: Callable[[], Session | None]) -> list[Line]:
-    """What the session returns. Where memory is too small for it, it is run again as `halved` gives it.
-
-    Args:
-        halved: the session with half as many clients at once, from the beginning; None: there is none.
-    """
-    while True:
-        try:
-            return session.run()
-        except torch.OutOfMemoryError:
-            smaller = halved()
-            if smaller is None:
-                raise
-        session = smaller
-        gc.collect()  # the tensors that the error's traceback held
-        torch.cuda.empty_cache()
 
 
 def _what_takes_memory(simulation: Simulation, batch_size: int | None) -> str:
