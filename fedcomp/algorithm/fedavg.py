@@ -6,16 +6,16 @@ ICML 2019 (both directions with error feedback).
 
 Three ways down:
     model   the round begins with the model, sent to those who take part (`near_lossless` codecs, such as dense)
-    update  the round ends with the server's step, sent to all N clients, idle ones too, so that everybody keeps the
+    step    the round ends with the server's step, sent to all N clients, idle ones too, so that everybody keeps the
             same model; the server takes the step that it sent. The first model follows from the run's seed, which
             both ends know, and costs nothing.
-    mean    as update, but what is sent is the mean update, and everybody takes the server's step with it, so that a
-            downlink's memory is in the clients' units, whatever the server's learning rate
+    mean_update  as step, but what is sent is the mean update, and everybody takes the server's step with it, so that
+            a downlink's memory is in the clients' units, whatever the server's learning rate
 
 Compressors may predict (`compressor/predictors.py`): compressor.predictor=aggregate is CAFe, ef21 is EF21, and
 downlink.predictor=ef21_p is EF21-P, whose clients train from w, the model that messages to all N clients say. CAFe's
-clients have to know the last mean: with sends=mean they do, with sends=update where the server's step is the mean, and
-with sends=model the mean goes down beside the model, 32 D bits to each participant.
+clients have to know the last mean: with sends=mean_update they do, with sends=step where the server's step is the mean,
+and with sends=model the mean goes down beside the model, 32 D bits to each participant.
 
 Shape legend: M clients of the cohort, N clients in all, D parameters, C running statistics.
 """
@@ -72,7 +72,7 @@ class FedAvg(Algorithm):
         client: trains locally. server: steps along the mean update.
         uplink: carries theta_i - theta to the server. downlink: carries the model or the server's step back.
         weights: "samples" (p_i proportional to the client's data) or "uniform".
-        sends: "model", "update", "mean", or "auto": model where the downlink's codec can carry it, else update.
+        sends: "model", "step", "mean_update", or "auto": model where the downlink's codec can carry it, else step.
         persist_optimizer: keep each client's moments from round to round, as DiLoCo does: 2 D floats a client (Adam).
     """
 
@@ -93,7 +93,7 @@ class FedAvg(Algorithm):
             check_persistent(self.client)
         if self.sends == "model" and not carries_model(self.downlink):
             name = type(self.downlink.codec).__name__
-            raise ValueError(f"algorithm.sends=model needs a dense downlink, not {name}: use auto, update or mean")
+            raise ValueError(f"algorithm.sends=model needs a dense downlink, not {name}: use auto, step or mean_update")
         check_predictors(self.uplink, self.downlink, self.down.sends, self.server)
 
     @property
@@ -141,9 +141,9 @@ class FedAvg(Algorithm):
 
         received, downlink = down.mean(mean, downlink, cohort, ctx)
         step, optimizer = self.server.step(received, state.optimizer)
-        sent = step if down.sends == "update" else mean
+        sent = step if down.sends == "step" else mean
         step, downlink = down.step(step, downlink, ctx)
-        uplink = self.uplink.observe(uplink, step if down.sends == "update" else received)
+        uplink = self.uplink.observe(uplink, step if down.sends == "step" else received)
         if not down.sends_model:
             stats = send_stats(stats, ctx.everyone, ctx)
         metrics = {**metrics, **clients_memory(uplink, cohort), **servers_memory(downlink, sent)}
@@ -183,8 +183,9 @@ def check_predictors(uplink: Compressor, downlink: Compressor, sends: str, optim
             "ef21 what is sent by update or mean"
         )
     steps_with_mean = isinstance(optimizer, Sgd) and optimizer.lr == 1 and not optimizer.momentum
-    if uplink.observes and sends == "update" and not steps_with_mean:
+    if uplink.observes and sends == "step" and not steps_with_mean:
         raise ValueError(
-            "compressor.predictor=aggregate needs that clients know the mean, but with algorithm.sends=update and this "
-            "server optimiser they are sent another step: take algorithm.sends=mean, or server.lr=1 without momentum"
+            "compressor.predictor=aggregate needs that clients know the mean, but with algorithm.sends=step and this "
+            "server optimiser they are sent another step: take algorithm.sends=mean_update, or server.lr=1 without "
+            "momentum"
         )

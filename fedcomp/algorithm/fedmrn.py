@@ -83,7 +83,7 @@ class FedMRN(Algorithm):
     pm: bool = True
     ramp: float = 1.0
     power: float = 1.0
-    seed: str = "sent"
+    seed_cost: str = "sent"
     mask_batchnorm: bool = False
     weights: str = "samples"
 
@@ -102,7 +102,7 @@ class FedMRN(Algorithm):
     @property
     def codec(self) -> MaskedNoise:
         """The noise, and the message."""
-        return MaskedNoise(self.mask, self.noise, self.alpha, self.sm, self.seed)
+        return MaskedNoise(self.mask, self.noise, self.alpha, self.sm, self.seed_cost)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedMRNState:
         """The first model. Raises ValueError: nothing to mask."""

@@ -173,7 +173,7 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     """The algorithm with those of the client, the server and the compressors that its constructor takes."""
 
     def for_model(compressor: Compressor) -> Compressor:
-        if config.normalisation is schema.Normalisation.dense:
+        if config.batchnorm_messages is schema.BatchNormMessages.dense:
             compressor = exclude_norm_layers(compressor, tensors_of(model))
         return replace(compressor, measures_error=config.codec_error and not compressor.codec.near_lossless)
 

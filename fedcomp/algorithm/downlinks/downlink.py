@@ -31,7 +31,7 @@ from fedcomp.core.cohort import Cohort
 State = TypeVar("State")
 Mean = TypeVar("Mean")
 
-SENDS = ("model", "update", "mean")
+SENDS = ("model", "step", "mean_update")
 """What `CompressedDownlink` carries; `update` is the server's step."""
 
 
@@ -77,7 +77,7 @@ class CompressedDownlink(Downlink[Memory, Tensor]):
     """Model, mean or step through a compressor, to whose memory the server's is one row.
 
     Attributes:
-        compressor: its codec and feedback. sends: "model", "update" or "mean".
+        compressor: its codec and feedback. sends: "model", "step" or "mean_update".
     """
 
     compressor: Compressor
@@ -86,7 +86,7 @@ class CompressedDownlink(Downlink[Memory, Tensor]):
     @classmethod
     def auto(cls, compressor: Compressor) -> CompressedDownlink:
         """The model where the compressor can carry it, else the step."""
-        return cls(compressor, "model" if carries_model(compressor) else "update")
+        return cls(compressor, "model" if carries_model(compressor) else "step")
 
     @property
     def sends_model(self) -> bool:
@@ -100,12 +100,12 @@ class CompressedDownlink(Downlink[Memory, Tensor]):
         return ctx.send_down("model", self.compressor, theta, memory, receivers)
 
     def mean(self, mean: Tensor, memory: Memory, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory]:
-        if self.sends != "mean":
+        if self.sends != "mean_update":
             return mean, memory
         return ctx.send_down("mean", self.compressor, mean, memory, ctx.everyone)
 
     def step(self, step: Tensor, memory: Memory, ctx: Context) -> tuple[Tensor, Memory]:
-        if self.sends != "update":
+        if self.sends != "step":
             return step, memory
         return ctx.send_down("step", self.compressor, step, memory, ctx.everyone)
 
