@@ -1,37 +1,57 @@
-"""A hook of MkDocs: a page of the API reference for each folder of fedcomp/, from its docstrings."""
+"""A hook of MkDocs: pages of the API reference, of what users import, from the docstrings of fedcomp/."""
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
+import importlib
+import inspect
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-PACKAGE = Path(__file__).resolve().parents[1] / "fedcomp"
-ROOMS = sorted({path.parent.name for path in PACKAGE.glob("*/*.py")})
+PAGES = {
+    "running": ("Runs and reports", ("fedcomp.api.runs", "fedcomp.api.evaluate", "fedcomp.api.export")),
+    "codecs": ("Codecs", ("fedcomp.compressor.contract", "fedcomp.wire.payload", "fedcomp.wire.shared_knowledge")),
+    "algorithms": (
+        "Algorithms",
+        ("fedcomp.algorithm.contract", "fedcomp.algorithm.downlinks.downlink", "fedcomp.core.cohort"),
+    ),
+    "solvers": ("Local solvers", ("fedcomp.client.solver", "fedcomp.client.minibatch", "fedcomp.server.contract")),
+    "data": ("Data", ("fedcomp.dataset.contract",)),
+    "random": ("Random draws", ("fedcomp.random.keys",)),
+    "checks": ("Checks", ("fedcomp.check", "fedcomp.check.codec", "fedcomp.check.algorithm", "fedcomp.check.dataset")),
+}
+"""{page: (its title, the modules on it)}."""
+CODINGS = "fedcomp.wire.coding"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages last in the navigation."""
-    config.nav = [*(config.nav or []), {"API": [{room: f"api/{room}.md"} for room in ROOMS]}]
+    pages = [{title: f"api/{page}.md"} for page, (title, _) in PAGES.items()]
+    config.nav = [*(config.nav or []), {"API": [*pages, {"Codings": "api/codings.md"}]}]
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Generate the pages, which exist only in the built site."""
-    for room in ROOMS:
-        text = "\n".join([f"# {room}\n", *map(_module, sorted((PACKAGE / room).rglob("*.py")))])
-        files.append(File.generated(config, f"api/{room}.md", content=text))
+    for page, (title, modules) in PAGES.items():
+        text = "\n".join([f"# {title}\n", *(f"::: {module}\n" for module in modules)])
+        files.append(File.generated(config, f"api/{page}.md", content=text))
+    files.append(File.generated(config, "api/codings.md", content=codings()))
     return files
 
 
-def _module(path: Path) -> str:
-    """A module with its definitions; a package with its docstring only, since its re-exports are defined elsewhere."""
-    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    if path.name != "__init__.py":
-        return f"::: {name}\n"
-    package = name.removesuffix(".__init__")
-    return (
-        f"::: {package}\n    options:\n      members: false\n" if ast.get_docstring(ast.parse(path.read_text())) else ""
-    )
+def codings() -> str:
+    """A page with a table of the codings of fields: what each accepts, and whether its bits depend on the values."""
+    module = importlib.import_module(CODINGS)
+    classes = [one for name in module.__all__ if inspect.isclass(one := getattr(module, name)) and name != "Coding"]
+    rows = [f"| `{one.__name__}{_arguments(one)}` | {_first_sentence(one)} |" for one in classes]
+    head = ["# Codings", "", f"`from {CODINGS} import ...`", "", "| coding | what its entries are |", "| --- | --- |"]
+    return "\n".join([*head, *rows, "", *(f"::: {one.__module__}.{one.__name__}\n" for one in classes)])
+
+
+def _arguments(coding: type) -> str:
+    return str(inspect.signature(coding)).split(" ->")[0].replace("|", "\\|").replace("torch.", "")
+
+
+def _first_sentence(coding: type) -> str:
+    return " ".join((inspect.getdoc(coding) or "").split("\n\n")[0].split()).replace("|", "\\|")

@@ -28,9 +28,9 @@ from fedcomp.core.pytree import flatten
 from fedcomp.model.precision import PRECISIONS, set_tf32
 from fedcomp.runtime.bfloat16 import check_bfloat16
 from fedcomp.runtime.process_settings import set_determinism
-from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, Eager
-from fedcomp.simulation.graphs.fused_loop import FusedLoops
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, Eager
+from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops
+from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from scripts.bench_jobs import JOBS, fedcomp_rounds
 from scripts.figures import keep
 

@@ -42,7 +42,7 @@ MACHINE = (
     "    except metadata.PackageNotFoundError: print(name, 'is not installed')\n"
 )
 GPU_TESTS = (
-    "tests/simulation/graphs",
+    "tests/simulation/cuda_graphs",
     "tests/model/batched/test_streams.py",
     "tests/simulation/test_side_stream.py",
     "tests/random/test_draws_gpu.py",

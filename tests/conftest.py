@@ -18,10 +18,11 @@ import torch
 from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 
+from fedcomp.core.accelerated import Verdicts, judged_by
 from tests.hidden_gpu import hide_gpu
 from tests.quick_compose import compose_quickly
 
-pytest_plugins = ["tests.bare"]
+pytest_plugins = ["tests.bare", "tests.trusting"]
 
 torch.set_num_threads(1)
 
@@ -43,6 +44,13 @@ def _no_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         hide_gpu(monkeypatch)
     elif not torch.cuda.is_available():
         pytest.skip("there is no GPU")
+
+
+@pytest.fixture(autouse=True)
+def _own_verdicts() -> Iterator[None]:
+    """Accelerated forms prove themselves anew in each test."""
+    with judged_by(Verdicts()):
+        yield
 
 
 @pytest.fixture(autouse=True)

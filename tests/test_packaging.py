@@ -20,7 +20,7 @@ import yaml
 import fedcomp
 
 ROOT = Path(__file__).resolve().parents[1]
-OPTIONAL = {"pandas", "polars", "safetensors", "IPython", "triton", "wandb_workspaces"}
+OPTIONAL = {"pandas", "polars", "safetensors", "IPython", "triton", "wandb_workspaces", "pyarrow", "datasets"}
 """Imported where they are installed; fedcomp works without them."""
 OF_ANOTHER = {"llvmlite": "numba", "sqlalchemy": "optuna"}
 """Packages that another one always brings."""

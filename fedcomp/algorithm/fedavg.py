@@ -6,10 +6,10 @@ ICML 2019 (both directions with error feedback).
 
 Three ways down (`downlinks/downlink.py`):
     model   the round begins with the model, sent to those who take part (`near_lossless` codecs, such as dense)
-    update  the round ends with the server's step, sent to all N clients, idle ones too, so that everybody keeps the
+    step    the round ends with the server's step, sent to all N clients, idle ones too, so that everybody keeps the
             same model. The first model follows from the run's seed, which both ends know, and costs nothing.
-    mean    as update, but what is sent is the mean update, and everybody takes the server's step with it, so that a
-            downlink's memory is in the clients' units, whatever the server's learning rate
+    mean_update  as step, but what is sent is the mean update, and everybody takes the server's step with it, so that
+            a downlink's memory is in the clients' units, whatever the server's learning rate
 
 Compressors may predict (`updates/prediction.py`): CAFe, EF21, EF21-P.
 
@@ -65,7 +65,7 @@ class FedAvg(Algorithm):
         client: trains locally. server: steps along the mean update.
         uplink: carries theta_i - theta to the server. downlink: carries the model or the server's step back.
         weights: "samples" (p_i proportional to the client's data) or "uniform".
-        sends: "model", "update", "mean", or "auto": model where the downlink's codec can carry it, else update.
+        sends: "model", "step", "mean_update", or "auto": model where the downlink's codec can carry it, else step.
         persist_optimizer: keep each client's moments from round to round, as DiLoCo does: 2 D floats a client (Adam).
     """
 
@@ -115,7 +115,7 @@ class FedAvg(Algorithm):
         step, optimizer = self.server.step(received, state.optimizer)
         arrived, stats, downlink = down.send_step(step, stats, downlink, cohort, ctx)
 
-        steps_down = down.sends == "update"
+        steps_down = down.sends == "step"
         uplink = self.uplink.observe(uplink, arrived if steps_down else received)
         metrics |= {**clients_memory(uplink, cohort), **servers_memory(downlink, step if steps_down else mean)}
         return FedAvgState(state.theta + arrived, stats, uplink, downlink, optimizer, local.memory), metrics

@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.codec_options import algorithm_option_names
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.masks.training import bernoulli
@@ -36,7 +35,7 @@ from fedcomp.compressor import Compressor, Memory
 from fedcomp.compressor.masked_noise import MaskedNoise
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import EMBEDDING, ParameterSubset, ParameterTensor, is_normalisation
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.validate import check_choice, check_interval, options_of
 from fedcomp.random.keys import Key
 from fedcomp.server import ServerOptimizer
 from fedcomp.server.contract import Slots
@@ -83,7 +82,7 @@ class FedMRN(Algorithm):
     pm: bool = True
     ramp: float = 1.0
     power: float = 1.0
-    seed: str = "sent"
+    seed_cost: str = "sent"
     mask_batchnorm: bool = False
     weights: str = "samples"
 
@@ -96,13 +95,13 @@ class FedMRN(Algorithm):
             "the share of local steps after which every entry is masked, so that the last step trains what is sent",
         )
         check_interval("algorithm.power", self.power, "(0, inf)", "1 is linear")
-        with algorithm_option_names():
+        with options_of("algorithm"):
             _ = self.codec  # it checks its own options
 
     @property
     def codec(self) -> MaskedNoise:
         """The noise, and the message."""
-        return MaskedNoise(self.mask, self.noise, self.alpha, self.sm, self.seed)
+        return MaskedNoise(self.mask, self.noise, self.alpha, self.sm, self.seed_cost)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedMRNState:
         """The first model. Raises ValueError: nothing to mask."""

@@ -59,8 +59,8 @@ class FedPM(MaskProbabilities):
         check_choice("algorithm.coding", self.coding, CODINGS)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
         check_count("algorithm.reset_every", self.reset_every, 0, "a number of rounds; 0 for never")
-        if self.downlink == "counts" and self.weights != "uniform":
-            raise ValueError("algorithm.downlink=counts needs algorithm.weights=uniform: weighted masks are no counts")
+        if self.sends == "counts" and self.weights != "uniform":
+            raise ValueError("algorithm.sends=counts needs algorithm.weights=uniform: weighted masks are no counts")
         if self.persist_optimizer:
             self.client.check_persistent()
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.codec_options import algorithm_option_names
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
 from fedcomp.algorithm.downlinks.scalars import LastRound, ScalarDownlink, WeightedScalars
@@ -30,10 +29,10 @@ from fedcomp.client import LocalSolver
 from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.seed import seed_field, seed_number
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import check_choice, options_of
 from fedcomp.wire import Field, Payload, SharedKnowledge
 
-DOWNLINKS = ("model", "scalar", "shortest")
+SENDS = ("model", "scalar", "shortest")
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,9 @@ class FedScalar(Algorithm):
         vector: shared, one random vector a round (v1); per_agent, each agent's own (v2, v3).
         distribution, num_projections, directions: of the vectors, see `Projection`.
         normalise: c is the number of participants (their weights, under unequal probabilities) or the population, N.
-        seed: sent, 64 bits a round: down to participants (shared) or up from each (per_agent); derived, from the run's
-            seed, the round and the agent's number.
-        downlink: model; scalar and shortest, see `ScalarDownlink`.
+        seed_cost: sent, 64 bits a round: down to participants (shared) or up from each (per_agent); derived, from the
+            run's seed, the round and the agent's number.
+        sends: model; scalar and shortest, see `ScalarDownlink`.
     """
 
     client: LocalSolver
@@ -70,8 +69,8 @@ class FedScalar(Algorithm):
     num_projections: int = 1
     directions: str = "independent"
     normalise: str = "participants"
-    seed: str = "sent"
-    downlink: str = "model"
+    seed_cost: str = "sent"
+    sends: str = "model"
 
     when_slow = (
         "one random projection of an update is mostly noise: more rounds, more algorithm.num_projections or "
@@ -80,8 +79,8 @@ class FedScalar(Algorithm):
 
     def __post_init__(self) -> None:
         check_choice("algorithm.normalise", self.normalise, ("participants", "population"))
-        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
-        with algorithm_option_names():
+        check_choice("algorithm.sends", self.sends, SENDS)
+        with options_of("algorithm"):
             _ = self.codec  # its options are checked as it is made
 
     @property
@@ -92,20 +91,20 @@ class FedScalar(Algorithm):
     @property
     def codec(self) -> Projection:
         """What turns a local change into scalars."""
-        return Projection(self.vector, self.distribution, self.num_projections, self.directions, self.seed)
+        return Projection(self.vector, self.distribution, self.num_projections, self.directions, self.seed_cost)
 
     @property
     def down(self) -> Downlink[LastRound, WeightedScalars]:
         """How the model gets to the agents; the paper counts nothing of it."""
-        if self.downlink == "model":
+        if self.sends == "model":
             return DenseModel(paper_bits=0)
-        return ScalarDownlink(self.codec, shortest=self.downlink == "shortest")
+        return ScalarDownlink(self.codec, shortest=self.sends == "shortest")
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedScalarState:
         """The first model. Raises ValueError: more orthonormal directions than parameters."""
-        with algorithm_option_names():
+        with options_of("algorithm"):
             self.codec.check_dim(theta.shape[0])
-        replays = self.downlink != "model"
+        replays = self.sends != "model"
         replay = LastRound.init(theta if replays else theta[:0], setup.num_clients if replays else 0, self.codec)
         return FedScalarState(theta, stats, replay)
 
@@ -131,11 +130,11 @@ class FedScalar(Algorithm):
         """What both ends know of the messages up: the seeds, unless they go up with them."""
         common = ctx.common("update", cohort)
         if self.vector == "per_agent":
-            if self.seed == "sent":
+            if self.seed_cost == "sent":
                 return common
             return replace(common, seed=seed_number(common.key.fold_in("seed").bits(cohort.ids, 2)))
         server = ctx.common("direction", ctx.server(cohort.weight))
-        if self.seed == "sent":
+        if self.seed_cost == "sent":
             payload = Payload(seed_field("sent", server, ctx.private_key("direction")), paper_bits=0)
             words = ctx.link.broadcast(payload, cohort).fields["seed"].data
         else:

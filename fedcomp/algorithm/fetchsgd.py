@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.algorithm.codec_options import algorithm_option_names
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.client import LocalSolver
@@ -34,7 +33,7 @@ from fedcomp.compressor.sparsifiers.num_kept import check_num_kept
 from fedcomp.compressor.sparsifiers.sparse_indices import INDEX_CODES
 from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.validate import check_choice, check_interval, options_of
 from fedcomp.wire import SharedKnowledge
 
 CLEARS = ("zero", "subtract")
@@ -89,9 +88,8 @@ class FetchSGD(Algorithm):
     )
 
     def __post_init__(self) -> None:
-        with algorithm_option_names(share="fraction"):
-            check_num_kept(self.share, self.k)
-        with algorithm_option_names():
+        with options_of("algorithm"):
+            check_num_kept(self.share, self.k, share="share")
             _ = self.codec  # its options are checked as it is made
         check_interval("algorithm.lr", self.lr, "(0, inf)", "the factor eta of the momentum")
         check_interval("algorithm.rho", self.rho, "[0, 1)")
@@ -116,7 +114,7 @@ class FetchSGD(Algorithm):
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FetchSGDState:
         """Empty sketches. Raises ValueError: k is more than the parameters."""
-        with algorithm_option_names():
+        with options_of("algorithm"):
             self.largest.check_dim(theta.shape[0])
             self.codec.check_dim(theta.shape[0])
         cells = theta.new_zeros(self.rows * self.codec.num_columns(theta.shape[0]))

@@ -167,7 +167,7 @@ def _judged(run: TrainedRun, test: Dataset, clients: str | None, note: Note) -> 
     except ValueError as error:
         if clients is not None:
             raise
-        note(f"no figures by client: {str(error).replace('evaluation.data=', '--clients ')}")
+        note(f"no figures by client: {error} (here --clients train)")
         return None
 
 

@@ -199,6 +199,26 @@ def check_contractive(case: CodecCase) -> None:
         )
 
 
+def check_limit(case: CodecCase) -> None:
+    """Of Gaussian entries no code of R bits an entry has a smaller squared error than 2^(-2 R), unless more passes.
+
+    C. Shannon, "Coding theorems for a discrete source with a fidelity criterion", 1959: for vectors of every size.
+    Entries are floats, so the bound says nothing of codes that are near their resolution.
+    """
+    layers = _typical(case)
+    num, dim = 64, sum(layers)
+    x, known = torch.randn(num, dim, generator=torch.Generator().manual_seed(2)), common(num, layers, "limit")
+    payload = encode(case, x, known)
+    rate = float(payload.bits.double().mean()) / dim
+    errors = (case.codec.decode(payload, known).double() - x).square().mean(1)
+    least, mean, deviation = 2 ** (-2 * rate), float(errors.mean()), float(errors.std()) / num**0.5
+    require(
+        least < 1e-8 or mean >= least - 5 * deviation,
+        f"{rate:.3g} bits an entry cannot tell Gaussian vectors of {dim} entries to a squared error of {mean:.3g} an "
+        f"entry, at best to {least:.3g}: something passes beside the message",
+    )
+
+
 def check_unbiased(case: CodecCase) -> None:
     """|mean of C(x) - x| < 5 standard errors in every entry if declared unbiased; not in every entry otherwise."""
     layers = _typical(case)
@@ -260,6 +280,7 @@ CHECKS = (
     check_shapes,
     check_loss,
     check_contractive,
+    check_limit,
     check_unbiased,
     check_sum,
     check_error,

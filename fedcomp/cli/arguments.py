@@ -1,4 +1,4 @@
-"""Parses the command line: flags and overrides in any order.
+"""Parses the command line: Hydra's flags and overrides in any order.
 
 Hydra uses argparse, which needs all overrides in one sequence: it refuses `rounds=5 -m seed=0,1`. `parse` puts the
 flags first. Its errors are one line, where argparse prints its usage.
@@ -6,34 +6,17 @@ flags first. Its errors are one line, where argparse prints its usage.
 
 from __future__ import annotations
 
+import argparse
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-SWITCHES = ("--help", "--hydra-help", "--version", "--resolve", "--run", "--multirun", "--shell-completion")
-VALUES: dict[str, tuple[str, ...]] = {
-    "--config-dir": (),
-    "--config-path": (),
-    "--config-name": (),
-    "--package": (),
-    "--experimental-rerun": (),
-    "--cfg": ("job", "hydra", "all"),
-    "--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
-}
-"""{flag that takes a value: allowed values}; (): any value."""
-SHORT = {
-    "-h": "--help",
-    "-r": "--run",
-    "-m": "--multirun",
-    "-sc": "--shell-completion",
-    "-c": "--cfg",
-    "-p": "--package",
-    "-cp": "--config-path",
-    "-cn": "--config-name",
-    "-cd": "--config-dir",
-    "-i": "--info",
-}
+from hydra._internal.utils import get_args_parser
+
+FLAGS = {action.option_strings[0]: action for action in get_args_parser()._actions if action.option_strings}
+"""{a flag's full name: what Hydra's parser makes of it}."""
+SHORT = {short: name for name, action in FLAGS.items() for short in action.option_strings[1:]}
 
 
 @dataclass(frozen=True)
@@ -50,11 +33,7 @@ class Arguments:
 
     def has(self, flag: str) -> bool:
         """Whether a flag is given, by its full name."""
-        return bool(self.select(flag))
-
-    def select(self, flag: str) -> tuple[tuple[str, str | None], ...]:
-        """The occurrences of one flag."""
-        return tuple(one for one in self.flags if one[0] == flag)
+        return any(name == flag for name, _ in self.flags)
 
     @property
     def argv(self) -> list[str]:
@@ -64,7 +43,7 @@ class Arguments:
     @property
     def config_folders(self) -> list[Path]:
         """The folder that `--config-dir` names; [] without the flag."""
-        return [Path(value or "").expanduser().resolve() for _, value in self.select("--config-dir")]
+        return [Path(value or "").expanduser().resolve() for name, value in self.flags if name == "--config-dir"]
 
 
 def parse(words: Sequence[str]) -> Arguments:
@@ -95,26 +74,23 @@ def flag_with_value(word: str) -> str:
         name = _full_name(word) if word.startswith("-") else ""
     except ValueError:
         return ""
-    return name if name in VALUES and name != "--info" else ""
+    return name if name and FLAGS[name].nargs is None else ""
 
 
 def _flag(word: str, remaining: list[str]) -> tuple[str, str | None]:
     """(full name, value) of the flag `word`; removes the value from `remaining` if it is the next argument."""
-    given, equals, inline = word.partition("=")
+    given, equals, value = word.partition("=")
     name = _full_name(given)
-    if name in SWITCHES:
+    action = FLAGS[name]
+    if action.nargs == 0:
         if equals:
-            raise ValueError(f"{given} takes no value: leave ={inline} out")
+            raise ValueError(f"{given} takes no value: leave ={value} out")
         return name, None
-    allowed = VALUES[name]
-    if equals:
-        value = inline
-    elif name == "--info" and (not remaining or remaining[0] not in allowed):
-        value = "all"
-    elif remaining and not remaining[0].startswith("-"):
+    allowed = tuple(action.choices or ())
+    if not equals and action.nargs == argparse.OPTIONAL and (not remaining or remaining[0] not in allowed):
+        value = str(action.const)
+    elif not equals and remaining and not remaining[0].startswith("-"):
         value = remaining.pop(0)
-    else:
-        value = ""
     if not value or (allowed and value not in allowed):
         wanted = f"one of {', '.join(allowed)}" if allowed else "a value"
         raise ValueError(f"{given} needs {wanted}" + (f", not {value}" if value else ""))
@@ -123,12 +99,11 @@ def _flag(word: str, remaining: list[str]) -> tuple[str, str | None]:
 
 def _full_name(given: str) -> str:
     """The flag that `given` names: in full, by its short form, or by an unambiguous prefix."""
-    names = [*SWITCHES, *VALUES]
-    if given in names or given in SHORT:
+    if given in FLAGS or given in SHORT:
         return SHORT.get(given, given)
-    matches = [name for name in names if given.startswith("--") and name.startswith(given)]
+    matches = [name for name in FLAGS if given.startswith("--") and name.startswith(given)]
     if len(matches) == 1:
         return matches[0]
-    close = matches or difflib.get_close_matches(given, names, n=1)
+    close = matches or difflib.get_close_matches(given, FLAGS, n=1)
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
     raise ValueError(f"there is no flag {given}{hint} (an option is given as key=value)")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedcomp.cli.arguments import SWITCHES, VALUES, Arguments, flag_with_value, parse
+from fedcomp.cli.arguments import FLAGS, Arguments, flag_with_value, parse
 from fedcomp.config.comments import experiments, read
 from fedcomp.core.folders import CONF
 
@@ -104,9 +104,9 @@ def completions(line: Line) -> list[str] | None:
         if not equals:
             candidates = [*script.flags, "--help"] if word.startswith("-") else [f"{one}=" for one in script.groups]
     elif line.flag:
-        candidates = list(VALUES[line.flag])
+        candidates = list(FLAGS[line.flag].choices or ())
     elif word.startswith("-"):
-        candidates = [] if "=" in word else [*SWITCHES, *VALUES]
+        candidates = [] if "=" in word else list(FLAGS)
     elif "=" in word:
         group, _, values = word.partition("=")
         candidates = _swept(group, values, folders)

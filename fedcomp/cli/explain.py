@@ -47,59 +47,52 @@ class ConfigPart:
 
 
 @dataclass(frozen=True)
-class Sources:
-    """The files that a config is composed of.
+class Explained:
+    """A composed config.
 
     Attributes:
-        folders: with configs; the first folder that has a file wins.
-        choices: {group: choice}.
-        files: (config, such as `compressor/topk`; package, such as `downlink`) in the order of composition.
+        run: options of the run itself. parts: in the order of `conf/train.yaml`. folders: that have its configs.
     """
 
-    folders: Sequence[Path]
-    choices: Mapping[str, str | None]
-    files: Sequence[tuple[str, str]]
-
-    def file(self, config: str) -> Path | None:
-        """The YAML file of a config such as `compressor/topk`; None if there is none."""
-        paths = (folder / f"{config}.yaml" for folder in self.folders)
-        return next((path for path in paths if path.is_file()), None)
+    run: tuple[Option, ...]
+    parts: tuple[ConfigPart, ...]
+    folders: tuple[Path, ...]
 
 
-def explain(config: DictConfig, sources: Sources) -> tuple[tuple[Option, ...], tuple[ConfigPart, ...]]:
-    """The options of the run itself, and its parts in the order of `conf/train.yaml`."""
-    comments = _comments(sources)
+def explain(config: DictConfig) -> Explained:
+    """The options of a config with Hydra's own below `hydra`, of which it takes the choices and their folders."""
+    folders = tuple(Path(one.path) for one in config.hydra.runtime.config_sources if one.schema == "file")
+    made = {group: choice for group, choice in config.hydra.runtime.choices.items() if choice}
+    chosen = {group: _file(group, choice, folders) for group, choice in made.items() if not group.startswith("hydra/")}
+    listed = read(CONF / "train.yaml")
+    comments = dict(listed.options)
+    for group, file in chosen.items():
+        if not group.startswith("experiment"):
+            comments |= {f"{_key(group)}.{name}": comment for name, comment in file.options.items()}
+    for group, file in chosen.items():
+        if group.startswith("experiment"):
+            comments = file.options | comments
     parts = []
-    groups = [group for group in read(CONF / "train.yaml").groups if "/" not in group]
-    chosen = {group: choice for group, choice in sources.choices.items() if choice and not group.startswith("hydra/")}
-    for group in [*groups, *sorted(chosen.keys() - set(groups))]:
+    for group in [*listed.groups, *sorted(chosen.keys() - listed.groups.keys())]:
         if group in chosen:
-            folder, _, package = group.partition("@")
-            key = package or folder
-            node = config.get(key)
-            options = _options(node, f"{key}.", comments) if isinstance(node, DictConfig) else ()
-            path = sources.file(f"{folder}/{chosen[group]}")
-            parts.append(ConfigPart(group, str(chosen[group]), key, _read(path).about or NO_COMMENT, options))
-    keys = {part.key for part in parts}
+            node = config.get(_key(group))
+            options = _options(node, f"{_key(group)}.", comments) if isinstance(node, DictConfig) else ()
+            parts.append(ConfigPart(group, made[group], _key(group), chosen[group].about or NO_COMMENT, options))
+    keys = {"hydra", *(part.key for part in parts)}
     run = [str(key) for key in config if key not in keys]
-    return tuple(Option(name, _typed(config, name), comments.get(name, NO_COMMENT)) for name in run), tuple(parts)
+    options = tuple(Option(name, _typed(config, name), comments.get(name, NO_COMMENT)) for name in run)
+    return Explained(options, tuple(parts), folders)
 
 
-def _comments(sources: Sources) -> dict[str, str]:
-    """{option's full name: comment}; a later file replaces earlier comments, but an experiment only adds new ones."""
-    comments: dict[str, str] = {}
-    for config, package in sources.files:
-        prefix = f"{package}." if package not in ("", "_global_") else ""
-        for name, comment in _read(sources.file(config)).options.items():
-            if config.startswith("experiment/"):
-                comments.setdefault(prefix + name, comment)
-            else:
-                comments[prefix + name] = comment
-    return comments
+def _key(group: str) -> str:
+    """The config key of a group's options: `downlink` of `compressor@downlink`."""
+    return group.rpartition("@")[2]
 
 
-def _read(path: Path | None) -> Comments:
-    return Comments("", {}, {}) if path is None else read(path)
+def _file(group: str, choice: str, folders: Sequence[Path]) -> Comments:
+    """The comments of a choice's YAML, in the first of the folders that has it."""
+    paths = (folder / group.partition("@")[0] / f"{choice}.yaml" for folder in folders)
+    return next((read(path) for path in paths if path.is_file()), Comments("", {}, {}))
 
 
 def _options(node: DictConfig, prefix: str, comments: Mapping[str, str], path: str = "") -> tuple[Option, ...]:

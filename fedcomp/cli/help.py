@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedcomp.cli.explain import NO_COMMENT, ConfigPart, Option
+from fedcomp.cli.explain import NO_COMMENT, ConfigPart, Explained, Option
 from fedcomp.config.comments import about, experiments, read
 from fedcomp.core.choices import default_choices
 from fedcomp.core.folders import CONF
@@ -61,21 +61,15 @@ says how long they take on a network, `fedcomp-diff <run> <run>` what differs, a
 DOTS = "Options of a part follow its name and a dot: client.lr=0.1; of the downlink, downlink.<option>."
 
 
-def help_text(
-    run: Sequence[Option],
-    parts: Sequence[ConfigPart],
-    folders: Sequence[Path],
-    groups: Sequence[str],
-    words: Sequence[str],
-) -> str:
+def help_text(config: Explained, groups: Sequence[str], words: Sequence[str]) -> str:
     """The text to print.
 
     Args:
-        run: the run's own options in the composed config. parts: its parts with their options. folders: with configs.
         groups: groups whose choices to list, or full names of options to explain. words: overrides of the command line.
     Raises:
         ValueError: an unknown group.
     """
+    run, parts, folders = config.run, config.parts, config.folders
     shown = _mentioned(parts, words)
     named = {one.name: one for one in run} | {f"{part.key}.{one.name}": one for part in parts for one in part.options}
     blocks = [

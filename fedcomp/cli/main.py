@@ -27,12 +27,13 @@ from yaml import YAMLError
 
 from fedcomp.cli.arguments import Arguments, parse
 from fedcomp.cli.completion import completions, parse_line
-from fedcomp.cli.explain import Sources, explain
+from fedcomp.cli.explain import explain
 from fedcomp.cli.help import help_text
 from fedcomp.cli.shells import INSTALL, UNINSTALL
 from fedcomp.config import schema
 from fedcomp.config.choices import check_choices
 from fedcomp.config.comments import list_experiments
+from fedcomp.config.compose import compose_with_hydra
 from fedcomp.config.errors.hydra_errors import error_message
 from fedcomp.config.options import check_part_keys
 from fedcomp.config.quoting import quote
@@ -102,24 +103,10 @@ def _single_run(overrides: Sequence[str]) -> None:
 
 
 def _show_help(given: Arguments) -> None:
-    """Print the help for these arguments. Hydra composes the config as for a run."""
+    """Print the help for these arguments, of the config that a run of them would have."""
     groups = [word for word in given.overrides if "=" not in word and not word.startswith("~")]
     words, grid_values = _first_values([word for word in given.overrides if word not in groups])
-
-    composed: list[tuple[DictConfig, Sources]] = []
-
-    @hydra.main(config_path=str(CONF), config_name="train", version_base="1.3")
-    def compose(config: DictConfig) -> None:
-        runtime, loader = HydraConfig.get().runtime, GlobalHydra.instance().config_loader()
-        listed = loader.compute_defaults_list("train", words, RunMode.RUN).defaults
-        files = [(str(one.config_path), str(one.package or "")) for one in listed if one.config_path]
-        folders = [Path(one.path) for one in runtime.config_sources if one.schema == "file"]
-        composed.append((config, Sources(folders, runtime.choices, files)))
-
-    sys.argv[1:] = [*Arguments(given.select("--config-dir"), tuple(words)).argv, "hydra.mode=RUN"]
-    compose()
-    ((config, sources),) = composed
-    print(help_text(*explain(config, sources), sources.folders, groups, words))
+    print(help_text(explain(compose_with_hydra(words, given.config_folders)), groups, words))
     if grid_values:
         print(f"\nOf several values the first is shown: {' '.join(grid_values)}")
 

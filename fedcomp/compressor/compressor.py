@@ -29,6 +29,7 @@ from fedcomp.compressor.predictors import PREDICTORS, NoPrediction, Predictor
 from fedcomp.core.cohort import Cohort, Receivers
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
 from fedcomp.core.pytree import put_rows, take_rows
+from fedcomp.core.validate import OptionError, options_of
 from fedcomp.random.keys import Key
 from fedcomp.wire import Link, Payload, SharedKnowledge
 
@@ -46,6 +47,7 @@ class Compressor:
         predictor: what messages are differences to.
         measures_error: whether messages carry their error, for `codec/error` (`measured.py`).
         columns: what of a vector is compressed; memories are those of these columns.
+        group: its config key, for errors: compressor, or downlink.
     """
 
     codec: Codec
@@ -54,6 +56,7 @@ class Compressor:
     predictor: Predictor = field(default_factory=NoPrediction)
     measures_error: bool = False
     columns: AllColumns = field(default_factory=AllColumns)
+    group: str = field(default="compressor", compare=False)
 
     def __post_init__(self) -> None:
         self.estimator.check(self.codec)
@@ -81,7 +84,7 @@ class Compressor:
             predictor = _named("predictor", predictor, PREDICTORS)
         if codec.near_lossless and codec.unbiased and not isinstance(feedback, NoFeedback):
             name = type(codec).__name__
-            raise ValueError(f"compressor.feedback has nothing to add: {name} leaves nothing out; take feedback=none")
+            raise OptionError(f"feedback has nothing to add: {name} leaves nothing out; take feedback=none")
         return cls(codec, feedback, estimator, predictor)
 
     def for_tensors(self, tensors: tuple[ParameterTensor, ...]) -> Compressor:
@@ -127,19 +130,22 @@ class Compressor:
     def init(self, num_senders: int, like: Tensor) -> Memory:
         """Empty memories for `num_senders` senders of vectors like `like` [D]. Raises ValueError: D is refused."""
         like = self.coded(like)
-        if isinstance(self.codec, ChecksDim):
-            self.codec.check_dim(like.shape[0])
-        if isinstance(self.codec, ChecksErrorFeedback) and not isinstance(self.feedback, NoFeedback):
-            self.codec.check_error_feedback(like.shape[0])
+        with options_of(self.group):
+            if isinstance(self.codec, ChecksDim):
+                self.codec.check_dim(like.shape[0])
+            if isinstance(self.codec, ChecksErrorFeedback) and not isinstance(self.feedback, NoFeedback):
+                self.codec.check_error_feedback(like.shape[0])
         return Memory(*(part.init(num_senders, like) for part in (self.feedback, self.estimator, self.predictor)))
 
     def check_weights(self, dim: int, squares: float) -> None:
         """Raise ValueError if errors of vectors of `dim` entries grow without bound; `squares` as in `Estimator`."""
-        self.estimator.check_weights(self.codec, self.num_coded(dim), squares)
+        with options_of(self.group):
+            self.estimator.check_weights(self.codec, self.num_coded(dim), squares)
 
     def check_senders(self, dim: int, num_senders: int) -> None:
         """Raise ValueError if vectors of `dim` entries cannot be decoded from so many senders a round."""
-        self.estimator.check_senders(self.codec, self.num_coded(dim), num_senders)
+        with options_of(self.group):
+            self.estimator.check_senders(self.codec, self.num_coded(dim), num_senders)
 
     def encode(
         self, x: Tensor, memory: Memory, cohort: Cohort, common: SharedKnowledge, private_key: Key
@@ -244,5 +250,5 @@ class Compressor:
 
 def _named(option: str, name: str, known: Mapping[str, Part]) -> Part:
     if name not in known:
-        raise ValueError(f"compressor.{option}={name} must be one of {', '.join(known)}, or a node with _target_")
+        raise OptionError(f"{option}={name} must be one of {', '.join(known)}, or a node with _target_")
     return known[name]

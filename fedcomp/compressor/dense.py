@@ -32,7 +32,7 @@ class Dense:
     near_lossless: bool = True
 
     def __post_init__(self) -> None:
-        check_choice("compressor.precision", self.precision, tuple(PRECISIONS))
+        check_choice("precision", self.precision, tuple(PRECISIONS))
 
     @property
     def unbiased(self) -> bool:

@@ -35,7 +35,7 @@ class FastCompressedCommunication:
     repeats: int = 2
 
     def __post_init__(self) -> None:
-        check_count("compressor.repeats", self.repeats)
+        check_count("repeats", self.repeats)
 
     @property
     def unbiased(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.compressor.contract import Codec, Feedback
-from fedcomp.core.validate import check_interval
+from fedcomp.core.validate import OptionError, check_interval
 from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge
 
@@ -51,8 +51,8 @@ class ErrorFeedback:
     def check(self, codec: Codec) -> None:
         """Unbiased codecs that are not contractive make errors larger than x, and these would be added up forever."""
         if codec.unbiased and not codec.contractive:
-            raise ValueError(
-                f"compressor.feedback=error makes no sense for {type(codec).__name__} as configured: it is unbiased, "
+            raise OptionError(
+                f"feedback=error makes no sense for {type(codec).__name__} as configured: it is unbiased, "
                 "and its error can be larger than what it sends, so that the memory would grow without bound; use "
                 "feedback=none, or a biased setting of it that only shrinks"
             )

@@ -75,6 +75,10 @@ class FuseFilter:
         segments = max(1, -(-capacity // length) - (self.arity - 1))
         return length, segments, (segments + self.arity - 1) * length
 
+    def bits(self, num: int) -> int:
+        """Of the message of n places: 40 + f A."""
+        return 40 + self.fingerprint * self.size(num)[2]
+
     def encode(self, sets: Tensor, ids: Tensor, key: Key) -> Payload:
         """Messages of sets [M, d] bool from the senders `ids` [M]; `key`: both ends have it.
 
@@ -103,7 +107,7 @@ class FuseFilter:
 
     def _num_cells(self, row: Mapping[str, Tensor]) -> int:
         """A, which follows from the number of places that the message begins with."""
-        return self.size(int(row["keys"]))[2]
+        return self.size(int(row["keys"].sum()))[2]
 
     def decode(self, payload: Payload, ids: Tensor, key: Key, dim: int) -> Tensor:
         """[M, d] bool: the places that each filter says yes to.

@@ -31,7 +31,7 @@ from fedcomp.compressor.estimators.estimator import WeightedSum
 from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
-from fedcomp.core.validate import check_interval
+from fedcomp.core.validate import OptionError, check_interval
 
 ROUNDING = 1e-4
 """How far float32 weights of many clients sum from 1."""
@@ -62,13 +62,10 @@ class Predictor(ABC):
     def check(self, codec: Codec, feedback: Feedback, estimator: Estimator) -> None:
         """Raise ValueError if it does not go together with the other parts of a compressor."""
         if feedback != NoFeedback() or estimator != WeightedSum():
-            raise ValueError(
-                "compressor.predictor is a memory of its own: leave compressor.feedback=none and "
-                "compressor.estimator=weighted_sum"
-            )
+            raise OptionError("predictor is a memory of its own: leave feedback=none and estimator=weighted_sum")
         if not codec.contractive:
-            raise ValueError(
-                f"compressor.predictor={type(self).__name__} makes no sense for {type(codec).__name__} as configured: "
+            raise OptionError(
+                f"predictor={type(self).__name__} makes no sense for {type(codec).__name__} as configured: "
                 "its error can be larger than what it sends, and what is predicted would grow without bound; use a "
                 "setting of it that only shrinks (scale=none or min_mse), another compressor, or predictor=none"
             )
@@ -119,7 +116,7 @@ class Aggregate(Predictor):
     follows_senders = False
 
     def __post_init__(self) -> None:
-        check_interval("compressor.predictor.decay", self.decay, "[0, 1]", "1 is the last mean itself")
+        check_interval("predictor.decay", self.decay, "[0, 1]", "1 is the last mean itself")
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         return torch.zeros_like(like)

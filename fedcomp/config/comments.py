@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from fedcomp.core.choices import lineage
+from fedcomp.core.choices import FAST_LOADER, lineage
 
 PARTS_OF_EXPERIMENTS = ("method", "setting", "data", "split", "case")
 """Folders of configs that experiments share or compare; these are not experiments themselves."""
@@ -41,7 +41,7 @@ def read(path: Path) -> Comments:
 
 def _read(path: Path) -> Comments:
     text = path.read_text()
-    lines, root = text.splitlines(), yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    lines, root = text.splitlines(), yaml.compose(text, Loader=FAST_LOADER)
     options, groups = {}, {}
     if isinstance(root, yaml.MappingNode):
         header = _header(lines)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import hydra
@@ -44,26 +45,37 @@ def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None)
         raise ValueError(f"{wrong[0]!r} is no override: give strings such as 'rounds=50'")
     check_choices(given)
     words = tuple(map(quote, given))
-    own, search = [], []
-    if config_dir is not None:
-        folder = Path(config_dir)
+    folders = [] if config_dir is None else [Path(config_dir)]
+    for folder in folders:
         if not folder.is_dir():
             raise ValueError(f"there is no folder {folder}, which config_dir names")
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))  # configs in it may name Python files in it
-        own, search = [folder], [f"hydra.searchpath=[file://{folder.resolve()}]"]
+    config = compose_with_hydra(words, folders)
+    with open_dict(config):
+        del config["hydra"]
+    return config
+
+
+def compose_with_hydra(words: Sequence[str], folders: Sequence[Path]) -> DictConfig:
+    """The config of these overrides, and Hydra's own below the key `hydra`, such as which choices were made.
+
+    Args:
+        folders: of configs beside fedcomp's.
+    Raises:
+        ValueError: as `compose`.
+    """
     schema.register()
+    named = json.dumps([f"file://{folder.resolve()}" for folder in folders], ensure_ascii=False)
+    search = [f"hydra.searchpath={named}"] if folders else []
     with COMPOSING:
         before = GlobalHydra.instance().hydra
         GlobalHydra.instance().clear()
         try:
             with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
                 loader = GlobalHydra.instance().config_loader()
-                config = loader.load_configuration("train", [*search, *words], RunMode.RUN)
+                return loader.load_configuration("train", [*search, *words], RunMode.RUN)
         except (HydraException, OmegaConfBaseException) as error:
-            raise ValueError(error_message(error, CONF, words, own)) from error
+            raise ValueError(error_message(error, CONF, words, folders)) from error
         finally:
             GlobalHydra.instance().hydra = before
-    with open_dict(config):
-        del config["hydra"]
-    return config

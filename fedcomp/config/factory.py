@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from fedcomp.algorithm import fit
 from fedcomp.algorithm.contract import Algorithm
@@ -36,8 +36,8 @@ from fedcomp.random.keys import Key
 from fedcomp.runtime.cores import num_cores
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
+from fedcomp.simulation.cuda_graphs.fused_loop import loop_runner_on
 from fedcomp.simulation.estimator_check import check_estimators
-from fedcomp.simulation.graphs.fused_loop import loop_runner_on
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.simulation.optimum import least_squares
 from fedcomp.simulation.round_result import RoundRunner
@@ -172,7 +172,7 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     """The algorithm with those of the client, the server and the compressors that its constructor takes."""
 
     def for_model(compressor: Compressor) -> Compressor:
-        if config.normalisation is schema.Normalisation.dense:
+        if config.batchnorm_messages is schema.BatchNormMessages.dense:
             compressor = compressor.for_tensors(tensors_of(model))
         return replace(compressor, measures_error=config.codec_error and not compressor.codec.near_lossless)
 
@@ -214,7 +214,7 @@ def _refuse_unused(config: DictConfig, unused: set[str]) -> None:
     """Raise ValueError for a part that was chosen although the algorithm does not use it."""
     for name in sorted(unused):
         group = "compressor" if name == "uplink" else name
-        given = changes(group, OmegaConf.to_container(config[group], resolve=True))
+        given = changes(group, config[group])
         if given:
             default = default_choice(group)
             algorithm = str(config.algorithm.get("_target_")).split(".")[-1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hydra.errors import InstantiationException
@@ -12,6 +13,7 @@ from fedcomp.config import schema
 from fedcomp.config.errors.unresolved_target import unresolved
 from fedcomp.config.options import check_part_keys, check_types, wrong_number
 from fedcomp.core.first_line import first_line
+from fedcomp.core.validate import OptionError, options_of
 from fedcomp.provenance.code import OWN_MODULE
 from fedcomp.records.run_folder import VERSION
 
@@ -53,12 +55,10 @@ def build_compressor(node: DictConfig, group: str = "compressor") -> Compressor:
 
     others = {name: node[name] for name in schema.READ_BESIDE[group] if name in node}
     options = {name: value for name, value in node.items() if name not in others}
-    parts = {name: build(part) if isinstance(part, DictConfig) else part for name, part in others.items()}
-    try:
-        codec = build(OmegaConf.create({group: options})[group])  # within its group, so that errors have full names
-        return Compressor.of(codec, **parts)
-    except ValueError as error:
-        raise ValueError(str(error).replace("compressor.", f"{group}.")) from error
+    with options_of(group):
+        parts = {name: build(part) if isinstance(part, DictConfig) else part for name, part in others.items()}
+        codec = build(OmegaConf.create({group: options})[group])  # within its group, so that types are named in full
+        return replace(Compressor.of(codec, **parts), group=group)
 
 
 def check_kind(node: DictConfig, part: Any, kind: type) -> None:
@@ -76,7 +76,7 @@ def build_error(error: BaseException, node: DictConfig) -> ValueError:
     while inner.__cause__ is not None:
         inner = inner.__cause__
     if isinstance(inner, ValueError):
-        return ValueError(str(inner))
+        return (OptionError if isinstance(inner, OptionError) else ValueError)(str(inner))
     if isinstance(inner, SystemExit):
         return ValueError(f"{node.get('_target_')} or a module that it imports calls sys.exit({inner.code!r})")
     line = wrong_number(node) if isinstance(inner, TypeError) else None

@@ -25,7 +25,10 @@ FOLDERS = {"downlink": "compressor"}
 """{config key: folder of its choices}, where the two differ."""
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+FAST_LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+
+
+class _Loader(FAST_LOADER):  # type: ignore[misc, valid-type]
     """Reads numbers as Hydra does, several times as fast."""
 
     yaml_implicit_resolvers = get_yaml_loader().yaml_implicit_resolvers

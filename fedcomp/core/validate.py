@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeGuard
 
 CONTROL_CATEGORIES = ("Cc", "Cs", "Zl", "Zp")
 """Unicode categories of control characters, surrogates, and separators of lines and paragraphs."""
 MAX_LISTED = 20
 """Number of names that an error message lists; it counts the others."""
+
+
+class OptionError(ValueError):
+    """A wrong option, whose name stands first: the bare one, of a part that does not know in which group it is."""
+
+
+@contextmanager
+def options_of(group: str) -> Iterator[None]:
+    """Within it, parts are made that say an option's bare name; the error has the group before it: `downlink.k=0`."""
+    try:
+        yield
+    except OptionError as error:
+        raise ValueError(f"{group}.{error}") from error
 
 
 def check_interval(name: str, value: float | None, interval: str, meaning: str = "", *, or_null: bool = False) -> None:
@@ -28,13 +42,13 @@ def check_interval(name: str, value: float | None, interval: str, meaning: str =
     inside = is_number(value) and low <= value <= high
     if not inside or (value == low and interval[0] == "(") or (value == high and interval[-1] == ")"):
         words = {"(0, inf)": "a positive number", "[0, inf)": "a number, 0 or more"}
-        raise ValueError(_refusal(name, value, words.get(interval, f"a number in {interval}"), meaning, or_null))
+        raise OptionError(_refusal(name, value, words.get(interval, f"a number in {interval}"), meaning, or_null))
 
 
 def check_count(name: str, value: object, least: int = 1, meaning: str = "", *, or_null: bool = False) -> None:
     """Raise ValueError unless the option is a whole number, `least` or more; other arguments as `check_interval`'s."""
     if not (value is None and or_null) and (not is_whole(value) or value < least):
-        raise ValueError(_refusal(name, value, f"a whole number, {least} or more", meaning, or_null))
+        raise OptionError(_refusal(name, value, f"a whole number, {least} or more", meaning, or_null))
 
 
 def _refusal(name: str, value: object, allowed: str, meaning: str, or_null: bool) -> str:
@@ -45,7 +59,7 @@ def _refusal(name: str, value: object, allowed: str, meaning: str, or_null: bool
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise ValueError unless the option is one of `allowed`."""
     if value not in allowed:
-        raise ValueError(f"{name}={value} must be one of {', '.join(allowed)}")
+        raise OptionError(f"{name}={value} must be one of {', '.join(allowed)}")
 
 
 def check_seed(name: str, value: object) -> None:

@@ -146,7 +146,8 @@ def _check_tokens(where: str, x: Tensor, vocab_size: int) -> None:
 
 def _check_range(where: str, values: Tensor, num: int, what: str, remedy: str) -> None:
     """ValueError unless integers [n, ...] lie in [0, num), naming the first that does not."""
-    outside = torch.nonzero((values < 0) | (values >= num))
+    above = values >= num if num <= torch.iinfo(values.dtype).max else torch.zeros_like(values, dtype=torch.bool)
+    outside = torch.nonzero((values < 0) | above)  # torch compares uint8 with 256 as with 0
     if len(outside):
         sample, *entry = outside[0].tolist()
         place = f", entry {tuple(entry) if len(entry) > 1 else entry[0]}" if entry else ""

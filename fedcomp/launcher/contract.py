@@ -10,10 +10,10 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from fedcomp.records.status import read_status
-from fedcomp.runtime.device_name import device_without_torch
+from fedcomp.runtime.device_name import device_name
 from fedcomp.runtime.signals import SIGNALS
 
 
@@ -69,6 +69,11 @@ RunHere = Callable[[GridRun], str | None]
 class Launcher(Protocol):
     """Executes runs and waits for them. A run that fails or is killed stops no other."""
 
+    @property
+    def processes_per_run(self) -> int:
+        """Processes that one run has."""
+        ...
+
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """The settings that a run gets from this launcher: `device` (what `auto` means), `threads` (its fraction).
 
@@ -86,23 +91,15 @@ class Launcher(Protocol):
 class Local:
     """The quickest for small runs. A crash of the interpreter ends the grid; the same command resumes it."""
 
+    processes_per_run: ClassVar[int] = 1
+
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """The device that a run here would pick."""
-        return {"device": local_device(device)}
+        return {"device": device_name(device)}
 
     def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:
         """Run them in their order."""
         return [RunOutcome(run, here(run)) for run in runs]
-
-
-def local_device(name: str) -> str:
-    """What `device=auto` means on this machine. Raises ValueError: no such device."""
-    found = device_without_torch(name)
-    if found is not None:
-        return found
-    from fedcomp.runtime.process_settings import pick_device  # torch takes seconds to import
-
-    return str(pick_device(name))
 
 
 def outcome(run: GridRun, code: int | None) -> RunOutcome:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
+from torch import Tensor
 
 FORMS = ("grouped", "looped", "unfolded", "streamed")
 """What a convolution may be computed as; `batched/convolution.py` says what each is. The first is the default, and on
-a CPU it leaves small networks to their compiled blocks (`batched/backward/cnn.py`)."""
+a CPU it leaves small networks to their compiled blocks (`batched/backward/compiled_network.py`)."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,14 @@ class TunableOperation:
     Attributes:
         about: plain values, all that the time of a candidate depends on besides the device.
         candidates: forms that are worth measuring there, the default first; a single one leaves no choice.
-        run: computes the operation forwards and backwards in one of these forms.
+        run: computes the operation forwards and backwards in one of these forms: the output and all gradients.
+        tolerance: what two of them may differ by, as a share of the norm.
     """
 
     about: dict[str, Any]
     candidates: tuple[str, ...]
-    run: Callable[[str], None]
+    run: Callable[[str], tuple[Tensor, ...]]
+    tolerance: float
 
 
 @runtime_checkable

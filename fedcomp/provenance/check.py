@@ -141,6 +141,9 @@ class SessionProvenance:
             self._write()
 
     def _write(self) -> None:
+        from fedcomp.core.accelerated import judge  # which imports torch: where a session works, it is there
+
+        self.session = replace(self.session, forms=judge().in_words())
         earlier = self.before.sessions if self.before is not None else ()
         since = self.before.since if self.before is not None else self.session.from_round
         sessions, frozen = (*earlier, self.session), self.inputs.frozen or {}

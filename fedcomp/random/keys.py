@@ -4,14 +4,13 @@ A `Key` is a path such as ("run", seed, round, "mask"). Drawing changes no state
 draws, the chunk size, the number of devices or a resume. Shape legend: M rows (clients), n draws a row.
 
 The tensor code in this file defines every draw. `philox_numba.py` (CPU) and `philox_triton.py` (GPU) compute the same
-bits faster; the CPU form is used once it is worth its import.
+bits faster, which a trial shows before the first draw; the CPU form is used once it is worth its import.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,11 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedcomp.core.accelerated import Form, is_safe, plainly
 from fedcomp.random.box_muller import box_muller
 from fedcomp.random.philox import MASK, philox_numpy, philox_torch
 
-log = logging.getLogger("fedcomp")
-
+TRITON = Form("Triton's kernels", "tensor operations")
+NUMBA = Form("compiled draws", "those of NumPy")
 COMPILE_AFTER_WORDS = 1 << 22
 """Number of words, summed over all draws of a process, from which compiled draws are used. Importing numba takes half a
 second, which fewer words do not win back."""
@@ -164,21 +164,48 @@ def seed_halves(keys: Sequence[Key]) -> np.ndarray:
 
 
 def has_triton(device: torch.device) -> bool:
-    """Whether Triton's kernels run on this device; found by a trial (they need a C compiler and Python's headers)."""
-    return device.type == "cuda" and _triton_works(device)
+    """Whether Triton's kernels are used on this device: not unless they draw there what the host draws.
+
+    They need a C compiler and Python's headers.
+    """
+    if device.type != "cuda" or not _triton_is_installed():
+        return False
+    return TRITON.agrees(f"draws on {device}", functools.partial(_drawn_by_triton, device), _drawn_plainly)
 
 
 @functools.cache
-def _triton_works(device: torch.device) -> bool:
-    if find_spec("triton") is None:
-        return False
-    try:
-        _by_triton("bits", 0, torch.zeros(1, dtype=torch.int64, device=device), 4, 0)
-    except Exception as error:
-        reason = str(error).strip().split("\n")[0]
-        log.warning("Triton cannot run on %s (%s): draws and codes have the same bits, but are slower", device, reason)
-        return False
-    return True
+def _triton_is_installed() -> bool:
+    return find_spec("triton") is not None
+
+
+_TRIAL, _TRIAL_IDS, _TRIAL_DRAWS = Key(("trial",)), (0, (1 << 32) + 5), 1025
+"""What forms of draws are tried with: 1,025 draws leave a tile of 1,024 almost empty."""
+
+
+def _drawn_by_triton(device: torch.device) -> tuple[Tensor, ...]:
+    """Draws of every kind for a key that the host knows, and one that lies on the device."""
+    ids = torch.tensor(_TRIAL_IDS, device=device)
+    seeds = _TRIAL.seed, torch.from_numpy(seed_halves([_TRIAL]))[0].to(device)
+    names = "bits", "uniform", "rademacher"
+    drawn = (_by_triton(name, seed, ids, _TRIAL_DRAWS, 0) for name in names for seed in seeds)
+    return (*drawn, box_muller(_by_triton("bits", _TRIAL.seed, ids, _TRIAL_DRAWS + 1, 0))[:, :_TRIAL_DRAWS])
+
+
+def _drawn_plainly() -> tuple[Tensor, ...]:
+    """The same on the host."""
+    names = "bits", "bits", "uniform", "uniform", "rademacher", "rademacher", "normal"
+    return tuple(_trial_of(name) for name in names)
+
+
+def _trial_of(name: str, compiled: Callable[..., None] | None = None) -> Tensor:
+    """The trial's draws `name` on the host, by the compiled form if it is given."""
+    ids = torch.tensor(_TRIAL_IDS)
+    num, options = (_TRIAL_DRAWS // 8, (_TRIAL_DRAWS,)) if name == "choice" else (_TRIAL_DRAWS, ())
+    if compiled is None:
+        with plainly():
+            return getattr(_TRIAL, name)(ids, num, *options)
+    dtype = torch.int64 if name in ("bits", "choice") else torch.float32
+    return _TRIAL._draw(compiled, ids, num, *(options or (0,)), dtype)
 
 
 def _by_triton(name: str, seed: int | Tensor, ids_M: Tensor, num: int, start: int) -> Tensor:
@@ -206,14 +233,16 @@ def _compiled(name: str, ids_M: Tensor, num: int) -> Callable[..., None] | None:
     It is used after `COMPILE_AFTER_WORDS` words, and at once in a process that has other compiled code.
     """
     global _words_so_far
-    if ids_M.device.type != "cpu":
+    if ids_M.device.type != "cpu" or is_safe():
         return None
     _words_so_far += ids_M.shape[0] * num
     if _words_so_far < COMPILE_AFTER_WORDS and "fedcomp.random.numba_jit" not in sys.modules:
         return None
     from fedcomp.random import philox_numba
 
-    return getattr(philox_numba, name)
+    compiled = getattr(philox_numba, name)
+    agrees = NUMBA.agrees(name, lambda: (_trial_of(name, compiled),), lambda: (_trial_of(name),))
+    return compiled if agrees else None
 
 
 def _words_numpy(key: tuple[int, int], ids_M: np.ndarray, first: int, num_counters: int) -> np.ndarray:

@@ -55,6 +55,7 @@ class SessionRecord:
         threads: of this process. processes: of the run, 1 without torchrun.
         versions: of fedcomp and the packages that compute. commits: of fedcomp's and the user's own code.
         accepted: data and code that had changed since the session before, and were accepted.
+        forms: the accelerated forms that agreed with the plain ones and were used, and those that were refused.
     """
 
     start: str
@@ -72,6 +73,7 @@ class SessionRecord:
     state: str | None = None
     accepted: tuple[str, ...] = ()
     bfloat16: str | None = None
+    forms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,8 @@ def differences(before: Fingerprints, now: Fingerprints) -> Iterator[str]:
 
 def _session(content: dict[str, Any]) -> SessionRecord:
     commits = tuple(Commit(**one) for one in content.pop("commits"))
-    return SessionRecord(**{**content, "commits": commits, "accepted": tuple(content["accepted"])})
+    texts: dict[str, Any] = {name: tuple(content.pop(name, ())) for name in ("accepted", "forms")}
+    return SessionRecord(**content, commits=commits, **texts)
 
 
 def _parts(content: Mapping[str, Any]) -> dict[str, Fingerprint]:

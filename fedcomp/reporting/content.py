@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from fedcomp.records.reader import RecordedRun
-from fedcomp.reporting import front, notes
-from fedcomp.reporting.front import Front
+from fedcomp.reporting import notes, pareto
 from fedcomp.reporting.group import RunGroup
 from fedcomp.reporting.labels import distinct
 from fedcomp.reporting.metrics import qualities
 from fedcomp.reporting.notes import made_with
+from fedcomp.reporting.pareto import Front
 from fedcomp.reporting.pictures import curves, figures
 from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, shown_labels, split
 from fedcomp.reporting.tables import columns, latex, published, table
@@ -42,6 +43,8 @@ class Options:
         front: show the front of accuracy and bits, also of runs that were not made with `objective=pareto`.
         one_process: draw in this process. Others would import the script that called, and run it.
         wandb: read W&B's files instead of the runs' own, and write the report to W&B too.
+        figures: entries as of a config's `figures:`, of all runs.
+        order: methods that come first. rename: {method: another name}.
     """
 
     paths: Sequence[str | Path]
@@ -53,6 +56,9 @@ class Options:
     front: bool = False
     one_process: bool = False
     wandb: bool = False
+    figures: Sequence[Mapping[str, Any]] = ()
+    order: Sequence[str] = ()
+    rename: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,19 +87,19 @@ class Content:
 
 
 def collect(options: Options, runs: Sequence[RecordedRun], groups: Sequence[RunGroup]) -> Content:
-    """Tables, pictures and remarks. Raises ValueError: an unknown target, column or paper."""
+    """Tables, pictures and remarks. Raises ValueError: an unknown target, column or paper, or no such figure."""
     pairs = published.compare(groups, published.load(options.against)) if options.against else None
     whole = table.build(groups, parse_target(options.target, groups) if options.target else None)
     results = columns.named_columns(options.columns, whole) if options.columns is not None else whole
     remarks = remarks_on(runs, groups)
-    pictures, sheets, more = _pictures(groups)
+    pictures, sheets, more = _pictures(groups, options.figures)
     if more:
         remarks.append(("Figures", more))
-    fronts = front.fronts(groups, options.front)
+    fronts = pareto.fronts(groups, options.front)
     if fronts:
-        drawn = front.picture(fronts)
+        drawn = pareto.picture(fronts)
         pictures, sheets = [drawn, *pictures], [*split(drawn), *sheets]
-        remarks.append(("Front of accuracy and bits", front.lines(fronts)))
+        remarks.append(("Front of accuracy and bits", pareto.lines(fronts)))
     elif options.front:
         remarks.append(("Front of accuracy and bits", ["no method has a test/accuracy and has sent bits"]))
     on_paper = sheets if options.every_picture else affordable(sheets)
@@ -127,10 +133,13 @@ def affordable(pictures: Sequence[Picture]) -> list[Picture]:
     return [picture for picture, panels in zip(pictures, spent) if panels <= FIRST_PANELS] or list(pictures[:1])
 
 
-def _pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[Picture], list[str]]:
+def _pictures(
+    groups: Sequence[RunGroup], entries: Sequence[Mapping[str, Any]] = ()
+) -> tuple[list[Picture], list[Picture], list[str]]:
     """Pictures for the page, the same cut up for print, and remarks on those that could not be made."""
     judged = qualities(run for one in groups for run in one.runs)
     requested, remarks = figures.pictures(groups)
+    requested = [*(figures.asked_picture(entry, groups) for entry in entries), *requested]
     drawn = curves.curves(groups, judged)
     overview, scatter = (
         [picture] if judged and (picture := make(groups, judged[0])) is not None else []

@@ -11,7 +11,7 @@ from typing import Any
 from fedcomp.core.folders import part_name
 from fedcomp.records.reader import RecordedRun
 from fedcomp.records.run_folder import IDENTITY, VERSION, WITHOUT_EFFECT
-from fedcomp.reporting.labels import Flat, distinct, flatten, labels, short_keys, show_value
+from fedcomp.reporting.labels import Flat, distinct, flatten, in_order, labels, short_keys, show_value
 from fedcomp.reporting.presets import with_preset
 
 NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "figures", "record_traffic", "codec_error"}
@@ -91,6 +91,19 @@ def by_setting(groups: Sequence[RunGroup]) -> dict[Setting, list[RunGroup]]:
     for one in groups:
         out.setdefault(one.setting, []).append(one)
     return out
+
+
+def arranged(
+    groups: Sequence[RunGroup], order: Sequence[str] = (), rename: Mapping[str, str] | None = None
+) -> list[RunGroup]:
+    """The groups with other names, in each setting those of `order` first. Raises ValueError: see `in_order`."""
+    names = in_order(list(dict.fromkeys(one.label for one in groups)), order, rename)
+    places = list(names)
+    return [
+        replace(one, label=names[one.label])
+        for own in by_setting(groups).values()
+        for one in sorted(own, key=lambda one: places.index(one.label))
+    ]
 
 
 def regroup(groups: Sequence[RunGroup], without: Iterable[str]) -> list[RunGroup]:

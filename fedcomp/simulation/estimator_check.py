@@ -18,12 +18,7 @@ def check_estimators(simulation: Simulation) -> None:
     if uplink is not None and size is not None:
         uplink.check_senders(dim, size)
     for name, compressor in algorithm.compressors.items() if algorithm.remembers else ():
-        if not compressor.estimator.recursive:
-            continue
-        if name == "uplink":
-            compressor.check_weights(dim, largest_mean_squares(participation, simulation.importance, rounds))
-            continue
-        try:
-            compressor.check_weights(dim, 1.0)
-        except ValueError as error:
-            raise ValueError(str(error).replace("compressor.", "downlink.")) from error
+        if compressor.estimator.recursive:
+            up = name == "uplink"
+            squares = largest_mean_squares(participation, simulation.importance, rounds) if up else 1.0
+            compressor.check_weights(dim, squares)

@@ -24,7 +24,7 @@ from fedcomp.runtime.workers import ProcessGroup, Workers
 BATCH, GPU_BATCH = 1024, 4096
 """Test samples at once. A GPU computes the larger batch in hardly more time than the host needs to launch a batch."""
 PIXELS = 1 << 18
-"""Pixels of a batch of pictures whose every pixel is predicted."""
+"""Pixels of a batch, where a label is predicted for every pixel."""
 
 
 def metrics_of(

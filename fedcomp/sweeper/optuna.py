@@ -18,10 +18,10 @@ from fedcomp.core.validate import check_choice, check_count, check_seed
 from fedcomp.objective.objectives import Objective
 from fedcomp.objective.pareto import Ends, Pareto
 from fedcomp.sweeper.contract import Choices, Evaluate, Interval, Report, Result, Space
-from fedcomp.sweeper.seats import Seat, seat
+from fedcomp.sweeper.slots import Slot, slot
 
 SAMPLERS = ("tpe", "random", "nsga2")
-SEAT = "seat"
+SLOT = "slot"
 """The attribute of a trial that says which command runs it."""
 SEED_STEP = 1_000_003
 """Between the samplers' seeds of commands that share a study."""
@@ -77,7 +77,7 @@ class Optuna:
         if "seed" in domains:
             raise ValueError("sweeper=optuna would choose the luckiest seed: give one seed")
         alone = self.storage is not None and not self.shared
-        with nullcontext() if alone else seat(Path(self.folder), self.study, self.shared) as own:
+        with nullcontext() if alone else slot(Path(self.folder), self.study, self.shared) as own:
             search = {"settings": fixed, "space": str(dict(space)), "objective": str(objective)}
             study = self._open(optuna, objective, search)
             study.sampler = self._sampler(optuna, len(study.trials), own.number if own else 0)
@@ -88,7 +88,7 @@ class Optuna:
                 _tell(optuna, study, trials, [results[point] for point in points])
         return self._report(study, objective)
 
-    def _next(self, optuna: Any, study: Any, domains: dict[str, Any], own: Seat | None) -> list[Any]:
+    def _next(self, optuna: Any, study: Any, domains: dict[str, Any], own: Slot | None) -> list[Any]:
         """The trials of the next batch; [] if no more are wanted."""
         with own.asking() if own else nullcontext():
             running = self._enqueue_unfinished(optuna, study, own) if own else 0
@@ -98,7 +98,7 @@ class Optuna:
             trials = [self._ask(study, domains) for _ in range(min(max(left, 0), self.n_jobs))]
             for trial in trials:
                 if own:
-                    trial.set_user_attr(SEAT, own.number)
+                    trial.set_user_attr(SLOT, own.number)
             return trials
 
     def _open(self, optuna: Any, objective: Objective | Pareto, search: dict[str, str]) -> Any:
@@ -140,11 +140,11 @@ class Optuna:
             seed=seed, n_startup_trials=self.startup, constant_liar=self.n_jobs > 1 or self.shared
         )
 
-    def _enqueue_unfinished(self, optuna: Any, study: Any, own: Seat) -> int:
+    def _enqueue_unfinished(self, optuna: Any, study: Any, own: Slot) -> int:
         """Put the points of trials whose command is gone first in the queue; returns how many others still run."""
         running = 0
         for trial in study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.RUNNING]):
-            if own.taken(trial.user_attrs.get(SEAT, own.number)):
+            if own.taken(trial.user_attrs.get(SLOT, own.number)):
                 running += 1
             else:
                 study.enqueue_trial(trial.params)

@@ -110,7 +110,7 @@ class GridLauncher(Launcher):
         task = _without_hydra(composed)
         schema.check(task)
         if task.num_clients is not None:  # else the data decide
-            check_enough_work(task.num_clients, task.repeats, getattr(self.settings, "processes_per_run", 1))
+            check_enough_work(task.num_clients, task.repeats, self.settings.processes_per_run)
         plain = schema.plain_config(task, task.device)
         folder = run_folder(plain).absolute()
         places = [f"{key}={value}" for key, value in placed.items()]

@@ -114,7 +114,7 @@ def test_a_cohort_sees_the_model_of_everybody() -> None:
         ({"columns": 1}, "algorithm.columns=1 must be a whole number, 2 or more"),
         ({"k": 0, "share": None}, "algorithm.k=0 must be a whole number, 1 or more, or null"),
         ({"share": 2.0}, r"algorithm.share=2.0 must be a number in \(0, 1\]"),
-        ({"share": 0.1, "k": 3}, "algorithm.share=0.1 and algorithm.k=3 both set the number of entries"),
+        ({"share": 0.1, "k": 3}, "algorithm.share=0.1 and k=3 both set the number of entries"),
         ({"fraction": 2.0}, r"algorithm.fraction=2.0 must be a number in \(0, 1\]"),
         ({"rho": 1.0}, r"algorithm.rho=1.0 must be a number in \[0, 1\)"),
         ({"lr": 0.0}, "algorithm.lr=0.0 must be a positive number"),

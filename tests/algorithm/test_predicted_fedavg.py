@@ -96,7 +96,7 @@ def test_first_round_of_cafe_is_plain_compression() -> None:
     assert torch.equal(*first)
 
 
-@pytest.mark.parametrize("sends", ["model", "update", "mean"])
+@pytest.mark.parametrize("sends", ["model", "step", "mean_update"])
 @pytest.mark.parametrize("link", [None, WireLink])
 def test_both_ends_of_cafe_know_the_same_mean(sends: str, link: Any) -> None:
     """It is what went down, in its bits: with a model its mean goes beside, 32 D for each participant."""
@@ -131,18 +131,21 @@ def test_ratio_is_its_closed_form() -> None:
     [
         (lambda: _fedavg(_up("ef21_p")), "compressor.predictor=ef21_p follows a model: it is the downlink's"),
         (lambda: _fedavg(down=_up("aggregate")), "downlink.predictor=aggregate makes no sense"),
-        (lambda: _fedavg(down=_up("ef21_p"), sends="mean"), "downlink.predictor does not fit algorithm.sends=mean"),
+        (
+            lambda: _fedavg(down=_up("ef21_p"), sends="mean_update"),
+            "downlink.predictor does not fit algorithm.sends=mean_update",
+        ),
         (lambda: _fedavg(down=_up("ef21"), sends="model"), "algorithm.sends=model needs a dense downlink"),
         (
             lambda: _fedavg(_up("aggregate"), Compressor(Sign()), server=ServerSgd(0.5)),
-            "predictor=aggregate needs that clients know the mean, but with algorithm.sends=update",
+            "predictor=aggregate needs that clients know the mean, but with algorithm.sends=step",
         ),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, line: str) -> None:
     with pytest.raises(ValueError, match=line):
         make()
-    _fedavg(_up("aggregate"), Compressor(Sign()), server=replace(SERVER, lr=0.5), sends="mean")
+    _fedavg(_up("aggregate"), Compressor(Sign()), server=replace(SERVER, lr=0.5), sends="mean_update")
 
 
 def test_other_algorithms_refuse_a_predictor(fedcomp, capsys) -> None:

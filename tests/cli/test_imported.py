@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from fedcomp.config.identity import choices_of
+import pytest
+
+from fedcomp.core.choices import choices
 
 RUN = """
 import sys
@@ -30,19 +33,24 @@ def _imported(tmp_path: Path, *arguments: str) -> set[str]:
     return set(done.stdout.splitlines()[-1].split())
 
 
-def test_a_command_imports_what_it_needs(tmp_path: Path) -> None:
-    one = ("rounds=1", "pictures=false")
-    first, finished = _imported(tmp_path, *one), _imported(tmp_path, *one)
+@pytest.mark.thorough
+def test_a_run_imports_what_it_needs(tmp_path: Path) -> None:
+    first = _imported(tmp_path, "rounds=1", "pictures=false")
     assert "torch" in first
     assert not first & (ALWAYS | TRAINING)
-    assert not finished & (ALWAYS | TRAINING | {"torch", "numpy"})
-    assert not _imported(tmp_path, *one, "launcher=joblib") & {"torch", "numpy"}
+
+
+def test_what_runs_nothing_needs_no_torch(fedcomp: Callable[..., int], tmp_path: Path) -> None:
+    done = ("rounds=1", "pictures=false", f"output_root={tmp_path}")
+    assert fedcomp(*done) == 0
+    assert not _imported(tmp_path, *done) & (ALWAYS | TRAINING | {"torch", "numpy"})
+    assert not _imported(tmp_path, *done, "launcher=joblib") & {"torch", "numpy"}
     assert not _imported(tmp_path, "--help", "compressor") & {"torch", "numpy", "matplotlib"}
 
 
 def test_no_data_set_needs_torch_to_name_its_files() -> None:
     """A finished run's data are compared with what they were, before torch is imported."""
-    targets = sorted({str(choice["_target_"]) for choice in choices_of("dataset")})
+    targets = sorted({str(choice["_target_"]) for choice in choices("dataset").values()})
     lines = [f"import sys\nfrom {target.rpartition('.')[0]} import data_files" for target in targets]
     code = "\n".join([*lines, "print('torch' in sys.modules)"])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -161,7 +161,7 @@ def test_an_algorithm_refuses_a_model_of_another_kind(fedcomp, capsys) -> None:
 
 
 def test_memory_that_does_not_fit(fedcomp, capsys, monkeypatch) -> None:
-    monkeypatch.setattr("fedcomp.simulation.memory_check.free_bytes", lambda device: 100_000)
+    monkeypatch.setattr("fedcomp.memory.check.free_bytes", lambda device: 100_000)
     assert fedcomp(*QUICK, "compressor=topk", "compressor.feedback=error") == 1
     shown = capsys.readouterr().err.strip()
     assert "the run needs more than" in shown

@@ -18,5 +18,5 @@ def test_half_precision_rounds_and_clamps() -> None:
 
 
 def test_precision_is_checked() -> None:
-    with pytest.raises(ValueError, match="compressor.precision=int8 must be one of float32, float16, bfloat16"):
+    with pytest.raises(ValueError, match="precision=int8 must be one of float32, float16, bfloat16"):
         Dense("int8")

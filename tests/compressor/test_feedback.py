@@ -70,7 +70,7 @@ MEAN_ABS, FEW, ENOUGH = MRCSign(scale="mean_abs"), MRCQuantiser(levels=8), MRCQu
 @pytest.mark.parametrize("wrap", [lambda codec: codec, FastCompressedCommunication], ids=["once", "repeated"])
 def test_codecs_whose_memory_would_grow_are_refused_before_the_first_round(wrap) -> None:
     like = torch.zeros(DIM)
-    with pytest.raises(ValueError, match=r"compressor.scale=mean_abs makes no sense with an error memory.*scale=fixed"):
+    with pytest.raises(ValueError, match=r"scale=mean_abs makes no sense with an error memory.*scale=fixed"):
         Compressor(wrap(MEAN_ABS), ErrorFeedback()).init(3, like)
     with pytest.raises(ValueError, match=r"levels=8 are too few for an error memory: of 40 entries.*levels=9 or more"):
         Compressor(wrap(FEW), ErrorFeedback()).init(3, like)

@@ -105,12 +105,12 @@ def test_first_memories() -> None:
         (lambda: Compressor.of(TopK(), "error", predictor="ef21"), "predictor is a memory of its own"),
         (
             lambda: Compressor.of(TopK(), predictor="last"),
-            "compressor.predictor=last must be one of none, aggregate, ef21",
+            "predictor=last must be one of none, aggregate, ef21",
         ),
-        (lambda: Aggregate(1.5), r"compressor.predictor.decay=1.5 must be a number in \[0, 1\]"),
+        (lambda: Aggregate(1.5), r"predictor.decay=1.5 must be a number in \[0, 1\]"),
         (
             lambda: Compressor.of(TopK(), predictor="ef21").with_error_feedback("compressor"),
-            "compressor.predictor and the algorithm's error memory are two memories",
+            "predictor and the algorithm's error memory are two memories",
         ),
     ],
 )

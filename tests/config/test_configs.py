@@ -46,6 +46,7 @@ ROUNDS_ELSEWHERE = [("partition", "natural")]
 CPU = torch.device("cpu")
 NEEDS = {
     "dataset=csv": ["dataset.path=x.csv", "dataset.target=y"],
+    "dataset=huggingface": ["dataset.path=x"],
     "dataset=image_folder": ["dataset.folder=x"],
     "network=csv": ["network.path=x.csv"],
     "network=shared": ["network.capacity_bps=2e7"],
@@ -106,7 +107,7 @@ def test_every_class_runs_a_round_of_the_default(group: str, choice: str) -> Non
 
 def test_a_downlinks_estimator_is_refused_by_its_own_name() -> None:
     config = _compose("compressor@downlink=randk_spatial", "downlink.scale=none", "downlink.feedback=error")
-    with pytest.raises(ValueError, match="^downlink.estimator.*: take downlink.scale=unbiased and downlink.feedback="):
+    with pytest.raises(ValueError, match="^downlink.estimator.*: take scale=unbiased and feedback="):
         build_compressor(config.downlink, "downlink")
 
 
@@ -174,7 +175,7 @@ def test_dataset_root_is_no_setting() -> None:
     assert config_hash(one) == config_hash(two)
     one, two = (plain_config(_compose("dataset=csv", f"dataset.path={root}/t.csv"), CPU) for root in ("/a", "/b"))
     assert config_hash(one) != config_hash(two)
-    for own in ("csv", "vectors", "image_folder"):
+    for own in ("csv", "huggingface", "vectors", "image_folder"):
         assert "root" not in plain_config(_compose(f"dataset={own}"), CPU)["dataset"]  # it would be where, and what
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
+from fedcomp.check import world
 from fedcomp.check.algorithm import CHECKS, AlgorithmCase
 from fedcomp.check.failed import Failed
 
@@ -13,9 +15,20 @@ __all__ = ["AlgorithmCase", "suite"]
 
 
 def suite(cases: Sequence[AlgorithmCase]) -> Callable[..., None]:
-    """A test of every case by every check; a test module assigns it to `test_algorithm`."""
+    """A test of every case by every check; a test module assigns it to `test_algorithm`.
 
-    @pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+    The fast tests run the cases that have a class (of an algorithm or of one of its parts) which none before has,
+    networks with statistics first; the thorough tests run the others.
+    """
+    seen: set[type] = set()
+    marked = {}
+    for case in sorted(cases, key=lambda case: case.module is world.mlp):
+        marked[case.name] = pytest.param(
+            case, id=case.name, marks=pytest.mark.thorough if classes(case) <= seen else ()
+        )
+        seen |= classes(case)
+
+    @pytest.mark.parametrize("case", [marked[case.name] for case in cases])
     def test(case: AlgorithmCase) -> None:
         for check in CHECKS:
             try:
@@ -24,3 +37,14 @@ def suite(cases: Sequence[AlgorithmCase]) -> Callable[..., None]:
                 raise Failed(f"{check.__name__}: {failed}") from failed
 
     return test
+
+
+def classes(part: Any) -> set[type]:
+    """fedcomp's classes in a part and in all that it holds."""
+    if not type(part).__module__.startswith("fedcomp."):
+        return set()
+    return {type(part)}.union(*(classes(each) for held in vars(part).values() for each in _each(held)))
+
+
+def _each(held: Any) -> Sequence[Any]:
+    return held if isinstance(held, list | tuple) else (held,)

@@ -33,6 +33,20 @@ class Smuggles(Dense):
 
 
 @dataclass(frozen=True)
+class Whispers(Sign):
+    """Sends signs, and hands over the vector beside them."""
+
+    beside: list = field(default_factory=list)
+
+    def encode(self, x, common, private_key):
+        self.beside[:] = [x]
+        return super().encode(x, common, private_key)
+
+    def decode(self, payload, common):
+        return self.beside[0]
+
+
+@dataclass(frozen=True)
 class TooWide(Dense):
     """Declares 8 bits for codes that need more."""
 
@@ -162,6 +176,7 @@ FAULTS = [
     (suite.check_loss, CodecCase("zero", Zero(), None)),
     (suite.check_loss, CodecCase("identity posing as sign", Dense(), _dense_bits, lossless=False)),
     (suite.check_contractive, CodecCase("overshoots", Overshoots(), None)),
+    (suite.check_limit, CodecCase("whispers", Whispers(), None)),
     (suite.check_unbiased, CodecCase("shrinks", Shrinks(), None)),
     (suite.check_sum, CodecCase("one for all", OneForAll(), None)),
     (suite.check_error, CodecCase("boasts", Boasts(0.2), None)),

@@ -166,3 +166,10 @@ def test_a_picture_counts_as_the_class_of_most_of_its_pixels():
     pictures = with_train(PIXELS, y=y.to(torch.uint8)[:, None].expand(4, 2, 6))
     assert pictures.labels.tolist() == [0, 0, 1, 0]
     assert replace(pictures, background=True).labels.tolist() == [2, 0, 1, 1]
+
+
+def test_bytes_are_tokens():
+    """torch compares uint8 with 256 as with 0."""
+    x = torch.tensor([[0, 255]], dtype=torch.uint8)
+    samples = Samples(x.repeat(2, 1), torch.tensor([0, 255]))
+    check(Dataset("bytes", samples, samples, "next_token", 256, vocab_size=256))

@@ -33,6 +33,7 @@ def _results(root: Path) -> tuple[list[dict[str, float]], list[torch.Tensor]]:
     return [{name: value for name, value in line.items() if "seconds" not in name} for line in lines], tensors
 
 
+@pytest.mark.thorough
 def test_a_used_worker_runs_as_a_fresh_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used, fresh = tmp_path / "used", tmp_path / "fresh"
     fresh.mkdir()

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
 
+from fedcomp.core.accelerated import plainly
 from fedcomp.random import keys
 from fedcomp.random.keys import DeviceKey, Key, seed_halves
 
 KEY = Key(("draws", 3))
 IDS = torch.tensor([0, 5, (1 << 32) + 5, -1])
+TRIAL, MADE = keys._TRIAL, keys._drawn_by_triton
 NAMES = ["bits", "uniform", "rademacher"]
 no_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 
@@ -76,9 +79,6 @@ def test_triton_is_asked_for_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> N
         return torch.zeros(4, 33)
 
     assert not keys.has_triton(torch.device("cpu"))
-    with monkeypatch.context() as patch:
-        patch.setattr(keys, "_triton_works", lambda device: False)
-        assert not keys.has_triton(torch.device("cuda"))
     monkeypatch.setattr(keys, "_compiled", lambda *_: None)
     monkeypatch.setattr(keys, "has_triton", lambda device: True)
     monkeypatch.setattr(keys, "_by_triton", draw)
@@ -89,27 +89,57 @@ def test_triton_is_asked_for_on_gpus_alone(monkeypatch: pytest.MonkeyPatch) -> N
     assert asked.pop()[0] == "uniform"
 
 
-@pytest.mark.parametrize("problem", ["not installed", "no compiler", None])
-def test_triton_is_tried_once_before_it_is_relied_on(monkeypatch: pytest.MonkeyPatch, caplog, problem) -> None:
+@pytest.mark.parametrize("wrong", [None, *NAMES, "last draw", "device key", "no compiler"])
+def test_triton_draws_what_the_host_draws_before_it_is_relied_on(monkeypatch, caplog, wrong) -> None:
+    """A kernel that is off by a bit in one draw, that forgets the device's key, or that returns zeros is refused."""
     tried = []
 
-    def draw(name: str, *given: object) -> torch.Tensor:
+    def draw(name: str, seed: int | torch.Tensor, ids: torch.Tensor, num: int, start: int) -> torch.Tensor:
         tried.append(name)
-        if problem:
+        if wrong == "no compiler":
             raise RuntimeError("Failed to find C compiler.\nPlease specify one.")
-        return torch.zeros(1, 4)
+        with plainly():
+            drawn = getattr(DeviceKey(seed) if torch.is_tensor(seed) and name != "rademacher" else TRIAL, name)(
+                ids, num, start
+            )
+        if wrong == name or (wrong == "device key" and torch.is_tensor(seed)):
+            return torch.zeros_like(drawn)
+        if wrong == "last draw" and name == "bits":
+            drawn[-1, -1] ^= 1
+        return drawn
 
-    keys._triton_works.cache_clear()
-    monkeypatch.setattr(keys, "find_spec", lambda name: None if problem == "not installed" else object())
+    monkeypatch.setattr(keys, "_triton_is_installed", lambda: True)
     monkeypatch.setattr(keys, "_by_triton", draw)
-    monkeypatch.setattr(torch, "zeros", lambda *size, device=None, **kind: torch.empty(*size, **kind))
+    monkeypatch.setattr(keys, "_drawn_by_triton", partial(lambda made, device: made(torch.device("cpu")), MADE))
     for _ in range(2):
-        assert keys.has_triton(torch.device("cuda")) is (problem is None)
-    assert tried == ([] if problem == "not installed" else ["bits"])
-    lines = [record.message for record in caplog.records]
-    assert lines == (
-        ["Triton cannot run on cuda (Failed to find C compiler.): draws and codes have the same bits, but are slower"]
-        if problem == "no compiler"
-        else []
+        assert keys.has_triton(torch.device("cuda")) is (wrong is None)
+    assert tried.count("bits") <= 3  # tried once
+    assert [record.message for record in caplog.records if "not used" in record.message] == (
+        [] if wrong is None else [caplog.records[0].message]
     )
-    keys._triton_works.cache_clear()
+    if wrong is not None:
+        assert caplog.records[0].message.startswith("Triton's kernels are not used, but tensor operations instead: ")
+
+
+def test_a_machine_without_triton(monkeypatch, caplog) -> None:
+    monkeypatch.setattr(keys, "_triton_is_installed", lambda: False)
+    assert not keys.has_triton(torch.device("cuda"))
+    assert not caplog.records
+
+
+def test_compiled_draws_that_are_off_by_a_bit_are_refused(monkeypatch, caplog) -> None:
+    from fedcomp.random import philox_numba
+
+    with plainly():
+        expected = KEY.bits(IDS, 40)
+    monkeypatch.setattr(keys, "COMPILE_AFTER_WORDS", 0)
+    real = philox_numba.bits
+
+    def off(seed, rows, start, out) -> None:
+        real(seed, rows, start, out)
+        out[-1, -1] ^= 1
+
+    monkeypatch.setattr(philox_numba, "bits", off)
+    assert torch.equal(KEY.bits(IDS, 40), expected)
+    (record,) = caplog.records
+    assert record.message.startswith("compiled draws are not used, but those of NumPy instead: other results")

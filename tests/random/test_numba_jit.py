@@ -66,6 +66,7 @@ def test_a_change_of_what_is_inlined_compiles_again(tmp_path: Path) -> None:
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
+@pytest.mark.thorough
 def test_a_function_apart_is_called_and_compiling_is_said_once(tmp_path: Path) -> None:
     """The second process loads both functions, of which one jumps to the other, and says nothing."""
     (tmp_path / "apart_numba.py").write_text(APART)

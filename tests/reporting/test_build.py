@@ -17,6 +17,7 @@ def killed(picture: Picture, paths: list[Path]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.thorough
 def test_a_killed_drawing_process_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "draw", killed)
     monkeypatch.setattr(build, "FEW_PANELS", -1)

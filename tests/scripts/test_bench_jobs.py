@@ -10,21 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcomp.model.batched.backward import mlp as mlp_backward
 from fedcomp.simulation.autotune import conv_autotune as plan
-from fedcomp.simulation.graphs import fused_loop
-from fedcomp.simulation.graphs.cuda_graphs import Eager, Work
+from fedcomp.simulation.cuda_graphs import fused_loop
+from fedcomp.simulation.cuda_graphs.capture import Eager, Work
 from scripts.bench_jobs import CIFAR, JOBS, fedcomp_side, lean_side, naive_side, simple_cnn
 from scripts.ceilings import least_bytes, measure, operations
 from tests.simulation.fake_gpu import GPU, fake_gpu
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(autouse=True)
-def compiled_from_the_start_in_these_jobs_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job sets it for its process; other tests of this process count on it."""
-    monkeypatch.setattr(mlp_backward, "COMPILE_AFTER", mlp_backward.COMPILE_AFTER)
 
 
 def test_pfl_research_network() -> None:

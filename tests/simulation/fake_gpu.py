@@ -23,10 +23,11 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fedcomp.compressor.mrc import coder
+from fedcomp.compressor.mrc import kernels
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import Candidates
 from fedcomp.compressor.rotations import order
+from fedcomp.core import accelerated
 from fedcomp.core.cohort import Cohort
 from fedcomp.model.batched import streamed
 from fedcomp.model.batched.backward import mlp as mlp_backward
@@ -34,10 +35,11 @@ from fedcomp.random import keys
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.graphs.cuda_graphs import Eager
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.cuda_graphs.capture import Eager
+from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Payload
+from tests.trusting import Trusting
 
 GPU = torch.device("cuda")
 """As `device=auto` finds it: without the number that tensors there have."""
@@ -77,8 +79,9 @@ def _mode() -> Iterator[None]:
         patch.setattr(order, "_steps", lambda size: tuple(range(1, order.STEPS + 1)))  # drawn on the host, and kept
         patch.setattr(keys, "has_triton", lambda device: device.type == "cuda")
         patch.setattr(keys, "_by_triton", _draw)
-        patch.setattr(coder, "_encode", lambda device: _encode)
-        patch.setattr(coder, "_decode", lambda device: _decode)
+        patch.setattr(accelerated, "_current", Trusting())
+        patch.setattr(kernels, "encode", _encode)
+        patch.setattr(kernels, "decode", _decode)
         patch.setattr(mlp_backward, "has_triton", lambda device: False)
         patch.setattr(torch.autograd, "grad", _grad)
         patch.setattr(

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.graphs.cuda_graphs import Work
+from fedcomp.simulation.cuda_graphs.capture import Work
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Link, Payload
 from tests.conformance import world

@@ -25,11 +25,11 @@ from fedcomp.core.pytree import flatten
 from fedcomp.random.keys import Key
 from fedcomp.runtime.workers import Workers
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy, repetition_key
 from fedcomp.wire import Ledger, Link, WireLink
 from tests.conformance import world
-from tests.simulation.graphs.strict_capture import StrictCapture
+from tests.simulation.cuda_graphs.strict_capture import StrictCapture
 from tests.simulation.user_module import Attending, Dropping, dropping_chain
 
 DENSE = Compressor(Dense())
@@ -63,7 +63,7 @@ def test_chunks_resume_and_repeat(module: Module, algorithm, tmp_path: Path) -> 
     check_repeat(case)
 
 
-def test_masks_that_depend_on_the_chunk_are_noticed(monkeypatch) -> None:
+def test_masks_that_depend_on_the_chunk_are_noticed(monkeypatch, trusting) -> None:
     """The fault: rows of a chunk instead of clients' numbers."""
     from fedcomp.model.contract import StepDraws
 

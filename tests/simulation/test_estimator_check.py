@@ -47,9 +47,9 @@ def test_a_shared_memory_that_diverges_is_refused(overrides: tuple[str, ...], gr
         build_simulation(_compose(*overrides), CPU)
     assert "\n" not in str(refused.value)
     for remedy in (
-        "(compressor.fraction)",
+        "(fraction)",
         "clients of equal weight",
-        "compressor.estimator=temporal, or",
+        "estimator=temporal, or",
     ):
         assert remedy in str(refused.value)
 
@@ -79,7 +79,7 @@ def test_the_remedies_are_enough() -> None:
 
 
 def test_the_server_is_the_only_sender_down() -> None:
-    with pytest.raises(ValueError, match=r"^downlink\.estimator: .* = 1\.5 every round.* or more \(downlink\.fraction"):
+    with pytest.raises(ValueError, match=r"^downlink\.estimator: .* = 1\.5 every round.* or more \(fraction"):
         build_simulation(_compose(*DOWN, "downlink.fraction=0.4"), CPU)
 
 

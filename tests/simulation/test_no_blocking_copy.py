@@ -21,11 +21,11 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.model.batched.functional import Functional
 from fedcomp.server.adam import Adam
 from fedcomp.server.sgd import Sgd as ServerSgd
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.wire import Ledger
 from tests.compressor.test_conformance import CASES
 from tests.conformance import world
-from tests.simulation.graphs.test_graphed_loop import PLAIN, RAGGED
+from tests.simulation.cuda_graphs.test_graphed_loop import PLAIN, RAGGED
 from tests.simulation.pretended_device import DEVICE, Blocking, NoHost, moved
 from tests.simulation.test_no_host_sync import MASKS, TASKS
 from tests.simulation.user_module import Residual
@@ -36,7 +36,7 @@ METHODS = [
     *((make(Compressor(TopK(0.2, "index"), ErrorFeedback()), Compressor(Sign())), module) for make, module in TASKS),
     *((method(*BOTH_WAYS), world.mlp) for method in (Neolithic, partial(CSER, period=2), partial(LIEC, period=2))),
     *(
-        (FedScalar(Sgd(lr=0.01), vector, "sphere", 2, downlink=down), world.mlp)
+        (FedScalar(Sgd(lr=0.01), vector, "sphere", 2, sends=down), world.mlp)
         for vector in ("shared", "per_agent")
         for down in ("model", "scalar")
     ),
@@ -98,7 +98,7 @@ def test_a_recorded_piece_touches_the_device_alone(name, module) -> None:
     assert capture.recorded > 0
 
 
-def test_a_recorded_module_of_a_user_touches_the_device_alone() -> None:
+def test_a_recorded_module_of_a_user_touches_the_device_alone(trusting) -> None:
     """Here where clients are alike; `test_fake_gpu.py` has clients that are not."""
     capture, sizes = NoHost(), (9, 9, 9)
     sim = world.simulation(PLAIN["sgd"], Residual, sizes=sizes, participation=world.FULL, rounds=2)

@@ -15,8 +15,8 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.simulation import async_metrics as readings
 from fedcomp.simulation.async_metrics import SideStreamReader, SyncReader
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.cuda_graphs.capture import CudaGraphs
+from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.training.session import Session
 from tests.conformance import world
 from tests.simulation import clocked_streams
@@ -45,8 +45,8 @@ def test_a_session_with_a_side_stream_orders_all_that_it_must(tmp_path, streams)
         _short(tmp_path / "aside", SideStreamReader(torch.device("cpu"))).run()
     assert_same(tmp_path / "at once", tmp_path / "aside")
     assert streams.ran["side 0"] > 100
-    # Each evaluation waits for its round, the host once for each evaluation, and the rounds for none.
-    assert sorted(streams.log) == ["host waits"] * 4 + ["side 0 waits for main"] * 4
+    # Each evaluation waits for its round, the host once for each evaluation and for the trial, the rounds for none.
+    assert sorted(streams.log) == ["host waits"] * 5 + ["side 0 waits for main"] * 4
 
 
 @pytest.mark.parametrize("fault", ["no wait", "no host wait"])

@@ -70,7 +70,7 @@ def test_one_full_batch_step_of_all_is_a_central_gradient_step() -> None:
 
 def test_lossless_downlink_of_updates_is_fedavg() -> None:
     model = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE), participation=world.FULL)
-    update = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE, sends="update"), participation=world.FULL)
+    update = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE, sends="step"), participation=world.FULL)
     assert torch.equal(world.run(model).theta, world.run(update).theta)
 
 

@@ -14,7 +14,7 @@ from fedcomp.objective.objectives import BestAccuracy
 from fedcomp.objective.pareto import Ends, Pareto, front
 from fedcomp.sweeper.contract import Interval, Result
 from fedcomp.sweeper.optuna import SAMPLERS, Optuna
-from fedcomp.sweeper.seats import seat
+from fedcomp.sweeper.slots import slot
 
 pytest.importorskip("optuna", reason="no Optuna here: pip install 'fedcomp[grids]'")
 SPACE = {"bits": Interval(1, 1000, log=True), "lr": Interval(0, 1)}
@@ -103,8 +103,8 @@ def test_a_trial_of_a_command_that_is_gone_is_run_again(tmp_path: Path) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from fedcomp.sweeper.seats import seat
-with seat(Path(sys.argv[1]), "trade", True) as own:
+from fedcomp.sweeper.slots import slot
+with slot(Path(sys.argv[1]), "trade", True) as own:
     print(own.number, flush=True)
     time.sleep(60)
 """
@@ -112,7 +112,7 @@ with seat(Path(sys.argv[1]), "trade", True) as own:
 
 def test_seats_end_with_their_process(tmp_path: Path) -> None:
     with (
-        seat(tmp_path, "trade", shared=True) as own,
+        slot(tmp_path, "trade", shared=True) as own,
         subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder,
     ):
         assert holder.stdout is not None
@@ -127,13 +127,13 @@ def test_seats_end_with_their_process(tmp_path: Path) -> None:
 
 def test_two_writers_of_a_study_that_do_not_share_it(tmp_path: Path) -> None:
     study = _study(tmp_path, n_trials=1)
-    with seat(tmp_path, "trade", shared=False):
+    with slot(tmp_path, "trade", shared=False):
         with pytest.raises(ValueError, match=r"study trade in .*: another command works on it; wait .*shared=true"):
             study.sweep(SPACE, lambda points: [trade(point) for point in points], Pareto())
         with (
             pytest.raises(ValueError, match=r"the other command has no sweeper.shared=true"),
-            seat(tmp_path, "b", True),
+            slot(tmp_path, "b", True),
         ):
             pass
-    with seat(tmp_path, "trade", shared=True), pytest.raises(ValueError, match="another command works on it"):
+    with slot(tmp_path, "trade", shared=True), pytest.raises(ValueError, match="another command works on it"):
         study.sweep(SPACE, lambda points: [trade(point) for point in points], Pareto())

@@ -117,6 +117,7 @@ def test_the_piece_of_a_killed_session_is_replaced(fedcomp, tmp_path: Path) -> N
     assert [row["round"] for row in second.evaluations] == list(range(5, 13))
 
 
+@pytest.mark.thorough
 def test_overwriting_starts_another_run(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*QUICK, "rounds=1") == 0
     (first,) = pieces(tmp_path)
@@ -150,6 +151,7 @@ def test_agents_of_a_sweep_get_the_runs_that_they_asked_for(fedcomp, tmp_path: P
     assert "an agent of W&B starts one run at a time, not a grid" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_finished_without_wandb_is_shown(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*QUICK[1:], "rounds=2") == 0
     assert fedcomp(*QUICK, "rounds=2", "tracker.mode=disabled") == 0
@@ -180,6 +182,7 @@ def test_a_finished_run_leaves_artifacts(fedcomp_with_pictures, tmp_path: Path) 
         assert json.loads(artifact["metadata"])["bits/total"] == last["bits/total"]
 
 
+@pytest.mark.thorough
 def test_a_run_that_failed_leaves_none(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*QUICK, "rounds=2", "client.lr=1e30", "tracker.artifacts=[config]") == 1
     (piece,) = pieces(tmp_path)
@@ -249,6 +252,7 @@ def test_a_line_that_fails_is_said_once(fedcomp, tmp_path: Path, monkeypatch, ca
     assert len(_lines(tmp_path)) == 4
 
 
+@pytest.mark.thorough
 def test_wandb_is_imported_as_it_is(fedcomp, tmp_path: Path, monkeypatch) -> None:
     import wandb
 

@@ -34,7 +34,7 @@ from fedcomp.core.validate import check_choice
 State = TypeVar("State")
 Mean = TypeVar("Mean")
 
-SENDS = ("model", "update", "mean")
+SENDS = ("model", "step", "mean_update")
 """What `CompressedDownlink` carries; `update` is the server's step."""
 
 
@@ -94,7 +94,7 @@ class CompressedDownlink(Downlink[Memory, Tensor]):
     """Model, mean or step through a compressor, to whose memory the server's is one row.
 
     Attributes:
-        compressor: its codec and feedback. sends: "model", "update" or "mean".
+        compressor: its codec and feedback. sends: "model", "step" or "mean_update".
     """
 
     compressor: Compressor
@@ -109,9 +109,9 @@ class CompressedDownlink(Downlink[Memory, Tensor]):
         check_choice("algorithm.sends", sends, ("auto", *SENDS))
         if sends == "model" and not compressor.carries_model:
             name = type(compressor.codec).__name__
-            raise ValueError(f"algorithm.sends=model needs a dense downlink, not {name}: use auto, update or mean")
+            raise ValueError(f"algorithm.sends=model needs a dense downlink, not {name}: use auto, step or mean_update")
         if sends == "auto":
-            sends = "model" if compressor.carries_model else "update"
+            sends = "model" if compressor.carries_model else "step"
         return cls(compressor, sends)
 
     def held(self, theta: Tensor, memory: Memory) -> dict[str, Tensor]:
@@ -133,12 +133,12 @@ class CompressedDownlink(Downlink[Memory, Tensor]):
         return ctx.send_down("model", self.compressor, theta, memory, receivers)
 
     def mean(self, mean: Tensor, memory: Memory, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory]:
-        if self.sends != "mean":
+        if self.sends != "mean_update":
             return mean, memory
         return ctx.send_down("mean", self.compressor, mean, memory, ctx.everyone)
 
     def step(self, step: Tensor, memory: Memory, cohort: Cohort, ctx: Context) -> tuple[Tensor, Memory]:
-        if self.sends != "update":
+        if self.sends != "step":
             return step, memory
         return ctx.send_down("step", self.compressor, step, memory, ctx.everyone)
 

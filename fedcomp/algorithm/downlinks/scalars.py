@@ -131,7 +131,7 @@ class ScalarDownlink(Downlink[LastRound, WeightedScalars]):
         last = memory.last.numpy()[:, 0]
         who = torch.from_numpy(np.flatnonzero(last == last.max())).to(memory.theta.device, non_blocking=True)
         scalars = {"scalars": Field(memory.scalars[who], Float())}
-        if self.codec.seed == "sent":
+        if self.codec.seed_cost == "sent":
             return Payload({"seed": Field(seed_words(memory.number[who, 0]), Unsigned(32)), **scalars}, paper_bits=0)
         width = bits_for(memory.last.shape[0])
         return Payload({"client": Field(who[:, None], Unsigned(width)), **scalars}, paper_bits=0)

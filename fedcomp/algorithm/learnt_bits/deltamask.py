@@ -12,7 +12,8 @@ Decided here (the paper's text was not at hand beyond its abstract):
     reference: client a client's own uniform numbers; one m_g for all with coupled draws would make all masks alike
     coding: filter    with false positives at 2^-f, which pull theta to 1/2; `places` (Golomb-Rice gaps) and
                       `arithmetic` carry the same flips without error, and in fewer bits where more than half a
-                      percent of the entries flip
+                      percent of the entries flip; `auto` sends each client's flips in a filter or as places, whichever
+                      is shorter (places if they are equally long, since they are exact), after one bit that says which
 Flips that kappa leaves out keep m_g: the mean moves by less than it was trained to. kappa falls from round to round by
 a cosine to kappa_final. The paper puts the filter's bytes into a grey image (PNG), which saves what empty cells take,
 4 to 12 %; that is left out.
@@ -22,7 +23,8 @@ Shape legend: M clients of the cohort, D parameters, d of them masked, C running
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -36,10 +38,12 @@ from fedcomp.compressor.sparsifiers.sparse_indices import compact
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.rows import count_along_rows
 from fedcomp.core.validate import check_choice, check_count, check_interval
+from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload
-from fedcomp.wire.coding import Arithmetic, Rice, Shortest, Unsigned
+from fedcomp.wire.coding import Arithmetic, Rice, Shortest, Unsigned, bits_for
+from fedcomp.wire.payload import CountFrom
 
-CODINGS = ("filter", "places", "arithmetic")
+CODINGS = ("filter", "places", "arithmetic", "auto")
 DRAWS = ("coupled", "independent")
 REFERENCES = ("client", "shared")
 SCHEDULES = ("constant", "cosine")
@@ -56,7 +60,7 @@ class DeltaMask(MaskProbabilities):
         kappa: share of a client's flips that it sends, in (0, 1]. kappa_final, schedule: constant; cosine, from
             kappa in the first round to kappa_final in the last.
         draw: of a client's mask: coupled to the reference, or independent. reference: client or shared.
-        coding: filter, places or arithmetic. fingerprint, arity: of the filter, see `FuseFilter`.
+        coding: filter, places, arithmetic or auto. fingerprint, arity: of the filter, see `FuseFilter`.
         reset_every: rounds between resets of the posterior; 0: never; None: as many as it takes all clients to come,
             ceil(N / M).
         weights: "uniform".
@@ -151,26 +155,81 @@ class DeltaMask(MaskProbabilities):
     def _send_up(self, sent: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Metrics]:
         """[M, d] bool the flips as the server finds them, from those that are sent [M, d] bool."""
         dim = sent.shape[1]
-        if self.coding == "filter":
-            key = ctx.key.fold_in("filter")
-            received = ctx.link.up(self.filter.encode(sent, cohort.ids, key))
-            tries = received.fields["tries"].data[:, 0].to(torch.float32)
-            return self.filter.decode(received, cohort.ids, key, dim), {"delta/tries": tries}
         if self.coding == "arithmetic":
             coding = Shortest((Unsigned(1), Arithmetic()))
             (bits,) = ctx.link.up(Payload({"flips": Field(sent.to(torch.uint8), coding)})).expect(flips=dim)
             return bits > 0, {}
-        places = compact(torch.arange(dim, device=sent.device).expand(len(sent), -1), sent)
-        count = sent.sum(1)
-        there = torch.arange(dim, device=sent.device) < count[:, None]
-        gaps = torch.where(there, torch.diff(places, dim=1, prepend=torch.full_like(places[:, :1], -1)) - 1, 0)
-        widths = tuple(Rice(width, dim) for width in range(16))
-        field = ctx.link.up(Payload({"gaps": Field(gaps, Shortest(widths), count)})).fields["gaps"]
-        assert field.count is not None
-        at = count_along_rows(field.data + 1) - 1
-        there = torch.arange(at.shape[1], device=at.device) < field.count[:, None]
-        found = torch.zeros(len(at), dim + 1, dtype=torch.bool, device=at.device)
-        return found.scatter_(1, torch.where(there, at, dim), True)[:, :dim], {}
+        if self.coding == "places":
+            return _read_places(ctx.link.up(Payload({"gaps": _gaps(sent)})).fields["gaps"], dim), {}
+        key = ctx.key.fold_in("filter")
+        if self.coding == "filter":
+            received = ctx.link.up(self.filter.encode(sent, cohort.ids, key))
+            return self.filter.decode(received, cohort.ids, key, dim), _tries(received)
+        return self.read_shorter(ctx.link.up(shorter(sent, self.filter, cohort.ids, key)), cohort.ids, key, dim)
+
+    def read_shorter(self, received: Payload, ids: Tensor, key: Key, dim: int) -> tuple[Tensor, Metrics]:
+        """[M, d] bool the flips that messages of `shorter` hold, and their `delta/tries`: 0 without a filter."""
+        found, fields = _read_places(received.fields["gaps"], dim), received.fields
+        if not fields["filter"].data.any():
+            return found, {"delta/tries": torch.zeros(len(found), device=found.device)}
+        filters = Payload({name: fields[name] for name in ("keys", "tries", "cells")})
+        return found | self.filter.decode(filters, ids, key, dim), _tries(received)
+
+
+def shorter(sent: Tensor, fuse: FuseFilter, ids: Tensor, key: Key) -> Payload:
+    """Flips [M, d] of each row in a filter or as places, whichever is shorter, after a bit: 1 for a filter.
+
+    A filter of n flips has 40 + f A(n) bits; places have ceil(log2(d + 1)) bits for n, and their shortest Rice code.
+    """
+    num, dim = sent.sum(1), sent.shape[1]
+    filter_bits = torch.tensor([fuse.bits(one) for one in num.tolist()], device=sent.device)
+    by_filter = filter_bits < _gaps(sent).bits
+    filters = fuse.encode(sent & by_filter[:, None], ids, key).fields
+    places = _gaps(sent & ~by_filter[:, None])
+    assert places.count is not None
+    number = Field(places.count[:, None], Unsigned(bits_for(dim + 1), dim + 1))
+    return Payload(
+        {
+            "filter": Field(by_filter[:, None].to(torch.uint8), Unsigned(1)),
+            "keys": _known(filters["keys"], by_filter, _num_filters),
+            "tries": _known(filters["tries"], by_filter, _num_filters),
+            "cells": filters["cells"],
+            "flips": _known(number, ~by_filter, lambda row: 1 - _num_filters(row)),
+            "gaps": _known(places, places.count, lambda row: int(row["flips"].sum())),
+        }
+    )
+
+
+def _known(one: Field, count: Tensor, count_from: CountFrom) -> Field:
+    """The field with `count` [M] entries a row, which follow from the fields before it."""
+    return replace(one, count=count.long(), count_known=True, count_from=count_from)
+
+
+def _num_filters(row: Mapping[str, Tensor]) -> int:
+    return int(row["filter"])
+
+
+def _tries(received: Payload) -> Metrics:
+    return {"delta/tries": received.fields["tries"].data[:, 0].to(torch.float32)}
+
+
+def _gaps(sent: Tensor) -> Field:
+    """The places of flips [M, d], each as the number of entries since the one before."""
+    dim = sent.shape[1]
+    places = compact(torch.arange(dim, device=sent.device).expand(len(sent), -1), sent)
+    count = sent.sum(1)
+    there = torch.arange(dim, device=sent.device) < count[:, None]
+    gaps = torch.where(there, torch.diff(places, dim=1, prepend=torch.full_like(places[:, :1], -1)) - 1, 0)
+    return Field(gaps, Shortest(tuple(Rice(width, dim) for width in range(16))), count)
+
+
+def _read_places(gaps: Field, dim: int) -> Tensor:
+    """[M, d] bool, from `_gaps`."""
+    assert gaps.count is not None
+    at = count_along_rows(gaps.data + 1) - 1
+    there = torch.arange(at.shape[1], device=at.device) < gaps.count[:, None]
+    found = torch.zeros(len(at), dim + 1, dtype=torch.bool, device=at.device)
+    return found.scatter_(1, torch.where(there, at, dim), True)[:, :dim]
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.random.keys import Key
 
 STES = ("identity", "p_weighted")
-NORMALISATIONS = ("frozen", "trained")
+BATCHNORM_TRAININGS = ("frozen", "trained")
 TESTS = ("sample", "expected", "threshold")
 STEEP = 2.0**60
 """Differences of a draw (a multiple of 2^-24) and a float32 probability are 0 or far above 2^-60."""
@@ -45,17 +45,17 @@ class MaskTraining:
         client: takes the steps on the scores.
         ste: identity or p_weighted.
         clamp: c; probabilities are kept in [c, 1 - c] where their logarithm is taken, so that no score is infinite.
-        normalisation: frozen, or trained.
+        batchnorm_training: frozen, or trained.
     """
 
     client: LocalSolver
     ste: str = "identity"
     clamp: float = 0.01
-    normalisation: str = "frozen"
+    batchnorm_training: str = "frozen"
 
     def __post_init__(self) -> None:
         check_choice("algorithm.ste", self.ste, STES)
-        check_choice("algorithm.normalisation", self.normalisation, NORMALISATIONS)
+        check_choice("algorithm.batchnorm_training", self.batchnorm_training, BATCHNORM_TRAININGS)
         check_interval("algorithm.clamp", self.clamp, "(0, 0.5)", "probabilities keep that far from 0 and 1")
 
     def run(
@@ -90,7 +90,7 @@ class MaskTraining:
         return train_cohort(train, theta, stats, cohort, ctx, memory)
 
     def _hook(self, data: LocalData, weights: Tensor, part: ParameterSubset, key: Key) -> Hook:
-        trains_rest = self.normalisation == "trained"
+        trains_rest = self.batchnorm_training == "trained"
 
         def gradient(variables: Tensor, batch: Batch, reads: Reads) -> Gradient:
             (ids,), (frozen,) = reads.rows, reads.shared

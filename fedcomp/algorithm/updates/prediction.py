@@ -1,8 +1,8 @@
 """FedAvg's compressors with predictors (compressor/predictors.py): which go together, and what clients are told.
 
 compressor.predictor=aggregate is CAFe, ef21 is EF21, and downlink.predictor=ef21_p is EF21-P, whose clients train from
-w, the model that messages to all N clients say. CAFe's clients have to know the last mean: with sends=mean they do,
-with sends=update where the server's step is the mean, and with sends=model the mean goes down beside the model, 32 D
+w, the model that messages to all N clients say. CAFe's clients have to know the last mean: with sends=mean_update they
+do, with sends=step where the server's step is the mean, and with sends=model the mean goes down beside the model, 32 D
 bits to each participant.
 """
 
@@ -24,7 +24,7 @@ def check_predictors(uplink: Compressor, downlink: Compressor, sends: str, steps
     """Raise ValueError if the predictors of the two directions do not fit what FedAvg sends down.
 
     Args:
-        sends: "model", "update" or "mean". steps_with_mean: whether the server's step is the mean.
+        sends: "model", "step" or "mean_update". steps_with_mean: whether the server's step is the mean.
     """
     up, down = uplink.predictor, downlink.predictor
     if up.starts_at_model:
@@ -34,10 +34,11 @@ def check_predictors(uplink: Compressor, downlink: Compressor, sends: str, steps
     if downlink.predicts and downlink.carries_model != (sends == "model"):
         raise ValueError(
             f"downlink.predictor does not fit algorithm.sends={sends}: ef21_p follows the model (sends=model or auto), "
-            "ef21 what is sent by update or mean"
+            "ef21 what is sent by step or mean_update"
         )
-    if up.observes and sends == "update" and not steps_with_mean:
+    if up.observes and sends == "step" and not steps_with_mean:
         raise ValueError(
-            "compressor.predictor=aggregate needs that clients know the mean, but with algorithm.sends=update and this "
-            "server optimiser they are sent another step: take algorithm.sends=mean, or server.lr=1 without momentum"
+            "compressor.predictor=aggregate needs that clients know the mean, but with algorithm.sends=step and this "
+            "server optimiser they are sent another step: take algorithm.sends=mean_update, or server.lr=1 without "
+            "momentum"
         )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.contract import Estimator
-from fedcomp.core.validate import check_choice, check_interval
+from fedcomp.core.validate import OptionError, check_choice, check_interval
 
 ALL_OPPOSED = 1e-12
 """At R2/R1 = -1 all vectors sum to zero and T(n) = 0: below this T(n) the estimate is 0, which is exact."""
@@ -38,15 +38,15 @@ class AssumedCorrelation(Estimator):
     decay: float = 0.9
 
     def __post_init__(self) -> None:
-        check_choice("compressor.estimator.transform", self.transform, self.transforms)
+        check_choice("estimator.transform", self.transform, self.transforms)
         if (self.ratio is None) != (self.transform != "opt"):
-            raise ValueError(
-                f"compressor.estimator.ratio={self.ratio} goes with transform=opt, and only with it: the R2/R1 in "
+            raise OptionError(
+                f"estimator.ratio={self.ratio} goes with transform=opt, and only with it: the R2/R1 in "
                 f"[-1, n - 1] that is known; the transform is {self.transform}"
             )
         if self.ratio is not None and self.ratio < -1:
-            raise ValueError(f"compressor.estimator.ratio={self.ratio} must be in [-1, n - 1]: it is R2/R1")
-        check_interval("compressor.estimator.decay", self.decay, "[0, 1)")
+            raise OptionError(f"estimator.ratio={self.ratio} must be in [-1, n - 1]: it is R2/R1")
+        check_interval("estimator.decay", self.decay, "[0, 1)")
 
     def init(self, num_senders: int, like: Tensor) -> Tensor:
         """online: [1, 3] decayed sums of R1, of R2 and of the weights 1 - decay; else empty.
@@ -54,8 +54,8 @@ class AssumedCorrelation(Estimator):
         Raises ValueError: opt's ratio is more than all senders together can have.
         """
         if self.ratio is not None and self.ratio > num_senders - 1:
-            raise ValueError(
-                f"compressor.estimator.ratio={self.ratio} must be in [-1, {num_senders - 1}], R2/R1 of at most "
+            raise OptionError(
+                f"estimator.ratio={self.ratio} must be in [-1, {num_senders - 1}], R2/R1 of at most "
                 f"n = {num_senders} senders: lower it, or take transform=max, which is n - 1"
             )
         return like.new_zeros(1, 3) if self.transform == "online" else like.new_zeros(1, 0)

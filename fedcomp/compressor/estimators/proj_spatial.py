@@ -35,7 +35,7 @@ from fedcomp.compressor.projections.rand_proj import Group, Projected, RandProj
 from fedcomp.compressor.rotations.hadamard import butterflies
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import OptionError, check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge
 
@@ -63,10 +63,10 @@ class ProjSpatial(AssumedCorrelation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("compressor.estimator.normaliser", self.normaliser, NORMALISERS)
+        check_choice("estimator.normaliser", self.normaliser, NORMALISERS)
         if self.transform == "online" and self.normaliser == "mean":
-            raise ValueError(
-                "compressor.estimator.normaliser=mean makes no sense with transform=online: R2/R1 is another one in "
+            raise OptionError(
+                "estimator.normaliser=mean makes no sense with transform=online: R2/R1 is another one in "
                 "every round, and so would be the simulated beta; take normaliser=round"
             )
 
@@ -79,8 +79,8 @@ class ProjSpatial(AssumedCorrelation):
             if isinstance(codec, Sampling)
             else ("compressor=rand_proj_spatial, or estimator=weighted_sum")
         )
-        raise ValueError(
-            f"compressor.estimator: Rand-Proj-Spatial makes no sense for {type(codec).__name__}: it decodes random "
+        raise OptionError(
+            f"estimator: Rand-Proj-Spatial makes no sense for {type(codec).__name__}: it decodes random "
             f"projections; use {instead}"
         )
 
@@ -135,8 +135,8 @@ class ProjSpatial(AssumedCorrelation):
         for group in codec.groups(dim):
             share = num * group.kept / group.padded
             if UNSTABLE[0] < share < UNSTABLE[1]:
-                raise ValueError(
-                    f"compressor.estimator.transform={self.transform} is unstable where n k / d is near 1: here {num} "
+                raise OptionError(
+                    f"estimator.transform={self.transform} is unstable where n k / d is near 1: here {num} "
                     f"senders send {group.kept} numbers each of {group.padded}, {share:.2f}; take "
                     "transform=avg, another fraction, or .allow_unstable=true"
                 )

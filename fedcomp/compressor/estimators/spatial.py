@@ -36,6 +36,7 @@ from fedcomp.compressor.contract import Codec, Sampling
 from fedcomp.compressor.estimators.correlation import ALL_OPPOSED, AssumedCorrelation
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.rows import scatter_distinct_
+from fedcomp.core.validate import OptionError
 from fedcomp.wire import Payload, SharedKnowledge
 
 
@@ -46,16 +47,16 @@ def check_sampling(name: str, codec: Codec) -> None:
     leaves out would send about D / k times too much in the end.
     """
     if not isinstance(codec, Sampling):
-        raise ValueError(
-            f"compressor.estimator: {name} makes no sense for {type(codec).__name__}: it needs a codec that sends a "
+        raise OptionError(
+            f"estimator: {name} makes no sense for {type(codec).__name__}: it needs a codec that sends a "
             "random part of the entries as they are, each with the same probability; use compressor=randk or "
             "random_mask, or estimator=weighted_sum (of random projections: proj_avg, proj_max, proj_online)"
         )
     if not codec.unbiased:
-        raise ValueError(
-            f"compressor.estimator: {name} scales entries up by itself, but {type(codec).__name__} as configured is to "
-            "be decoded as it is: take compressor.scale=unbiased and compressor.feedback=none, or "
-            "compressor.estimator=weighted_sum"
+        raise OptionError(
+            f"estimator: {name} scales entries up by itself, but {type(codec).__name__} as configured is to "
+            "be decoded as it is: take scale=unbiased and feedback=none, or "
+            "estimator=weighted_sum"
         )
 
 

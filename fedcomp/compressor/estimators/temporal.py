@@ -34,7 +34,7 @@ from fedcomp.compressor.estimators.spatial import check_sampling
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import OptionError, check_choice
 from fedcomp.wire import Payload, SharedKnowledge
 
 MEMORIES = ("client", "shared")
@@ -53,7 +53,7 @@ class Temporal(Estimator):
     memory: str = "client"
 
     def __post_init__(self) -> None:
-        check_choice("compressor.estimator.memory", self.memory, MEMORIES)
+        check_choice("estimator.memory", self.memory, MEMORIES)
 
     def check(self, codec: Codec) -> None:
         """Only unbiased codecs that send entries as they are, each with the same probability."""
@@ -81,12 +81,12 @@ class Temporal(Estimator):
         assert isinstance(codec, Sampling)
         p = codec.probability(dim)
         enough = math.ceil(1.02 * 1000 * squares / (1 + squares)) / 1000
-        remedies = [f"send a share of {enough:g} or more (compressor.fraction)"] if enough <= 1 else []
+        remedies = [f"send a share of {enough:g} or more (fraction)"] if enough <= 1 else []
         if squares < 1:  # several senders
             remedies.append(f"let {math.floor(1 / p - 1) + 1} or more clients of equal weight take part in a round")
-        remedies.append("keep a memory for each client (compressor.estimator=temporal, or .memory=client)")
-        raise ValueError(
-            "compressor.estimator: Rand-k-Temporal with one shared memory would diverge: its squared error is "
+        remedies.append("keep a memory for each client (estimator=temporal, or .memory=client)")
+        raise OptionError(
+            "estimator: Rand-k-Temporal with one shared memory would diverge: its squared error is "
             f"multiplied by (1/p - 1) sum w_i^2 = {growth:.3g} every round, and this must be below 1 (p = {p:.3g} is "
             f"the share of entries sent, and the squared weights of a round's clients sum to {squares:.3g}): "
             f"{', or '.join(remedies)}"

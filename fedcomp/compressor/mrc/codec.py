@@ -19,7 +19,7 @@ from fedcomp.compressor.mrc.candidates import BITS, SOURCES, UPLINK, Candidates,
 from fedcomp.compressor.mrc.coder import Map, decode, encode
 from fedcomp.compressor.mrc.diagnostics import effective_sample_size
 from fedcomp.compressor.mrc.thresholds import TYPES, check_clamp
-from fedcomp.core.validate import check_choice, check_count
+from fedcomp.core.validate import OptionError, check_choice, check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Coding, Digits, Unsigned, bits_for
@@ -180,7 +180,7 @@ class CodedByMRC:
         try:
             _ = self.codec  # checks its options
         except ValueError as error:
-            raise ValueError(f"compressor.{error}") from error
+            raise OptionError(str(error)) from error
 
     @property
     def codec(self) -> MRC:

@@ -6,7 +6,7 @@ candidate vectors drawn from p. The encoder chooses a candidate with probability
 q(x) / p(x) and sends its index: ceil(log2 n_IS) bits per block of any length. The decoded sample follows q while the
 block's KL divergence is below about ln(n_IS) / 2 nats; above, its distribution lies between p and q.
 
-On a CPU the kernels are compiled by numba, on a GPU by Triton if it is installed; otherwise `reference.py` runs. Given
+`kernels.py` says which code runs. Given
 the same log odds, all give the same indices bit for bit. Two devices may differ in the last bit of a logarithm, so in
 the log odds and, rarely, in an index. Decoding gives the same bits everywhere.
 
@@ -21,11 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.mrc import reference
+from fedcomp.compressor.mrc import kernels
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import Candidates
 from fedcomp.compressor.mrc.fixed_point import fraction_bits, log_odds
-from fedcomp.random.keys import has_triton
 
 PIECE = 1 << 16
 """Coordinates per piece on a CPU, so that intermediate results stay in its cache."""
@@ -63,7 +62,7 @@ def encode(
         here = slice(some.begin - blocks.begin, some.end - blocks.begin)
         prior = thresholds[:, here]
         steps = log_odds(q[:, here], prior, candidates.bits, clamp, fraction)
-        chosen[:, :, at] = _encode(q.device)(steps, prior, some, candidates, noise_keys, repetitions, fraction)
+        chosen[:, :, at] = kernels.encode(steps, prior, some, candidates, noise_keys, repetitions, fraction)
 
     if candidates.num > 1 and chosen.numel():
         for _ in map_pieces(work, list(_pieces(blocks, q.device))):
@@ -86,7 +85,7 @@ def decode(
     def work(piece: tuple[slice, Blocks]) -> None:
         at, some = piece
         here = slice(some.begin - blocks.begin, some.end - blocks.begin)
-        _decode(device)(indices[:, :, at], thresholds[:, here], some, candidates, counts[:, here])
+        kernels.decode(indices[:, :, at], thresholds[:, here], some, candidates, counts[:, here])
 
     if indices.numel():
         for _ in map_pieces(work, list(_pieces(blocks, device))):
@@ -97,27 +96,3 @@ def decode(
 def _pieces(blocks: Blocks, device: torch.device) -> Iterable[tuple[slice, Blocks]]:
     """Pieces of blocks; one piece on a GPU, where splitting would synchronise to read offsets."""
     return blocks.pieces(max(1, PIECE // blocks.longest) if device.type == "cpu" else max(1, blocks.num))
-
-
-def _encode(device: torch.device) -> Callable[..., Tensor]:
-    if device.type == "cpu":
-        from fedcomp.compressor.mrc import cpu
-
-        return cpu.encode
-    if has_triton(device):
-        from fedcomp.compressor.mrc import triton_kernels
-
-        return triton_kernels.encode
-    return reference.encode
-
-
-def _decode(device: torch.device) -> Callable[..., None]:
-    if device.type == "cpu":
-        from fedcomp.compressor.mrc import cpu
-
-        return cpu.decode
-    if has_triton(device):
-        from fedcomp.compressor.mrc import triton_kernels
-
-        return triton_kernels.decode
-    return reference.decode

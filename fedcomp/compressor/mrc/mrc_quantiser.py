@@ -25,7 +25,7 @@ from torch import Tensor
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.codec import CodedByMRC
 from fedcomp.compressor.mrc.thresholds import TYPES, quantised
-from fedcomp.core.validate import check_choice, check_count
+from fedcomp.core.validate import OptionError, check_choice, check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Elias, Float, Unsigned, bits_for
@@ -47,16 +47,16 @@ class MRCQuantiser(CodedByMRC):
 
     def __post_init__(self) -> None:
         if self.levels is not None:
-            check_levels("compressor.levels", self.levels)
-        check_choice("compressor.prior", self.prior, PRIORS)
+            check_levels("levels", self.levels)
+        check_choice("prior", self.prior, PRIORS)
         super().__post_init__()
 
     def check_error_feedback(self, dim: int) -> None:
         """Raise ValueError unless s >= sqrt(2 d): then the error is at most d / (2 s^2) <= 1/4 of ||x||^2."""
         if self.num_levels(dim) < least_levels(dim):
-            raise ValueError(
-                f"compressor.levels={self.levels} are too few for an error memory: of {dim} entries MRCQuantiser can "
-                "leave out more than it sends, and the memory would grow without bound; use compressor.levels="
+            raise OptionError(
+                f"levels={self.levels} are too few for an error memory: of {dim} entries MRCQuantiser can "
+                "leave out more than it sends, and the memory would grow without bound; use levels="
                 f"{least_levels(dim)} or more, the square root of twice the entries (levels=null), or no "
                 "memory (feedback=none)"
             )
@@ -108,7 +108,7 @@ def check_levels(name: str, levels: int) -> None:
     """Raise ValueError unless `levels` is a number of levels that float32 can tell apart."""
     check_count(name, levels)
     if levels > 1 << 23:
-        raise ValueError(f"{name}={levels} must be at most {1 << 23}: float32 cannot tell more levels apart")
+        raise OptionError(f"{name}={levels} must be at most {1 << 23}: float32 cannot tell more levels apart")
 
 
 @dataclass(frozen=True)

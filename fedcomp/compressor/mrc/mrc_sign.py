@@ -29,7 +29,7 @@ from torch import Tensor
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.codec import CodedByMRC
 from fedcomp.compressor.mrc.thresholds import TYPES
-from fedcomp.core.validate import check_choice, check_interval, is_number
+from fedcomp.core.validate import OptionError, check_choice, check_interval, is_number
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -53,19 +53,19 @@ class MRCSign(CodedByMRC):
     value: float = 0.005
 
     def __post_init__(self) -> None:
-        check_rule("compressor.K", self.K)
-        check_choice("compressor.scale", self.scale, SCALES)
-        check_interval("compressor.value", self.value, "(0, inf)", "what a sign is decoded to")
+        check_rule("K", self.K)
+        check_choice("scale", self.scale, SCALES)
+        check_interval("value", self.value, "(0, inf)", "what a sign is decoded to")
         super().__post_init__()
 
     def check_error_feedback(self, dim: int) -> None:
         """Raise ValueError for signs as long as the memory itself."""
         if self.scale == "mean_abs":
-            raise ValueError(
-                "compressor.scale=mean_abs makes no sense with an error memory: MRCSign leaves out more than it sends, "
-                "and the memory would grow without bound; use EF21 with compressor.scale=fixed "
+            raise OptionError(
+                "scale=mean_abs makes no sense with an error memory: MRCSign leaves out more than it sends, "
+                "and the memory would grow without bound; use EF21 with scale=fixed "
                 "(algorithm=bicompfl_cfl algorithm.ef21=true), or no memory (feedback=none). "
-                "With scale=fixed the memory grows without bound too if updates are larger than compressor.value"
+                "With scale=fixed the memory grows without bound too if updates are larger than value"
             )
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
@@ -100,7 +100,7 @@ KLMS_SHARE = 1 / 20
 def check_rule(name: str, rule: str | float) -> None:
     """Raise ValueError unless `rule` names a rule for K or is a positive number."""
     if rule not in RULES and not (is_number(rule) and 0 < rule < float("inf")):
-        raise ValueError(f"{name}={rule} must be one of {', '.join(RULES)}, or K itself, a positive number")
+        raise OptionError(f"{name}={rule} must be one of {', '.join(RULES)}, or K itself, a positive number")
 
 
 def sign_posterior(g: Tensor, rule: str | float, blocks: Blocks, num_candidates: int = 256) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedcomp.compressor.sparsifiers.topk import stable_topk
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import check_count, check_interval, is_whole
+from fedcomp.core.validate import OptionError, check_count, check_interval, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -51,13 +51,12 @@ class CountSketch:
 
     def __post_init__(self) -> None:
         if not is_whole(self.rows) or self.rows < 1 or self.rows % 2 == 0:
-            raise ValueError(
-                f"compressor.rows={self.rows} must be an odd number, 1 or more: the median of an even number of rows "
-                "is biased"
+            raise OptionError(
+                f"rows={self.rows} must be an odd number, 1 or more: the median of an even number of rows is biased"
             )
-        check_count("compressor.columns", self.columns, 2, or_null=True)
-        check_count("compressor.k", self.k, or_null=True)
-        check_interval("compressor.fraction", self.fraction, "(0, 1]", "the share of entries that is sent")
+        check_count("columns", self.columns, 2, or_null=True)
+        check_count("k", self.k, or_null=True)
+        check_interval("fraction", self.fraction, "(0, 1]", "the share of entries that is sent")
 
     @property
     def unbiased(self) -> bool:
@@ -67,10 +66,10 @@ class CountSketch:
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D; warn if the sketch has as many cells as the vector entries."""
         if self.k is not None and self.k > dim:
-            raise ValueError(f"compressor.k={self.k} is more than the D = {dim} entries of the vector")
+            raise OptionError(f"k={self.k} is more than the D = {dim} entries of the vector")
         if self.rows * self.num_columns(dim) >= dim:
             cells = f"{self.rows} x {self.num_columns(dim)}"
-            log.warning("a sketch of %s cells for %d entries compresses nothing: lower compressor.columns", cells, dim)
+            log.warning("a sketch of %s cells for %d entries compresses nothing: lower columns", cells, dim)
 
     def num_columns(self, dim: int) -> int:
         """c for a vector of `dim` entries."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedcomp.compressor.projections.directions import DISTRIBUTIONS, Directions, Independent, Orthonormal, Source
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.core.validate import check_choice, check_count
+from fedcomp.core.validate import OptionError, check_choice, check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -36,7 +36,7 @@ class Projection:
         distribution: of independent vectors: rademacher, gaussian or sphere.
         num_projections: L, at least 1.
         directions: independent; orthonormal, L <= D of them: a uniformly random subspace, whatever `distribution`.
-        seed: of per_agent vectors: sent, 64 bits in every message, or derived. A shared seed is never sent up:
+        seed_cost: of per_agent vectors: sent, 64 bits in every message, or derived. A shared seed is never sent up:
             it is `SharedKnowledge.seed` or follows from the message's name.
     """
 
@@ -44,30 +44,30 @@ class Projection:
     distribution: str = "rademacher"
     num_projections: int = 1
     directions: str = "independent"
-    seed: str = "sent"
+    seed_cost: str = "sent"
     unbiased: bool = True
     contractive: bool = False
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("compressor.vector", self.vector, VECTORS)
-        check_choice("compressor.distribution", self.distribution, DISTRIBUTIONS)
-        check_choice("compressor.directions", self.directions, DIRECTIONS)
-        check_choice("compressor.seed", self.seed, SEEDS)
-        check_count("compressor.num_projections", self.num_projections)
+        check_choice("vector", self.vector, VECTORS)
+        check_choice("distribution", self.distribution, DISTRIBUTIONS)
+        check_choice("directions", self.directions, DIRECTIONS)
+        check_choice("seed_cost", self.seed_cost, SEEDS)
+        check_count("num_projections", self.num_projections)
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if there are not as many orthonormal directions as asked for."""
         if self.directions == "orthonormal" and self.num_projections > dim:
-            raise ValueError(
-                f"compressor.num_projections={self.num_projections}: vectors of {dim} entries have at most {dim} "
+            raise OptionError(
+                f"num_projections={self.num_projections}: vectors of {dim} entries have at most {dim} "
                 "orthonormal directions; ask for fewer, or take directions=independent"
             )
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The seed, if it is sent, and the scalars; the paper counts the scalars alone."""
         self.check_dim(common.dim)
-        seed = seed_field(self.seed, common, private_key) if self._sends_seed(common) else {}
+        seed = seed_field(self.seed_cost, common, private_key) if self._sends_seed(common) else {}
         scalars = self._directions.project(x, self._source(Payload(seed), common)).to(torch.float32)
         return Payload({**seed, "scalars": Field(scalars, Float())}, paper_bits=32 * self.num_projections)
 
@@ -100,7 +100,7 @@ class Projection:
         return out
 
     def _sends_seed(self, common: SharedKnowledge) -> bool:
-        return self.seed == "sent" and self.vector == "per_agent" and common.seed is None
+        return self.seed_cost == "sent" and self.vector == "per_agent" and common.seed is None
 
     def _scalars(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, L] what was received."""

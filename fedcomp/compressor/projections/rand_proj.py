@@ -24,7 +24,7 @@ from fedcomp.compressor.rotations import hadamard
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.num_kept import FRACTION, check_num_kept, check_num_kept_fits, num_kept
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import OptionError, check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -94,13 +94,13 @@ class RandProj:
         fraction: share of entries sent, in (0, 1]: k = max(1, round(fraction * D)).
         k: numbers sent; null: as `fraction` says.
         block: B, a power of two, 2 to 8192: entries that are projected together.
-        seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
+        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
     fraction: float | None = FRACTION
     k: int | None = None
     block: int = 1024
-    seed: str = "sent"
+    seed_cost: str = "sent"
     unbiased: bool = True
     contractive: bool = False
     near_lossless: bool = False
@@ -108,20 +108,20 @@ class RandProj:
     def __post_init__(self) -> None:
         check_num_kept(self.fraction, self.k)
         if not isinstance(self.block, int) or self.block not in [1 << power for power in range(1, 14)]:
-            raise ValueError(
-                f"compressor.block={self.block} must be a power of two from 2 to {LARGEST_BLOCK}: entries that are "
+            raise OptionError(
+                f"block={self.block} must be a power of two from 2 to {LARGEST_BLOCK}: entries that are "
                 "projected together"
             )
-        check_choice("compressor.seed", self.seed, SEEDS)
+        check_choice("seed_cost", self.seed_cost, SEEDS)
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D, or if there is not one number for each block."""
         check_num_kept_fits(self.k, dim)
         k, num_blocks = num_kept(self.fraction, self.k, dim), -(-dim // self.block)
         if k < num_blocks:
-            raise ValueError(
-                f"compressor.fraction={self.fraction}, .k={self.k} send {k} numbers, but {dim} entries in blocks of "
-                f"{self.block} need {num_blocks}, one each: send more, or raise compressor.block"
+            raise OptionError(
+                f"fraction={self.fraction}, .k={self.k} send {k} numbers, but {dim} entries in blocks of "
+                f"{self.block} need {num_blocks}, one each: send more, or raise block"
             )
 
     def groups(self, dim: int) -> tuple[Group, ...]:
@@ -146,7 +146,7 @@ class RandProj:
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The numbers y [M, k] of all blocks, each block's in the order of its rows."""
-        seed = seed_field(self.seed, common, private_key)
+        seed = seed_field(self.seed_cost, common, private_key)
         key, ids = shared_source(Payload(seed), common)
         values = []
         for number, group in enumerate(self.groups(common.dim)):
@@ -163,7 +163,7 @@ class RandProj:
         """What arrived, by group."""
         groups = self.groups(common.dim)
         num = [group.num * group.kept for group in groups]
-        received = payload.expect(**seed_layout(self.seed), values=sum(num))[-1]
+        received = payload.expect(**seed_layout(self.seed_cost), values=sum(num))[-1]
         key, ids = shared_source(payload, common)
         found = []
         for number, (group, values) in enumerate(zip(groups, received.split(num, 1), strict=True)):

@@ -48,8 +48,8 @@ class FP4:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("compressor.rounding", self.rounding, ("nearest", "stochastic"))
-        check_choice("compressor.granularity", self.granularity, GRANULARITIES)
+        check_choice("rounding", self.rounding, ("nearest", "stochastic"))
+        check_choice("granularity", self.granularity, GRANULARITIES)
 
     @property
     def unbiased(self) -> bool:

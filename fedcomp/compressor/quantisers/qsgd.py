@@ -30,7 +30,7 @@ from fedcomp.compressor.quantisers.block_scales import (
     largest_block,
     to_levels,
 )
-from fedcomp.core.validate import check_choice, is_whole
+from fedcomp.core.validate import OptionError, check_choice, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Coding, Digits, Float, RunLength, Shortest, Unsigned, bits_for
@@ -57,12 +57,12 @@ class QSGD:
 
     def __post_init__(self) -> None:
         if not is_whole(self.levels) or not 1 <= self.levels <= MOST_LEVELS:
-            raise ValueError(
-                f"compressor.levels={self.levels} must be an integer in [1, {MOST_LEVELS}]: the levels above zero; "
+            raise OptionError(
+                f"levels={self.levels} must be an integer in [1, {MOST_LEVELS}]: the levels above zero; "
                 "float32 has no more"
             )
-        check_choice("compressor.granularity", self.granularity, GRANULARITIES)
-        check_choice("compressor.coding", self.coding, CODINGS)
+        check_choice("granularity", self.granularity, GRANULARITIES)
+        check_choice("coding", self.coding, CODINGS)
 
     def omega(self, layers: tuple[int, ...], num_senders: int) -> float:
         """min(m / s^2, sqrt(m) / s) of the largest block of m entries."""

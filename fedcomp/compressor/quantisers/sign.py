@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.quantisers.block_scales import GRANULARITIES, block_sizes, signs_times_scales
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import OptionError, check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
@@ -42,10 +42,10 @@ class Sign:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("compressor.scale", self.scale, SCALES)
-        check_choice("compressor.granularity", self.granularity, GRANULARITIES)
+        check_choice("scale", self.scale, SCALES)
+        check_choice("granularity", self.granularity, GRANULARITIES)
         if self.scale == "fixed" and not self.value > 0:
-            raise ValueError(f"compressor.value={self.value} must be positive: the step that a sign stands for")
+            raise OptionError(f"value={self.value} must be positive: the step that a sign stands for")
 
     @property
     def contractive(self) -> bool:

@@ -53,10 +53,10 @@ class StochasticSign:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("compressor.scale", self.scale, SCALES)
-        check_choice("compressor.granularity", self.granularity, GRANULARITIES)
-        check_interval("compressor.value", self.value, "(0, inf)", "what a sign is decoded to")
-        check_interval("compressor.factor", self.factor, "(0, inf)", "the scale in units of the mean of |u|")
+        check_choice("scale", self.scale, SCALES)
+        check_choice("granularity", self.granularity, GRANULARITIES)
+        check_interval("value", self.value, "(0, inf)", "what a sign is decoded to")
+        check_interval("factor", self.factor, "(0, inf)", "the scale in units of the mean of |u|")
 
     @property
     def unbiased(self) -> bool:

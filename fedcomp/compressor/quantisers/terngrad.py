@@ -46,9 +46,9 @@ class TernGrad:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("compressor.granularity", self.granularity, GRANULARITIES)
+        check_choice("granularity", self.granularity, GRANULARITIES)
         meaning = "standard deviations, the paper's is 2.5; null: no clipping"
-        check_interval("compressor.clip", self.clip, "(0, inf)", meaning, or_null=True)
+        check_interval("clip", self.clip, "(0, inf)", meaning, or_null=True)
 
     @property
     def unbiased(self) -> bool:

@@ -1,4 +1,4 @@
-"""`hadamard.apply` compiled for CPUs: three or two levels at a time, on parts of a row that fit the first cache."""
+"""`hadamard.apply` compiled for CPUs: three levels at a time, on parts of a row that fit the first cache."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import numpy as np
 
 from fedcomp.random.numba_jit import compiled
 
-PART = 1 << 13
-"""Entries (32 KiB) whose levels are done together before the strides grow beyond them."""
+PART = 1 << 12
+"""Entries (16 KiB) whose levels are done together before the strides grow beyond them."""
 
 
 @compiled
 def apply(values: np.ndarray, first: int, size: int, words: np.ndarray, scale: np.float32, inverse: bool) -> None:
     """In place on values [M, D] float32; `words` [M, ceil(n / 32)] int64, `scale` float32 1 / sqrt(n)."""
+    part = min(size, PART)
     for row in range(values.shape[0]):
         piece = values[row, first : first + size]
         if not inverse:
             _flip(piece, words[row], scale)
-        part = min(size, PART)
         for start in range(0, size, part):
-            _first_levels(piece[start : start + part])
-            _levels(piece[start : start + part], 32 if size >= 32 else 8 if size >= 8 else 1)
-        _levels(piece, part)
+            _short_strides(piece[start : start + part])
+        _long_strides(piece)
         if inverse:
             _flip(piece, words[row], scale)
 
@@ -40,41 +39,53 @@ def _flip(x: np.ndarray, words: np.ndarray, scale: np.float32) -> None:
 
 
 @compiled
-def _first_levels(x: np.ndarray) -> None:
-    """Strides 1, 2, 4 within 8 neighbours; then 8 and 16, since short strides compile better if fixed."""
-    for group in range(x.size // 8):
-        at = 8 * group
-        a0, a1, a2, a3 = x[at], x[at + 1], x[at + 2], x[at + 3]
-        a4, a5, a6, a7 = x[at + 4], x[at + 5], x[at + 6], x[at + 7]
-        a0, a1, a2, a3 = a0 + a1, a0 - a1, a2 + a3, a2 - a3
-        a4, a5, a6, a7 = a4 + a5, a4 - a5, a6 + a7, a6 - a7
-        a0, a1, a2, a3 = a0 + a2, a1 + a3, a0 - a2, a1 - a3
-        a4, a5, a6, a7 = a4 + a6, a5 + a7, a4 - a6, a5 - a7
-        x[at], x[at + 1], x[at + 2], x[at + 3] = a0 + a4, a1 + a5, a2 + a6, a3 + a7
-        x[at + 4], x[at + 5], x[at + 6], x[at + 7] = a0 - a4, a1 - a5, a2 - a6, a3 - a7
-    for group in range(x.size // 32):
-        for at in range(32 * group, 32 * group + 8):
-            a, b, c, d = x[at], x[at + 8], x[at + 16], x[at + 24]
-            a, b, c, d = a + b, a - b, c + d, c - d
-            x[at], x[at + 8], x[at + 16], x[at + 24] = a + c, b + d, a - c, b - d
+def _short_strides(x: np.ndarray) -> None:
+    """Levels within a part, as far as they come in threes.
+
+    Here and below, strides are written as numbers: the compiler then knows that entries are distinct, and uses vectors.
+    """
+    if x.size >= 8:
+        _three_levels(x, 1)
+    if x.size >= 64:
+        _three_levels(x, 8)
+    if x.size >= 512:
+        _three_levels(x, 64)
+    if x.size >= 4096:
+        _three_levels(x, 512)
 
 
 @compiled
-def _levels(x: np.ndarray, stride: int) -> None:
-    """All levels of x from `stride` on, two at a time."""
-    while 4 * stride <= x.size:
-        quads = x.reshape(x.size // (4 * stride), 4, stride)
-        for group in range(quads.shape[0]):
-            for at in range(stride):
-                a, b, c, d = quads[group, 0, at], quads[group, 1, at], quads[group, 2, at], quads[group, 3, at]
-                a, b, c, d = a + b, a - b, c + d, c - d
-                quads[group, 0, at], quads[group, 1, at] = a + c, b + d
-                quads[group, 2, at], quads[group, 3, at] = a - c, b - d
-        stride *= 4
-    while 2 * stride <= x.size:
-        pairs = x.reshape(x.size // (2 * stride), 2, stride)
-        for group in range(pairs.shape[0]):
-            for at in range(stride):
-                a, b = pairs[group, 0, at], pairs[group, 1, at]
-                pairs[group, 0, at], pairs[group, 1, at] = a + b, a - b
+def _long_strides(x: np.ndarray) -> None:
+    """All other levels."""
+    stride = 1
+    while 8 * stride <= min(x.size, PART):
+        stride *= 8
+    if x.size >= 8 * PART:
+        _three_levels(x, PART)
+        stride = 8 * PART
+    while stride < x.size:
+        _level(x, stride)
         stride *= 2
+
+
+@compiled
+def _level(x: np.ndarray, stride: int) -> None:
+    for group in range(x.size // (2 * stride)):
+        low = x[2 * stride * group : 2 * stride * group + stride]
+        high = x[2 * stride * group + stride : 2 * stride * (group + 1)]
+        for at in range(stride):
+            a, b = low[at], high[at]
+            low[at], high[at] = a + b, a - b
+
+
+@compiled
+def _three_levels(x: np.ndarray, stride: int) -> None:
+    """Strides `stride`, 2 `stride` and 4 `stride`: every entry is read and written once."""
+    for group in range(x.size // (8 * stride)):
+        for at in range(8 * stride * group, 8 * stride * group + stride):
+            a, b, c, d = x[at], x[at + stride], x[at + 2 * stride], x[at + 3 * stride]
+            e, f, g, h = x[at + 4 * stride], x[at + 5 * stride], x[at + 6 * stride], x[at + 7 * stride]
+            a, b, c, d, e, f, g, h = a + b, a - b, c + d, c - d, e + f, e - f, g + h, g - h
+            a, b, c, d, e, f, g, h = a + c, b + d, a - c, b - d, e + g, f + h, e - g, f - h
+            x[at], x[at + stride], x[at + 2 * stride], x[at + 3 * stride] = a + e, b + f, c + g, d + h
+            x[at + 4 * stride], x[at + 5 * stride], x[at + 6 * stride], x[at + 7 * stride] = a - e, b - f, c - g, d - h

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.compressor.rotations import hadamard, order
+from fedcomp.core.accelerated import is_safe
 from fedcomp.random.keys import Key
 
 LARGEST = 1 << 17
@@ -111,7 +112,7 @@ def _apply(values_MD: Tensor, spans: list[tuple[int, int]], key: Key, ids_M: Ten
 
 
 def _compiles(values_MD: Tensor) -> bool:
-    return values_MD.device.type == "cpu" and values_MD.shape[1] >= COMPILED
+    return values_MD.device.type == "cpu" and values_MD.shape[1] >= COMPILED and not is_safe()
 
 
 def _compiled(values_MD: Tensor, first: int, size: int, words: Tensor, inverse: bool) -> None:

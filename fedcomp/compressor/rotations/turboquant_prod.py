@@ -27,7 +27,7 @@ from fedcomp.compressor.rotations.lloyd_max import lloyd_max
 from fedcomp.compressor.rotations.rotated_codec import fit_scale, levels, plus_minus, quantise
 from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
-from fedcomp.core.validate import check_choice, check_count, is_whole
+from fedcomp.core.validate import OptionError, check_choice, check_count, is_whole
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float, Unsigned
@@ -46,32 +46,32 @@ class TurboQuantProd:
         bits: b, a whole number from 1 to 8.
         residual: the matrix S: rotation, or gaussian (the paper's, for at most 4,096 entries).
         rotations: how often the rotation R is repeated.
-        seed: sent, 64 bits a message; derived, from names that both ends know.
+        seed_cost: sent, 64 bits a message; derived, from names that both ends know.
     """
 
     bits: int = 2
     residual: str = "rotation"
     rotations: int = 1
-    seed: str = "sent"
+    seed_cost: str = "sent"
     unbiased: bool = True
     contractive: bool = False
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
         if not is_whole(self.bits) or not 1 <= self.bits <= MOST_BITS:
-            raise ValueError(
-                f"compressor.bits={self.bits} must be a whole number from 1 to {MOST_BITS}: bits an entry, one of them "
+            raise OptionError(
+                f"bits={self.bits} must be a whole number from 1 to {MOST_BITS}: bits an entry, one of them "
                 "for what the others leave out (compressor=eden takes fractions)"
             )
-        check_choice("compressor.residual", self.residual, RESIDUALS)
-        check_count("compressor.rotations", self.rotations)
-        check_choice("compressor.seed", self.seed, SEEDS)
+        check_choice("residual", self.residual, RESIDUALS)
+        check_count("rotations", self.rotations)
+        check_choice("seed_cost", self.seed_cost, SEEDS)
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if S would have too many Gaussian entries."""
         if self.residual == "gaussian" and dim > LARGEST_GAUSSIAN:
-            raise ValueError(
-                f"compressor.residual=gaussian needs D^2 draws a message: take residual=rotation for more than "
+            raise OptionError(
+                f"residual=gaussian needs D^2 draws a message: take residual=rotation for more than "
                 f"{LARGEST_GAUSSIAN} entries (D = {dim})"
             )
 
@@ -83,7 +83,7 @@ class TurboQuantProd:
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Codes [M, D] of b - 1 bits and the scales [M, P] of z~ (not for b = 1), signs [M, D], ||rho|| [M, P]."""
-        seed = seed_field(self.seed, common, private_key)
+        seed = seed_field(self.seed_cost, common, private_key)
         key, ids = shared_source(Payload(seed), common)
         rotation = Rotation(common.dim, self.rotations)
         rho = rotation.forward(x, key, ids)
@@ -108,7 +108,7 @@ class TurboQuantProd:
         rotation = Rotation(common.dim, self.rotations)
         num = len(rotation.pieces)
         coarse = {"codes": common.dim, "scales": num} if self.bits > 1 else {}
-        received = payload.expect(**seed_layout(self.seed), **coarse, signs=common.dim, lengths=num)
+        received = payload.expect(**seed_layout(self.seed_cost), **coarse, signs=common.dim, lengths=num)
         key, ids = shared_source(payload, common)
         z = self._project_back(plus_minus(received[-2]), key, ids)
         for part, length in zip(z.split(rotation.pieces, 1), received[-1].unbind(1)):

@@ -54,10 +54,10 @@ class ChunkTopK:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_interval("compressor.fraction", self.fraction, "(0, 1]", "the share of entries that is sent")
-        check_count("compressor.chunk", self.chunk)
-        check_choice("compressor.values", self.values, ("float", "two_magnitudes"))
-        check_choice("compressor.positions", self.positions, ("auto", "index", "rice"))
+        check_interval("fraction", self.fraction, "(0, 1]", "the share of entries that is sent")
+        check_count("chunk", self.chunk)
+        check_choice("values", self.values, ("float", "two_magnitudes"))
+        check_choice("positions", self.positions, ("auto", "index", "rice"))
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The values in the order of their places, and the places."""

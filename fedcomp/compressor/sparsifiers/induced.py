@@ -26,7 +26,7 @@ from fedcomp.compressor.sparsifiers.sparse_indices import (
 )
 from fedcomp.compressor.sparsifiers.topk import stable_topk
 from fedcomp.core.rows import add_distinct_, scatter_distinct_
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import OptionError, check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -42,24 +42,24 @@ class Induced:
             that of an odd k one entry fewer is sent.
         restricted: draw the random part only among the entries that the first part left out.
         positions: how the indices of the largest are written (sparse_indices.py).
-        seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
+        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
     fraction: float | None = FRACTION
     k: int | None = None
     restricted: bool = False
     positions: str = "auto"
-    seed: str = "sent"
+    seed_cost: str = "sent"
     unbiased: bool = True
     contractive: bool = False
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
         check_num_kept(self.fraction, self.k)
-        check_choice("compressor.positions", self.positions, INDEX_CODES)
-        check_choice("compressor.seed", self.seed, SEEDS)
+        check_choice("positions", self.positions, INDEX_CODES)
+        check_choice("seed_cost", self.seed_cost, SEEDS)
         if self.k is not None and self.k < 2:
-            raise ValueError(f"compressor.k={self.k} must be at least 2: half of it are the largest, half random")
+            raise OptionError(f"k={self.k} must be at least 2: half of it are the largest, half random")
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""
@@ -76,7 +76,7 @@ class Induced:
         top = stable_topk(x.abs(), k1)
         fields = {"largest": Field(x.gather(1, top), Float())}
         fields |= index_field(self._code(common.dim), top, common.dim)
-        fields |= seed_field(self.seed, common, private_key)
+        fields |= seed_field(self.seed_cost, common, private_key)
         drawn = self._drawn(Payload(fields), top, common)
         rest = x.scatter(1, top, 0.0)
         return Payload(fields | {"drawn": Field(rest.gather(1, drawn), Float())}, paper_bits=32 * (k1 + k2))
@@ -85,7 +85,7 @@ class Induced:
         """Both parts, the random one scaled up."""
         k1, k2 = self.parts(common.dim)
         code = self._code(common.dim)
-        layout = {"largest": k1, **index_layout(code, k1, common.dim), **seed_layout(self.seed), "drawn": k2}
+        layout = {"largest": k1, **index_layout(code, k1, common.dim), **seed_layout(self.seed_cost), "drawn": k2}
         top, sent, *_, values = payload.expect(**layout)
         largest = read_indices(code, sent, k1)
         scale = ((common.dim - k1) if self.restricted else common.dim) / k2

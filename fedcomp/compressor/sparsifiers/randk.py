@@ -45,20 +45,20 @@ class RandK(SampledEntries):
         scale: unbiased, or none: for error feedback, which needs a codec that only shrinks.
         places: seed, drawn by both ends; or auto, index, bitmap, rice (sparse_indices.py): the sender draws and sends.
             As `positions` of Top-k, with one value more; both are keys in users' commands and in the hashes of runs.
-        seed: sent (64 bits a message) or derived (from round and sender's number, for nothing); for places=seed.
+        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing); for places=seed.
     """
 
     fraction: float | None = FRACTION
     k: int | None = None
     scale: str = "unbiased"
     places: str = "seed"
-    seed: str = "sent"
+    seed_cost: str = "sent"
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_num_kept(self.fraction, self.k)
-        check_choice("compressor.places", self.places, ("seed", *INDEX_CODES))
+        check_choice("places", self.places, ("seed", *INDEX_CODES))
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""
@@ -76,7 +76,7 @@ class RandK(SampledEntries):
         """The seed or the indices, and the values in the order of their indices."""
         k = self.num_sent(common.dim)
         if self.places == "seed":
-            fields = seed_field(self.seed, common, private_key)
+            fields = seed_field(self.seed_cost, common, private_key)
             indices = self._drawn(Payload(fields), common)
         else:
             indices = private_key.fold_in("places").choice(common.ids, k, common.dim)
@@ -87,7 +87,7 @@ class RandK(SampledEntries):
         """(values [M, k] as they are, indices [M, k])."""
         k = self.num_sent(common.dim)
         if self.places == "seed":
-            values = payload.expect(**seed_layout(self.seed), values=k)[-1]
+            values = payload.expect(**seed_layout(self.seed_cost), values=k)[-1]
             return values, self._drawn(payload, common)
         code = index_code(self.places, k, common.dim)
         sent, values = payload.expect(**index_layout(code, k, common.dim), values=k)

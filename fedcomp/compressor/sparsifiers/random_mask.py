@@ -30,17 +30,17 @@ class RandomMask(SampledEntries):
     Attributes:
         fraction: p, in (0, 1].
         scale: unbiased, or none: for error feedback, which needs a codec that only shrinks.
-        seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
+        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
     fraction: float = 0.03
     scale: str = "unbiased"
-    seed: str = "sent"
+    seed_cost: str = "sent"
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_interval("compressor.fraction", self.fraction, "(0, 1]", "the share of entries that is sent")
+        check_interval("fraction", self.fraction, "(0, 1]", "the share of entries that is sent")
 
     def probability(self, dim: int) -> float:
         """p, rounded to the 24 bits of a uniform draw."""
@@ -48,7 +48,7 @@ class RandomMask(SampledEntries):
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """The seed, and the masked entries one after another."""
-        fields = seed_field(self.seed, common, private_key)
+        fields = seed_field(self.seed_cost, common, private_key)
         mask = self._mask(Payload(fields), common)
         fields["values"] = Field(compact(x, mask), Float(), mask.sum(1), count_known=True)
         return Payload(fields, paper_bits=round(32 * self.fraction * common.dim))
@@ -67,7 +67,7 @@ class RandomMask(SampledEntries):
 
     def _read(self, payload: Payload, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
         """(values, the mask that they were sent under), both [M, D]."""
-        return payload.expect(**seed_layout(self.seed), values=common.dim)[-1], self._mask(payload, common)
+        return payload.expect(**seed_layout(self.seed_cost), values=common.dim)[-1], self._mask(payload, common)
 
     def _mask(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         key, numbers = shared_source(payload, common)

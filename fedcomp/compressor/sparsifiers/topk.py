@@ -25,7 +25,7 @@ from fedcomp.compressor.sparsifiers.sparse_indices import (
     read_indices,
 )
 from fedcomp.core.rows import count_along_rows, scatter_distinct_
-from fedcomp.core.validate import check_choice
+from fedcomp.core.validate import OptionError, check_choice
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Float
@@ -54,16 +54,16 @@ class TopK:
 
     def __post_init__(self) -> None:
         check_num_kept(self.fraction, self.k, self.match_bits)
-        check_choice("compressor.positions", self.positions, INDEX_CODES)
+        check_choice("positions", self.positions, INDEX_CODES)
         if self.match_bits is not None and not self.match_bits > 0:
-            raise ValueError(f"compressor.match_bits={self.match_bits} must be positive bits per parameter, or null")
+            raise OptionError(f"match_bits={self.match_bits} must be positive bits per parameter, or null")
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D, or if not even one entry keeps to the budget."""
         check_num_kept_fits(self.k, dim)
         if self.match_bits is not None and self._bits(1, dim) > self.match_bits * dim:
-            raise ValueError(
-                f"compressor.match_bits={self.match_bits} leaves {self.match_bits * dim:.0f} bits for {dim} entries; "
+            raise OptionError(
+                f"match_bits={self.match_bits} leaves {self.match_bits * dim:.0f} bits for {dim} entries; "
                 f"one entry with its place takes {self._bits(1, dim)}"
             )
 

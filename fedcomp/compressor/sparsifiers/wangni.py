@@ -47,7 +47,7 @@ class Wangni:
 
     def __post_init__(self) -> None:
         check_num_kept(self.fraction, self.k)
-        check_choice("compressor.values", self.values, VALUES)
+        check_choice("values", self.values, VALUES)
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D."""

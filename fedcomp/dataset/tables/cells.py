@@ -34,11 +34,13 @@ class Cells:
 
     Attributes:
         columns: {name: its cells}. lines: where each row stands in the file, such as "line 3".
+        held_out: whether each row is of a test set that comes with the data; None: there is none.
     """
 
     file: Path
     columns: dict[str, Column]
     lines: list[str]
+    held_out: list[bool] | None = None
 
     @classmethod
     def read(cls, file: Path, rows: int | None, delimiter: str) -> Cells:
@@ -84,7 +86,8 @@ class Cells:
                 "or take dataset.missing=impute"
             )
         columns = {name: [cells[row] for row in kept] for name, cells in self.columns.items()}
-        return replace(self, columns=columns, lines=[self.lines[row] for row in kept])
+        held_out = None if self.held_out is None else [self.held_out[row] for row in kept]
+        return replace(self, columns=columns, lines=[self.lines[row] for row in kept], held_out=held_out)
 
     def refuse_missing(self, name: str, argument: str) -> None:
         """Raise ValueError, with its place, for a cell of column `name` without a value."""

@@ -75,16 +75,34 @@ def load(
     """
     from fedcomp.dataset.contract import Task
     from fedcomp.dataset.tables.cells import Cells
-    from fedcomp.dataset.tables.features import AUTO, chosen, column_of, values_of
-    from fedcomp.dataset.tables.tabular import classes_of, tabular_dataset
 
     if path is None or target is None:
         lacking = "path" if path is None else "target"
         example = "mine.csv" if path is None else "price"
         raise ValueError(f"dataset={name} needs dataset.{lacking}, for instance dataset.{lacking}={example}")
     check_choice("dataset.task", task, get_args(Task))
+    cells = Cells.read(below(root, path)[0], rows, delimiter)
+    split = (test_fraction, split_seed, scaling, target_scaling)
+    return from_cells(cells, name, target, features, task, split, many_classes, owner, missing, exclude)
+
+
+def from_cells(
+    table: Cells,
+    name: str,
+    target: str,
+    features: Sequence[str] | str | None,
+    task: Task,
+    split: tuple[float, int, Scaling, Scaling],
+    many_classes: bool,
+    owner: str | None,
+    missing: Missing,
+    exclude: Sequence[str],
+) -> Dataset:
+    """As `load`, of a table that is read; `split`: its arguments test_fraction, split_seed, scaling, target_scaling."""
+    from fedcomp.dataset.tables.features import AUTO, chosen, column_of, values_of
+    from fedcomp.dataset.tables.tabular import classes_of, tabular_dataset
+
     check_choice("dataset.missing", missing, get_args(Missing))
-    table = Cells.read(below(root, path)[0], rows, delimiter)
     table.column(target, "target")
     if owner is not None:
         table.column(owner, "owner")
@@ -112,12 +130,10 @@ def load(
         wanted,
         task,
         class_names,
-        test_fraction,
-        split_seed,
-        scaling,
-        target_scaling,
+        *split,
         owners,
         "zero" if features == AUTO else "refused",
+        table.held_out,
     )
 
 

@@ -36,6 +36,7 @@ def tabular_dataset(
     target_scaling: Scaling,
     owners: np.ndarray | None = None,
     constant: Constant = "refused",
+    is_test: Sequence[bool] | None = None,
 ) -> Dataset:
     """Split and scale a table; all statistics are those of the training rows.
 
@@ -54,13 +55,17 @@ def tabular_dataset(
         scaling: of a model's inputs. min_max to [0, 1]: (x - min) / (max - min); z_score: (x - mean) / deviation.
         target_scaling: likewise of a regression's target; squared errors are then in scaled units.
         owners: [n] number of each row's owner; None: not known.
+        is_test: [n] the rows to test with, instead of `test_fraction`; None: those are drawn.
         constant: what becomes of a feature that is the same in all training rows: refused, or 0 there when scaled.
     Raises:
         ValueError: an argument outside its range, a constant column that is to be scaled, or one without any value.
     """
     for argument, value in (("scaling", scaling), ("target_scaling", target_scaling)):
         check_choice(f"dataset.{argument}", value, get_args(Scaling))
-    train, test = split_rows(len(features), test_fraction, split_seed)
+    if is_test is None:
+        train, test = split_rows(len(features), test_fraction, split_seed)
+    else:
+        train, test = np.flatnonzero(~np.array(is_test)), np.flatnonzero(is_test)
     features = _imputed(features, train, feature_names)
     offset, scale = _statistics(features[train], scaling, feature_names, constant)
     if task == "regression":

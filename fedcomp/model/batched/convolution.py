@@ -18,9 +18,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedcomp.core.accelerated import tolerance_of
 from fedcomp.model.batched.layers import Pass
 from fedcomp.model.batched.streamed import can_fork, convolved
 from fedcomp.model.tunable import FORMS, TunableOperation, Workload
+from fedcomp.random.keys import Key
+
+TRIAL = Key(("plan",))
+"""Of what forms are compared and measured with: numbers of which none can be taken for another."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,13 @@ class Convolution:
         x = x.detach().requires_grad_(trained_before)
         leaves = [*([x] if trained_before else []), *(parameters[place] for place in places)]
 
-        def both_ways(form: str) -> None:
+        above: list[Tensor] = []
+
+        def both_ways(form: str) -> tuple[Tensor, ...]:
             y = replace(self, form=form)(x, replace(state, parameters=parameters))
-            torch.autograd.grad(y, leaves, torch.ones_like(y))
+            if not above:
+                above.append(like_samples(TRIAL.fold_in("above"), y))
+            return y.detach(), *torch.autograd.grad(y, leaves, above[0])
 
         about = {
             "clients": size.clients,
@@ -89,7 +98,8 @@ class Convolution:
             "products": str(state.products),
             "input gradient": trained_before,
         }
-        return TunableOperation(about, candidates_on(size.device, size.clients), both_ways)
+        tolerance = tolerance_of(state.products, size.device)
+        return TunableOperation(about, candidates_on(size.device, size.clients), both_ways, tolerance)
 
     def _grouped(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         rows = weight.flatten(0, 1).contiguous(memory_format=torch.channels_last)
@@ -154,6 +164,12 @@ def unfolded_by_views(
         patches = patches[..., :: dilation[0], :: dilation[1]]
     columns = patches.permute(1, 4, 5, 0, 2, 3)
     return columns.reshape(groups, -1, columns.shape[3] * columns.shape[4] * columns.shape[5])
+
+
+def like_samples(key: Key, x: Tensor) -> Tensor:
+    """Uniform numbers in [-1/2, 1/2) of the shape, type and layout of x [N, ...], which differ in every entry."""
+    drawn = key.uniform(torch.arange(len(x), device=x.device), x[0].numel()) - 0.5
+    return torch.empty_like(x).copy_(drawn.view(x.shape))
 
 
 def candidates_on(device: torch.device, clients: int) -> tuple[str, ...]:

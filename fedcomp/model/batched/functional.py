@@ -18,6 +18,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedcomp.core.first_line import first_line
+from fedcomp.model.batched.all_at_once import ALL_AT_ONCE, NO_VMAP, SLOW_BY_VMAP, agrees
 from fedcomp.model.batched.dropout import Drawing, KeyedDraws, UnkeyedDraw, key_dropouts, may_draw, trial_draws
 from fedcomp.model.batched.padding import Places, leave_out, random_inputs, reads_real_samples_only
 from fedcomp.model.contract import Gradient, StepDraws
@@ -29,13 +30,6 @@ log = logging.getLogger("fedcomp")
 
 Rows = tuple[Tensor, Tensor, Tensor, Tensor]
 """Clients' parameters, statistics, inputs and targets."""
-
-_SLOW_BY_VMAP = (nn.modules.conv._ConvNd, nn.MultiheadAttention)
-"""Modules that run faster one client after another on a CPU. vmap runs convolutions as grouped ones in a slow layout,
-and has no rule for fused attention: a step of 10 clients of `model=char_gpt`, batches of 10: 152 ms, a loop 134."""
-_NO_VMAP = (nn.RNNBase,)
-"""Modules for which vmap has no rule but takes a slow loop of its own, without an error. The same step of LEAF's LSTM
-(`model=char_lstm`): 2,491 ms under vmap, 412 ms here, 391 ms as ten modules, on one thread of a busy machine."""
 
 
 class Functional(Flat):
@@ -67,8 +61,8 @@ class Functional(Flat):
         self.products = product_type(precision)
         self.names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
         self.stat_names = [name for name, buffer in module.named_buffers() if buffer.is_floating_point()]
-        self.slow_by_vmap = any(isinstance(part, _SLOW_BY_VMAP) for part in module.modules())
-        self.vmap_refused = any(isinstance(part, _NO_VMAP) for part in module.modules())
+        self.slow_by_vmap = any(isinstance(part, SLOW_BY_VMAP) for part in module.modules())
+        self.vmap_refused = any(isinstance(part, NO_VMAP) for part in module.modules())
         self._own = threading.local()
         self.draws_in_training = self.draws_anywhere = may_draw(module)
         self.takes_padding = input_shape is not None and self._takes_padding(input_shape, vocab_size)
@@ -120,13 +114,16 @@ class Functional(Flat):
                 try:
                     with self._drawing(draws, True, theta.device):
                         grad, (loss, new) = vmap(of_client, randomness="different" if draws else "error")(*rows)
+                    found = Gradient(grad, loss, new)
+                    first, own = (theta[:2], stats[:2], x[:2], y[:2]), None if weight is None else weight[:2]
+                    what = f"{'gradients' if with_grad else 'losses'}{' of padded batches' if len(rows) > 4 else ''}"
+                    if agrees(what, found, self.products, lambda: self._looped(with_grad, first, own, draws)):
+                        return found
                 except (torch.OutOfMemoryError, torch.AcceleratorError):
                     raise
                 except RuntimeError as error:  # data-dependent control flow, an unsupported operation
                     self.vmap_refused = True
                     log.info("clients run one after another: vmap cannot run the model (%s)", first_line(error))
-                else:
-                    return Gradient(grad, loss, new)
             return self._looped(with_grad, (theta, stats, x, y), weight, draws)
         finally:
             self._own.drawing.mode = None
@@ -140,11 +137,11 @@ class Functional(Flat):
     @property
     def drops_empty_places(self) -> bool:
         """As in `contract.Model`."""
-        return not self.takes_padding or self.vmap_refused
+        return not self.takes_padding or self.vmap_refused or ALL_AT_ONCE.refused
 
     def _at_once(self, theta: Tensor, weight: Tensor | None) -> bool:
         """Whether the clients of these rows go all at once."""
-        if self.vmap_refused or (weight is not None and not self.takes_padding):
+        if self.vmap_refused or ALL_AT_ONCE.refused or (weight is not None and not self.takes_padding):
             return False
         if self.slow_by_vmap and theta.device.type == "cpu":
             return False

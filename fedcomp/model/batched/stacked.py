@@ -14,16 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.model.batched.batch_norm import BatchNorm
-from fedcomp.model.batched.convolution import Convolution
+from fedcomp.model.batched.convolution import TRIAL, Convolution, like_samples
 from fedcomp.model.batched.dropout import Dropout
 from fedcomp.model.batched.layers import Layer, Linear, Pass, stack_images
 from fedcomp.model.batched.translate import translate
-from fedcomp.model.contract import Gradient, StepDraws
+from fedcomp.model.contract import Gradient, StepDraws, TrainFused
 from fedcomp.model.flat import Flat, Make
 from fedcomp.model.loss import Loss, exact_mean_loss, mean_loss, squared_error
 from fedcomp.model.precision import product_type
 from fedcomp.model.tunable import TunableOperation, Workload
-from fedcomp.random.keys import Key
 
 
 class Stacked(Flat):
@@ -120,14 +119,17 @@ class Stacked(Flat):
         outputs, stats = self._forward(theta, stats, x, weight, training=True, draws=draws)
         return exact_mean_loss(self.loss, outputs, y, weight), stats
 
+    def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
+        """As `contract.FusesSgd`: stacked layers are trained step by step."""
+        return None
+
     def _start(self, size: Workload) -> tuple[Tensor, Tensor, Tensor]:
         """Parameters [M, D], statistics [M, C] and inputs [M, B, C, H, W] to measure with."""
-        theta, stats = (
-            part.to(size.device).expand(size.clients, -1).contiguous() for part in self.init(Key(("plan",)))
-        )
+        theta, stats = (part.to(size.device).expand(size.clients, -1).contiguous() for part in self.init(TRIAL))
+        theta += 0.1 * like_samples(TRIAL.fold_in("theta"), theta)
         channels, height, width = size.shape
-        x = torch.ones(size.clients, size.batch, height, width, channels, device=size.device).movedim(-1, -3)
-        return theta, stats, x
+        x = torch.empty(size.clients, size.batch, height, width, channels, device=size.device)
+        return theta, stats, like_samples(TRIAL.fold_in("x"), x).movedim(-1, -3)
 
     @torch.no_grad()
     def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
@@ -175,4 +177,4 @@ def _real_places(theta: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> 
 
 def _tuning_draws(size: Workload) -> StepDraws:
     """Draws to measure with."""
-    return StepDraws(Key(("plan",)), torch.arange(size.clients, device=size.device))
+    return StepDraws(TRIAL, torch.arange(size.clients, device=size.device))

@@ -16,12 +16,13 @@ from typing import Any
 
 import torch
 
+from fedcomp.core.accelerated import Form, check_usable, is_safe
 from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import check_choice
 from fedcomp.model.tunable import FORMS, TunableModel, TunableOperation, Workload
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.simulation.autotune.timing_cache import Seconds, cached_timings, device_name, seconds_of
-from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs, Work, can_capture
+from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, can_capture
 from fedcomp.simulation.simulation import Simulation
 
 log = logging.getLogger("fedcomp")
@@ -39,7 +40,7 @@ class ConvPlan:
     """The chosen algorithms.
 
     Attributes:
-        forms: of each convolution, in order. chunk_size: clients at once.
+        forms: of each convolution, in order; empty: all are grouped. chunk_size: clients at once.
     """
 
     forms: tuple[str, ...]
@@ -47,20 +48,33 @@ class ConvPlan:
 
     def applied_to(self, simulation: Simulation) -> Simulation:
         """The simulation with this plan. Its model, a `TunableModel`, is changed in place."""
-        assert isinstance(simulation.model, TunableModel)
-        simulation.model.set_conv_algorithms(self.forms)
+        if self.forms:
+            assert isinstance(simulation.model, TunableModel)
+            simulation.model.set_conv_algorithms(self.forms)
         return replace(simulation, chunk_size=self.chunk_size)
 
     def __str__(self) -> str:
-        return f"plan: chunks of {self.chunk_size}, convolutions {', '.join(self.forms)}"
+        forms = f", convolutions {', '.join(self.forms)}" if self.forms else ""
+        return f"plan: chunks of {self.chunk_size}{forms}"
+
+    def write(self, path: Path) -> None:
+        """Keep it for those who resume the run."""
+        write_atomically(path, json.dumps(asdict(self)).encode())
+
+    @classmethod
+    def read(cls, path: Path) -> ConvPlan:
+        """A plan that was kept."""
+        content = json.loads(path.read_text())
+        return cls(tuple(content["forms"]), int(content["chunk_size"]))
 
 
 def plan_convolutions(
     simulation: Simulation, mode: str, batch_size: int, most_clients: int, fixed_chunk: bool, path: Path | None
 ) -> ConvPlan | None:
-    """The plan of a simulation's convolutions; None: none is needed.
+    """The plan of a simulation; None: none is needed, as on a CPU, where the chunk size depends on the model alone.
 
-    A plan in `path` is read, so that a resumed run computes as before; a measured plan is written there.
+    A plan in `path` is read, so that a resumed run computes as before, whatever memory is free then. What was measured,
+    and on a GPU any plan, is written there. A form is chosen only if it agrees with the grouped one.
 
     Args:
         mode: auto (on a GPU the cached timings of this kind of GPU, else measured; on a CPU as off), measure (on any
@@ -73,16 +87,15 @@ def plan_convolutions(
     """
     check_choice("plan", mode, MODES)
     model, device = simulation.model, simulation.device
-    if not isinstance(model, TunableModel) or not model.conv_algorithms:
-        return None
-    if mode == "off" or (mode == "auto" and device.type == "cpu"):
-        return None
-    size = min(simulation.chunk_size, most_clients)
-    if mode in FORMS:
-        plan = ConvPlan((mode,) * len(model.conv_algorithms), simulation.chunk_size)
-    elif path is not None and path.exists():
-        content = json.loads(path.read_text())
-        plan = ConvPlan(tuple(content["forms"]), int(content["chunk_size"]))
+    if path is not None and path.exists():
+        return ConvPlan.read(path)
+    on_cpu, size = device.type == "cpu", min(simulation.chunk_size, most_clients)
+    plain = is_safe() or mode == "off" or (mode == "auto" and on_cpu)
+    if plain or not isinstance(model, TunableModel) or not model.conv_algorithms:
+        plan = ConvPlan((), simulation.chunk_size)
+    elif mode in FORMS:
+        work = Workload(size, batch_size, simulation.dataset.input_shape, device)
+        plan = ConvPlan(_proven_forms(model, mode, work), simulation.chunk_size)
     else:
         tried: Sequence[int] = CPU_CHUNKS if device.type == "cpu" and not fixed_chunk else (size,)
         shape, graphs = simulation.dataset.input_shape, simulation.loop_runner is not None and can_capture(device)
@@ -90,9 +103,9 @@ def plan_convolutions(
         plan = measure_plan(model, sizes, ignore_cache=mode == "measure", graphs=graphs)
         if plan.chunk_size == size:
             plan = replace(plan, chunk_size=simulation.chunk_size)
-        if path is not None:
-            write_atomically(path, json.dumps(asdict(plan)).encode())
-    return plan
+    if path is not None and (plan.forms or not on_cpu):
+        plan.write(path)
+    return plan if plan.forms or not on_cpu else None
 
 
 def measure_plan(model: TunableModel, sizes: Sequence[Workload], ignore_cache: bool, graphs: bool) -> ConvPlan:
@@ -124,19 +137,37 @@ def _fastest_form(operation: TunableOperation, device: torch.device, ignore_cach
     if len(operation.candidates) == 1:
         return operation.candidates[0]
     question = _circumstances(device) | operation.about | {"forms": operation.candidates, "graphs": graphs}
-    return _fastest(cached_timings(question, partial(_time_forms, operation, device, graphs), ignore_cache))
+    seconds = dict(cached_timings(question, partial(_time_forms, operation, device, graphs), ignore_cache))
+    plain = next(form for form in operation.candidates if math.isfinite(seconds[form]))
+    while not _agrees(operation, best := _fastest(seconds), plain):
+        del seconds[best]
+    return best
+
+
+def _proven_forms(model: TunableModel, form: str, size: Workload) -> tuple[str, ...]:
+    """This form of all convolutions, but the grouped one where it gives other results."""
+    return tuple(form if _agrees(one, form, FORMS[0]) else FORMS[0] for one in model.tunable_operations(size))
+
+
+def _agrees(operation: TunableOperation, form: str, plain: str) -> bool:
+    """Whether output and gradients in this form are those in the plain one."""
+    about = f"weights {operation.about['weight']} on inputs {operation.about['input']}"
+    works = partial(operation.run, form), partial(operation.run, plain)
+    return form == plain or Form(f"{form} convolutions", plain).agrees(about, *works, operation.tolerance)
 
 
 def _time_forms(operation: TunableOperation, device: torch.device, graphs: bool) -> Seconds:
     """Seconds of each form, forwards and backwards; infinite where it fails."""
 
     def seconds(form: str) -> float:
-        work: Work = partial(operation.run, form)
+        def work() -> None:
+            operation.run(form)
+
         try:
-            if graphs:
-                work = CudaGraphs(device, f"measuring of {form} convolutions").capture(work, ())
-            return seconds_of(work, device)
+            graph = CudaGraphs(device, f"measuring of {form} convolutions").capture(work, ()) if graphs else work
+            return seconds_of(graph, device)
         except RuntimeError as error:  # no such kernel for these sizes, or no memory for it
+            check_usable(error)
             failed[form] = error
             log.info("no %s convolutions here: %s", form, first_line(error))
             return math.inf
@@ -155,7 +186,7 @@ def _client_seconds(model: TunableModel, size: Workload, forms: Sequence[str]) -
 
 
 def _circumstances(device: torch.device) -> dict[str, Any]:
-    """What every measurement depends on besides what is measured."""
+    """What every measurement depends on, whatever is measured."""
     return {
         "device": device_name(device),
         "torch": torch.__version__,

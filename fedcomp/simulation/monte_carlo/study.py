@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Metrics, Models
+from fedcomp.core.accelerated import is_safe
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, map_tensors
 from fedcomp.model.contract import AnyModel, RowModel
@@ -82,7 +83,7 @@ class MonteCarloStudy:
         """A study of these repetitions, vmapped if possible. `spread`: otherwise processes may share repetitions."""
         first = repetitions[0]
         expected = float(first.participation.inclusion(len(first.shards.sizes)).sum())
-        vmapped = _verified_vmap(repetitions) if first.chunk_size >= 2 * expected else None
+        vmapped = _verified_vmap(repetitions) if first.chunk_size >= 2 * expected and not is_safe() else None
         if vmapped is None and spread and 1 < first.group.size <= len(repetitions):
             alone = tuple(replace(one, group=ProcessGroup()) for one in repetitions)
             return cls(alone, group=first.group)
@@ -273,7 +274,7 @@ def _repetition(tree: Any, number: int) -> Any:
 
 
 def _set_repetition(tree: Any, number: int, own: Any) -> None:
-    """Write a repetition's tensors into `tree`. They may be views of tensors in `tree`, also of other ones there."""
+    """Write the tensors of repetition `number` into `tree`, which has those of all; they may be views of it."""
     storages = {tensor.untyped_storage().data_ptr() for tensor in flatten(tree).values()}
 
     def safe(whole: Tensor, new: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedcomp.core.accelerated import is_safe
 from fedcomp.wire.coding.contract import WireError, check_within, integer_dtype, to_row
 from fedcomp.wire.coding.elias import Elias, omega_bits
 from fedcomp.wire.coding.fixed import Unsigned
@@ -73,7 +74,7 @@ class RunLength:
         return indices.diff(prepend=indices.new_full((1,), -1)), signed
 
     def _row_bits(self, row: Tensor) -> int:
-        if len(row) >= COMPILED_FROM:
+        if len(row) >= COMPILED_FROM and not is_safe():
             from fedcomp.wire.coding import run_length_numba
 
             return run_length_numba.row_bits(row.numpy(), self.levels)

@@ -15,6 +15,8 @@ from fedcomp.wire.coding.fixed import Unsigned
 class Shortest:
     """Writes every row in its shortest coding, after the number of the coding in ceil(log2(#codings)) bits.
 
+    A row without entries takes no bits.
+
     Attributes:
         codings: of the same entries; ties go to the first.
     """
@@ -31,25 +33,32 @@ class Shortest:
         return Unsigned(bits_for(len(self.codings)), len(self.codings))
 
     def fixed_bits(self, num: int) -> int | None:
+        if not num:
+            return 0
         each = [coding.fixed_bits(num) for coding in self.codings]
         known = [bits for bits in each if bits is not None]
         return self.choice.width + min(known) if len(known) == len(each) else None
 
     def bits(self, data: Tensor, count: Tensor | None = None) -> Tensor:
         each = torch.stack([coding.bits(data, count) for coding in self.codings])
-        return each.amin(0) + self.choice.width
+        bits = each.amin(0) + self.choice.width
+        return bits * bool(data.shape[1]) if count is None else bits * (count > 0)
 
     def check(self, row: Tensor) -> None:
         for coding in self.codings:
             coding.check(row)
 
     def write(self, row: Tensor) -> Tensor:
+        if not len(row):
+            return self.choice.write(row)
         each = [_length(coding, row) for coding in self.codings]
         best = each.index(min(each))
         choice = self.choice.write(torch.tensor([best], device=row.device))
         return torch.cat((choice, self.codings[best].write(row)))
 
     def read(self, bits: Tensor, start: int, num: int, dtype: torch.dtype) -> tuple[Tensor, int]:
+        if not num:
+            return self.codings[0].read(bits, start, 0, dtype)
         chosen, start = self.choice.read(bits, start, 1, torch.int64)
         return self.codings[int(chosen)].read(bits, start, num, dtype)
 

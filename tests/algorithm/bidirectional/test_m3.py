@@ -118,7 +118,7 @@ def test_ef21_keeps_the_servers_update_at_the_mean_of_the_memories() -> None:
     assert distance("marina") > 1e-2  # its h_i is the last update itself, of which Top-k left something out
 
 
-UPLINKS = [(TOPK, 32 + (DIM - 1).bit_length(), 0), (RANDK, 32, 64), (Compressor(RandK(seed="derived")), 32, 0)]
+UPLINKS = [(TOPK, 32 + (DIM - 1).bit_length(), 0), (RANDK, 32, 64), (Compressor(RandK(seed_cost="derived")), 32, 0)]
 
 
 @pytest.mark.parametrize(("uplink", "entry_bits", "fixed_bits"), UPLINKS, ids=["topk", "randk", "randk-derived"])

@@ -33,8 +33,8 @@ SCALARS, COUNTS = ScalarDownlink(Projection()), CountsDownlink(BetaPosterior(1.0
 DOWNLINKS: dict[str, tuple[Downlink[Any, Any], Any, str]] = {
     "dense": (DenseModel(), (), "model"),
     "model": (CompressedDownlink(DENSE, "model"), DENSE.init(1, THETA), "model"),
-    "update": (CompressedDownlink(SIGN, "update"), SIGN.init(1, THETA), "step"),
-    "mean": (CompressedDownlink(SIGN, "mean"), SIGN.init(1, THETA), "mean"),
+    "update": (CompressedDownlink(SIGN, "step"), SIGN.init(1, THETA), "step"),
+    "mean": (CompressedDownlink(SIGN, "mean_update"), SIGN.init(1, THETA), "mean"),
     "counts": (COUNTS, MaskCounts(torch.tensor([0.0, 1, 2, 3, 3, 1]), torch.tensor([3.0])), "model"),
     "parts": (MarinaP(Compressor(PermK()), 0.0), StepAndModels(STEP, THETA.expand(3, -1)), "model"),
 }
@@ -107,7 +107,7 @@ class Twice(CompressedDownlink):
     """The planted fault: a model that is sent and then sent again as a step."""
 
     def step(self, step: Any, memory: Any, cohort: Cohort, ctx: Context) -> Any:
-        return CompressedDownlink(self.compressor, "update").step(step, memory, cohort, ctx)
+        return CompressedDownlink(self.compressor, "step").step(step, memory, cohort, ctx)
 
 
 def test_a_downlink_that_sends_twice_is_found() -> None:

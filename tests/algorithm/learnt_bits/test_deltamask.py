@@ -9,11 +9,13 @@ import torch
 
 from fedcomp.algorithm.contract import Context, Setup
 from fedcomp.algorithm.fedpm import FedPM
-from fedcomp.algorithm.learnt_bits.deltamask import DeltaMask, kl, largest
+from fedcomp.algorithm.learnt_bits.deltamask import DeltaMask, _gaps, kl, largest, shorter
 from fedcomp.client.adam import Adam
+from fedcomp.compressor.fuse_filter import FuseFilter
 from fedcomp.core.parameter_layout import WEIGHT, ParameterTensor
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger
+from fedcomp.wire.link import WireLink
 from tests.conformance import world
 
 SCORES = Adam(lr=0.1, batch_size=4)
@@ -114,8 +116,52 @@ def test_false_positives_pull_probabilities_to_one_half() -> None:
     assert slope == pytest.approx(-2 / 16, abs=0.03)
 
 
+def _evenly(dim: int, num: int, last: int) -> torch.Tensor:
+    """[1, dim] flips: `num` - 1 that are evenly spaced, and one at `last`."""
+    row = torch.zeros(1, dim, dtype=torch.bool)
+    row[0, torch.arange(num - 1) * 32] = True
+    row[0, last] = True
+    return row
+
+
+def test_auto_sends_each_row_in_the_shorter_code_and_places_if_both_are_as_long() -> None:
+    """A bit, and 40 + 4 A(n) bits of a filter, or ceil(log2(d + 1)) for n and the shortest Rice code."""
+    dim, filters, key = 40_000, FuseFilter(4, 4), Key(("k",))
+    by_last = {int(_gaps(_evenly(dim, 100, last)).bits): _evenly(dim, 100, last) for last in range(6000, 6200, 8)}
+    limit = filters.bits(100)
+    rows = {
+        "none": torch.zeros(1, dim, dtype=torch.bool),
+        "few": _evenly(dim, 3, 500),
+        "shorter": by_last[limit - 1],
+        "tie": by_last[limit],
+        "longer": by_last[limit + 1],
+        "many": torch.rand(1, dim, generator=torch.Generator().manual_seed(0)) < 0.01,
+    }
+    sent, ids = torch.cat(list(rows.values())), torch.arange(len(rows))
+    payload = shorter(sent, filters, ids, key)
+    filtered = payload.fields["filter"].data[:, 0].tolist()
+    assert dict(zip(rows, filtered, strict=True)) == dict.fromkeys(rows, 0) | {"longer": 1, "many": 1}
+    each = [(filters.bits(int(row.sum())), int(_gaps(row[None]).bits)) for row in sent]
+    assert payload.bits.tolist() == [1 + min(one) for one in each]
+    assert payload.bits.tolist()[0] == 1 + 16  # of no flips only their number
+
+    link = WireLink(Ledger())
+    received = link.up(payload)  # what is read from the bytes
+    algorithm = DeltaMask(SCORES, coding="auto", fingerprint=4)
+    found, _ = algorithm.read_shorter(received, ids, key, dim)
+    for name, row, own in zip(rows, sent, found, strict=True):
+        assert (own >= row).all()
+        assert torch.equal(own, row) == (name not in ("longer", "many"))
+    few = link.up(shorter(sent[:2], filters, ids[:2], key))
+    found, metrics = algorithm.read_shorter(few, ids[:2], key, dim)
+    assert torch.equal(found, sent[:2])
+    assert metrics["delta/tries"].tolist() == [0, 0]
+
+
 @pytest.mark.parametrize(
-    "options", [{}, {"draw": "independent"}, {"draw": "independent", "reference": "shared"}], ids=str
+    "options",
+    [{}, {"coding": "auto"}, {"draw": "independent"}, {"draw": "independent", "reference": "shared"}],
+    ids=str,
 )
 def test_metrics_and_bounds(options) -> None:
     sim = world.simulation(DeltaMask(SCORES, fingerprint=4, **options), participation=world.FULL)
@@ -165,7 +211,7 @@ WRONG = [
     ({"arity": 5}, "algorithm.arity=5 must be 3 or 4"),
     ({"prior": 0.5}, "algorithm.prior=0.5"),
     ({"draw": "coupled", "reference": "shared"}, "makes all clients' masks alike"),
-    ({"coding": "png"}, "algorithm.coding=png must be one of filter, places, arithmetic"),
+    ({"coding": "png"}, "algorithm.coding=png must be one of filter, places, arithmetic, auto"),
     ({"reset_every": -1}, "algorithm.reset_every=-1"),
     ({"schedule": "linear"}, "algorithm.schedule=linear"),
     ({"weights": "samples"}, "algorithm.weights=samples"),

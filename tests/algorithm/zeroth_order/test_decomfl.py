@@ -164,11 +164,11 @@ WRONG = [
     ({"stages": {3: [0.5]}}, "algorithm.stages has 3"),
     ({"stages": {3: [0.5, 1.5]}}, "algorithm.stages has 3"),
     ({"stages": {-1: [0.5, 1]}}, "algorithm.stages has -1"),
-    ({"seed": "none"}, "algorithm.seed=none"),
-    ({"downlink": "dense"}, "algorithm.downlink=dense must be one of replay, shortest, model, broadcast_all"),
+    ({"seed_cost": "none"}, "algorithm.seed_cost=none"),
+    ({"sends": "dense"}, "algorithm.sends=dense must be one of replay, shortest, model, broadcast_all"),
     ({"running_stats": "keep"}, "algorithm.running_stats=keep"),
     ({"weights": "all"}, "algorithm.weights=all"),
-    ({"downlink": "model", "verify_replay": True}, "algorithm.verify_replay=true needs clients that repeat"),
+    ({"sends": "model", "verify_replay": True}, "algorithm.verify_replay=true needs clients that repeat"),
 ]
 
 

@@ -159,7 +159,7 @@ def test_theorem_4() -> None:
 
 
 def test_memory_is_checked() -> None:
-    with pytest.raises(ValueError, match="compressor.estimator.memory=all must be one of client, shared"):
+    with pytest.raises(ValueError, match="estimator.memory=all must be one of client, shared"):
         Temporal("all")
     assert Compressor(CODEC, estimator=Temporal()).init(3, torch.zeros(DIM)).receiver.shape == (3, DIM)
 

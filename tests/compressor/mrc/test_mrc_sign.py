@@ -30,12 +30,12 @@ def test_decoded_signs_have_the_value_and_lean_to_the_update() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"value": 0.0}, "compressor.value=0.0 must be a positive number"),
-        ({"K": "max"}, "compressor.K=max must be one of mean_abs, block_max, capacity, or K itself"),
-        ({"num_candidates": 0}, "compressor.num_candidates=0 must be a whole number, 1 or more"),
-        ({"block": 0}, "compressor.block 0 must be a whole number of entries"),
-        ({"candidates": "mine"}, "compressor.candidates=mine must be one of shared, per_client"),
-        ({"bits": 9}, "compressor.bits=9 must be one of 8, 16, 32"),
+        ({"value": 0.0}, "value=0.0 must be a positive number"),
+        ({"K": "max"}, "K=max must be one of mean_abs, block_max, capacity, or K itself"),
+        ({"num_candidates": 0}, "num_candidates=0 must be a whole number, 1 or more"),
+        ({"block": 0}, "block 0 must be a whole number of entries"),
+        ({"candidates": "mine"}, "candidates=mine must be one of shared, per_client"),
+        ({"bits": 9}, "bits=9 must be one of 8, 16, 32"),
     ],
 )
 def test_options_are_checked(options, message) -> None:

@@ -82,11 +82,11 @@ def test_touched_cells_are_those_of_the_entries() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"rows": 4}, "compressor.rows=4 must be an odd number.*median of an even number of rows is biased"),
-        ({"rows": 0}, "compressor.rows=0 must be an odd number"),
-        ({"columns": 1}, "compressor.columns=1 must be a whole number, 2 or more"),
-        ({"k": 0}, "compressor.k=0 must be a whole number, 1 or more"),
-        ({"fraction": 0.0}, "compressor.fraction=0.0 must be"),
+        ({"rows": 4}, "rows=4 must be an odd number.*median of an even number of rows is biased"),
+        ({"rows": 0}, "rows=0 must be an odd number"),
+        ({"columns": 1}, "columns=1 must be a whole number, 2 or more"),
+        ({"k": 0}, "k=0 must be a whole number, 1 or more"),
+        ({"fraction": 0.0}, "fraction=0.0 must be"),
     ],
 )
 def test_options_are_checked(options: dict, line: str) -> None:
@@ -95,7 +95,7 @@ def test_options_are_checked(options: dict, line: str) -> None:
 
 
 def test_sizes_and_feedback_are_checked(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(ValueError, match="compressor.k=9 is more than the D = 8"):
+    with pytest.raises(ValueError, match="k=9 is more than the D = 8"):
         CountSketch(k=9).check_dim(8)
     CountSketch(5, 20).check_dim(100)
     assert "a sketch of 5 x 20 cells for 100 entries compresses nothing" in caplog.text

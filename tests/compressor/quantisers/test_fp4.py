@@ -71,10 +71,10 @@ def test_the_error_is_that_of_the_table(draw, nearest: float, stochastic: float)
 
 
 def test_wrong_options() -> None:
-    with pytest.raises(ValueError, match="compressor.rounding=up must be one of nearest, stochastic"):
+    with pytest.raises(ValueError, match="rounding=up must be one of nearest, stochastic"):
         FP4("up")
-    with pytest.raises(ValueError, match="compressor.granularity=row must be one of layer, model"):
+    with pytest.raises(ValueError, match="granularity=row must be one of layer, model"):
         FP4(granularity="row")
-    with pytest.raises(ValueError, match="compressor.feedback=error makes no sense for FP4 as configured: it is unbia"):
+    with pytest.raises(ValueError, match="feedback=error makes no sense for FP4 as configured: it is unbia"):
         Compressor(FP4("stochastic"), ErrorFeedback())
     Compressor(FP4(), ErrorFeedback())

@@ -82,15 +82,15 @@ def test_auto_takes_the_paper_s_code_for_sparse_levels_and_digits_for_dense_ones
 
 @pytest.mark.parametrize("levels", [0, -1, 1.5, "many", True, 2**23 + 1])
 def test_levels_are_checked(levels) -> None:
-    with pytest.raises(ValueError, match=r"compressor.levels=.* must be an integer in \[1, 8388608\]"):
+    with pytest.raises(ValueError, match=r"levels=.* must be an integer in \[1, 8388608\]"):
         QSGD(levels)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"granularity": "row"}, "compressor.granularity=row must be one of layer, model"),
-        ({"coding": "huffman"}, "compressor.coding=huffman must be one of auto, fixed, packed, elias"),
+        ({"granularity": "row"}, "granularity=row must be one of layer, model"),
+        ({"coding": "huffman"}, "coding=huffman must be one of auto, fixed, packed, elias"),
     ],
 )
 def test_options_are_checked(options, message) -> None:

@@ -35,9 +35,9 @@ def test_zero_counts_as_plus_one() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scale": "norm"}, "compressor.scale=norm must be one of mean_abs, fixed"),
-        ({"granularity": "row"}, "compressor.granularity=row must be one of layer, model"),
-        ({"scale": "fixed", "value": 0}, "compressor.value=0 must be positive"),
+        ({"scale": "norm"}, "scale=norm must be one of mean_abs, fixed"),
+        ({"granularity": "row"}, "granularity=row must be one of layer, model"),
+        ({"scale": "fixed", "value": 0}, "value=0 must be positive"),
     ],
 )
 def test_options_are_checked(options, message) -> None:

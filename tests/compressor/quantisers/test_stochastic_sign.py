@@ -54,10 +54,10 @@ def test_a_fixed_scale_is_not_sent() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scale": "norm"}, "compressor.scale=norm must be one of max, l2, fixed, mean_abs"),
-        ({"granularity": "row"}, "compressor.granularity=row must be one of layer, model"),
-        ({"value": 0}, "compressor.value=0 must be a positive number"),
-        ({"factor": "big"}, "compressor.factor=big must be a positive number"),
+        ({"scale": "norm"}, "scale=norm must be one of max, l2, fixed, mean_abs"),
+        ({"granularity": "row"}, "granularity=row must be one of layer, model"),
+        ({"value": 0}, "value=0 must be a positive number"),
+        ({"factor": "big"}, "factor=big must be a positive number"),
     ],
 )
 def test_options_are_checked(options, message) -> None:

@@ -55,9 +55,9 @@ def test_bits() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"clip": 0}, "compressor.clip=0 must be a positive number, or null: standard deviations"),
-        ({"clip": True}, "compressor.clip=True must be a positive number"),
-        ({"granularity": "row"}, "compressor.granularity=row must be one of layer, model"),
+        ({"clip": 0}, "clip=0 must be a positive number, or null: standard deviations"),
+        ({"clip": True}, "clip=True must be a positive number"),
+        ({"granularity": "row"}, "granularity=row must be one of layer, model"),
     ],
 )
 def test_options_are_checked(options, message) -> None:

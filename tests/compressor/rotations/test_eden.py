@@ -119,5 +119,5 @@ def test_bits_of_the_networks_stay_within_a_thousandth(dim: int, bits: float) ->
 
 @pytest.mark.parametrize("bits", [0, -1, 9, 8.5, True, "two"])
 def test_bits_are_checked(bits) -> None:
-    with pytest.raises(ValueError, match=r"compressor.bits=.* must be a number in \(0, 8\]: bits an entry"):
+    with pytest.raises(ValueError, match=r"bits=.* must be a number in \(0, 8\]: bits an entry"):
         Eden(bits)

@@ -143,7 +143,7 @@ def test_large_entries_are_exact_and_few() -> None:
 @pytest.mark.parametrize(("dim", "pieces"), [(1, 1), (3, 1), (5000, 1), (LARGEST + 100, 2)])
 @pytest.mark.parametrize("seed", ["sent", "derived"])
 def test_bits(dim: int, pieces: int, seed: str) -> None:
-    codec = QuicFL(2, seed=seed)
+    codec = QuicFL(2, seed_cost=seed)
     known = SharedKnowledge(Key(("bits",)), torch.arange(2), (dim,))
     payload = codec.encode(vector("lognormal", dim).expand(2, -1), known, Key())
     count = payload.fields["exact_places"].count
@@ -178,7 +178,7 @@ def test_zero_and_tiny_vectors() -> None:
     ],
 )
 def test_foreign_messages_are_refused(name: str, changed: object, line: str) -> None:
-    codec, known = QuicFL(1, seed="derived"), SharedKnowledge(Key(), torch.arange(1), (600,))
+    codec, known = QuicFL(1, seed_cost="derived"), SharedKnowledge(Key(), torch.arange(1), (600,))
     payload = codec.encode(vector("gaussian", 600)[None], known, Key())
     fields = dict(payload.fields)
     if isinstance(changed, Field):
@@ -201,7 +201,7 @@ def test_foreign_messages_are_refused(name: str, changed: object, line: str) -> 
 
 @pytest.mark.parametrize("bits", [0, 5, 1.5, True, "two"])
 def test_bits_out_of_range(bits) -> None:
-    with pytest.raises(ValueError, match=r"compressor.bits=.* must be 1, 2, 3 or 4"):
+    with pytest.raises(ValueError, match=r"bits=.* must be 1, 2, 3 or 4"):
         QuicFL(bits)
     with pytest.raises(ValueError, match="feedback=error makes no sense for QuicFL"):
         Compressor.of(QuicFL(), "error")

@@ -87,7 +87,7 @@ def test_second_matrix_is_not_the_first() -> None:
     known = SharedKnowledge(Key(("draws",)), torch.arange(1), (64,))
     x = torch.zeros(1, 64)
     x[0, 3] = 1.0
-    codec = TurboQuantProd(2, seed="derived")
+    codec = TurboQuantProd(2, seed_cost="derived")
     signs = codec.encode(x, known, Key()).fields["signs"].data
     assert 8 < int(signs.sum()) < 56  # R R of one entry is one entry: all signs but one would be of one kind
 
@@ -107,7 +107,7 @@ def test_bits_of_a_network() -> None:
     for codec, expected in (
         (Eden(2, "norm"), 2 * dim + 32 * pieces + 64),
         (TurboQuantProd(1), dim + 32 * pieces + 64),
-        (TurboQuantProd(3, seed="derived"), 3 * dim + 64 * pieces),
+        (TurboQuantProd(3, seed_cost="derived"), 3 * dim + 64 * pieces),
     ):
         payload = codec.encode(torch.ones(1, dim), SharedKnowledge(Key(), torch.arange(1), (dim,)), Key())
         assert payload.bits.tolist() == [expected]
@@ -117,12 +117,12 @@ def test_bits_of_a_network() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"bits": 0}, "compressor.bits=0 must be a whole number from 1 to 8"),
-        ({"bits": 2.5}, r"compressor.bits=2.5 must be a whole number from 1 to 8.*compressor=eden takes fractions"),
-        ({"bits": 9}, "compressor.bits=9 must be"),
-        ({"residual": "qr"}, "compressor.residual=qr must be one of rotation, gaussian"),
-        ({"rotations": 0}, "compressor.rotations=0 must be a whole number"),
-        ({"seed": "none"}, "compressor.seed=none must be one of sent, derived"),
+        ({"bits": 0}, "bits=0 must be a whole number from 1 to 8"),
+        ({"bits": 2.5}, r"bits=2.5 must be a whole number from 1 to 8.*compressor=eden takes fractions"),
+        ({"bits": 9}, "bits=9 must be"),
+        ({"residual": "qr"}, "residual=qr must be one of rotation, gaussian"),
+        ({"rotations": 0}, "rotations=0 must be a whole number"),
+        ({"seed_cost": "none"}, "seed_cost=none must be one of sent, derived"),
     ],
 )
 def test_options_are_checked(options: dict, line: str) -> None:

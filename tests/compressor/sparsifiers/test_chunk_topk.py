@@ -111,10 +111,10 @@ def test_what_the_decay_never_sends(beta: float, ever: float) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fraction": 0}, r"compressor.fraction=0 must be a number in \(0, 1\]"),
-        ({"chunk": 0}, "compressor.chunk=0 must be a whole number, 1 or more"),
-        ({"values": "int"}, "compressor.values=int must be one of float, two_magnitudes"),
-        ({"positions": "bitmap"}, "compressor.positions=bitmap must be one of auto, index, rice"),
+        ({"fraction": 0}, r"fraction=0 must be a number in \(0, 1\]"),
+        ({"chunk": 0}, "chunk=0 must be a whole number, 1 or more"),
+        ({"values": "int"}, "values=int must be one of float, two_magnitudes"),
+        ({"positions": "bitmap"}, "positions=bitmap must be one of auto, index, rice"),
     ],
 )
 def test_wrong_options(options: dict, message: str) -> None:

@@ -49,7 +49,7 @@ def test_restricted_sends_everything_if_it_may() -> None:
 
 
 def test_k_of_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="compressor.k=1 must be at least 2"):
+    with pytest.raises(ValueError, match="k=1 must be at least 2"):
         Induced(k=1)
 
 

@@ -49,7 +49,7 @@ def test_bits() -> None:
         name: int(codec.encode(x, known(1, dim), Key()).bits)
         for name, codec in {
             "sent": RandK(),
-            "derived": RandK(seed="derived"),
+            "derived": RandK(seed_cost="derived"),
             "index": RandK(places="index"),
         }.items()
     }
@@ -68,12 +68,12 @@ def test_sent_seed_is_all_that_the_receiver_needs() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"k": 0}, "compressor.k=0 must be a whole number, 1 or more, or null"),
-        ({"k": 2.5}, "compressor.k=2.5 must be a whole number, 1 or more, or null"),
-        ({"fraction": 1.5}, "compressor.fraction=1.5 must be a number in"),
-        ({"scale": "up"}, "compressor.scale=up must be one of unbiased, none"),
-        ({"places": "huffman"}, "compressor.places=huffman must be one of seed, auto"),
-        ({"seed": "free"}, "compressor.seed=free must be one of sent, derived"),
+        ({"k": 0}, "k=0 must be a whole number, 1 or more, or null"),
+        ({"k": 2.5}, "k=2.5 must be a whole number, 1 or more, or null"),
+        ({"fraction": 1.5}, "fraction=1.5 must be a number in"),
+        ({"scale": "up"}, "scale=up must be one of unbiased, none"),
+        ({"places": "huffman"}, "places=huffman must be one of seed, auto"),
+        ({"seed_cost": "free"}, "seed_cost=free must be one of sent, derived"),
     ],
 )
 def test_wrong_options(options, line) -> None:
@@ -82,7 +82,7 @@ def test_wrong_options(options, line) -> None:
 
 
 def test_k_beyond_the_vector_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"compressor.k=13 is more than the D = 12 entries"):
+    with pytest.raises(ValueError, match=r"k=13 is more than the D = 12 entries"):
         RandK(k=13).check_dim(DIM)
-    with pytest.raises(ValueError, match=r"compressor.k=13 is more than the D = 12 entries"):
+    with pytest.raises(ValueError, match=r"k=13 is more than the D = 12 entries"):
         draws(RandK(k=13), _rows(), 1)

@@ -72,12 +72,12 @@ def test_rice_bits_are_those_of_the_gaps() -> None:
 
 @pytest.mark.parametrize("fraction", [0, -0.1, 1.01, "many", True])
 def test_fraction_is_checked(fraction) -> None:
-    with pytest.raises(ValueError, match=r"compressor.fraction=.* must be a number in \(0, 1\]"):
+    with pytest.raises(ValueError, match=r"fraction=.* must be a number in \(0, 1\]"):
         TopK(fraction)
 
 
 def test_position_code_is_checked() -> None:
-    with pytest.raises(ValueError, match="compressor.positions=huffman must be one of auto, index, bitmap, rice"):
+    with pytest.raises(ValueError, match="positions=huffman must be one of auto, index, bitmap, rice"):
         TopK(0.1, "huffman")
 
 

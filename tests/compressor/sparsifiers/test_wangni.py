@@ -66,7 +66,7 @@ def test_signs_are_cheaper_than_floats() -> None:
 
 
 def test_options_are_checked() -> None:
-    with pytest.raises(ValueError, match="compressor.values=int must be one of float, sign"):
+    with pytest.raises(ValueError, match="values=int must be one of float, sign"):
         Wangni(values="int")
-    with pytest.raises(ValueError, match="compressor.k=13 is more than the D = 12 entries"):
+    with pytest.raises(ValueError, match="k=13 is more than the D = 12 entries"):
         Wangni(k=13).check_dim(12)

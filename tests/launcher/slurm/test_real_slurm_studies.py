@@ -77,11 +77,11 @@ def test_the_workers_of_an_array_share_a_study(tmp_path: Path) -> None:
 
 
 def test_a_second_command_that_does_not_share_is_one_line(tmp_path: Path) -> None:
-    from fedcomp.sweeper.seats import seat
+    from fedcomp.sweeper.slots import slot
 
     folder = tmp_path / "search" / "study"
     command = (sys.executable, "-m", "fedcomp", *SEARCH, *RUN, *SLURM, f"output_root={tmp_path}")
-    with seat(folder, "search", shared=False):
+    with slot(folder, "search", shared=False):
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2
     assert done.stderr.startswith("fedcomp: error: ")

@@ -97,7 +97,7 @@ def _model(make, shape) -> Functional:
 
 @pytest.mark.parametrize("cohort", COHORTS)
 @pytest.mark.parametrize("name", TAKE)
-def test_all_at_once_equals_one_by_one(name, cohort, monkeypatch) -> None:
+def test_all_at_once_equals_one_by_one(name, cohort, monkeypatch, trusting) -> None:
     make, shape = TAKE[name]
     model = _model(make, shape)
     assert model.takes_padding

@@ -133,7 +133,7 @@ def test_a_cpu_has_no_streams() -> None:
 
 @pytest.mark.gpu
 def test_on_a_gpu_in_eager_mode_and_in_a_graph() -> None:
-    from fedcomp.simulation.graphs.cuda_graphs import CudaGraphs
+    from fedcomp.simulation.cuda_graphs.capture import CudaGraphs
 
     device = torch.device("cuda")
     model = _model("plain")

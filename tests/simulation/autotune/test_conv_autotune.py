@@ -15,6 +15,7 @@ from fedcomp.algorithm.fedavg import FedAvg
 from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
+from fedcomp.core import accelerated
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.distributed.context import ProcessContext
 from fedcomp.model.batched import convolution
@@ -31,11 +32,12 @@ from fedcomp.simulation.autotune import timing_cache as measured
 from fedcomp.simulation.autotune.conv_autotune import FILE, ConvPlan, plan_convolutions
 from fedcomp.simulation.autotune.timing_cache import cached_timings, seconds_of
 from fedcomp.simulation.chunks.client_data import ClientShards
-from fedcomp.simulation.graphs.cuda_graphs import Eager
-from fedcomp.simulation.graphs.graphed_loop import GraphedLoops
+from fedcomp.simulation.cuda_graphs.capture import Eager
+from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.training import run
+from fedcomp.training.build import _planned
 from fedcomp.wire import Ledger
+from tests.trusting import Trusting
 
 CPU = torch.device("cpu")
 
@@ -125,6 +127,7 @@ def test_streams_are_a_candidate_where_there_are_any(monkeypatch, tmp_path) -> N
     assert [candidates_on(device, 1) for device in (cuda, CPU)] == [FORMS[:1]] * 2
     asked = _timed(monkeypatch, times)
     monkeypatch.setattr(plan, "device_name", lambda _: "one")
+    monkeypatch.setattr(accelerated, "_current", Trusting())  # no streams are there
     without = plan_convolutions(_simulation(3), "measure", 2, 3, True, tmp_path / "a")
     monkeypatch.setattr(convolution, "can_fork", lambda device: True)
     monkeypatch.setattr(
@@ -187,7 +190,7 @@ def test_the_leader_plans_for_all_processes(monkeypatch, tmp_path, mode, chosen)
     said: list[ConvPlan | None] = []
     for is_main_process in (True, False):
         before = len(asked)
-        simulation, _ = run._planned(_simulation(), OmegaConf.create(options), tmp_path, _Peer(is_main_process, said))
+        simulation, _ = _planned(_simulation(), OmegaConf.create(options), tmp_path, _Peer(is_main_process, said))
         assert tuple(layer.form for layer in simulation.model.convolutions) == chosen
         assert simulation.chunk_size == (2 if mode == "measure" else 1)
         assert (len(asked) > before) == (is_main_process and mode == "measure")
@@ -235,6 +238,26 @@ def test_a_form_that_fails_where_it_is_measured_is_left_out(monkeypatch, tmp_pat
     assert [record.message for record in caplog.records] == 2 * [wanted]
 
 
+@pytest.mark.parametrize("mode", ["measure", "unfolded"])
+@pytest.mark.parametrize("wrong", ["zeros", "no gradient of the weight"])
+def test_a_form_that_computes_something_else_is_left_out(monkeypatch, tmp_path, caplog, wrong, mode) -> None:
+    """However fast it is, also where the user asks for it; the run's numbers are the grouped form's."""
+    _timed(monkeypatch, {"grouped": 3, "looped": 2.95, "unfolded": 1})
+    unfolded = Convolution._unfolded
+
+    def other(self: Convolution, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        if wrong == "zeros":
+            return 0 * unfolded(self, x, weight, bias)
+        return unfolded(self, x, weight.detach(), bias) + 0 * weight.sum()
+
+    monkeypatch.setattr(Convolution, "_unfolded", other)
+    settled = plan_convolutions(_simulation(chunk_size=3), mode, 2, 3, True, tmp_path / FILE)
+    assert settled == ConvPlan(("grouped", "grouped"), 3)
+    (record,) = caplog.records
+    assert record.message.startswith("unfolded convolutions are not used, but grouped instead: other results")
+    assert record.note
+
+
 def test_really_measured(tmp_path) -> None:
     """Times that were taken, on real layers; whatever is chosen is one of the candidates."""
     settled = plan_convolutions(_simulation(), "measure", 2, 3, False, tmp_path / FILE)
@@ -277,7 +300,7 @@ def test_a_gpu_is_looked_at_after_many_runs(monkeypatch) -> None:
 
 def test_the_first_layer_is_measured_without_the_gradient_that_training_never_needs(monkeypatch) -> None:
     asked = []
-    monkeypatch.setattr(torch.autograd, "grad", lambda outputs, leaves, grads: asked.append(len(leaves)))
+    monkeypatch.setattr(torch.autograd, "grad", lambda outputs, leaves, grads: asked.append(len(leaves)) or ())
     for operation in _simulation().model.tunable_operations(Workload(2, 2, (2, 8, 8), CPU)):
         operation.run("grouped")
         asked.append(operation.about["input gradient"])

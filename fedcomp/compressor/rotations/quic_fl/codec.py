@@ -26,7 +26,7 @@ from fedcomp.compressor.rotations.rotation import Rotation
 from fedcomp.compressor.seed import SEEDS, seed_field, seed_layout, shared_source
 from fedcomp.compressor.sparsifiers.sparse_indices import compact
 from fedcomp.core.rows import scatter_distinct_
-from fedcomp.core.validate import check_choice, check_count
+from fedcomp.core.validate import OptionError, check_choice, check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge
 from fedcomp.wire.coding import Ascending, FiniteFloat, Unsigned
@@ -42,21 +42,21 @@ class QuicFL:
     Attributes:
         bits: b, 1 to 4.
         rotations: how often the rotation is repeated.
-        seed: of h: sent, 64 bits a message; derived, from names that both ends know.
+        seed_cost: of h: sent, 64 bits a message; derived, from names that both ends know.
     """
 
     bits: int = 1
     rotations: int = 1
-    seed: str = "sent"
+    seed_cost: str = "sent"
     unbiased: bool = True
     contractive: bool = False
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.bits, bool) or self.bits not in SHARED_BITS:
-            raise ValueError(f"compressor.bits={self.bits} must be 1, 2, 3 or 4: QUIC-FL has tables for these")
-        check_count("compressor.rotations", self.rotations)
-        check_choice("compressor.seed", self.seed, SEEDS)
+            raise OptionError(f"bits={self.bits} must be 1, 2, 3 or 4: QUIC-FL has tables for these")
+        check_count("rotations", self.rotations)
+        check_choice("seed_cost", self.seed_cost, SEEDS)
 
     def most_exact(self, dim: int) -> int:
         """The most entries |y| > T that there can be: sum y^2 = c in each piece, so c / T^2 of them."""
@@ -68,7 +68,7 @@ class QuicFL:
 
     def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
         """Codes [M, D], norms [M, P], and places and values of the exact entries; these have a code too, of +-T."""
-        seed = seed_field(self.seed, common, private_key)
+        seed = seed_field(self.seed_cost, common, private_key)
         rotation = Rotation(common.dim, self.rotations)
         y = rotation.forward(x, common.key, torch.zeros_like(common.ids))
         norms = []
@@ -103,7 +103,7 @@ class QuicFL:
         """[M, D] estimates of R x."""
         rotation, most = Rotation(common.dim, self.rotations), self.most_exact(common.dim)
         *_, codes, norms, places, values = payload.expect(
-            **seed_layout(self.seed),
+            **seed_layout(self.seed_cost),
             codes=common.dim,
             norms=len(rotation.pieces),
             exact_places=most,

@@ -13,7 +13,7 @@ import torch
 from fedcomp.client.adam import Adam
 from fedcomp.client.sgd import Sgd
 from fedcomp.model.batched.backward import mlp as mlp_backward
-from fedcomp.simulation.graphs.fused_loop import FusedLoops
+from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops
 from tests.compressor.mrc.test_coder import NO_INTERPRETER
 from tests.model.batched.backward import interpreted_mlp
 from tests.model.batched.backward.interpreted_mlp import ALIKE, chunk
@@ -57,7 +57,7 @@ def test_the_kernel_compiles_for_a_gpu_and_spills_nothing() -> None:
         ((64, 32, 10), Adam(lr=0.1), False),
     ],
 )
-def test_what_runs_in_one_launch(widths, solver, fuses, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_in_one_launch(widths, solver, fuses, trusting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where shape and solver allow it, on a GPU with Triton; every other loop reaches the other runner."""
     from fedcomp.model.batched.backward import mlp_triton
 

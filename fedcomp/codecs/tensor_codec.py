@@ -1,0 +1,219 @@
+"""A compressor for tensors of one's own: what it sends is bytes, and it keeps its memory from step to step.
+
+A message names neither its codec nor its step: both ends know them, as in a simulation. Draws are named by seed, step
+and sender, with the names of a run's uplink: the messages are those of a run with this seed, whose round is the step
+and whose client is the sender. Shape legend: M senders of a step, N senders in all, D entries of a tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from fedcomp.compressor import Compressor, Memory
+from fedcomp.config.instantiate import build_compressor
+from fedcomp.config.options import check_part_keys
+from fedcomp.config.schema import READ_BESIDE
+from fedcomp.core.choices import choices
+from fedcomp.core.cohort import Cohort, server
+from fedcomp.core.pytree import flatten, restore
+from fedcomp.random.keys import Key
+from fedcomp.records.run_folder import VERSION
+from fedcomp.wire import Payload, SharedKnowledge
+from fedcomp.wire.packing import Layout, layout, pack, unpack
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message.
+
+    Attributes:
+        data: the bytes; the last is filled up with zeros.
+        bits: how many bits of them there are.
+    """
+
+    data: bytes
+    bits: int
+
+
+def compressor(name: str, **options: Any) -> Compressor:
+    """The compressor of this name in the group `compressor`, with these options.
+
+    Raises:
+        ValueError: no such codec or option, or a value that it refuses; one line says what is allowed.
+    """
+    known = choices("compressor")
+    if name not in known:
+        raise ValueError(f"there is no codec {name!r}; there are {', '.join(known)}")
+    node = OmegaConf.create({**known[name], **options})
+    check_part_keys("compressor", node, (VERSION, *READ_BESIDE["compressor"]))
+    node.pop(VERSION, None)
+    return build_compressor(node)
+
+
+def codec(name: str, *, seed: int = 0, sender: int = 0, num_senders: int | None = None, **options: Any) -> TensorCodec:
+    """`TensorCodec` of the compressor of this name, with its options: `codec("eden", bits=2)`."""
+    return TensorCodec(compressor(name, **options), seed, sender, num_senders)
+
+
+class TensorCodec:
+    """One end of a compressed link: it encodes what it sends, and decodes what it is sent.
+
+    Attributes:
+        compressor: codec, feedback, estimator and predictor.
+        seed: of the shared random draws; both ends need the same.
+        sender: this end's number among the senders.
+        num_senders: N, for compressors whose messages or memories depend on all senders; None: the others.
+        step: of the next message to be encoded, which `encode` raises by one.
+        name: of the messages, for their draws; another where an end sends several in a step.
+    """
+
+    def __init__(
+        self,
+        compressor: Compressor,
+        seed: int = 0,
+        sender: int = 0,
+        num_senders: int | None = None,
+        step: int = 0,
+        name: str = "update",
+    ) -> None:
+        if compressor.predicts:
+            raise ValueError("a predictor is a memory of both ends of a run: take predictor=none, and feedback=error")
+        self.compressor, self.seed, self.sender, self.num_senders = compressor, seed, sender, num_senders
+        self.step, self.name = step, name
+        self._dim = self._rows = 0  # of the memories: entries of a vector, senders
+        self._sent: Memory | None = None
+        self._received: Memory | None = None
+        self._layouts: dict[tuple[Any, ...], Layout] = {}
+
+    def encode(self, tensor: Tensor, layers: Sequence[int] | None = None) -> Message:
+        """The message for a tensor, as float32; what it leaves out is remembered where feedback says so.
+
+        Args:
+            layers: sizes of the parameter tensors that lie in it one after another; None: it is one.
+        """
+        x = tensor.detach().reshape(1, -1).to(torch.float32)
+        if self._sent is None:
+            self._sent, self._dim = self.compressor.init(1, x[0]), x.shape[1]
+        common = self._common([self.sender], x.shape[1], layers, self.step, x.device)
+        here = server(x.device)
+        payload, self._sent = self.compressor.encode(x, self._sent, here, common, self._private(self.step))
+        payload.check_range()
+        self.step += 1
+        return Message(pack(payload, 0), int(payload.bits[0]))
+
+    def decode(
+        self,
+        data: bytes,
+        shape: Sequence[int],
+        *,
+        step: int,
+        sender: int,
+        layers: Sequence[int] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Tensor:
+        """The float32 tensor of this shape that the message of `sender` in `step` says.
+
+        Raises:
+            WireError: the message is cut, damaged, of another codec or of another shape.
+        """
+        common = self._common([sender], math.prod(shape), layers, step, torch.device(device))
+        return self.compressor.decode(self._read([data], common), common)[0].reshape(*shape)
+
+    def mean(
+        self,
+        messages: Mapping[int, bytes],
+        shape: Sequence[int],
+        *,
+        step: int,
+        weights: Mapping[int, float] | None = None,
+        layers: Sequence[int] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Tensor:
+        """The weighted mean of the senders' tensors, decoded jointly where the estimator does so.
+
+        Args:
+            messages: a message for each sender's number. weights: they sum to 1; None: all alike.
+
+        Raises:
+            WireError: as `decode`.
+        """
+        senders, where = sorted(messages), torch.device(device)
+        each = [1 / len(senders) if weights is None else weights[sender] for sender in senders]
+        cohort = Cohort.of(senders, torch.tensor(each)).to(where)
+        common = self._common(senders, math.prod(shape), layers, step, where)
+        payload = self._read([messages[sender] for sender in senders], common)
+        if self._received is None:
+            self._rows, self._dim = self.num_senders or senders[-1] + 1, common.dim
+            self._received = self.compressor.init(self._rows, torch.zeros(common.dim, device=where))
+        estimate, self._received = self.compressor.estimate(payload, self._received, cohort, common)
+        return estimate.reshape(*shape)
+
+    def length(self, layers: Sequence[int]) -> int | None:
+        """Bytes of a message of tensors of these sizes; None: they depend on what it says."""
+        common = self._common([self.sender], sum(layers), layers, 0, torch.device("cpu"))
+        known = [None if one.ragged else one.coding.fixed_bits(one.num) for one in self._layout(common).values()]
+        bits = [one for one in known if one is not None]
+        return -(-sum(bits) // 8) if len(bits) == len(known) else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs to go on with the same bits: the step and the memories of both ends."""
+        return {
+            "step": self.step,
+            "dim": self._dim,
+            "rows": self._rows,
+            "sent": _tensors(self._sent),
+            "received": _tensors(self._received),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        self.step, self._dim, self._rows = int(state["step"]), int(state["dim"]), int(state["rows"])
+        self._sent, self._received = self._restored(state["sent"], 1), self._restored(state["received"], self._rows)
+
+    def _restored(self, tensors: Mapping[str, Tensor] | None, rows: int) -> Memory | None:
+        if tensors is None:
+            return None
+        return restore(self.compressor.init(rows, torch.zeros(self._dim)), dict(tensors))
+
+    def _read(self, messages: list[bytes], common: SharedKnowledge) -> Payload:
+        return unpack(messages, self._layout(common), common.ids.device)
+
+    def _layout(self, common: SharedKnowledge) -> Layout:
+        """The layout of the messages, which does not depend on what they say: that of zeros."""
+        size = (len(common.ids), common.layers, None if common.senders is None else len(common.senders))
+        if size not in self._layouts:
+            zeros = torch.zeros(len(common.ids), common.dim, device=common.ids.device)
+            coder = self.compressor.codec
+            self._layouts[size] = layout(coder.encode(zeros, common, common.key.fold_in("sender")))
+        return self._layouts[size]
+
+    def _common(
+        self, senders: list[int], dim: int, layers: Sequence[int] | None, step: int, device: torch.device
+    ) -> SharedKnowledge:
+        ids = torch.tensor(senders, dtype=torch.int64, device=device)
+        everybody = None
+        if self.num_senders is not None:
+            everybody = torch.arange(self.num_senders, device=device)
+        return SharedKnowledge(self._key(step), ids, tuple(layers or (dim,)), senders=everybody)
+
+    def _private(self, step: int) -> Key:
+        return self._key(step).fold_in("sender")
+
+    def _key(self, step: int) -> Key:
+        return run_key(self.seed, step, self.name)
+
+
+def run_key(seed: int, step: int, name: str) -> Key:
+    """That of the message `name` in round `step` of a run with this seed (`Simulation.round`)."""
+    return Key(("run", seed, "round", step, "message", name))
+
+
+def _tensors(memory: Memory | None) -> dict[str, Tensor] | None:
+    return None if memory is None else {name: tensor.clone() for name, tensor in flatten(memory).items()}

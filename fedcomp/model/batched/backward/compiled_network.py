@@ -1,0 +1,163 @@
+"""Small networks on a CPU: gradients and local SGD, written by hand and compiled (`network_numba.py`).
+
+Everything else (GPUs, other types of numbers) is computed by `Stacked` or `Perceptron`, the slow twins, whose results
+are the same but for rounding.
+
+Shape legend: M clients, D parameters, B batch, C, H, W channels, height and width, O outputs.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedcomp.core.step_counts import StepCounts
+from fedcomp.model.batched.backward.dense import dense_rows
+from fedcomp.model.batched.backward.mlp import Perceptron
+from fedcomp.model.batched.backward.small_network import SmallNetwork
+from fedcomp.model.batched.stacked import Stacked
+from fedcomp.model.contract import Gradient, StepDraws, TrainFused
+from fedcomp.model.flat import Make
+from fedcomp.model.loss import Loss, cross_entropy, exact_mean_loss
+from fedcomp.model.tunable import FORMS
+
+EVALUATED_AT_ONCE = 128
+"""Samples that stay in the caches."""
+
+
+class CompiledNetwork(Stacked):
+    """A model that is a `SmallNetwork`: compiled for float32 on a CPU, unless another form was chosen."""
+
+    def __init__(self, module: nn.Module, loss: Loss, small: SmallNetwork, make: Make | None = None) -> None:
+        """`small`: the module, as `small_network` finds it."""
+        super().__init__(module, loss, make)
+        self.small = small
+        self._network = small.rows(), dense_rows(small.denses), small.smallest_batch  # `blocks`, `layers`, `least`
+
+    @torch.no_grad()
+    def gradient(
+        self,
+        theta: Tensor,
+        stats: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor | None = None,
+        draws: StepDraws | None = None,
+    ) -> Gradient:
+        """Gradient of each client's mean loss over its own batch; arguments as in `contract.Model`.
+
+        Raises ValueError: a class that is none of the outputs.
+        """
+        if not self._compiled(theta):
+            return super().gradient(theta, stats, x, y, weight, draws)
+        from fedcomp.model.batched.compiled import network_numba
+
+        grad, loss = theta.new_empty(theta.shape), theta.new_empty(theta.shape[0])
+        real = np.empty((0, 0), np.float32) if weight is None else weight.to(theta.dtype).contiguous().numpy()
+        given = theta.contiguous().numpy(), self._samples(x, theta.dtype), real, *self._targets(y, theta.dtype)
+        self._check(network_numba.gradient(*given, *self._network, grad.numpy(), loss.numpy()))
+        return Gradient(grad, loss, stats)
+
+    @torch.no_grad()
+    def batch_loss(
+        self,
+        theta: Tensor,
+        stats: Tensor,
+        x: Tensor,
+        y: Tensor,
+        weight: Tensor | None = None,
+        draws: StepDraws | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Each client's loss without its gradient; as in `contract.Model`."""
+        if not self._compiled(theta):
+            return super().batch_loss(theta, stats, x, y, weight, draws)
+        outputs = theta.new_empty(*x.shape[:2], self.small.denses[-1].num_out)
+        for row, samples, out in zip(theta.contiguous().numpy(), self._samples(x, theta.dtype), outputs.numpy()):
+            self._write_outputs(row, samples, out)
+        return exact_mean_loss(self.loss, outputs, y, weight), stats
+
+    def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
+        """As `contract.FusesSgd`: on a CPU all steps in one call, of bytes or float32 [n, F] or [n, H, W, C]."""
+        if x.device.type != "cpu":
+            return super().fused_sgd(x, y, batch_size)
+        plain = x.dtype in (torch.uint8, torch.float32) and x.is_contiguous() and self._has_default_forms()
+        in_order = len(self.small.blocks) > 0 or x.dim() == 2 or x.shape[-1] == 1  # a weight's: channels first
+        return partial(self._train, x, y) if plain and in_order else None
+
+    @torch.no_grad()
+    def _train(
+        self,
+        x: Tensor,
+        y: Tensor,
+        theta: Tensor,
+        normalisation: tuple[Tensor, Tensor],
+        numbers: Tensor,
+        counts: StepCounts,
+        rate: float,
+        decay: float,
+    ) -> tuple[Tensor, Tensor]:
+        """As `contract.TrainFused`, from the raw samples x [n, F] or [n, H, W, C] and their targets y."""
+        from fedcomp.model.batched.compiled import network_numba
+
+        theta, loss = theta.clone(memory_format=torch.contiguous_format), theta.new_empty(theta.shape[0])
+        raw, none = x.flatten(1).numpy(), torch.empty(0, 0)
+        images = (raw, none.numpy()) if x.dtype == torch.uint8 else (none.to(torch.uint8).numpy(), raw)
+        offset, scale = (part.to(theta.dtype).expand(x.shape[1:]).flatten().numpy() for part in normalisation)
+        batches = numbers.contiguous().numpy(), np.ascontiguousarray(counts.of_steps)
+        rates = np.float32(rate), np.float32(decay)
+        given = theta.numpy(), *images, *self._targets(y, theta.dtype), offset, scale, *batches, *rates
+        self._check(network_numba.train(*given, *self._network, loss.numpy()))
+        return theta, loss
+
+    @torch.no_grad()
+    def outputs(self, theta: Tensor, stats: Tensor, x: Tensor) -> Tensor:
+        """[B, O] outputs of one model (theta [D]) on x [B, ...]."""
+        if not self._compiled(theta):
+            return super().outputs(theta, stats, x)
+        row, found = theta.contiguous().numpy(), theta.new_empty(len(x), self.small.denses[-1].num_out)
+        for part, out in zip(x.split(EVALUATED_AT_ONCE), found.split(EVALUATED_AT_ONCE)):
+            self._write_outputs(row, self._samples(part[None], theta.dtype)[0], out.numpy())
+        return found
+
+    def _write_outputs(self, theta: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
+        """out [B, O] of one model theta [D] on the samples x [B, X]."""
+        from fedcomp.model.batched.compiled import network_numba
+
+        network_numba.outputs(theta, x, *self._network, out)
+
+    def _samples(self, x: Tensor, dtype: torch.dtype) -> np.ndarray:
+        """(M, B, X) of x [M, B, F] or [M, B, C, H, W]: channels last for blocks, as the row has them for layers."""
+        x = x.to(dtype).movedim(2, -1) if self.small.blocks else x.to(dtype)
+        return x.flatten(2).contiguous().numpy()
+
+    def _compiled(self, theta: Tensor) -> bool:
+        plain = type(theta) is Tensor and theta.device.type == "cpu" and theta.dtype == torch.float32
+        return plain and self._has_default_forms()
+
+    def _has_default_forms(self) -> bool:
+        return all(form == FORMS[0] for form in self.conv_algorithms)
+
+    def _targets(self, y: Tensor, dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray]:
+        """Classes for cross-entropy and targets for the squared error, of which one is empty."""
+        if self.loss is cross_entropy:
+            return y.contiguous().numpy(), np.empty((0,) * (y.dim() + 1), np.float32)
+        return np.empty((0,) * (y.dim() - 1), np.int64), y.to(dtype).contiguous().numpy()
+
+    def _check(self, classes_are_outputs: bool) -> None:
+        if not classes_are_outputs:
+            num_out = self.small.denses[-1].num_out
+            raise ValueError(f"a sample's class is none of the model's {num_out} outputs, 0 to {num_out - 1}")
+
+
+class CompiledPerceptron(CompiledNetwork, Perceptron):
+    """A `CompiledNetwork` without convolutions: what is not compiled is computed by `Perceptron`."""
+
+    @torch.no_grad()
+    def outputs_of_rows(self, theta: Tensor, x: Tensor) -> Tensor:
+        """[M, B, O] outputs of each row of theta [M, D] on x [B, ...]."""
+        if not self._compiled(theta):
+            return super().outputs_of_rows(theta, x)
+        return torch.stack([self.outputs(row, row[:0], x) for row in theta])

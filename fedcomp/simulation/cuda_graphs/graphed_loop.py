@@ -1,0 +1,253 @@
+"""Local training loops captured as CUDA graphs and replayed every round, on static input tensors.
+
+On a GPU a small model's step is dozens of launches of a few microseconds each; replaying captured segments of the loop
+(`segments.py`, `cuda_graphs.py`) needs one launch for many steps. A replayed loop makes the same draws as
+`MinibatchSolver.run`. Its steps are the same bit for bit if all clients make equally many steps with equally many
+samples; otherwise they differ by rounding. So do those of Adam on a GPU, whose learning rate is a tensor here and a
+number there.
+
+Shape legend: M clients of a chunk, R rows of a segment, S steps, K of them in a segment, B batch, D parameters,
+C running statistics, F coefficients of a step.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcomp.client.contract import GradFn, LocalResult
+from fedcomp.client.hook import Hook
+from fedcomp.client.minibatch import MinibatchSolver
+from fedcomp.core.accelerated import Form
+from fedcomp.core.to_device import to_device
+from fedcomp.model.contract import Model
+from fedcomp.random.keys import seed_halves
+from fedcomp.simulation.cuda_graphs.capture import Capture, Work
+from fedcomp.simulation.cuda_graphs.segments import Shape, segments
+from fedcomp.simulation.cuda_graphs.static_step import StaticBuffers, StaticInputs, static_step
+
+if TYPE_CHECKING:
+    from fedcomp.simulation.chunks.client_data import ClientChunk
+
+log = logging.getLogger("fedcomp")
+
+GRAPHS = Form("CUDA graphs", "the same steps one by one")
+FAR = 1e-4
+"""The largest difference allowed between a replay and the steps, where kernels are not deterministic."""
+MOST_LOOPS, MOST_GRAPHS = 8, 256
+"""Most loops that are kept in a run, and most graphs of a loop; beyond that the least recently used one is dropped."""
+
+
+class GraphedLoops:
+    """The captured loops of a run, by solver, model, dataset and tensor shapes. Not thread-safe."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._loops: OrderedDict[object, GraphedLoop] = OrderedDict()
+        self._explained: set[str] = set()
+
+    def run(
+        self,
+        data: ClientChunk,
+        solver: MinibatchSolver,
+        theta: Tensor,
+        stats: Tensor,
+        lr: float,
+        grad_fn: GradFn | None,
+    ) -> LocalResult | None:
+        """What `solver.run` returns; None where the loop has to run step by step, which is logged once.
+
+        Args:
+            data: the chunk. theta: [M, D] and stats: [M, C], where each client starts. lr: of this round.
+            grad_fn: the gradient hook; only a `Hook` can be recorded.
+        """
+        if not (grad_fn is None or isinstance(grad_fn, Hook)):
+            self._explain(f"{getattr(grad_fn, '__qualname__', grad_fn)} is no Hook")
+            return None
+        network = cast(Model, data.model)  # solvers train networks only
+        if network.draws_in_training:
+            self._explain("the model draws random numbers in training, and a replay would repeat them")
+            return None
+        batching = solver.batching
+        steps = data.schedule(batching)
+        counts = steps.counts.of_steps
+        step_coefficients = solver.stacked_coefficients(torch.arange(len(counts)), lr)
+        graphs = list(segments(counts, steps.position.shape[2]))
+        if any(shape.masked for _, _, shape in graphs) and network.drops_empty_places:
+            self._explain("the model leaves empty places out, which reads where they are")
+            return None
+        kept, kept_each = list(data.computed), list(data.each or ())
+        loop = self._loop(data, solver, theta, stats, grad_fn)
+        loop.load(data, theta, stats, grad_fn)
+        numbers = data.numbers(steps.position)
+        for first, length, shape in graphs:
+            graph = loop.graph(length, shape, len(step_coefficients))
+            _fill(graph.inputs, data, numbers, counts, step_coefficients.t().contiguous(), first, grad_fn)
+            graph.run(self._capture)
+        for counted in loop.counted:  # capturing and replaying count wrongly: the true count is set below
+            counted.clear()
+        data.computed[:] = kept
+        if data.each is not None:
+            data.each[:] = kept_each
+        data.count(steps.counts)
+        return loop.result(len(theta), data.num_steps(batching))
+
+    def _loop(
+        self, data: ClientChunk, solver: MinibatchSolver, theta: Tensor, stats: Tensor, hook: Hook | None
+    ) -> GraphedLoop:
+        """The captured loop for these tensor shapes; a new one if there is none with room for so many clients."""
+        shared = () if hook is None else (hook.name, *((one.shape, one.dtype) for one in hook.shared))
+        rows = [theta, stats, *(() if hook is None else hook.rows)]
+        kinds = *((one.shape[1:], one.dtype) for one in rows), shared
+        name = id(data.model), id(data.dataset), solver, kinds
+        loop = self._loops.pop(name, None)
+        if loop is None or len(loop.buffers.theta) < len(theta):
+            loop = GraphedLoop(StaticBuffers.like(data, solver, theta, stats, hook), OrderedDict(), _counted(data))
+        self._loops[name] = loop
+        if len(self._loops) > MOST_LOOPS:
+            self._loops.popitem(last=False)
+        return loop
+
+    def _explain(self, reason: str) -> None:
+        if reason not in self._explained:
+            self._explained.add(reason)
+            log.info("local training runs step by step: %s", reason)
+
+
+@dataclass
+class StepGraph:
+    """The graph of a segment. Its steps run eagerly the first time, and are captured when they are used again.
+
+    Attributes:
+        inputs: static inputs of the steps. work: makes the steps. changed: the tensors that they change.
+        description: of the segment, for the log. used: whether it has been run. replay: None before the second use.
+    """
+
+    inputs: StaticInputs
+    work: Work
+    changed: list[Tensor]
+    description: str
+    used: bool = False
+    replay: Work | None = None
+
+    def run(self, capture: Capture) -> None:
+        """Make the steps."""
+        if not self.used or GRAPHS.refused:
+            self.used = True
+            self.work()
+        elif self.replay is not None:
+            self.replay()
+        else:
+            self.replay = capture.capture(self.work, self.changed)
+            if self.replay is self.work:
+                self.work()
+            else:
+                log.info("recorded %s", self.description)
+                self._first_replay(self.replay)
+
+    def _first_replay(self, replay: Work) -> None:
+        """Make the steps by a replay and eagerly, from the same start; if results differ, those of the eager steps."""
+        start = [tensor.clone() for tensor in self.changed]
+
+        def from_start(work: Work) -> tuple[Tensor, ...]:
+            for tensor, old in zip(self.changed, start, strict=True):
+                tensor.copy_(old)
+            work()
+            return tuple(tensor.clone() for tensor in self.changed)
+
+        works = partial(from_start, replay), partial(from_start, self.work)
+        exact = start[0].device.type == "cpu" or torch.are_deterministic_algorithms_enabled()
+        if not GRAPHS.agrees(self.description, *works, tolerance=0.0 if exact else FAR, again=True):
+            from_start(self.work)
+
+
+@dataclass
+class GraphedLoop:
+    """One captured loop.
+
+    Attributes:
+        buffers: static tensors that its graphs read and change.
+        graphs: {(steps, shape): graph of such a segment}, the most recently used one last.
+        counted: the lists in which the chunk that the loop was made for counts gradients; its hook appends to them.
+    """
+
+    buffers: StaticBuffers
+    graphs: OrderedDict[tuple[int, Shape], StepGraph]
+    counted: list[list[Any]]
+
+    def graph(self, length: int, shape: Shape, num_coefficients: int) -> StepGraph:
+        """The graph of a segment of `length` steps of this shape, with `num_coefficients` (F) a step."""
+        graph = self.graphs.pop((length, shape), None)
+        if graph is None:
+            inputs, buffers = StaticInputs.of(length, shape, num_coefficients, self.buffers), self.buffers
+
+            def work() -> None:
+                for place in range(length):
+                    static_step(buffers, inputs, place)
+
+            description = f"{length} local steps of {shape.rows} clients, {shape.batch} samples each"
+            graph = StepGraph(inputs, work, buffers.changed, description)
+        self.graphs[length, shape] = graph
+        if len(self.graphs) > MOST_GRAPHS:
+            self.graphs.popitem(last=False)
+        return graph
+
+    def load(self, data: ClientChunk, theta: Tensor, stats: Tensor, hook: Hook | None) -> None:
+        """Copy the start of a round's clients into the static buffers."""
+        buffers, num = self.buffers, len(theta)
+        buffers.ids[:num].copy_(data.ids)
+        buffers.theta[:num].copy_(theta)
+        buffers.stats[:num].copy_(stats)
+        buffers.loss.zero_()
+        for slot, fresh in zip(buffers.slots, buffers.solver.init(buffers.theta), strict=True):
+            slot.copy_(fresh)
+        if hook is not None:
+            for kept, given in zip(buffers.rows, hook.rows, strict=True):
+                kept[:num].copy_(given)
+            for kept, given in zip(buffers.shared, hook.shared, strict=True):
+                kept.copy_(given)
+
+    def result(self, num: int, num_steps: Tensor) -> LocalResult:
+        """The result of the round's `num` clients, copied out of the static buffers; num_steps: [num]."""
+        buffers = self.buffers
+        loss = buffers.loss[:num] / num_steps.clamp(min=1)
+        return LocalResult(buffers.theta[:num].clone(), buffers.stats[:num].clone(), loss)
+
+
+def _counted(data: ClientChunk) -> list[list[Any]]:
+    return [data.computed] if data.each is None else [data.computed, data.each]
+
+
+def _fill(
+    inputs: StaticInputs,
+    data: ClientChunk,
+    numbers: Tensor,
+    counts: np.ndarray,
+    step_coefficients: Tensor,
+    first: int,
+    hook: Hook | None,
+) -> None:
+    """Copy inputs of the steps from `first` on: samples [S, M, B], counts [S, M], coefficients [S, F] and keys."""
+    length, rows, batch = inputs.numbers.shape
+    steps = range(first, first + length)
+    inputs.numbers.copy_(numbers[first : first + length, :rows, :batch])
+    inputs.step_coefficients.copy_(step_coefficients[first : first + length], non_blocking=True)
+    if inputs.weight is not None:
+        held = to_device(counts[first : first + length, :rows].astype(np.int32), inputs.weight.device)
+        inputs.weight.copy_(torch.arange(batch, device=held.device) < held[:, :, None])
+    if data.dataset.augments:
+        _write(inputs.augmentation, seed_halves([data.augmentation(step) for step in steps]))
+    if hook is not None:
+        _write(inputs.draws, seed_halves([hook.key.fold_in(step) for step in steps]))
+        _write(inputs.step, np.arange(first, first + length))
+
+
+def _write(slot: Tensor, values: np.ndarray) -> None:
+    slot.copy_(torch.from_numpy(np.ascontiguousarray(values)), non_blocking=True)
