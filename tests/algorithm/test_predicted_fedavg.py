@@ -50,11 +50,13 @@ def test_ef21_reaches_the_optimum_of_heterogeneous_clients() -> None:
     assert sampled.floor(400) < 1e-2 * Run(_fedavg(Compressor(TOP4), lr=0.3 * LR), problem(0), 3).floor(400)
 
 
+@pytest.mark.thorough
 def test_error_feedback_and_plain_compression_stop_at_a_floor() -> None:
     for up in (Compressor(TOP4), Compressor(TOP4, ErrorFeedback())):
         assert Run(_fedavg(up), problem(0)).floor(450) > 1e-3
 
 
+@pytest.mark.thorough
 def test_cafe_is_faster_where_clients_agree_and_not_exact_where_they_do_not() -> None:
     cafe, plain = _fedavg(_up("aggregate")), _fedavg(Compressor(TOP4))
     rounds = Run(cafe, _alike()).rounds_to(1e-8, 400)
