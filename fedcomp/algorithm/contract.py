@@ -70,7 +70,7 @@ class Clients(Protocol):
     @property
     def tensors(self) -> tuple[ParameterTensor, ...]: ...
 
-    def run(self, work: Callable[..., Rows], cohort: Cohort, *rows: Tensor) -> Rows:
+    def map_clients(self, work: Callable[..., Rows], cohort: Cohort, *rows: Tensor) -> Rows:
         """`work(data, *rows)` for the cohort, in chunks of clients.
 
         Args:
@@ -113,7 +113,7 @@ class Context:
         """What sender and receivers know about the message called `name` before it is sent."""
         return SharedKnowledge(self.key.fold_in(name), cohort.ids, self.clients.layers, side_information)
 
-    def private_key(self, name: str) -> Key:
+    def sender_key(self, name: str) -> Key:
         """Randomness for the message called `name` that only its sender knows."""
         return self.key.fold_in(name, "sender")
 
@@ -121,22 +121,22 @@ class Context:
         self, name: str, uplink: Compressor, x: Tensor, memory: Memory, cohort: Cohort
     ) -> tuple[Tensor, Memory]:
         """The cohort sends x [M, D] in the message called `name`; the server's weighted sum [D], and the memories."""
-        return uplink.send_up(x, memory, cohort, self.link, self.common(name, cohort), self.private_key(name))
+        return uplink.send_up(x, memory, cohort, self.link, self.common(name, cohort), self.sender_key(name))
 
     def send_down(
         self, name: str, downlink: Compressor, x: Tensor, memory: Memory, receivers: Receivers
     ) -> tuple[Tensor, Memory]:
         """The server sends x [D] in the message called `name` to `receivers`; what each decodes [D], and its memory."""
         sender = self.server(x)
-        common, private_key = self.common(name, sender), self.private_key(name)
-        return downlink.send_down(x, memory, sender, receivers, self.link, common, private_key)
+        common, sender_key = self.common(name, sender), self.sender_key(name)
+        return downlink.send_down(x, memory, sender, receivers, self.link, common, sender_key)
 
     def send_dense(self, name: str, x: Tensor, receivers: Receivers, paper_bits: int | None = None) -> Tensor:
         """The server sends x [D] uncompressed; as received. No entries, no message. `paper_bits` as in `Payload`."""
         if not x.shape[0]:
             return x
         codec, common = Dense(), replace(self.common(name, self.server(x)), layers=(x.shape[0],))
-        payload = replace(codec.encode(x[None], common, self.private_key(name)), paper_bits=paper_bits)
+        payload = replace(codec.encode(x[None], common, self.sender_key(name)), paper_bits=paper_bits)
         return codec.decode(self.link.broadcast(payload, receivers), common)[0]
 
     def gather_dense(self, name: str, x: Tensor, cohort: Cohort, paper_bits: int | None = None) -> Tensor:
@@ -144,7 +144,7 @@ class Context:
         if not x.shape[1]:
             return x.new_zeros(0)
         codec, common = Dense(), replace(self.common(name, cohort), layers=(x.shape[1],))
-        payload = replace(codec.encode(x, common, self.private_key(name)), paper_bits=paper_bits)
+        payload = replace(codec.encode(x, common, self.sender_key(name)), paper_bits=paper_bits)
         received = codec.decode(self.link.up(payload), common)
         return torch.mv(received.t(), cohort.weight / cohort.weight.sum())
 

@@ -118,9 +118,9 @@ class FedMRN(Algorithm):
         start, stats, downlink = down.send_model(state.theta, state.stats, state.downlink, cohort, ctx)
 
         part = self._masked(ctx.clients.tensors)
-        common, private_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.private_key("update")
+        common, sender_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.sender_key("update")
         local, saturated = self._train(start, stats, part, cohort, ctx)
-        payload = ctx.link.up(self.codec.encode(part.take(local.theta), common, private_key))
+        payload = ctx.link.up(self.codec.encode(part.take(local.theta), common, sender_key))
         mean = self.codec.weighted_sum(payload, common, cohort.weight)
         rest, first = part.rest, part.rest.take(start)
         dense = ctx.gather_dense("normalisation", first + rest.take(local.theta), cohort, paper_bits=0)
@@ -167,17 +167,17 @@ class FedMRN(Algorithm):
         self, start: Tensor, stats: Tensor, part: ParameterSubset, cohort: Cohort, ctx: Context
     ) -> tuple[LocalResult, Tensor]:
         """The clients' u [M, D] as `theta`, and the share of masked entries [M] that the noise clips."""
-        common, private_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.private_key("update")
-        key, numbers = self.codec.source(common, private_key)
+        common, sender_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.sender_key("update")
+        key, numbers = self.codec.source(common, sender_key)
 
         def train(data: LocalData, zero: Tensor, stats: Tensor, numbers: Tensor) -> tuple[LocalResult, Tensor]:
             noise = self.codec.draw(key, numbers, part.size)
-            hook = self._hook(data, start, noise, part, private_key.fold_in("training"))
+            hook = self._hook(data, start, noise, part, sender_key.fold_in("training"))
             local = self.client.run(data, zero, stats, ctx.progress, hook)
             return local, (part.take(local.theta).abs() >= noise.abs()).to(torch.float32).mean(1)
 
         zero, rows = torch.zeros_like(start).expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        trained: tuple[LocalResult, Tensor] = ctx.clients.run(train, cohort, zero, rows, numbers)
+        trained: tuple[LocalResult, Tensor] = ctx.clients.map_clients(train, cohort, zero, rows, numbers)
         return trained
 
     def _hook(self, data: LocalData, start: Tensor, noise: Tensor, part: ParameterSubset, key: Key) -> Hook:

@@ -77,7 +77,7 @@ class FedPM(MaskProbabilities):
         received = self.send_down(state, part, cohort, ctx)
         start = received.weights, received.theta[None], received.stats
         local = self.training.run(*start, part, cohort, ctx, state.optimizer)
-        mask = ctx.private_key("mask").uniform(cohort.ids, part.size) < part.take(local.theta)
+        mask = ctx.sender_key("mask").uniform(cohort.ids, part.size) < part.take(local.theta)
         coding = self._coding(part.take(received.theta))
         payload = Payload({"mask": Field(mask.to(torch.uint8), coding)}, paper_bits=part.size)
         (masks,) = ctx.link.up(payload).expect(mask=part.size)

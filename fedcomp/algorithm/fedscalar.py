@@ -116,7 +116,7 @@ class FedScalar(Algorithm):
         common = self._common(cohort, ctx)
         start, stats, replay = self.down.send_model(state.theta, state.stats, state.replay, cohort, ctx)
         local = train_locally(self.client, start, stats, cohort, ctx)
-        received = ctx.link.up(codec.encode(local.theta, common, ctx.private_key("update")))
+        received = ctx.link.up(codec.encode(local.theta, common, ctx.sender_key("update")))
         stats = ctx.gather_stats(local.stats, cohort)
         message = _finite(codec.weighted(received, weight))
         number = common.seed if common.seed is not None else seed_number(message.fields["seed"].data)
@@ -135,7 +135,7 @@ class FedScalar(Algorithm):
             return replace(common, seed=seed_number(common.key.fold_in("seed").bits(cohort.ids, 2)))
         server = ctx.common("direction", ctx.server(cohort.weight))
         if self.seed_cost == "sent":
-            payload = Payload(seed_field("sent", server, ctx.private_key("direction")), paper_bits=0)
+            payload = Payload(seed_field("sent", server, ctx.sender_key("direction")), paper_bits=0)
             words = ctx.link.broadcast(payload, cohort).fields["seed"].data
         else:
             words = server.key.fold_in("seed").bits(server.ids, 2)

@@ -99,7 +99,7 @@ class FedSparsify(Algorithm):
         local = self._train(start, stats, part, kept, cohort, ctx)
         common = replace(ctx.common("weights", cohort), layers=part.layers)
         codec = self._codec(kept)
-        payload = ctx.link.up(codec.encode(part.take(local.theta), common, ctx.private_key("weights")))
+        payload = ctx.link.up(codec.encode(part.take(local.theta), common, ctx.sender_key("weights")))
         sparse = codec.decode(payload, common)
         weight = cohort.weight / cohort.weight.sum()
         merged = torch.mv(sparse.t(), weight)
@@ -143,7 +143,7 @@ class FedSparsify(Algorithm):
             return LocalResult(part.put(local.theta, weights * _largest(weights, kept)), local.stats, local.loss)
 
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
         return local
 
     def _hook(self, data: LocalData, part: ParameterSubset, kept: int, mask: Tensor) -> GradFn:

@@ -126,7 +126,7 @@ class FetchSGD(Algorithm):
         """One round. `sketch/error` is ||e||, the norm of the error memory, by one row of its sketch."""
         local = train_locally(self.client, state.theta, state.stats, cohort, ctx)
         common = replace(ctx.common("sketch", cohort), seed=state.seed)
-        payload = ctx.link.up(self.codec.encode(local.theta, common, ctx.private_key("sketch")))
+        payload = ctx.link.up(self.codec.encode(local.theta, common, ctx.sender_key("sketch")))
         (cells,) = payload.expect(cells=state.error.shape[0])
         stats = ctx.gather_stats(local.stats, cohort)
 
@@ -148,5 +148,5 @@ class FetchSGD(Algorithm):
     def _send_step(self, estimates: Tensor, ctx: Context) -> Tensor:
         """[D] the k largest estimates, as all clients receive them."""
         common: SharedKnowledge = ctx.common("step", ctx.server(estimates))
-        payload = self.largest.encode(estimates, common, ctx.private_key("step"))
+        payload = self.largest.encode(estimates, common, ctx.sender_key("step"))
         return self.largest.decode(ctx.link.broadcast(payload, ctx.everyone), common)[0]

@@ -181,7 +181,7 @@ class StreamingDiLoCo(Algorithm):
             return replace(two, loss=torch.lerp(one.loss, two.loss, 1 - at / self.steps))
 
         rows = state.workers, state.stats.expand(cohort.size, -1), *state.local
-        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
         return local
 
     def _synchronise(

@@ -148,7 +148,7 @@ class Compressor:
             self.estimator.check_senders(self.codec, self.num_coded(dim), num_senders)
 
     def encode(
-        self, x: Tensor, memory: Memory, cohort: Cohort, common: SharedKnowledge, private_key: Key
+        self, x: Tensor, memory: Memory, cohort: Cohort, common: SharedKnowledge, sender_key: Key
     ) -> tuple[Payload, Memory]:
         """Messages for x [M, D] from the cohort's senders; the memory rows of all others stay as they are."""
         inner = self.coded(x)
@@ -156,7 +156,7 @@ class Compressor:
             inner = inner - self.predicted(memory, cohort)
         known, rows = self.columns.known(common), take_rows(memory.sender, cohort)
         codec = MeasuredCodec(self.codec) if self.measures_error else self.codec
-        payload, rows = self.feedback.encode(codec, inner, rows, known, private_key)
+        payload, rows = self.feedback.encode(codec, inner, rows, known, sender_key)
         if not isinstance(payload, Payload):
             name, got = type(self.codec).__name__, type(payload).__name__
             raise ValueError(f"{name}.encode returned {got}, but must return a fedcomp.wire.Payload")
@@ -227,10 +227,10 @@ class Compressor:
         return self.columns.padded(memory.sender)
 
     def send_up(
-        self, x: Tensor, memory: Memory, cohort: Cohort, link: Link, common: SharedKnowledge, private_key: Key
+        self, x: Tensor, memory: Memory, cohort: Cohort, link: Link, common: SharedKnowledge, sender_key: Key
     ) -> tuple[Tensor, Memory]:
         """Clients send x [M, D] to the server; returns the server's estimate [D] of the weighted sum."""
-        payload, memory = self.encode(x, memory, cohort, common, private_key)
+        payload, memory = self.encode(x, memory, cohort, common, sender_key)
         return self.estimate(link.up(payload), memory, cohort, common)
 
     def send_down(
@@ -241,10 +241,10 @@ class Compressor:
         receivers: Receivers,
         link: Link,
         common: SharedKnowledge,
-        private_key: Key,
+        sender_key: Key,
     ) -> tuple[Tensor, Memory]:
         """The server broadcasts x [D] to `receivers`; returns the vector [D] that each decodes."""
-        payload, memory = self.encode(x[None], memory, sender, common, private_key)
+        payload, memory = self.encode(x[None], memory, sender, common, sender_key)
         return self.estimate(link.broadcast(payload, receivers), memory, sender, common)
 
 

@@ -44,8 +44,8 @@ class Codec(Protocol):
     @property
     def near_lossless(self) -> bool: ...
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
-        """Messages for rows x [M, D] float32; `private_key` is randomness that only the sender knows."""
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
+        """Messages for rows x [M, D] float32; `sender_key` is randomness that only the sender knows."""
         ...
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
@@ -140,7 +140,7 @@ class Feedback(Protocol):
         ...
 
     def encode(
-        self, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, private_key: Key
+        self, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, sender_key: Key
     ) -> tuple[Payload, Tensor]:
         """Messages for x [M, D], given and returning the memory rows [M, ...] of these senders."""
         ...

@@ -71,8 +71,8 @@ def test_memory_is_of_the_compressed_columns() -> None:
 class Against(Dense):
     """Sends differences to what both ends know."""
 
-    def encode(self, x, common, private_key):
-        return super().encode(x - common.side_information, common, private_key)
+    def encode(self, x, common, sender_key):
+        return super().encode(x - common.side_information, common, sender_key)
 
     def decode(self, payload, common):
         return super().decode(payload, common) + common.side_information

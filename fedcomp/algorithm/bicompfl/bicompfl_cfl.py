@@ -102,10 +102,10 @@ class BiCompFLCFL(Algorithm):
         """One round; `memory/norm` [N] is what each message left out: of the error memory, or u_i - h_i with `ef21`."""
         stats = ctx.send_stats(state.stats, cohort)
         local = train_locally(self.client, state.theta, stats, cohort, ctx)
-        common, private_key = ctx.common("update", cohort), ctx.private_key("update")
+        common, sender_key = ctx.common("update", cohort), ctx.sender_key("update")
         base = state.base
         update = local.theta - EF21().predict(base, cohort) if self.ef21 else local.theta
-        payload, uplink = self.uplink.encode(update, state.uplink, cohort, common, private_key)
+        payload, uplink = self.uplink.encode(update, state.uplink, cohort, common, sender_key)
         received, stats = ctx.link.up(payload), ctx.gather_stats(local.stats, cohort)
         everywhere = ctx.link.relay(received, self.relay == "xor")
         metrics = {**training_metrics(local), **clients_memory(uplink, cohort)}

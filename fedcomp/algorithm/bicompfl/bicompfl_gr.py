@@ -131,7 +131,7 @@ class BiCompFLGR(CodedMasks):
         blocks, wanted, marks = self._blocks(state, q, prior, cohort, ctx)
         codec = replace(self.codec, candidates=self.candidates).within(blocks)
         common = self.common("update", cohort, prior, ctx)
-        payload = ctx.link.up(codec.encode(q, common, ctx.private_key("update"), ctx.clients.parallel_map))
+        payload = ctx.link.up(codec.encode(q, common, ctx.sender_key("update"), ctx.clients.parallel_map))
         stats = ctx.gather_stats(local.stats, cohort)  # before the relay, so that the round has no further exchange
         metrics = {"train/loss": local.loss, **self.diagnosed("up", q, common, codec, ctx)}
 
@@ -184,7 +184,7 @@ class BiCompFLGR(CodedMasks):
         down = replace(codec, repetitions=self.samples_down(cohort.size), candidates="shared", domain=DOWNLINK)
         common = self.common("mean", ctx.server(theta), prior, ctx)
         payload = ctx.link.broadcast(
-            down.encode(theta[None], common, ctx.private_key("mean"), ctx.clients.parallel_map), cohort
+            down.encode(theta[None], common, ctx.sender_key("mean"), ctx.clients.parallel_map), cohort
         )
         return down.counts(payload, common, ctx.clients.parallel_map)[0], self.diagnosed(
             "down", theta[None], common, down, ctx

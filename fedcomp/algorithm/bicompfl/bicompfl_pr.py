@@ -138,7 +138,7 @@ class BiCompFLPR(CodedMasks):
         codec, parallel_map = self.codec, ctx.clients.parallel_map
         mixed, extra = self._mixed(q, codes, prior, state, cohort, ctx)
         common = self.common("update", cohort, mixed, ctx)
-        payload = ctx.link.up(codec.encode(q, common, ctx.private_key("update"), parallel_map))
+        payload = ctx.link.up(codec.encode(q, common, ctx.sender_key("update"), parallel_map))
         counts = codec.counts(payload, common, parallel_map)
         theta = self.mean(counts.sum(0), cohort.size)
         metrics = {"train/loss": local.loss, **extra, **self.diagnosed("up", q, common, codec, ctx)}
@@ -189,14 +189,14 @@ class BiCompFLPR(CodedMasks):
         num, parallel_map = ctx.clients.num_clients, ctx.clients.parallel_map
         down = replace(self.codec, repetitions=self.samples_down(num), domain=DOWNLINK)
         common = self.common("mean", cohort, prior, ctx)
-        rows, private_key = theta.expand(cohort.size, -1), ctx.private_key("mean")
+        rows, sender_key = theta.expand(cohort.size, -1), ctx.sender_key("mean")
         inside = None
         if not self.split_downlink:
-            payload = ctx.link.unicast(down.encode(rows, common, private_key, parallel_map))
+            payload = ctx.link.unicast(down.encode(rows, common, sender_key, parallel_map))
             counts = down.counts(payload, common, parallel_map)
         else:
             num_blocks = down.cut(len(theta), theta.device).num
             every = groups(num_blocks, num)
             split = SplitMRC(down, tuple(every[group] for group in rotated(cohort.clients, ctx.round, num)))
-            counts, inside = split.counts(ctx.link.unicast(split.encode(rows, common, private_key)), common)
+            counts, inside = split.counts(ctx.link.unicast(split.encode(rows, common, sender_key)), common)
         return counts, inside, self.diagnosed("down", rows, common, down, ctx)

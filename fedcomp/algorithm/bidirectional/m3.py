@@ -100,7 +100,7 @@ class MarinaP(Downlink[StepAndModels, Tensor]):
             return ctx.send_dense("model", theta, cohort).expand(cohort.size, -1).clone(), memory
         common, nothing = ctx.common("step", cohort), self.compressor.init(cohort.size, memory.step)
         rows = memory.step.expand(cohort.size, -1)
-        payload, _ = self.compressor.encode(rows, nothing, cohort, common, ctx.private_key("step"))
+        payload, _ = self.compressor.encode(rows, nothing, cohort, common, ctx.sender_key("step"))
         received = ctx.link.unicast(replace(payload, paper_bits=None))
         return memory.models + self.compressor.decode(received, common), memory
 
@@ -212,13 +212,13 @@ class M3(Algorithm):
 
     def _send_up(self, updates: Tensor, state: M3State, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
         """([D] G, [N, D] h_i) from the clients' updates g_i [N, D]."""
-        common, private_key = ctx.common("update", cohort), ctx.private_key("update")
+        common, sender_key = ctx.common("update", cohort), ctx.sender_key("update")
         if _full(self.p_up, "up", cohort, ctx):
-            received = ctx.link.up(FULL.encode(updates, common, private_key))
+            received = ctx.link.up(FULL.encode(updates, common, sender_key))
             return cohort.weight @ FULL.decode(received, common), updates
         uplink = self._up(updates.shape[1], cohort.size)
         nothing = uplink.init(cohort.size, state.update)
-        payload, _ = uplink.encode(updates - state.base, nothing, cohort, common, private_key)
+        payload, _ = uplink.encode(updates - state.base, nothing, cohort, common, sender_key)
         paper_bits = _study_bits(uplink.codec, uplink.num_coded(updates.shape[1]))
         changes = uplink.decode(ctx.link.up(replace(payload, paper_bits=paper_bits)), common)
         base = updates if self.differences == "marina" else state.base + changes

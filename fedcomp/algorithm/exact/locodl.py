@@ -210,7 +210,7 @@ class LoCoDL(Algorithm):
     def _exchange(self, x: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
         """(d_i [n, D], dbar [D]) of what clients send of x [n, D]."""
         common, nothing = ctx.common("difference", cohort), self.uplink.init(cohort.size, x[0])
-        payload, _ = self.uplink.encode(x, nothing, cohort, common, ctx.private_key("difference"))
+        payload, _ = self.uplink.encode(x, nothing, cohort, common, ctx.sender_key("difference"))
         received = ctx.link.up(payload)
         sent = self.uplink.decode(received, common)
         if self.relay:

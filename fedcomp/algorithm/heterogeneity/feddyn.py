@@ -111,7 +111,7 @@ class FedDyn(Algorithm):
             return replace(result, theta=result.theta.sub_(theta))
 
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1), own, alpha
-        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
         changes = send_decoded("update", self.uplink, local.theta, cohort, ctx)
         controls = put_rows(state.controls, cohort, own - alpha * changes)
         control = state.control - (self.alpha / ctx.clients.num_clients) * changes.sum(0)

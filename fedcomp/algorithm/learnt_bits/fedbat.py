@@ -138,7 +138,7 @@ class FedBAT(Algorithm):
         local, log, first = self._train(start, stats, part, cohort, ctx)
         sizes, m = self._sizes(part), part.take(local.theta)
         alpha = sizes.alpha(log)
-        signs = ctx.private_key("signs").uniform(cohort.ids, part.size) < probability(m, sizes.spread(alpha))
+        signs = ctx.sender_key("signs").uniform(cohort.ids, part.size) < probability(m, sizes.spread(alpha))
         fields = {"signs": Field(signs.to(torch.uint8), Unsigned(1)), "alpha": Field(alpha, Float())}
         bits, scales = ctx.link.up(Payload(fields)).expect(signs=part.size, alpha=len(part.layers))
         rest, kept = part.rest, part.rest.take(start)
@@ -186,7 +186,7 @@ class FedBAT(Algorithm):
         self, start: Tensor, stats: Tensor, part: ParameterSubset, cohort: Cohort, ctx: Context
     ) -> tuple[LocalResult, Tensor, Tensor]:
         """m and the changes of the dense columns [M, D] as `theta`; lambda and ln alpha_0, [M, L] each."""
-        key, num, dim = ctx.private_key("training"), len(part.layers), start.shape[0]
+        key, num, dim = ctx.sender_key("training"), len(part.layers), start.shape[0]
         rate = start.new_full((), self.client.learning_rate(ctx.progress))
 
         def train(data: LocalData, zero: Tensor, stats: Tensor) -> tuple[LocalResult, Tensor, Tensor]:
@@ -198,7 +198,7 @@ class FedBAT(Algorithm):
             return replace(local, theta=theta), torch.where(none, own, log), torch.where(none, own, first)
 
         zero, rows = start.new_zeros(1, dim + 2 * num).expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        trained: tuple[LocalResult, Tensor, Tensor] = ctx.clients.run(train, cohort, zero, rows)
+        trained: tuple[LocalResult, Tensor, Tensor] = ctx.clients.map_clients(train, cohort, zero, rows)
         return trained
 
     def _first_log(self, m: Tensor, sizes: StepSizes) -> Tensor:

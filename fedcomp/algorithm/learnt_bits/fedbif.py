@@ -151,7 +151,7 @@ class FedBiF(Algorithm):
         """
         part = self._coded(ctx.clients.tensors)
         grid, w = self._grid(part), part.take(state.theta)
-        codes, ranges = self._quantised(w, grid, ctx.private_key("quantiser"))
+        codes, ranges = self._quantised(w, grid, ctx.sender_key("quantiser"))
         fields = {"q": Field(codes[None], Unsigned(self.bits)), "range": Field(ranges[None], Float())}
         message = ctx.link.broadcast(Payload(fields, paper_bits=self.bits * part.size), cohort)
         codes, ranges = (rows[0] for rows in message.expect(q=part.size, range=len(part.layers)))
@@ -179,7 +179,7 @@ class FedBiF(Algorithm):
             "bif/zeros": (value == 0).to(torch.float32).mean(),
             "bif/noise": (value - w).square().sum() / w.square().sum().clamp(min=1e-30),
         }
-        coded = self._on_grid(theta, part, ctx.private_key("coded"))
+        coded = self._on_grid(theta, part, ctx.sender_key("coded"))
         return FedBiFState(theta, coded, stats, state.first_ranges), metrics
 
     def evaluation_models(self, state: FedBiFState, key: Key) -> dict[str, Models]:
@@ -223,7 +223,7 @@ class FedBiF(Algorithm):
             start: [D] frozen values and dense parameters. held: [d] the active bits. move: [d] what one is worth.
         """
         part = self._coded(ctx.clients.tensors)
-        key, scale = ctx.private_key("virtual"), self.virtual_scale * 2 ** self.active_bit(ctx.round)
+        key, scale = ctx.sender_key("virtual"), self.virtual_scale * 2 ** self.active_bit(ctx.round)
 
         def train(data: LocalData, zero: Tensor, stats: Tensor) -> LocalResult:
             ids = data.ids if self.virtual == "own" else data.ids.new_zeros(1)
@@ -233,7 +233,7 @@ class FedBiF(Algorithm):
             return self.client.run(data, part.put(zero, virtual), stats, ctx.progress, hook)
 
         rows = torch.zeros_like(start).expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
         return local
 
     def _hook(self, data: LocalData, start: Tensor, move: Tensor, part: ParameterSubset, key: Key) -> Hook:

@@ -266,5 +266,5 @@ class FedMUD(Algorithm):
             return self.client.run(data, rows, stats, ctx.progress, hook)
 
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
         return local

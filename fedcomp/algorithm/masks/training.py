@@ -82,7 +82,7 @@ class MaskTraining:
         def train(data: LocalData, theta: Tensor, stats: Tensor, *memory: Tensor) -> LocalResult:
             rest = weights.to(theta.dtype).expand(theta.shape)  # in what the clients compute in
             scores = part.put(rest, torch.logit(part.take(theta).clamp(self.clamp, 1 - self.clamp)))
-            key = ctx.private_key("masks")
+            key = ctx.sender_key("masks")
             hook = self._hook(data, weights, part, key)
             local = self.client.run(data, scores, stats, ctx.progress, hook, memory)
             return replace(local, theta=part.put(local.theta, torch.sigmoid(part.take(local.theta))))

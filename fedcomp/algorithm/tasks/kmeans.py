@@ -103,7 +103,9 @@ class KMeans(Algorithm):
         old = torch.where(first, self._first_centres(first, num_clusters, cohort, ctx), state.theta)
         down = CompressedDownlink.of(self.downlink)
         centres, stats, downlink = down.send_model(old, old.new_zeros(0), state.downlink, cohort, ctx)
-        local = ctx.clients.run(self._assign, cohort, centres.view(1, num_clusters, -1).expand(cohort.size, -1, -1))
+        local = ctx.clients.map_clients(
+            self._assign, cohort, centres.view(1, num_clusters, -1).expand(cohort.size, -1, -1)
+        )
 
         totals = _exchange(local.counts, cohort, ctx)
         shares = local.sums.view(cohort.size, num_clusters, -1) / totals.clamp(min=1)[:, None]
@@ -138,7 +140,7 @@ class KMeans(Algorithm):
             places = (((key.bits(data.ids, 1)[:, 0] * held) >> 32) + turn) % held
             return data.take(places[:, None])[0].flatten(1)
 
-        points = ctx.clients.run(pick, chosen, turn)
+        points = ctx.clients.map_clients(pick, chosen, turn)
         received = ctx.link.up(Payload({"points": _sent_if(first, points)}), chosen)
         centres = received.fields["points"].data.flatten()
         if self.downlink.codec.near_lossless:

@@ -73,7 +73,7 @@ class PowerIteration(Algorithm):
         down = CompressedDownlink.of(self.downlink)
         w, none, downlink = down.send_model(state.theta, state.theta.new_zeros(0), state.downlink, cohort, ctx)
         rows = w.expand(cohort.size, -1), state.stats.expand(cohort.size, -1)
-        products = ctx.clients.run(self._multiply, cohort, *rows)
+        products = ctx.clients.map_clients(self._multiply, cohort, *rows)
         mean, uplink = ctx.send_up("product", self.uplink, products, state.uplink, cohort)
         unit = _unit(mean, state.theta)
         new, _, downlink = down.send_change(state.theta, unit, none, downlink, cohort, ctx)

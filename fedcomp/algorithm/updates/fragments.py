@@ -40,16 +40,16 @@ class Fragment:
         self, name: str, uplink: Compressor, x: Tensor, memory: Memory, cohort: Cohort, ctx: Context
     ) -> tuple[Tensor, Memory]:
         """As `Context.send_up`, for x [M, d]."""
-        known, private_key = self._known(ctx.common(name, cohort)), ctx.private_key(name)
-        return self.own(uplink).send_up(x, memory, cohort, ctx.link, known, private_key)
+        known, sender_key = self._known(ctx.common(name, cohort)), ctx.sender_key(name)
+        return self.own(uplink).send_up(x, memory, cohort, ctx.link, known, sender_key)
 
     def send_down(
         self, name: str, downlink: Compressor, x: Tensor, memory: Memory, ctx: Context
     ) -> tuple[Tensor, Memory]:
         """As `Context.send_down`, for x [d] to all clients."""
         sender = ctx.server(x)
-        known, private_key = self._known(ctx.common(name, sender)), ctx.private_key(name)
-        return self.own(downlink).send_down(x, memory, sender, ctx.everyone, ctx.link, known, private_key)
+        known, sender_key = self._known(ctx.common(name, sender)), ctx.sender_key(name)
+        return self.own(downlink).send_down(x, memory, sender, ctx.everyone, ctx.link, known, sender_key)
 
     def _known(self, common: SharedKnowledge) -> SharedKnowledge:
         return replace(common, layers=self.part.layers)

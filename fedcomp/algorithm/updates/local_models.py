@@ -39,7 +39,7 @@ def check_parts(server: ServerOptimizer, uplink: Compressor, downlink: Compresso
 def send_up(name: str, uplink: Compressor, x: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
     """Clients send x [M, D]; returns the mean that the server receives [D], and what messages left out [M, D]."""
     common, nothing = ctx.common(name, cohort), uplink.init(cohort.size, x[0])  # `check_parts`: it remembers nothing
-    payload, _ = uplink.encode(x, nothing, cohort, common, ctx.private_key(name))
+    payload, _ = uplink.encode(x, nothing, cohort, common, ctx.sender_key(name))
     left = x - uplink.decode(payload, common)
     mean, _ = uplink.estimate(ctx.link.up(payload), nothing, cohort, common)
     return mean, left

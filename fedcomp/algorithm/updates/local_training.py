@@ -50,7 +50,7 @@ def train_cohort(
             fresh state. What the result has in its place is that of all N again.
     """
     rows = *(x.expand(cohort.size, -1) for x in (theta, stats)), *(take_rows(slot, cohort) for slot in memory)
-    local: LocalResult = ctx.clients.run(work, cohort, *rows)
+    local: LocalResult = ctx.clients.map_clients(work, cohort, *rows)
     kept = tuple(put_rows(slot, cohort, new) for slot, new in zip(memory, local.memory, strict=True))
     return replace(local, memory=kept)
 

@@ -229,7 +229,7 @@ class DeComFL(Algorithm):
         rows = torch.arange(self.steps, device=like.device)
         if self.seed_cost == "derived":
             return seed_number(ctx.common("direction", ctx.server(like)).key.fold_in("seed").bits(rows, 2))
-        words = ctx.private_key("direction").fold_in("seed").bits(rows, 2)
+        words = ctx.sender_key("direction").fold_in("seed").bits(rows, 2)
         payload = Payload({"seed": Field(words.reshape(1, -1), Unsigned(32))}, paper_bits=0)
         (received,) = ctx.link.broadcast(payload, receivers).expect(seed=2 * self.steps)
         return seed_number(received.reshape(-1, 2))
@@ -263,7 +263,7 @@ class DeComFL(Algorithm):
             return torch.cat(found, 1), loss, stats, true - start if self.diagnose else true
 
         places = (part.expand(cohort.size, -1) for part in (*start, stats))
-        return ctx.clients.run(train, cohort, *places)
+        return ctx.clients.map_clients(train, cohort, *places)
 
 
 class SharedDirections:

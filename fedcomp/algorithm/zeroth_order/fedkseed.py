@@ -256,4 +256,4 @@ class FedKSeed(Algorithm):
             return torch.cat(found, 1), mean.to(torch.float32), stats
 
         rows = (part.expand(cohort.size, -1) for part in (start, stats))
-        return ctx.clients.run(train, cohort, *rows, chosen, self._factor(share, chosen))
+        return ctx.clients.map_clients(train, cohort, *rows, chosen, self._factor(share, chosen))
