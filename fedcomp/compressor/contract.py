@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -10,6 +11,21 @@ from torch import Tensor
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What both ends of a compressed link remember.
+
+    Attributes:
+        sender: [N, d] or [N, 0], the feedback's rows, one a sender.
+        receiver: the estimator's memory.
+        shared: the predictor's memory, which both ends know; [N, 0] for none.
+    """
+
+    sender: Tensor
+    receiver: Tensor
+    shared: Tensor
 
 
 class Codec(Protocol):

@@ -19,11 +19,13 @@ from fedcomp.network.traffic.recorder import TrafficRecorder
 from fedcomp.provenance.check import RunInputs, run_inputs
 from fedcomp.records.provenance import differences
 from fedcomp.runtime.bfloat16 import check_bfloat16
+from fedcomp.runtime.gpu import check_gpu, why_no_gpu
 from fedcomp.runtime.process_settings import keep_freed_memory, pick_device, set_determinism
 from fedcomp.simulation.autotune.conv_autotune import FILE as PLAN
 from fedcomp.simulation.autotune.conv_autotune import ConvPlan, plan_convolutions
 from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.simulation.simulation import Simulation
+from fedcomp.training.errors_of_gpu import in_one_line
 from fedcomp.training.place import RunPlace
 from fedcomp.training.session_forms import rehearse
 from fedcomp.training.setup import FolderSetup, RunSetup
@@ -53,11 +55,17 @@ class BuiltRun:
 
 def prepare(place: RunPlace, processes: ProcessContext) -> torch.device:
     """Sets torch up for the run. Returns this process's device. Raises ValueError: torch cannot use it."""
-    config, plain = place.config, place.plain
-    device = pick_device(config.device)
-    if str(device) != plain["device"]:
-        raise ValueError(f"the driver has a GPU, device={plain['device']}, that torch cannot use: take device={device}")
+    config, device, missing = place.config, pick_device(place.config.device), why_no_gpu()
+    if str(device) != place.plain["device"]:
+        why = missing or "it finds none"
+        raise ValueError(f"device={place.plain['device']}: torch cannot use the driver's GPU ({why}): take device=cpu")
+    if config.device == "auto" and device.type == "cpu" and missing is not None:
+        place.progress.note(f"device=auto computes on the CPU: {missing}")
+    check_gpu(config.device, device)
     device = processes.device(device)
+    check_gpu(config.device, device)
+    if processes.size > 1 and device.type == "cuda" and not config.deterministic:
+        raise ValueError("deterministic=false lets the states of several GPUs' processes part: leave it at true")
     configure_torch(device, config.precision.name, config.deterministic)
     return device
 
@@ -66,7 +74,7 @@ def build(place: RunPlace, processes: ProcessContext, device: torch.device) -> B
     """Build the run whose folder the main process holds. Errors as `train`."""
     config, plain, folder = place.config, place.plain, place.path
     setup = FolderSetup(place) if processes.is_main_process else RunSetup()
-    with setup.building():
+    with setup.building(), in_one_line():
         check_effects(config)
         bfloat16 = check_bfloat16() if device.type == "cpu" and config.precision.name == "bf16" else None
         with processes.main_process_first():
@@ -101,11 +109,15 @@ def _planned(
     """The simulation with its plan, which the main process makes: all processes must compute alike."""
     plan: ConvPlan | None = None
     if processes.is_main_process:
-        most = math.ceil(float(simulation.participation.inclusion(len(simulation.shards.sizes)).sum()))
-        options = config.client.batch_size, most, config.chunk_size is not None, folder / PLAN
+        options = config.client.batch_size, most_clients(simulation), config.chunk_size is not None, folder / PLAN
         plan = plan_convolutions(simulation, config.plan, *options)
     plan = processes.broadcast_object(plan)
     return (simulation if plan is None else plan.applied_to(simulation)), plan
+
+
+def most_clients(simulation: Simulation) -> int:
+    """The largest cohort to be expected."""
+    return math.ceil(float(simulation.participation.inclusion(len(simulation.shards.sizes)).sum()))
 
 
 def _check_same_inputs(mine: RunInputs, main: RunInputs) -> None:

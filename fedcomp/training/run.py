@@ -11,6 +11,8 @@ from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.training.build import BuiltRun
+from fedcomp.training.errors_of_gpu import in_one_line
+from fedcomp.training.half_the_clients import run_in_memory
 from fedcomp.training.hardly_learnt import chance, hardly_learnt
 from fedcomp.training.session import Session
 
@@ -28,8 +30,9 @@ def run(built: BuiltRun) -> list[Line]:
     notes = simulation.algorithm.notes(tensors_of(simulation.model))
     for text in (*notes, *(() if recorder is None else recorder.notes)):
         writer.note(text)
-    with built.setup.running(simulation, _split(built.rounds, processes, simulation), built.plan):
-        lines = session.run()
+    shown = built.setup.running(simulation, _split(built.rounds, processes, simulation), built.plan)
+    with shown, in_one_line(simulation, config.client.batch_size):
+        lines = run_in_memory(built, session)
         if not isinstance(simulation.model, TaskModel):
             slow = hardly_learnt(lines, chance(simulation.dataset), simulation.algorithm.when_slow)
             if slow is not None:

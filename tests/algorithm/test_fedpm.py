@@ -29,6 +29,7 @@ from tests.conformance import world
 SCORES, STILL = Adam(lr=0.1, batch_size=4), Adam(lr=1e-12, batch_size=4)
 
 
+@pytest.mark.thorough
 def test_the_estimate_is_unbiased_with_the_variance_of_its_draws() -> None:
     """Without learning E theta' = theta, and E||theta' - theta||^2 = sum theta (1 - theta) / K <= d / (4 K)."""
     sim = world.simulation(FedPM(STILL, smoothing="clip", clamp=1e-6), participation=world.FULL)

@@ -71,6 +71,7 @@ def test_a_step_size_of_zero_leaves_the_model(downlink: str) -> None:
     assert torch.equal(world.run(sim).theta, sim.init().theta)
 
 
+@pytest.mark.thorough
 def test_one_agent_shared_and_own_vectors_are_alike() -> None:
     """N = 1: the step's square length over rounds has the same mean and spread, here within 5 standard errors."""
     excess = {}

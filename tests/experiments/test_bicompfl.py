@@ -124,6 +124,7 @@ def test_one_command_is_every_method_over_three_seeds() -> None:
     assert [f"{one} {split}" for one in data for split in splits] == list(TABLES)
 
 
+@pytest.mark.thorough
 def test_a_grid_of_two_methods_runs(fedcomp, tmp_path: Path) -> None:
     small = ("dataset=digits", "dataset.pixels=unit", "model=mlp", "partition.min_size=10", "rounds=3", "seed=1")
     assert fedcomp(*_table("mnist_lenet", "non_iid"), f"{METHOD}=fedavg,m3", *small) == 0

@@ -27,7 +27,6 @@ from fedcomp.algorithm.bicompfl.rest import Rest
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.masks.coded import CodedMasks, MaskEstimate, part_of
 from fedcomp.algorithm.masks.training import masked_models
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.candidates import DOWNLINK
 from fedcomp.compressor.mrc.diagnostics import polarisation
@@ -132,7 +131,7 @@ class BiCompFLPR(CodedMasks):
         own, theta0 = take_rows(state.codes, cohort), part.take(state.theta0)
         codes = part.take(own)
         guess, prior = estimate.probability(own, state.theta0), estimate.thresholds(codes, theta0)
-        stats = send_stats(state.stats, cohort, ctx)
+        stats = ctx.send_stats(state.stats, cohort)
         local = self.training.run(state.weights, guess, stats, part, cohort, ctx)
         q = part.take(local.theta)
 
@@ -143,7 +142,7 @@ class BiCompFLPR(CodedMasks):
         counts = codec.counts(payload, common, parallel_map)
         theta = self.mean(counts.sum(0), cohort.size)
         metrics = {"train/loss": local.loss, **extra, **self.diagnosed("up", q, common, codec, ctx)}
-        stats = gather_stats(local.stats, cohort, ctx)
+        stats = ctx.gather_stats(local.stats, cohort)
 
         got, inside, more = self._send_mean(theta, prior, cohort, ctx)
         new = (got * (estimate.num // self.samples_down(ctx.clients.num_clients))).to(codes.dtype)

@@ -47,7 +47,6 @@ from fedcomp.algorithm.exact.local_steps import (
     warn_once,
 )
 from fedcomp.algorithm.updates.decoded_messages import check_decodable
-from fedcomp.algorithm.updates.dense_messages import send
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
@@ -217,4 +216,4 @@ class LoCoDL(Algorithm):
         if self.relay:
             sent = self.uplink.decode(ctx.link.relay(received), common)
             return sent, sent.mean(0) / 2
-        return sent, send("mean", sent.mean(0) / 2, cohort, ctx)
+        return sent, ctx.send_dense("mean", sent.mean(0) / 2, cohort)

@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
-from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import BIAS, EMBEDDING, ParameterSubset, ParameterTensor, is_normalisation
@@ -156,8 +155,8 @@ class FedBiF(Algorithm):
         fields = {"q": Field(codes[None], Unsigned(self.bits)), "range": Field(ranges[None], Float())}
         message = ctx.link.broadcast(Payload(fields, paper_bits=self.bits * part.size), cohort)
         codes, ranges = (rows[0] for rows in message.expect(q=part.size, range=len(part.layers)))
-        rest = send("normalisation", part.rest.take(state.theta), cohort, ctx, paper_bits=0)
-        stats = send_stats(state.stats, cohort, ctx)
+        rest = ctx.send_dense("normalisation", part.rest.take(state.theta), cohort, paper_bits=0)
+        stats = ctx.send_stats(state.stats, cohort)
 
         place = self.active_bit(ctx.round)
         held = (codes >> place) & 1
@@ -167,8 +166,8 @@ class FedBiF(Algorithm):
         bits = (part.take(local.theta) > 0).to(torch.int64)
         flipped = bits ^ held
         received = self._send_up(bits, flipped, held, ctx)
-        dense = gather("normalisation", rest + part.rest.take(local.theta), cohort, ctx, paper_bits=0)
-        stats = gather_stats(local.stats, cohort, ctx)
+        dense = ctx.gather_dense("normalisation", rest + part.rest.take(local.theta), cohort, paper_bits=0)
+        stats = ctx.gather_stats(local.stats, cohort)
 
         mean = torch.mv(received.t().to(torch.float32), cohort.weight / cohort.weight.sum())
         theta = part.put(part.rest.put(state.theta, dense), frozen + move * mean)

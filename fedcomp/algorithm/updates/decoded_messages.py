@@ -25,7 +25,7 @@ def check_decodable(name: str, uplink: Compressor) -> None:
     """
     if not isinstance(uplink.feedback, NoFeedback):
         raise ValueError(f"compressor.feedback must be none: {name} remembers at the clients what was sent")
-    if uplink.predictor is not None:
+    if uplink.predicts:
         raise ValueError(f"compressor.predictor must be none: {name} sends differences to memories of its own")
     if not isinstance(uplink.estimator, WeightedSum):
         raise ValueError(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context
 from fedcomp.compressor import Compressor, Memory
-from fedcomp.compressor.exclude_norm_layers import ExcludeNormLayers, exclude_norm_layers
+from fedcomp.compressor.columns import AllColumns
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor
 from fedcomp.wire import SharedKnowledge
@@ -34,10 +34,7 @@ class Fragment:
 
     def own(self, compressor: Compressor) -> Compressor:
         """The compressor for this fragment, whose scales and shifts go dense if they do in the whole model."""
-        if not isinstance(compressor, ExcludeNormLayers):
-            return compressor
-        parts = compressor.codec, compressor.feedback, compressor.estimator, compressor.predictor
-        return exclude_norm_layers(Compressor(*parts), self.tensors)
+        return compressor.for_tensors(self.tensors) if compressor.columns != AllColumns() else compressor
 
     def send_up(
         self, name: str, uplink: Compressor, x: Tensor, memory: Memory, cohort: Cohort, ctx: Context

@@ -30,7 +30,7 @@ def check_parts(server: ServerOptimizer, uplink: Compressor, downlink: Compresso
     if not isinstance(uplink.feedback, NoFeedback):
         raise ValueError("compressor.feedback must be none: the algorithm itself makes up for what messages leave out")
     for group, compressor in (("compressor", uplink), ("downlink", downlink)):
-        if compressor.predictor is not None:
+        if compressor.predicts:
             raise ValueError(f"{group}.predictor must be none: the algorithm has memories of its own")
         if not isinstance(compressor.estimator, WeightedSum):
             raise ValueError(f"{group}.estimator must be weighted_sum: the algorithm counts on the sum of the messages")

@@ -159,6 +159,7 @@ def test_one_client_and_more_clients_than_parameters() -> None:
         assert state.models.shape == (len(sizes), DIM)
 
 
+@pytest.mark.thorough
 def test_the_study_counts_plain_places_however_they_are_sent() -> None:
     def uplink(positions: str) -> tuple[set[int], set[int]]:
         lines = _ledgers(_m3(Compressor(TopK(positions=positions)), p_up=0))[1:]

@@ -33,6 +33,7 @@ def test_one_message_is_doublesqueeze(up, down) -> None:
     assert torch.equal(once.uplink.sender, squeezed.uplink.sender)
 
 
+@pytest.mark.thorough
 def test_many_messages_are_fedavg() -> None:
     """Top 10 % ten times is everything; scaled signs shrink what is left by a constant factor each time."""
     plain = quadratic.last(FedAvg(STEP, ServerSgd(ETA), DENSE, DENSE, "uniform"), CLIENTS, 6)

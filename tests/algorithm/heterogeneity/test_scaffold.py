@@ -135,6 +135,7 @@ def test_without_the_servers_memory_the_limit_is_wrong(monkeypatch) -> None:
     assert wrong > 0.1
 
 
+@pytest.mark.thorough
 def test_a_client_that_keeps_what_it_meant_to_send_makes_the_limit_wrong(monkeypatch) -> None:
     algorithm = Scallion(TEN, STEP, RAND4, DENSE)
     right = Run(algorithm, CLIENTS).floor(250)

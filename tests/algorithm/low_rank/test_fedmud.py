@@ -31,6 +31,7 @@ class Orthonormal(FedMUD):
         return x, torch.cat([torch.eye(one.left[0], one.left[1]).flatten() for one in factors.products])
 
 
+@pytest.mark.thorough
 def test_the_search_ends_at_a_ratio_that_factors_can_have(capsys, fedcomp) -> None:
     """0.05 is 49 steps of 0.001 above the least, and in floats a little more; and what it cannot save is said."""
     for ratio in (0.02, 0.04, 0.05, 0.07):

@@ -101,6 +101,7 @@ def test_error_given_the_rotation_is_the_tables() -> None:
     assert mean == pytest.approx(expected, abs=4 * deviation)
 
 
+@pytest.mark.thorough
 def test_unbiased_on_two_entries_where_edens_scale_is_not() -> None:
     x = torch.zeros(64)
     x[3], x[9] = 1.0, 0.5

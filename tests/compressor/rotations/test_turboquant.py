@@ -43,7 +43,7 @@ def test_error_of_the_first_form_is_the_quantisers(kind: str, bits: int) -> None
     assert float(along.mean()) == pytest.approx(1 - LEFT[bits], abs=4 * float(along.std()) / 50**0.5 + 1e-3)
 
 
-@pytest.mark.parametrize(("bits", "floor"), [(1, 0.1321), (2, 0.0138)])
+@pytest.mark.parametrize(("bits", "floor"), [(1, 0.1321), pytest.param(2, 0.0138, marks=pytest.mark.thorough)])
 def test_first_form_keeps_its_error_however_many_senders(bits: int, floor: float) -> None:
     x = vector("lognormal", 2048)
     y = decoded(Eden(bits, "norm"), x, 200)
