@@ -92,7 +92,7 @@ def _further(content: Content, options: Options) -> dict[str, Rows]:
 
 
 def _texts(content: Content, options: Options) -> dict[str, str]:
-    """{file: text} of what is written."""
+    """{name of a file: its text}."""
     results, in_print = content.results, content.in_print
     left_out = [name for name in results.names if name not in in_print.names]
     texts = {

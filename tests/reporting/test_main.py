@@ -95,6 +95,7 @@ def test_the_record_of_a_real_run(fedcomp, tmp_path: Path, capsys: pytest.Captur
     assert dense[-1] == sign[-1] == "2 |"
 
 
+@pytest.mark.thorough
 def test_files_are_written_if_nobody_reads_the_table(make_run: MakeRun, tmp_path: Path) -> None:
     """`fedcomp-report outputs | head -1`."""
     make_run("sign", 0, [0.1, 0.8])

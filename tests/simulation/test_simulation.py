@@ -70,7 +70,7 @@ def test_one_full_batch_step_of_all_is_a_central_gradient_step() -> None:
 
 def test_lossless_downlink_of_updates_is_fedavg() -> None:
     model = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE), participation=world.FULL)
-    update = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE, sends="update"), participation=world.FULL)
+    update = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE, sends="step"), participation=world.FULL)
     assert torch.equal(world.run(model).theta, world.run(update).theta)
 
 
@@ -162,7 +162,7 @@ def test_a_codec_that_fails_does_not_hide_what_diverged(codec: Codec) -> None:
 @pytest.mark.parametrize(("lr", "line"), [(0.1, "^no message today$"), (1e38, "^round 1: the update/norm of client")])
 def test_a_round_that_fails_of_something_else_says_so(lr: float, line: str) -> None:
     class Broken(Dense):
-        def encode(self, x: torch.Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+        def encode(self, x: torch.Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
             raise ValueError("no message today")
 
     sim = world.simulation(FedAvg(Sgd(lr=lr, steps=1), ServerSgd(), Compressor(Broken()), DENSE))

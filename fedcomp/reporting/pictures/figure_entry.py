@@ -172,7 +172,7 @@ def asked(words: Sequence[str], number: int, **options: Any) -> dict[str, Any]:
 
 
 def renames(given: Any) -> tuple[tuple[str, str], ...]:
-    """`{label: name}` as pairs. Raises ValueError: it is no such mapping."""
+    """The pairs of `{label: name}`. Raises ValueError: the entry is no such mapping."""
     if not isinstance(given or {}, Mapping):
         raise ValueError(f"rename is {given!r}, but must say for each label its name: {{fedavg: FedAvg}}")
     return tuple((str(label), str(name)) for label, name in (given or {}).items())

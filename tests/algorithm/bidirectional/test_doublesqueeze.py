@@ -89,5 +89,5 @@ def test_errors() -> None:
         DoubleSqueeze(STEP, ServerSgd(), randk, SIGN)
     with pytest.raises(ValueError, match="^downlink: the algorithm remembers what RandK leaves out"):
         DoubleSqueeze(STEP, ServerSgd(), SIGN, randk)
-    with pytest.raises(ValueError, match="algorithm.sends=all must be one of auto, model, update, mean"):
+    with pytest.raises(ValueError, match="algorithm.sends=all must be one of auto, model, step, mean_update"):
         DoubleSqueeze(STEP, ServerSgd(), SIGN, SIGN, sends="all")

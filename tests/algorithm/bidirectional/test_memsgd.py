@@ -37,7 +37,7 @@ def test_lossless_it_is_fedavg() -> None:
     assert torch.equal(mem.theta, plain.theta)
 
 
-@pytest.mark.parametrize("sends", ["auto", "mean", "update"])
+@pytest.mark.parametrize("sends", ["auto", "mean_update", "step"])
 def test_bits_of_every_round(sends: str) -> None:
     for _, _, bits in quadratic.rounds(MemSGD(STEP, ServerSgd(), SIGN, DENSE, sends=sends), CLIENTS, 3):
         assert bits == {"uplink": N * (D + 32), "downlink": N * 32 * D, "broadcast": 32 * D}
