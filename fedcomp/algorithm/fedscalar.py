@@ -24,7 +24,6 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
 from fedcomp.algorithm.downlinks.scalars import LastRound, ScalarDownlink, WeightedScalars
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally
 from fedcomp.client import LocalSolver
 from fedcomp.compressor.projections.projection import Projection
@@ -115,16 +114,13 @@ class FedScalar(Algorithm):
         if self.normalise == "population":
             weight = torch.full_like(weight, 1 / ctx.clients.num_clients)
         common = self._common(cohort, ctx)
-        start, replay = self.down.model(state.theta, state.replay, cohort, ctx)
-        stats = send_stats(state.stats, cohort, ctx)
-
-        rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local = train_locally(self.client, *rows, cohort, ctx)
-        received = ctx.link.up(codec.encode(local.theta, common, ctx.private_key("update")))
-        stats = gather_stats(local.stats, cohort, ctx)
+        start, stats, replay = self.down.send_model(state.theta, state.stats, state.replay, cohort, ctx)
+        local = train_locally(self.client, start, stats, cohort, ctx)
+        received = ctx.link.up(codec.encode(local.theta, common, ctx.sender_key("update")))
+        stats = ctx.gather_stats(local.stats, cohort)
         message = _finite(codec.weighted(received, weight))
         number = common.seed if common.seed is not None else seed_number(message.fields["seed"].data)
-        _, replay = self.down.mean(WeightedScalars(message.fields["scalars"].data, number), replay, cohort, ctx)
+        _, replay = self.down.send_mean(WeightedScalars(message.fields["scalars"].data, number), replay, cohort, ctx)
         step = codec.weighted_sum(message, common, weight.new_ones(message.num_rows))
 
         metrics = {"train/loss": local.loss, "message/scalar": received.fields["scalars"].data.abs().amax(1)}
@@ -139,7 +135,7 @@ class FedScalar(Algorithm):
             return replace(common, seed=seed_number(common.key.fold_in("seed").bits(cohort.ids, 2)))
         server = ctx.common("direction", ctx.server(cohort.weight))
         if self.seed_cost == "sent":
-            payload = Payload(seed_field("sent", server, ctx.private_key("direction")), paper_bits=0)
+            payload = Payload(seed_field("sent", server, ctx.sender_key("direction")), paper_bits=0)
             words = ctx.link.broadcast(payload, cohort).fields["seed"].data
         else:
             words = server.key.fold_in("seed").bits(server.ids, 2)

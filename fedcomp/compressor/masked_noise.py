@@ -84,12 +84,12 @@ class MaskedNoise:
         """What a mask's smaller value multiplies the noise by."""
         return 0.0 if self.mask == "binary" else -1.0
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The seed, and the mask (1 for its larger value)."""
-        fields = seed_field(self.seed_cost, common, private_key)
+        fields = seed_field(self.seed_cost, common, sender_key)
         noise = self.noise_of(Payload(fields), common)
         ratio = x.to(torch.float32) / noise
-        draws = private_key.fold_in("mask").uniform(common.ids, common.dim) if self.stochastic else None
+        draws = sender_key.fold_in("mask").uniform(common.ids, common.dim) if self.stochastic else None
         bits = ratio > 0 if draws is None else draws < self.mask_probability(ratio)
         return Payload(fields | {"mask": Field(bits.to(torch.uint8), Unsigned(1))}, paper_bits=common.dim)
 
@@ -108,9 +108,9 @@ class MaskedNoise:
             total = term if total is None else total.add_(term)
         return mask.new_zeros(common.dim, dtype=torch.float32) if total is None else total
 
-    def source(self, common: SharedKnowledge, private_key: Key) -> tuple[Key, Tensor]:
+    def source(self, common: SharedKnowledge, sender_key: Key) -> tuple[Key, Tensor]:
         """(key, [M] numbers) of the noise that `encode` will draw: for senders that train with it."""
-        return shared_source(Payload(seed_field(self.seed_cost, common, private_key)), common)
+        return shared_source(Payload(seed_field(self.seed_cost, common, sender_key)), common)
 
     def noise_of(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] float32 noise that both ends draw; `payload` needs no more than its seed."""

@@ -19,6 +19,7 @@ examples:
   fedcomp-report outputs/grid outputs/other --out paper  two names in one table, written to paper/
   fedcomp-report outputs/grid --target 0.9               rounds and bits until 90 % test accuracy
   fedcomp-report outputs/grid --target train/loss=0.3    the same for any recorded quality, losses from above
+  fedcomp-report outputs/grid --against fedavg           differences to fedavg over the same seeds, with intervals
   fedcomp-report outputs/mnist --against bicompfl        ours beside the paper's tables, with the difference
   fedcomp-report outputs/grid --front                    what nothing else beats in both accuracy and bits
   fedcomp-report outputs/grid --wandb                    from W&B's files, and to W&B (key: WANDB_API_KEY)
@@ -63,7 +64,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--target", metavar="[METRIC=]VALUE", help="how good a run must get; accuracies as fractions, 0.9"
     )
-    parser.add_argument("--against", metavar="PAPER", help="figures a paper printed: bicompfl, fedmrn")
+    parser.add_argument(
+        "--against",
+        metavar="NAME",
+        help="a method: every other's difference to it over the same seeds, with its interval; or figures that a paper "
+        "printed: bicompfl, fedmrn",
+    )
+    parser.add_argument(
+        "--no-paper-counts", action="store_false", dest="paper_counts", help="without the papers' counts in brackets"
+    )
     parser.add_argument("--front", action="store_true", help="the front of accuracy and bits, and its hypervolume")
     parser.add_argument("--wandb", action="store_true", help="read W&B's files, and write the report to W&B too")
     parser.add_argument("--every-picture", action="store_true", help="draw all PNG and PDF, however many")

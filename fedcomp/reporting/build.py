@@ -18,7 +18,7 @@ from fedcomp.records.atomic_write import explained, write_atomically
 from fedcomp.records.reader import read_runs
 from fedcomp.reporting import notes, page, pareto
 from fedcomp.reporting.content import Content, Notes, Options, collect
-from fedcomp.reporting.group import arranged, group
+from fedcomp.reporting.group import arranged, group, in_command_order
 from fedcomp.reporting.pictures.draw import draw
 from fedcomp.reporting.pictures.picture import Picture
 from fedcomp.reporting.tables import columns, formats, latex, published
@@ -51,7 +51,8 @@ def report(options: Options) -> int:
     if not groups:
         _show(console, [("No finished run to report", [notes.describe(*one) for one in notes.left_out(runs, [])])])
         return 1
-    groups = arranged(groups, options.order, options.rename)
+    in_order = groups if options.wandb else in_command_order(groups, options.paths)
+    groups = arranged(in_order, options.order, options.rename)
     content = collect(options, runs, groups)
     out = options.out or Path(options.paths[0]) / "report"
     with explained(out):
@@ -63,7 +64,7 @@ def report(options: Options) -> int:
         write_atomically(out / file, text.encode())
     draw_all(content.on_paper, out, options.one_process)
     console.print(f"Written: {out}/", markup=False, soft_wrap=True)
-    console.print(f"  {_written(content, len(texts['report.html'].encode()))}", markup=False, soft_wrap=True)
+    console.print(f"  {_written(content, options, len(texts['report.html'].encode()))}", markup=False, soft_wrap=True)
     if options.wandb:
         console.print(_published(pieces, content.name, texts["table.md"]), markup=False, soft_wrap=True)
     return 0
@@ -83,6 +84,8 @@ def _further(content: Content, options: Options) -> dict[str, Rows]:
     if content.pairs is not None:
         assert options.against is not None
         found["against"] = published.rows(options.against, content.pairs, content.unmatched)
+    if content.paired is not None:
+        found["against"] = content.paired
     if content.fronts:
         found["front"] = pareto.rows(content.fronts)
     return found
@@ -100,6 +103,8 @@ def _texts(content: Content, options: Options) -> dict[str, str]:
     }
     for name, rows in _further(content, options).items():
         texts |= {f"{name}.csv": formats.to_csv(rows), f"{name}.tex": latex.to_latex(rows)}
+    if content.paired is not None:
+        texts["against.md"] = f"{formats.to_markdown(content.paired)}\n{content.paired.caption}\n"
     if content.fronts:
         texts["front.md"] = pareto.to_markdown(content.fronts)
     if content.pairs is not None:
@@ -108,13 +113,13 @@ def _texts(content: Content, options: Options) -> dict[str, str]:
     return texts
 
 
-def _written(content: Content, page_bytes: int) -> str:
+def _written(content: Content, options: Options, page_bytes: int) -> str:
     """The files, and what the terminal should say of them."""
     files = [
         "table.md",
         "table.csv",
         f"table.tex ({_in_print(content.results, content.in_print)})",
-        *(["against.md, .csv, .tex"] if content.pairs is not None else []),
+        *(["against.md, .csv, .tex"] if options.against else []),
         *(["front.md, .csv, .tex"] if content.fronts else []),
         f"report.html ({page_bytes / 1e6:.1f} MB)",
         f"{len(content.on_paper)} pictures ({_endings(content.on_paper)}): "

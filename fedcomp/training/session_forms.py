@@ -58,7 +58,7 @@ def rehearse(simulation: Simulation, processes: ProcessContext) -> None:
         rows = (part.to(simulation.device).expand(len(two), -1) for part in simulation.model.init(Key(("rehearsal",))))
         clients = alone.clients(Key(("rehearsal",)), Ledger())
         progress = 0, simulation.rounds
-        clients.run(lambda data, theta, stats: solver.run(data, theta, stats, progress), cohort, *rows)
+        clients.map_clients(lambda data, theta, stats: solver.run(data, theta, stats, progress), cohort, *rows)
     judge().found = processes.broadcast_object(judge().found)
 
 

@@ -107,7 +107,7 @@ def test_both_ends_of_cafe_know_the_same_mean(sends: str, link: Any) -> None:
     state = run.init()
     for index in range(4):
         before, state = state, run.once(state, index)
-        known = state.uplink.prediction
+        known = state.uplink.shared
         assert known.shape == (D,)
         if sends != "model":
             torch.testing.assert_close(before.theta + known, state.theta)
@@ -124,7 +124,7 @@ def test_ratio_is_its_closed_form() -> None:
     first = run.once(run.init(), 0)
     run.once(first, 1)
     changes = -LR * run.clients.gradients(first.theta)
-    wanted = (changes - first.uplink.prediction.double()).square().sum() / changes.square().sum()
+    wanted = (changes - first.uplink.shared.double()).square().sum() / changes.square().sum()
     assert float(run.metrics["predictor/ratio"]) == pytest.approx(float(wanted), rel=1e-4)
 
 

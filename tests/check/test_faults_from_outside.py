@@ -30,7 +30,7 @@ class Faulty:
     contractive: bool = False
     near_lossless: bool = False
 
-    def encode(self, x, common, private_key):
+    def encode(self, x, common, sender_key):
         LAST[:] = [x.clone()]
         FIRST.setdefault((common.key, tuple(common.ids.tolist()), common.dim), x.clone())
         scale = Field(x.abs().mean(1, keepdim=True), Float())
@@ -58,7 +58,7 @@ class Peeking(FedAvg):
     peek: str = "none"
 
     def round(self, state, cohort, ctx):
-        held = ctx.clients.run(first_feature, cohort, torch.zeros(cohort.size, 1))  # of every client's samples
+        held = ctx.clients.map_clients(first_feature, cohort, torch.zeros(cohort.size, 1))  # of every client's samples
         method = FedAvg(**{field.name: getattr(self, field.name) for field in fields(FedAvg)})
         if self.peek == "client":  # what a client sends depends on the samples of the others
             client = replace(self.client, lr=self.client.lr * (1 + 0.1 * float(held.tanh().mean())))

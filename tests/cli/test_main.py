@@ -201,7 +201,7 @@ def test_own_codec_through_config_dir(fedcomp, tmp_path: Path) -> None:
         "class Halves:\n"
         "    share: float\n"
         "    unbiased, contractive, near_lossless = False, True, False\n"
-        "    def encode(self, x, common, private_key):\n"
+        "    def encode(self, x, common, sender_key):\n"
         "        return Payload({'first': Field(x[:, : int(self.share * common.dim)].contiguous(), Float())})\n"
         "    def decode(self, payload, common):\n"
         "        first = payload.fields['first'].data\n"

@@ -175,7 +175,7 @@ def test_a_codec_that_fails_does_not_hide_what_diverged(codec: Codec) -> None:
 @pytest.mark.parametrize(("lr", "line"), [(0.1, "^no message today$"), (1e38, "^round 1: the update/norm of client")])
 def test_a_round_that_fails_of_something_else_says_so(lr: float, line: str) -> None:
     class Broken(Dense):
-        def encode(self, x: torch.Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+        def encode(self, x: torch.Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
             raise ValueError("no message today")
 
     sim = world.simulation(FedAvg(Sgd(lr=lr, steps=1), ServerSgd(), Compressor(Broken()), DENSE))

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context
 from fedcomp.algorithm.downlinks.downlink import Downlink
-from fedcomp.algorithm.updates.dense_messages import send
 from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.seed import seed_number, seed_words
 from fedcomp.core.cohort import Cohort, Listed, Receivers
@@ -93,7 +92,7 @@ class ScalarDownlink(Downlink[LastRound, WeightedScalars]):
         if holds.any():
             replayed = self._send_step(memory, _some(cohort, holds), ctx)
         if not holds.all():
-            received = send("model", theta, _some(cohort, ~holds), ctx, paper_bits=0)
+            received = ctx.send_dense("model", theta, _some(cohort, ~holds), paper_bits=0)
         own = replayed if ctx.link.client in list(itertools.compress(cohort.clients, holds.tolist())) else received
         begun = replace(memory, theta=own)
         if holds.all() or not holds.any():

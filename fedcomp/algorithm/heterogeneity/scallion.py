@@ -40,7 +40,6 @@ from fedcomp.algorithm.heterogeneity.control_variates import (
     train_corrected,
 )
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.updates.metrics import servers_memory
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
@@ -126,8 +125,8 @@ class Scallion(Algorithm):
         """One round; metrics as of `control_metrics`, and the server's memory."""
         start, control, stats = state.theta, state.control, state.stats
         if self.sends_model:
-            start, control = send("model", start, cohort, ctx), send("control", control, cohort, ctx)
-            stats = send_stats(stats, cohort, ctx)
+            start, stats = ctx.send_model(start, stats, cohort)
+            control = ctx.send_dense("control", control, cohort)
         own = take_rows(state.controls, cohort)
         local, change, num_steps = train_corrected(self.client, start, control, stats, own, cohort, ctx)
 
@@ -135,14 +134,14 @@ class Scallion(Algorithm):
         alpha = scale_of_changes(self.alpha, self.uplink, ctx.clients.layers, num_clients)
         mean_steps = self._mean_steps(num_steps, ctx)
         sent = send_decoded("control", self.uplink, alpha * change, cohort, ctx)
-        stats = gather_stats(local.stats, cohort, ctx)
+        stats = ctx.gather_stats(local.stats, cohort)
         mean, downlink = sent.mean(0), state.downlink
         metrics: Metrics = {}
         if not self.sends_model:
             mean_steps = self._send_sizes(cohort, mean_steps, mean, ctx)
             whole = mean
             mean, downlink = ctx.send_down("mean", self.downlink, whole, downlink, ctx.everyone)
-            stats = send_stats(stats, ctx.everyone, ctx)
+            stats = ctx.send_stats(stats, ctx.everyone)
             metrics = servers_memory(downlink, whole)
 
         lr = self.client.learning_rate(ctx.progress)

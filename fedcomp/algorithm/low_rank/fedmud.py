@@ -36,7 +36,6 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.low_rank.factors import PATTERNS, TYPES, VIEWS, Factors, Product
-from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.client.muon import Muon
 from fedcomp.core.cohort import Cohort
@@ -155,18 +154,18 @@ class FedMUD(Algorithm):
             x, fixed = self._drawn(factors, state.theta, ctx.key.fold_in("factors"))
         dense, stats, num = part.rest.take(state.theta), state.stats, x.shape[0]
         if self.sends == "model":
-            sent = send("model", torch.cat((base, dense, x)), cohort, ctx)
+            sent = ctx.send_dense("model", torch.cat((base, dense, x)), cohort)
             base, dense, x = sent.split((part.size, len(dense), num))
-            stats = send_stats(stats, cohort, ctx)
+            stats = ctx.send_stats(stats, cohort)
 
         local = self._train(torch.cat((x, dense)), base, fixed, stats, factors, cohort, ctx)
         own = sum(tensor.size for tensor in ctx.clients.tensors if is_normalisation(tensor))
         paper = 32 * (num + len(dense) - own)
-        mean = gather("factors", local.theta, cohort, ctx, paper_bits=paper)
-        stats = gather_stats(local.stats, cohort, ctx)
+        mean = ctx.gather_dense("factors", local.theta, cohort, paper_bits=paper)
+        stats = ctx.gather_stats(local.stats, cohort)
         if self.sends == "factors":
-            mean = send("factors", mean, ctx.everyone, ctx, paper_bits=paper)
-            stats = send_stats(stats, ctx.everyone, ctx)
+            mean = ctx.send_dense("factors", mean, ctx.everyone, paper_bits=paper)
+            stats = ctx.send_stats(stats, ctx.everyone)
         x, dense = mean.split((num, len(dense)))
         update = factors.fold(x[None], fixed)[0]
         theta = part.put(part.rest.put(state.theta, dense), base + update)
@@ -267,5 +266,5 @@ class FedMUD(Algorithm):
             return self.client.run(data, rows, stats, ctx.progress, hook)
 
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
         return local

@@ -35,7 +35,6 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.low_rank.matrices import LowRank
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import lengths
 from fedcomp.client import LocalSolver
@@ -166,20 +165,19 @@ class PowerSGD(Algorithm):
             known = {} if fresh or ctx.round == 0 else {"q": q}
             received = _down({"model": theta, **known}, cohort, ctx)
             theta, q = received["model"], received.get("q", q)
-            stats = send_stats(stats, cohort, ctx)
+            stats = ctx.send_stats(stats, cohort)
 
-        rows = theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local = train_locally(self.client, *rows, cohort, ctx)
+        local = train_locally(self.client, theta, stats, cohort, ctx)
         meant = low.part.take(local.theta)
         if self.memory != "none":
             meant = meant + self.decay * take_rows(state.errors, cohort)
         dense = low.part.rest.take(local.theta).contiguous()
 
-        stats = gather_stats(local.stats, cohort, ctx)  # with the first message
+        stats = ctx.gather_stats(local.stats, cohort)  # with the first message
         exchange = self._aggregated if self.mode == "aggregated" else self._independent
         own, mean, dense_mean, q = exchange(low, meant, dense, q, cohort, ctx)
         if self.sends == "factors":
-            stats = send_stats(stats, ctx.everyone, ctx)
+            stats = ctx.send_stats(stats, ctx.everyone)
 
         update = torch.empty_like(state.theta)
         low.part.put_(update, mean)
@@ -243,7 +241,7 @@ class PowerSGD(Algorithm):
         dense_mean = cohort.weight @ received["dense"] if dense.shape[1] else dense.new_zeros(0)
         mean = torch.cat((cohort.weight @ own, dense_mean))
         if self.sends == "factors":
-            mean = send("mean", mean, ctx.everyone, ctx)
+            mean = ctx.send_dense("mean", mean, ctx.everyone)
         return own, mean[: low.part.size], mean[low.part.size :], q
 
 

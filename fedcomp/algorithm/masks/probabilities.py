@@ -20,7 +20,6 @@ from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
 from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts
 from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, first_probabilities
 from fedcomp.algorithm.masks.training import TESTS, MaskTraining, masked_models
-from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.client import LocalResult, LocalSolver
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset
@@ -118,13 +117,11 @@ class MaskProbabilities(Algorithm):
     def send_down(self, state: MaskState, part: ParameterSubset, cohort: Cohort, ctx: Context) -> MaskState:
         """The state as clients receive it: theta by the downlink, normalisation if it is trained, statistics."""
         counts = MaskCounts(part.take(state.ones), state.total)
-        received, _ = self.down.model(part.take(state.theta), counts, cohort, ctx)
+        received, stats, _ = self.down.send_model(part.take(state.theta), state.stats, counts, cohort, ctx)
         weights = state.weights
         if self.batchnorm_training == "trained":
-            weights = part.rest.put(weights, send("normalisation", part.rest.take(weights), cohort, ctx))
-        return replace(
-            state, weights=weights, theta=part.put(state.theta, received), stats=send_stats(state.stats, cohort, ctx)
-        )
+            weights = part.rest.put(weights, ctx.send_dense("normalisation", part.rest.take(weights), cohort))
+        return replace(state, weights=weights, theta=part.put(state.theta, received), stats=stats)
 
     def gather_rest(
         self, state: MaskState, local: LocalResult, part: ParameterSubset, cohort: Cohort, ctx: Context
@@ -132,9 +129,9 @@ class MaskProbabilities(Algorithm):
         """The state with what comes up beside the masks: normalisation if it is trained, statistics."""
         weights = state.weights
         if self.batchnorm_training == "trained":
-            rest = gather("normalisation", part.rest.take(local.theta), cohort, ctx, paper_bits=0)
+            rest = ctx.gather_dense("normalisation", part.rest.take(local.theta), cohort, paper_bits=0)
             weights = part.rest.put(weights, rest)
-        return replace(state, weights=weights, stats=gather_stats(local.stats, cohort, ctx))
+        return replace(state, weights=weights, stats=ctx.gather_stats(local.stats, cohort))
 
     def count_masks(self, state: MaskState, sums: Tensor, part: ParameterSubset, num: int, keeps: bool) -> MaskState:
         """The state with theta of the masks' posterior.

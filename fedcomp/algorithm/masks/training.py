@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Models
+from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
-from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
 from fedcomp.core.validate import check_choice, check_interval
@@ -74,7 +74,7 @@ class MaskTraining:
             weights: [D] frozen weights, and the values of the columns that are not masked.
             theta: [M, D] or [1, D] probabilities; those outside the part are not used.
             stats: [C] running statistics. part: the columns that are masked.
-            memory: the solver's persistent optimiser state, one row a client of the cohort; (): fresh state.
+            memory: the solver's persistent optimiser state, one row for each of the N clients; (): fresh state.
         Returns:
             q [M, D] as `theta`, with the values after training in the other columns; statistics, losses and memory.
         """
@@ -82,18 +82,12 @@ class MaskTraining:
         def train(data: LocalData, theta: Tensor, stats: Tensor, *memory: Tensor) -> LocalResult:
             rest = weights.to(theta.dtype).expand(theta.shape)  # in what the clients compute in
             scores = part.put(rest, torch.logit(part.take(theta).clamp(self.clamp, 1 - self.clamp)))
-            key = ctx.private_key("masks")
+            key = ctx.sender_key("masks")
             hook = self._hook(data, weights, part, key)
-            if memory:
-                assert isinstance(self.client, MinibatchSolver)
-                local = self.client.run(data, scores, stats, ctx.progress, hook, memory)
-            else:
-                local = self.client.run(data, scores, stats, ctx.progress, hook)
+            local = self.client.run(data, scores, stats, ctx.progress, hook, memory)
             return replace(local, theta=part.put(local.theta, torch.sigmoid(part.take(local.theta))))
 
-        rows = theta.expand(cohort.size, -1), stats.expand(cohort.size, -1), *memory
-        local: LocalResult = ctx.clients.run(train, cohort, *rows)
-        return local
+        return train_cohort(train, theta, stats, cohort, ctx, memory)
 
     def _hook(self, data: LocalData, weights: Tensor, part: ParameterSubset, key: Key) -> Hook:
         trains_rest = self.batchnorm_training == "trained"

@@ -35,7 +35,6 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.zeroth_order.history import History, Place, Replay, Step
 from fedcomp.algorithm.zeroth_order.stages import Stages
 from fedcomp.algorithm.zeroth_order.two_point import (
@@ -174,17 +173,17 @@ class DeComFL(Algorithm):
             metrics = dict(found)
             metrics["history/bits"] = state.theta.new_full((), state.history.num_bits)
         elif self.sends == "model":
-            received_place = send("model", torch.cat(place), cohort, ctx)
+            received_place = ctx.send_dense("model", torch.cat(place), cohort)
             start = received_place[: len(state.theta)], received_place[len(state.theta) :]
         everybody = self.sends == "broadcast_all"
         numbers = self._numbers(ctx.everyone if everybody else cohort, state.theta, ctx)
-        stats = send_stats(state.stats, cohort, ctx)
+        stats = ctx.send_stats(state.stats, cohort)
 
         directions = SharedDirections(self.two_point, numbers, num, state.theta.shape[0])
         scalars, loss, new_stats, true = self._train(start, stats, directions, lr, cohort, ctx)
         payload = Payload({"scalars": Field(scalars, Float())})
         (received,) = ctx.link.up(payload).expect(scalars=self.steps * num)
-        stats = gather_stats(new_stats, cohort, ctx)
+        stats = ctx.gather_stats(new_stats, cohort)
         mean = (cohort.weight.double() @ finite(received).double()).to(torch.float32)
         if everybody:
             message = Payload({"scalars": Field(mean[None], Float())})
@@ -230,7 +229,7 @@ class DeComFL(Algorithm):
         rows = torch.arange(self.steps, device=like.device)
         if self.seed_cost == "derived":
             return seed_number(ctx.common("direction", ctx.server(like)).key.fold_in("seed").bits(rows, 2))
-        words = ctx.private_key("direction").fold_in("seed").bits(rows, 2)
+        words = ctx.sender_key("direction").fold_in("seed").bits(rows, 2)
         payload = Payload({"seed": Field(words.reshape(1, -1), Unsigned(32))}, paper_bits=0)
         (received,) = ctx.link.broadcast(payload, receivers).expect(seed=2 * self.steps)
         return seed_number(received.reshape(-1, 2))
@@ -264,7 +263,7 @@ class DeComFL(Algorithm):
             return torch.cat(found, 1), loss, stats, true - start if self.diagnose else true
 
         places = (part.expand(cohort.size, -1) for part in (*start, stats))
-        return ctx.clients.run(train, cohort, *places)
+        return ctx.clients.map_clients(train, cohort, *places)
 
 
 class SharedDirections:

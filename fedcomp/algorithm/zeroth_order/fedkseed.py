@@ -36,7 +36,6 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.zeroth_order.pool import Increments, Pool
 from fedcomp.algorithm.zeroth_order.two_point import (
     RUNNING_STATS,
@@ -164,11 +163,11 @@ class FedKSeed(Algorithm):
         pool = state.pool
         share, sums = state.increments.send(pool, pool.probabilities(), cohort, ctx)
         start = self._start(state, sums, ctx)
-        stats = send_stats(state.stats, cohort, ctx)
+        stats = ctx.send_stats(state.stats, cohort)
         chosen = self._choose(share, cohort, ctx)
         scalars, loss, new_stats = self._train(start, state, stats, chosen, share, cohort, ctx)
         received, chosen = self._send_up(scalars, chosen, share, ctx)
-        stats = gather_stats(new_stats, cohort, ctx)
+        stats = ctx.gather_stats(new_stats, cohort)
 
         kept = finite(received)
         scaled = kept if self.sends_sums else kept * self._factor(share, chosen)
@@ -257,4 +256,4 @@ class FedKSeed(Algorithm):
             return torch.cat(found, 1), mean.to(torch.float32), stats
 
         rows = (part.expand(cohort.size, -1) for part in (start, stats))
-        return ctx.clients.run(train, cohort, *rows, chosen, self._factor(share, chosen))
+        return ctx.clients.map_clients(train, cohort, *rows, chosen, self._factor(share, chosen))

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics
-from fedcomp.algorithm.updates.dense_messages import send
 from fedcomp.compressor.seed import seed_number, seed_words
 from fedcomp.core.cohort import Cohort, Listed
 from fedcomp.wire import Field, Payload
@@ -201,7 +200,7 @@ class Replay:
                     self._check(place, history, history.received(received, since), since, walk)
         like = place[0]
         if models:
-            received_place = send("model", torch.cat(place), Listed(tuple(models)), ctx)
+            received_place = ctx.send_dense("model", torch.cat(place), Listed(tuple(models)))
             if own in models:
                 arrived = received_place[: len(like)], received_place[len(like) :]
         if own in cohort.clients:

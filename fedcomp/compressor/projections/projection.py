@@ -64,10 +64,10 @@ class Projection:
                 "orthonormal directions; ask for fewer, or take directions=independent"
             )
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The seed, if it is sent, and the scalars; the paper counts the scalars alone."""
         self.check_dim(common.dim)
-        seed = seed_field(self.seed_cost, common, private_key) if self._sends_seed(common) else {}
+        seed = seed_field(self.seed_cost, common, sender_key) if self._sends_seed(common) else {}
         scalars = self._directions.project(x, self._source(Payload(seed), common)).to(torch.float32)
         return Payload({**seed, "scalars": Field(scalars, Float())}, paper_bits=32 * self.num_projections)
 

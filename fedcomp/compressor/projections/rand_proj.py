@@ -144,9 +144,9 @@ class RandProj:
                 groups.append(Group(place * self.block, 1, size, num))
         return tuple(groups)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The numbers y [M, k] of all blocks, each block's in the order of its rows."""
-        seed = seed_field(self.seed_cost, common, private_key)
+        seed = seed_field(self.seed_cost, common, sender_key)
         key, ids = shared_source(Payload(seed), common)
         values = []
         for number, group in enumerate(self.groups(common.dim)):

@@ -44,9 +44,9 @@ class Drive(RotatedCodec):
         """1 - 2 / pi."""
         return lloyd_max(1).distortion
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """One bit an entry (1 for z >= 0), and the scales [M, P]."""
-        seed = seed_field(self.seed_cost, common, private_key)
+        seed = seed_field(self.seed_cost, common, sender_key)
         rotation = Rotation(common.dim, self.rotations)
         z = rotation.forward(x, *shared_source(Payload(seed), common))
         signs = (z >= 0).view(torch.uint8)

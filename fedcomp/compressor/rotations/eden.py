@@ -69,9 +69,9 @@ class Eden(RotatedCodec):
             return without
         return without + (self.bits - few) * (lloyd_max(few + 1).distortion - without)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """Codes by their width, and the scales [M, P]."""
-        seed = seed_field(self.seed_cost, common, private_key)
+        seed = seed_field(self.seed_cost, common, sender_key)
         key, ids = shared_source(Payload(seed), common)
         rotation = Rotation(common.dim, self.rotations)
         codes: dict[int, list[Tensor]] = {}

@@ -81,9 +81,9 @@ class TurboQuantProd:
         less = 1.0 if self.residual == "rotation" else 1 / x.shape[1]
         return (math.pi / 2 - less) * left * x.double().square().sum(1)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """Codes [M, D] of b - 1 bits and the scales [M, P] of z~ (not for b = 1), signs [M, D], ||rho|| [M, P]."""
-        seed = seed_field(self.seed_cost, common, private_key)
+        seed = seed_field(self.seed_cost, common, sender_key)
         key, ids = shared_source(Payload(seed), common)
         rotation = Rotation(common.dim, self.rotations)
         rho = rotation.forward(x, key, ids)

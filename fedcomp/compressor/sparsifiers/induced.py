@@ -70,13 +70,13 @@ class Induced:
         half = max(2, num_kept(self.fraction, self.k, dim)) // 2
         return (half, half) if dim > 1 else (0, 1)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """Values and indices of the largest, then the seed and the values of the random ones."""
         k1, k2 = self.parts(common.dim)
         top = stable_topk(x.abs(), k1)
         fields = {"largest": Field(x.gather(1, top), Float())}
         fields |= index_field(self._code(common.dim), top, common.dim)
-        fields |= seed_field(self.seed_cost, common, private_key)
+        fields |= seed_field(self.seed_cost, common, sender_key)
         drawn = self._drawn(Payload(fields), top, common)
         rest = x.scatter(1, top, 0.0)
         return Payload(fields | {"drawn": Field(rest.gather(1, drawn), Float())}, paper_bits=32 * (k1 + k2))

@@ -72,14 +72,14 @@ class RandK(SampledEntries):
         """p = k / D."""
         return self.num_sent(dim) / dim
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The seed or the indices, and the values in the order of their indices."""
         k = self.num_sent(common.dim)
         if self.places == "seed":
-            fields = seed_field(self.seed_cost, common, private_key)
+            fields = seed_field(self.seed_cost, common, sender_key)
             indices = self._drawn(Payload(fields), common)
         else:
-            indices = private_key.fold_in("places").choice(common.ids, k, common.dim)
+            indices = sender_key.fold_in("places").choice(common.ids, k, common.dim)
             fields = index_field(index_code(self.places, k, common.dim), indices, common.dim)
         return Payload(fields | {"values": Field(x.gather(1, indices), Float())}, paper_bits=32 * k)
 

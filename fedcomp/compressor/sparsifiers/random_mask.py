@@ -46,9 +46,9 @@ class RandomMask(SampledEntries):
         """p, rounded to the 24 bits of a uniform draw."""
         return max(1, round(self.fraction * 2**24)) * 2.0**-24
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The seed, and the masked entries one after another."""
-        fields = seed_field(self.seed_cost, common, private_key)
+        fields = seed_field(self.seed_cost, common, sender_key)
         mask = self._mask(Payload(fields), common)
         fields["values"] = Field(compact(x, mask), Float(), mask.sum(1), count_known=True)
         return Payload(fields, paper_bits=round(32 * self.fraction * common.dim))

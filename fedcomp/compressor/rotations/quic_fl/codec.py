@@ -66,9 +66,9 @@ class QuicFL:
         """[M] float64 the table's mean variance times ||x||^2: of long, dense vectors."""
         return table(self.bits).mean_variance * x.double().square().sum(1)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """Codes [M, D], norms [M, P], and places and values of the exact entries; these have a code too, of +-T."""
-        seed = seed_field(self.seed_cost, common, private_key)
+        seed = seed_field(self.seed_cost, common, sender_key)
         rotation = Rotation(common.dim, self.rotations)
         y = rotation.forward(x, common.key, torch.zeros_like(common.ids))
         norms = []
@@ -77,7 +77,7 @@ class QuicFL:
             scale = part.shape[1] ** 0.5 / norms[-1]
             part.mul_(torch.where(norms[-1] > 0, scale, 0.0)[:, None])
         h = self._shared(Payload(seed), common)
-        coin = private_key.fold_in("coin").uniform(common.ids, common.dim)
+        coin = sender_key.fold_in("coin").uniform(common.ids, common.dim)
         exact = y.abs() > THRESHOLD
         count, most = exact.sum(1), self.most_exact(common.dim)
         every = torch.arange(common.dim, device=x.device).expand(y.shape)

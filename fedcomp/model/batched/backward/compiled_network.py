@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedcomp.core.accelerated import Form, plainly
 from fedcomp.core.step_counts import StepCounts
 from fedcomp.model.batched.backward.dense import dense_rows
 from fedcomp.model.batched.backward.mlp import Perceptron
@@ -24,6 +25,9 @@ from fedcomp.model.flat import Make
 from fedcomp.model.loss import Loss, cross_entropy, exact_mean_loss
 from fedcomp.model.tunable import FORMS
 
+COMPILED = Form("compiled networks", "tensor operations")
+TOLERANCE = 1e-2
+"""As a share of the norm: where rounding brings a sum to the other side of zero, a ReLU turns on or off."""
 EVALUATED_AT_ONCE = 128
 """Samples that stay in the caches."""
 
@@ -53,6 +57,17 @@ class CompiledNetwork(Stacked):
         """
         if not self._compiled(theta):
             return super().gradient(theta, stats, x, y, weight, draws)
+        found = self._compiled_gradient(theta, stats, x, y, weight)
+
+        def plain() -> tuple[Tensor, ...]:
+            with plainly():
+                expected = self.gradient(theta, stats, x, y, weight, draws)
+            return expected.grad, expected.loss
+
+        agrees = COMPILED.agrees("gradients", lambda: (found.grad, found.loss), plain, TOLERANCE)
+        return found if agrees else self.gradient(theta, stats, x, y, weight, draws)
+
+    def _compiled_gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> Gradient:
         from fedcomp.model.batched.compiled import network_numba
 
         grad, loss = theta.new_empty(theta.shape), theta.new_empty(theta.shape[0])
@@ -120,7 +135,13 @@ class CompiledNetwork(Stacked):
         row, found = theta.contiguous().numpy(), theta.new_empty(len(x), self.small.denses[-1].num_out)
         for part, out in zip(x.split(EVALUATED_AT_ONCE), found.split(EVALUATED_AT_ONCE)):
             self._write_outputs(row, self._samples(part[None], theta.dtype)[0], out.numpy())
-        return found
+
+        def plain() -> tuple[Tensor]:
+            with plainly():
+                return (self.outputs(theta, stats, x[:EVALUATED_AT_ONCE]),)
+
+        agrees = COMPILED.agrees("outputs", lambda: (found[:EVALUATED_AT_ONCE],), plain, TOLERANCE)
+        return found if agrees else self.outputs(theta, stats, x)
 
     def _write_outputs(self, theta: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
         """out [B, O] of one model theta [D] on the samples x [B, X]."""
@@ -135,7 +156,7 @@ class CompiledNetwork(Stacked):
 
     def _compiled(self, theta: Tensor) -> bool:
         plain = type(theta) is Tensor and theta.device.type == "cpu" and theta.dtype == torch.float32
-        return plain and self._has_default_forms()
+        return plain and self._has_default_forms() and not COMPILED.refused
 
     def _has_default_forms(self) -> bool:
         return all(form == FORMS[0] for form in self.conv_algorithms)
