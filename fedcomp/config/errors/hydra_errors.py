@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Sequence
@@ -13,10 +12,11 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, InstantiationException
 from omegaconf import DictConfig, OmegaConf
 
-from fedcomp.config.comments import experiments
+from fedcomp.config.comments import choices
 from fedcomp.config.options import renamed
-from fedcomp.config.quoting import quote_text, quoting_error
+from fedcomp.config.overrides import quote_text, quoting_error
 from fedcomp.config.schema import PARTS
+from fedcomp.core.validate import did_you_mean
 
 UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'")
 UNKNOWN_CHOICE = re.compile(
@@ -54,7 +54,9 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
     if choice:
         wanted, group, options = choice.group(1), choice.group(2), choice.group(3).split()
         if group.split("/")[0] == "experiment":
-            return _unknown_experiment(wanted.removeprefix("experiment/"), [conf, *own])
+            name = wanted.removeprefix("experiment/")
+            hint = did_you_mean(name, choices("experiment", [conf, *own]))
+            return f"experiment={name} is unknown{hint} (`fedcomp experiment=` lists them)"
         return f"{group}={wanted.removeprefix(group + '/')} is unknown{_suggest(wanted.split('/')[-1], options)}"
     key = UNKNOWN_KEY.search(text)
     cause = error.__cause__
@@ -79,16 +81,8 @@ def _own_message(error: BaseException) -> str | None:
     return str(error) if isinstance(error, ValueError) else None
 
 
-def _unknown_experiment(name: str, folders: Sequence[Path]) -> str:
-    close = difflib.get_close_matches(name, experiments(folders), n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
-    return f"experiment={name} is unknown{hint} (`fedcomp experiment=` lists them)"
-
-
 def _suggest(name: str, options: list[str]) -> str:
-    close = difflib.get_close_matches(name, options, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
-    return f"{hint} (there are: {', '.join(options)})" if options else hint
+    return did_you_mean(name, options) + (f" (there are: {', '.join(options)})" if options else "")
 
 
 def _siblings(name: str, conf: Path, arguments: Sequence[str], own: Sequence[Path]) -> list[str]:
