@@ -17,10 +17,11 @@ from fedcomp.compressor.quantisers.qsgd import QSGD
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.memory.check import check_memory, state_bytes
+from fedcomp.participation.uniform import Uniform
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.async_metrics import to_host
-from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
+from fedcomp.simulation.divergence import Diverged, DivergenceMonitor, check_finite
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.wire import Ledger, Payload, SharedKnowledge, WireLink
 from tests.conformance import world
@@ -113,6 +114,18 @@ def test_evaluation_averages_over_models() -> None:
     assert single[1]["x/loss"] == pytest.approx(
         torch.nn.functional.cross_entropy(outputs, sim.dataset.test.y).item(), rel=1e-6
     )
+
+
+def test_every_round_draws_its_own_cohort() -> None:
+    sim = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE), participation=Uniform(2))
+    assert len({tuple(sorted(sim.cohort(index).clients)) for index in range(20)}) > 3
+
+
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
+def test_a_test_metric_that_is_not_finite_ends_the_run(value: float) -> None:
+    check_finite(0, {"test/loss": value})
+    with pytest.raises(Diverged, match="round 3: the test loss of the server's model is"):
+        check_finite(3, {"train/loss": 1.0, "test/loss": value})
 
 
 def test_watch_names_round_client_and_remedy() -> None:

@@ -43,16 +43,6 @@ def test_bits_of_every_round(sends: str) -> None:
         assert bits == {"uplink": N * (D + 32), "downlink": N * 32 * D, "broadcast": 32 * D}
 
 
-@pytest.mark.thorough
-def test_it_converges_where_plain_sign_descent_stalls() -> None:
-    clients, server = Quadratics.of(condition=1e3), ServerSgd(0.1)
-    start = clients.excess(torch.zeros(D))
-    plain = quadratic.last(FedAvg(STEP, server, SIGN, DENSE, "uniform"), clients, 1500)
-    remembered = quadratic.last(MemSGD(STEP, server, SIGN, DENSE), clients, 1500)
-    assert clients.excess(remembered.theta) < 0.01 * start
-    assert clients.excess(plain.theta) > 0.1 * start
-
-
 def test_errors() -> None:
     with pytest.raises(ValueError, match="^compressor: the algorithm remembers what RandK leaves out"):
         MemSGD(STEP, ServerSgd(), Compressor(RandK(0.1)), DENSE)

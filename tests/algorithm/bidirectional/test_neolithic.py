@@ -66,16 +66,6 @@ def test_a_dense_message_is_not_sent_again() -> None:
         assert not after.uplink.sender.any()
 
 
-@pytest.mark.thorough
-def test_it_converges_where_plain_sign_descent_stalls() -> None:
-    clients, server = Quadratics.of(condition=1e3), ServerSgd(0.1)
-    start = clients.excess(torch.zeros(D))
-    plain = quadratic.last(FedAvg(STEP, server, SIGN, SIGN, "uniform"), clients, 1500)
-    twice = quadratic.last(Neolithic(STEP, server, SIGN, SIGN), clients, 1500)
-    assert clients.excess(twice.theta) < 0.01 * start
-    assert clients.excess(plain.theta) > 0.1 * start
-
-
 def test_errors() -> None:
     with pytest.raises(ValueError, match="algorithm.passes=0 must be a whole number, 1 or more"):
         Neolithic(STEP, ServerSgd(), SIGN, SIGN, passes=0)
