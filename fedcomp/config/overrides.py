@@ -19,6 +19,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override
 from hydra.errors import HydraException
 
+from fedcomp.config.errors.slips import no_choice
 from fedcomp.config.schema import PARTS
 
 TOKEN = re.compile(r"""'(?:\\.|[^'\\])*'(?=[,\]]|$) | "(?:\\.|[^"\\])*"(?=[,\]]|$) | [,\[\]] | [^,\[\]]+""", re.X)
@@ -28,6 +29,8 @@ UNQUOTED = re.compile(r"[\w/\-\\+.$%*@?|:{}() ]*", re.ASCII)
 SYNTAX = re.compile(r"[$(){}]")
 """Characters of interpolations, functions and mappings: text with one of these gets no quotes."""
 
+DOWNLINK = re.compile(r"downlink=(?!null\b)[a-z][\w/]*(,[a-z][\w/]*)*")
+"""Choices of the downlink's compressor, which are given as those of a part of the same name are."""
 OF_ANY_NAME = ("model.options.",)
 """Options below these have names of the user's own."""
 GROUPS = frozenset(PARTS) | {"experiment"}
@@ -36,7 +39,11 @@ OF_THE_GRID = ("launcher", "sweeper", "objective")
 
 
 def check_choices(words: Iterable[str]) -> None:
-    """Raise ValueError for `compressor=../client/sgd` and `~compressor`, which Hydra would take."""
+    """Raise ValueError for `compressor=../client/sgd`, `~compressor` and `participation=0.1`."""
+    words = list(words)
+    slip = no_choice(words)
+    if slip is not None:
+        raise ValueError(slip)
     for word in words:
         key, _, value = word.partition("=")
         group = key.lstrip("~+").partition("@")[0].partition("/")[0]
@@ -51,8 +58,11 @@ def check_choices(words: Iterable[str]) -> None:
 def quote(override: str) -> str:
     """`label=日本語` -> `label='日本語'`; the override itself if Hydra can parse it, or if quotes do not help.
 
-    `model.options.width=32` -> `++model.options.width=32`, which adds the name or replaces its value.
+    `model.options.width=32` -> `++model.options.width=32`, which adds the name or replaces its value, and
+    `downlink=sign` -> `compressor@downlink=sign`.
     """
+    if DOWNLINK.fullmatch(override):
+        return f"compressor@{override}"
     if override.startswith(OF_ANY_NAME):
         override = f"++{override}"
     key, equals, value = override.partition("=")
