@@ -29,6 +29,8 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
     """
     schema.check(config)
     processes = processes or ProcessContext()
+    if (config.wire is schema.Wire.tcp) != processes.over_tcp:
+        raise ValueError("wire=tcp is a run of several programs: start fedcomp-serve, and fedcomp-join for each client")
     place = RunPlace(config, device_without_torch(config.device) or _torchs_device(config.device))
     with place.held() if processes.is_main_process else contextlib.nullcontext() as finished:
         if processes.broadcast_object(finished is not None):
