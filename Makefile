@@ -52,10 +52,9 @@ docs-serve: export NO_MKDOCS_2_WARNING := 1
 docs-serve: $(READY)  ## the same at http://127.0.0.1:8000, built anew when a page changes
 	$(VENV)/bin/mkdocs serve --no-strict --watch fedcomp
 
-processors: $(READY)  ## the conformance suites under each set of vector instructions that torch knows
+processors: $(READY)  ## methods and codecs with torch's smaller sets of vector instructions; make test has the processor's own
 	ATEN_CPU_CAPABILITY=default $(RUN) -m pytest $(CONFORMANCE)
 	ATEN_CPU_CAPABILITY=avx2 $(RUN) -m pytest $(CONFORMANCE)
-	env -u ATEN_CPU_CAPABILITY $(RUN) -m pytest $(CONFORMANCE)
 
 floor: $(FLOOR)/.ready  ## fast tests on the lowest versions that pyproject.toml admits (FLOOR_PYTHON=python3.12)
 	$(FLOOR)/bin/python -m pytest

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 from fedcomp.core.version import __version__
 
 if TYPE_CHECKING:
-    from fedcomp.api import Run, compose, load_runs, report, run
+    from fedcomp.api import Run, compose, figure, load_runs, report, run
 
-__all__ = ["Run", "__version__", "compose", "load_runs", "report", "run"]
+__all__ = ["Run", "__version__", "compose", "figure", "load_runs", "report", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -60,16 +60,16 @@ def row(name: str, layers: tuple[int, ...], options: argparse.Namespace) -> str:
         set_determinism(True, device)  # as a run does
     common = SharedKnowledge(Key(("bench", name)), torch.arange(num_clients, device=device), layers)
     x = torch.randn(num_clients, common.dim, generator=torch.Generator().manual_seed(0)).to(device)
-    copy, private_key = torch.empty_like(x), common.key.fold_in("coin")
+    copy, sender_key = torch.empty_like(x), common.key.fold_in("coin")
     before = _peak_mib(device)
-    payload = codec.encode(x, common, private_key)
+    payload = codec.encode(x, common, sender_key)
     codec.decode(payload, common)
     peak = _peak_mib(device) - before
     times: list[tuple[float, float, float]] = []
     for _ in range(options.repeats):
         times.append(
             (
-                _seconds(lambda: codec.encode(x, common, private_key), device),
+                _seconds(lambda: codec.encode(x, common, sender_key), device),
                 _seconds(lambda: codec.decode(payload, common), device),
                 _seconds(lambda: copy.copy_(x), device),
             )

@@ -18,7 +18,6 @@ from fedcomp.client.sgd import Sgd
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.model.batched.backward import mlp as mlp_backward
 from fedcomp.model.build import build
 from fedcomp.model.chunking import chunk_size
 from fedcomp.model.networks.cnn import cnn4, lenet5
@@ -114,7 +113,6 @@ def fedcomp_side(job: Job, device: torch.device, precision: str) -> Round:
 
 def fedcomp_rounds(job: Job, device: torch.device, precision: str, loop_runner: LoopRunner | None) -> Callable[[], Any]:
     """A function that runs complete rounds and returns the state; loop_runner: how local loops are repeated."""
-    mlp_backward.COMPILE_AFTER = 0  # as after the first seconds of a long run
     per_client = job.batch * job.steps
     x, y = _data(job)
     raw = x.movedim(1, -1).contiguous() if len(job.shape) == 3 else x

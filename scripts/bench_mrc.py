@@ -74,12 +74,12 @@ def row(name: str, codec: MRC, num_clients: int, goal: int | str, options: argpa
     """One line of the table."""
     device = torch.device(options.device)
     q, common = problem(codec, num_clients, options.dim, device)
-    prior, private_key = probability(common.side_information, codec.bits)[0], Key(("coin",))
-    payload = codec.encode(q, common, private_key)
+    prior, sender_key = probability(common.side_information, codec.bits)[0], Key(("coin",))
+    payload = codec.encode(q, common, sender_key)
     times: list[tuple[float, ...]] = []
     for turn in range(options.repeats):
         calls: list[Callable[[], Any]] = [
-            lambda: codec.encode(q, common, private_key),
+            lambda: codec.encode(q, common, sender_key),
             lambda: codec.counts(payload, common),
             lambda: codec.total(payload, common),
         ]

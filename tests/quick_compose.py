@@ -35,6 +35,7 @@ _list = config_loader_impl.create_defaults_list
 _embed = ConfigLoaderImpl._load_single_config
 _merge = ConfigLoaderImpl._compose_config_from_defaults_list
 _sweep = ConfigLoaderImpl.load_sweep_config
+_copy = DictConfig.__deepcopy__
 _kept: dict[Hashable, bytes] = {}
 _lists: dict[Hashable, DefaultsList] = {}
 
@@ -98,6 +99,20 @@ def _quick_merge(loader: ConfigLoaderImpl, defaults: list[Any], repo: Any) -> Di
     return _once(lambda: _merge(loader, parts, repo), "merged", sources, repr(parts))
 
 
+def _quick_copy(config: DictConfig, memo: dict[int, Any]) -> DictConfig:
+    """A copy that has the same parent."""
+    parent = config._get_parent()
+    config._set_parent(None)
+    try:
+        copied: DictConfig = pickle.loads(pickle.dumps(config))
+    except (pickle.PicklingError, AttributeError, TypeError):  # it holds objects
+        copied = _copy(config, memo)
+    finally:
+        config._set_parent(parent)
+    copied._set_parent(parent)
+    return copied
+
+
 def _sweep_as_always(loader: ConfigLoaderImpl, *arguments: Any, **options: Any) -> DictConfig:
     """A run of a grid."""
     with pytest.MonkeyPatch.context() as patch:
@@ -106,15 +121,17 @@ def _sweep_as_always(loader: ConfigLoaderImpl, *arguments: Any, **options: Any) 
 
 
 def compose_quickly(patch: pytest.MonkeyPatch) -> None:
-    _compose_with(patch, _quick_read, _quick_choices, _quick_embed, _quick_list, _quick_merge, _sweep_as_always)
+    _compose_with(
+        patch, _quick_read, _quick_choices, _quick_embed, _quick_list, _quick_merge, _sweep_as_always, _quick_copy
+    )
 
 
 def compose_as_always(patch: pytest.MonkeyPatch) -> None:
-    _compose_with(patch, _read, _choices, _embed, _list, _merge, _sweep)
+    _compose_with(patch, _read, _choices, _embed, _list, _merge, _sweep, _copy)
 
 
 def _compose_with(
-    patch: pytest.MonkeyPatch, read: Any, choices: Any, embed: Any, make_list: Any, merge: Any, sweep: Any
+    patch: pytest.MonkeyPatch, read: Any, choices: Any, embed: Any, make_list: Any, merge: Any, sweep: Any, copied: Any
 ) -> None:
     patch.setattr(ConfigRepository, "load_config", read)
     patch.setattr(ConfigRepository, "__deepcopy__", lambda self, memo: copy.copy(self), raising=False)
@@ -123,3 +140,4 @@ def _compose_with(
     patch.setattr(config_loader_impl, "create_defaults_list", make_list)
     patch.setattr(ConfigLoaderImpl, "_compose_config_from_defaults_list", merge)
     patch.setattr(ConfigLoaderImpl, "load_sweep_config", sweep)
+    patch.setattr(DictConfig, "__deepcopy__", copied)

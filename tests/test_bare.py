@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 SEES = """
 import os, subprocess
@@ -66,6 +68,7 @@ def _pytest(folder: Path, *options: str, **variables: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.thorough
 def test_a_test_sees_what_a_fresh_machine_has(tmp_path: Path) -> None:
     (tmp_path / "there").touch()
     (tmp_path / "srun").write_text("#!/bin/sh\n")
@@ -81,6 +84,7 @@ def test_a_test_sees_what_a_fresh_machine_has(tmp_path: Path) -> None:
     assert "no missing.csv in" in said
 
 
+@pytest.mark.thorough
 def test_a_suite_ends_where_a_process_of_it_does_or_hangs(tmp_path: Path) -> None:
     """The one that hangs is deaf to signals, as one that waits in C."""
     (tmp_path / "test_aborts.py").write_text(ABORTS)

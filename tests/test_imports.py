@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,9 +41,15 @@ def _name(path: Path, package: Path) -> str:
     return ".".join(words).removesuffix(".__init__")
 
 
+@functools.cache
+def _nodes(text: str) -> list[ast.AST]:
+    """All nodes of a file, which are the same for all tests."""
+    return list(ast.walk(ast.parse(text)))
+
+
 def _imports(path: Path, modules: dict[str, Path]) -> Iterator[str]:
     """Everything that the file imports, in functions and for type checkers too; modules of the package by full name."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _nodes(path.read_text()):
         if isinstance(node, ast.Import):
             yield from (one.name for one in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -168,8 +175,9 @@ def test_simulation_names_no_method_and_no_model() -> None:
 def test_edges() -> None:
     modules = _files(PACKAGE)
     for path in modules.values():
+        imported = {name.split(".")[0] for name in _imports(path, modules)}
         for library, places in EDGES.items():
-            if any(name.split(".")[0] == library for name in _imports(path, modules)):
+            if library in imported:
                 assert str(path.relative_to(PACKAGE)).startswith(places), f"{path} imports {library}"
 
 
@@ -188,7 +196,7 @@ def test_no_two_classes_have_one_name() -> None:
     """But for the optimisers, which have the same names at clients and at the server."""
     found: dict[str, list[str]] = {}
     for name, path in _files(PACKAGE).items():
-        for node in ast.parse(path.read_text()).body:
+        for node in _nodes(path.read_text())[0].body:  # type: ignore[attr-defined]
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(name)
     several = {name: modules for name, modules in found.items() if len(modules) > 1}

@@ -22,7 +22,7 @@ import fedcomp
 ROOT = Path(__file__).resolve().parents[1]
 OPTIONAL = {"pandas", "polars", "safetensors", "IPython", "triton", "wandb_workspaces", "pyarrow", "datasets"}
 """Imported where they are installed; fedcomp works without them."""
-OF_ANOTHER = {"llvmlite": "numba", "sqlalchemy": "optuna"}
+OF_ANOTHER = {"llvmlite": "numba", "sqlalchemy": "optuna", "scipy": "scikit-learn"}
 """Packages that another one always brings."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 

@@ -25,6 +25,7 @@ from fedcomp.core.accelerated import Verdicts, judged_by
 from fedcomp.core.pytree import flatten
 from fedcomp.core.step_counts import StepCounts
 from fedcomp.model.batched import functional
+from fedcomp.model.batched.backward.compiled_network import CompiledNetwork
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation import async_metrics
 from fedcomp.simulation.async_metrics import SideStreamReader, SyncReader
@@ -126,9 +127,35 @@ def test_local_steps_in_one_call(caplog, wrong) -> None:
         assert all(torch.allclose(found[name], plain[name], atol=1e-6) for name in plain)
         assert _refusals(caplog) == []
         return
-    assert made[0].calls == 1
+    assert made[0].calls == 2  # the round, whose result is dropped, and the trial
     assert _same(found, plain)
     assert _refusals(caplog)[0].startswith("local steps in one call are not used, but steps one by one instead: other")
+
+
+@pytest.mark.parametrize("wrong", ["gradient", "outputs"])
+def test_networks_that_numba_compiles(monkeypatch, caplog, wrong) -> None:
+    """Kernels that leave what they should write as it is, which is zero."""
+    from fedcomp.model.batched.compiled import network_numba
+
+    simulation = world.simulation(FEDAVG, world.mlp, rounds=4, participation=world.FULL)
+    assert isinstance(simulation.model, CompiledNetwork)
+
+    def numbers() -> dict[str, Tensor]:
+        state = simulation.init() if wrong == "outputs" else world.run(simulation)
+        return flatten(state) | dict(simulation.test_metrics(4, state))
+
+    with judged_by(Verdicts(safe=True)):
+        plain = numbers()
+
+    def nothing(*given) -> bool:
+        for out in given[-2:] if wrong == "gradient" else given[-1:]:
+            out[:] = 0
+        return True
+
+    monkeypatch.setattr(network_numba, wrong, nothing)
+    assert _same(numbers(), plain)
+    (line,) = _refusals(caplog)
+    assert line.startswith("compiled networks are not used, but tensor operations instead: other results")
 
 
 @pytest.mark.parametrize("wrong", ["zeros", "the last client's", "right"])

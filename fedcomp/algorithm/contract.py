@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
+from fedcomp.client.contract import LocalResult
 from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor, Memory
+from fedcomp.compressor.dense import Dense
 from fedcomp.core.cohort import Cohort, Everyone, Receivers, server
 from fedcomp.core.parameter_layout import ParameterTensor
 from fedcomp.model.contract import NETWORK
@@ -67,7 +70,7 @@ class Clients(Protocol):
     @property
     def tensors(self) -> tuple[ParameterTensor, ...]: ...
 
-    def run(self, work: Callable[..., Rows], cohort: Cohort, *rows: Tensor) -> Rows:
+    def map_clients(self, work: Callable[..., Rows], cohort: Cohort, *rows: Tensor) -> Rows:
         """`work(data, *rows)` for the cohort, in chunks of clients.
 
         Args:
@@ -110,7 +113,7 @@ class Context:
         """What sender and receivers know about the message called `name` before it is sent."""
         return SharedKnowledge(self.key.fold_in(name), cohort.ids, self.clients.layers, side_information)
 
-    def private_key(self, name: str) -> Key:
+    def sender_key(self, name: str) -> Key:
         """Randomness for the message called `name` that only its sender knows."""
         return self.key.fold_in(name, "sender")
 
@@ -118,15 +121,51 @@ class Context:
         self, name: str, uplink: Compressor, x: Tensor, memory: Memory, cohort: Cohort
     ) -> tuple[Tensor, Memory]:
         """The cohort sends x [M, D] in the message called `name`; the server's weighted sum [D], and the memories."""
-        return uplink.send_up(x, memory, cohort, self.link, self.common(name, cohort), self.private_key(name))
+        return uplink.send_up(x, memory, cohort, self.link, self.common(name, cohort), self.sender_key(name))
 
     def send_down(
         self, name: str, downlink: Compressor, x: Tensor, memory: Memory, receivers: Receivers
     ) -> tuple[Tensor, Memory]:
         """The server sends x [D] in the message called `name` to `receivers`; what each decodes [D], and its memory."""
         sender = self.server(x)
-        common, private_key = self.common(name, sender), self.private_key(name)
-        return downlink.send_down(x, memory, sender, receivers, self.link, common, private_key)
+        common, sender_key = self.common(name, sender), self.sender_key(name)
+        return downlink.send_down(x, memory, sender, receivers, self.link, common, sender_key)
+
+    def send_dense(self, name: str, x: Tensor, receivers: Receivers, paper_bits: int | None = None) -> Tensor:
+        """The server sends x [D] uncompressed; as received. No entries, no message. `paper_bits` as in `Payload`."""
+        if not x.shape[0]:
+            return x
+        codec, common = Dense(), replace(self.common(name, self.server(x)), layers=(x.shape[0],))
+        payload = replace(codec.encode(x[None], common, self.sender_key(name)), paper_bits=paper_bits)
+        return codec.decode(self.link.broadcast(payload, receivers), common)[0]
+
+    def gather_dense(self, name: str, x: Tensor, cohort: Cohort, paper_bits: int | None = None) -> Tensor:
+        """The cohort sends x [M, D] uncompressed; the server's mean [D], by weights that are made to sum to 1."""
+        if not x.shape[1]:
+            return x.new_zeros(0)
+        codec, common = Dense(), replace(self.common(name, cohort), layers=(x.shape[1],))
+        payload = replace(codec.encode(x, common, self.sender_key(name)), paper_bits=paper_bits)
+        received = codec.decode(self.link.up(payload), common)
+        return torch.mv(received.t(), cohort.weight / cohort.weight.sum())
+
+    def send_stats(self, stats: Tensor, receivers: Receivers) -> Tensor:
+        """The server sends running statistics [C], which no paper counts; the ledger does."""
+        return self.send_dense("stats", stats, receivers, paper_bits=0)
+
+    def gather_stats(self, stats: Tensor, cohort: Cohort) -> Tensor:
+        """The cohort sends running statistics [M, C]; the server's mean [C]."""
+        return self.gather_dense("stats", stats, cohort, paper_bits=0)
+
+    def send_model(self, theta: Tensor, stats: Tensor, receivers: Receivers) -> tuple[Tensor, Tensor]:
+        """The server sends its model, theta [D] and statistics [C], uncompressed; both as received."""
+        return self.send_dense("model", theta, receivers), self.send_stats(stats, receivers)
+
+    def collect(
+        self, name: str, uplink: Compressor, local: LocalResult, memory: Memory, cohort: Cohort
+    ) -> tuple[Tensor, Tensor, Memory]:
+        """The cohort sends what local training left; the sum [D] as of `send_up`, mean statistics [C], and memories."""
+        mean, memory = self.send_up(name, uplink, local.theta, memory, cohort)
+        return mean, self.gather_stats(local.stats, cohort), memory
 
     @property
     def everyone(self) -> Everyone:
@@ -181,10 +220,7 @@ class Algorithm(ABC):
 
     @property
     def ignores_weights(self) -> bool:
-        """Whether those who take part count alike, whatever `cohort.weight` says.
-
-        Then a network can have no `deadline_weights` but renormalise.
-        """
+        """Whether those who take part count alike; a network's `deadline_weights` can then be renormalise alone."""
         return False
 
     @property
@@ -208,10 +244,7 @@ class Algorithm(ABC):
 
     @property
     def predicts(self) -> bool:
-        """Whether it takes compressors with a predictor.
-
-        Then it tells those that observe (`Compressor.observe`) the mean as everybody knows it.
-        """
+        """Whether it takes compressors with a predictor, and tells them the mean (`Compressor.observe`)."""
         return False
 
     @property

@@ -28,7 +28,6 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.masks.training import bernoulli
-from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.algorithm.updates.metrics import servers_memory
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
@@ -83,7 +82,7 @@ class FedMRN(Algorithm):
     pm: bool = True
     ramp: float = 1.0
     power: float = 1.0
-    seed: str = "sent"
+    seed_cost: str = "sent"
     mask_batchnorm: bool = False
     weights: str = "samples"
 
@@ -102,7 +101,7 @@ class FedMRN(Algorithm):
     @property
     def codec(self) -> MaskedNoise:
         """The noise, and the message."""
-        return MaskedNoise(self.mask, self.noise, self.alpha, self.sm, self.seed)
+        return MaskedNoise(self.mask, self.noise, self.alpha, self.sm, self.seed_cost)
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedMRNState:
         """The first model. Raises ValueError: nothing to mask."""
@@ -115,24 +114,21 @@ class FedMRN(Algorithm):
 
     def round(self, state: FedMRNState, cohort: Cohort, ctx: Context) -> tuple[FedMRNState, Metrics]:
         """One round of algorithm 1; `mask/saturated` [M] is the share of entries with |u| >= |n|, which are clipped."""
-        down = CompressedDownlink.auto(self.downlink)
-        start, downlink = down.model(state.theta, state.downlink, cohort, ctx)
-        stats = send_stats(state.stats, cohort, ctx) if down.sends_model else state.stats
+        down = CompressedDownlink.of(self.downlink)
+        start, stats, downlink = down.send_model(state.theta, state.stats, state.downlink, cohort, ctx)
 
         part = self._masked(ctx.clients.tensors)
-        common, private_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.private_key("update")
+        common, sender_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.sender_key("update")
         local, saturated = self._train(start, stats, part, cohort, ctx)
-        payload = ctx.link.up(self.codec.encode(part.take(local.theta), common, private_key))
+        payload = ctx.link.up(self.codec.encode(part.take(local.theta), common, sender_key))
         mean = self.codec.weighted_sum(payload, common, cohort.weight)
         rest, first = part.rest, part.rest.take(start)
-        dense = gather("normalisation", first + rest.take(local.theta), cohort, ctx, paper_bits=0)
+        dense = ctx.gather_dense("normalisation", first + rest.take(local.theta), cohort, paper_bits=0)
         mean = part.put(rest.put(start, dense - first), mean)
-        stats = gather_stats(local.stats, cohort, ctx)
+        stats = ctx.gather_stats(local.stats, cohort)
 
         step, optimizer = self.server.step(mean, state.optimizer)
-        theta, downlink = down.new_model(state.theta, state.theta + step, downlink, ctx)
-        if not down.sends_model:
-            stats = send_stats(stats, ctx.everyone, ctx)
+        theta, stats, downlink = down.send_change(state.theta, state.theta + step, stats, downlink, cohort, ctx)
         metrics = {**training_metrics(local), "mask/saturated": saturated, **servers_memory(downlink, step)}
         return FedMRNState(theta, stats, downlink, optimizer), metrics
 
@@ -171,17 +167,17 @@ class FedMRN(Algorithm):
         self, start: Tensor, stats: Tensor, part: ParameterSubset, cohort: Cohort, ctx: Context
     ) -> tuple[LocalResult, Tensor]:
         """The clients' u [M, D] as `theta`, and the share of masked entries [M] that the noise clips."""
-        common, private_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.private_key("update")
-        key, numbers = self.codec.source(common, private_key)
+        common, sender_key = replace(ctx.common("update", cohort), layers=part.layers), ctx.sender_key("update")
+        key, numbers = self.codec.source(common, sender_key)
 
         def train(data: LocalData, zero: Tensor, stats: Tensor, numbers: Tensor) -> tuple[LocalResult, Tensor]:
             noise = self.codec.draw(key, numbers, part.size)
-            hook = self._hook(data, start, noise, part, private_key.fold_in("training"))
+            hook = self._hook(data, start, noise, part, sender_key.fold_in("training"))
             local = self.client.run(data, zero, stats, ctx.progress, hook)
             return local, (part.take(local.theta).abs() >= noise.abs()).to(torch.float32).mean(1)
 
         zero, rows = torch.zeros_like(start).expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        trained: tuple[LocalResult, Tensor] = ctx.clients.run(train, cohort, zero, rows, numbers)
+        trained: tuple[LocalResult, Tensor] = ctx.clients.map_clients(train, cohort, zero, rows, numbers)
         return trained
 
     def _hook(self, data: LocalData, start: Tensor, noise: Tensor, part: ParameterSubset, key: Key) -> Hook:

@@ -27,9 +27,7 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context, Metrics, Setup
 from fedcomp.algorithm.masks.probabilities import MaskProbabilities, MaskState, mean_entropy
 from fedcomp.algorithm.masks.training import masked_part
-from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.core.cohort import Cohort
-from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.validate import check_choice, check_count
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Arithmetic, Coding, Shortest, Unsigned
@@ -61,35 +59,29 @@ class FedPM(MaskProbabilities):
         check_choice("algorithm.coding", self.coding, CODINGS)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
         check_count("algorithm.reset_every", self.reset_every, 0, "a number of rounds; 0 for never")
-        if self.downlink == "counts" and self.weights != "uniform":
-            raise ValueError("algorithm.downlink=counts needs algorithm.weights=uniform: weighted masks are no counts")
-        if self.persist_optimizer and not isinstance(self.client, MinibatchSolver):
-            name = type(self.client).__name__.lower()
-            raise ValueError(
-                f"algorithm.persist_optimizer=true makes no sense for client={name}, which cannot go on from "
-                "an earlier round: take client=adam_scores or sgd"
-            )
+        if self.sends == "counts" and self.weights != "uniform":
+            raise ValueError("algorithm.sends=counts needs algorithm.weights=uniform: weighted masks are no counts")
+        if self.persist_optimizer:
+            self.client.check_persistent()
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> MaskState:
         """Frozen weights and first probabilities, both from the run's seed. Raises ValueError: nothing to mask."""
         first = self.first_state(theta, stats, masked_part(setup.tensors, "fedpm"), setup)
         if not self.persist_optimizer:
             return first
-        assert isinstance(self.client, MinibatchSolver)
         return replace(first, optimizer=self.client.init_persistent(setup.num_clients, theta))
 
     def round(self, state: MaskState, cohort: Cohort, ctx: Context) -> tuple[MaskState, Metrics]:
         """One round; `mask/ones` [M] is the share of ones sent, `mask/entropy` theta's mean entropy in bits."""
         part = masked_part(ctx.clients.tensors, "fedpm")
         received = self.send_down(state, part, cohort, ctx)
-        memory = tuple(take_rows(rows, cohort) for rows in state.optimizer)
-        local = self.training.run(received.weights, received.theta[None], received.stats, part, cohort, ctx, memory)
-        optimizer = tuple(put_rows(rows, cohort, new) for rows, new in zip(state.optimizer, local.memory, strict=True))
-        mask = ctx.private_key("mask").uniform(cohort.ids, part.size) < part.take(local.theta)
+        start = received.weights, received.theta[None], received.stats
+        local = self.training.run(*start, part, cohort, ctx, state.optimizer)
+        mask = ctx.sender_key("mask").uniform(cohort.ids, part.size) < part.take(local.theta)
         coding = self._coding(part.take(received.theta))
         payload = Payload({"mask": Field(mask.to(torch.uint8), coding)}, paper_bits=part.size)
         (masks,) = ctx.link.up(payload).expect(mask=part.size)
-        gathered = replace(self.gather_rest(received, local, part, cohort, ctx), optimizer=optimizer)
+        gathered = replace(self.gather_rest(received, local, part, cohort, ctx), optimizer=local.memory)
 
         keeps = bool(self.reset_every == 0 or ctx.round % self.reset_every)  # else the posterior is reset
         share = cohort.weight * (cohort.size / cohort.weight.sum())

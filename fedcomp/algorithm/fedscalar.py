@@ -24,7 +24,6 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
 from fedcomp.algorithm.downlinks.scalars import LastRound, ScalarDownlink, WeightedScalars
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally
 from fedcomp.client import LocalSolver
 from fedcomp.compressor.projections.projection import Projection
@@ -33,7 +32,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.validate import check_choice, options_of
 from fedcomp.wire import Field, Payload, SharedKnowledge
 
-DOWNLINKS = ("model", "scalar", "shortest")
+SENDS = ("model", "scalar", "shortest")
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,9 @@ class FedScalar(Algorithm):
         vector: shared, one random vector a round (v1); per_agent, each agent's own (v2, v3).
         distribution, num_projections, directions: of the vectors, see `Projection`.
         normalise: c is the number of participants (their weights, under unequal probabilities) or the population, N.
-        seed: sent, 64 bits a round: down to participants (shared) or up from each (per_agent); derived, from the run's
-            seed, the round and the agent's number.
-        downlink: model; scalar and shortest, see `ScalarDownlink`.
+        seed_cost: sent, 64 bits a round: down to participants (shared) or up from each (per_agent); derived, from the
+            run's seed, the round and the agent's number.
+        sends: model; scalar and shortest, see `ScalarDownlink`.
     """
 
     client: LocalSolver
@@ -70,8 +69,8 @@ class FedScalar(Algorithm):
     num_projections: int = 1
     directions: str = "independent"
     normalise: str = "participants"
-    seed: str = "sent"
-    downlink: str = "model"
+    seed_cost: str = "sent"
+    sends: str = "model"
 
     when_slow = (
         "one random projection of an update is mostly noise: more rounds, more algorithm.num_projections or "
@@ -80,7 +79,7 @@ class FedScalar(Algorithm):
 
     def __post_init__(self) -> None:
         check_choice("algorithm.normalise", self.normalise, ("participants", "population"))
-        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
+        check_choice("algorithm.sends", self.sends, SENDS)
         with options_of("algorithm"):
             _ = self.codec  # its options are checked as it is made
 
@@ -92,20 +91,20 @@ class FedScalar(Algorithm):
     @property
     def codec(self) -> Projection:
         """What turns a local change into scalars."""
-        return Projection(self.vector, self.distribution, self.num_projections, self.directions, self.seed)
+        return Projection(self.vector, self.distribution, self.num_projections, self.directions, self.seed_cost)
 
     @property
     def down(self) -> Downlink[LastRound, WeightedScalars]:
         """How the model gets to the agents; the paper counts nothing of it."""
-        if self.downlink == "model":
+        if self.sends == "model":
             return DenseModel(paper_bits=0)
-        return ScalarDownlink(self.codec, shortest=self.downlink == "shortest")
+        return ScalarDownlink(self.codec, shortest=self.sends == "shortest")
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> FedScalarState:
         """The first model. Raises ValueError: more orthonormal directions than parameters."""
         with options_of("algorithm"):
             self.codec.check_dim(theta.shape[0])
-        replays = self.downlink != "model"
+        replays = self.sends != "model"
         replay = LastRound.init(theta if replays else theta[:0], setup.num_clients if replays else 0, self.codec)
         return FedScalarState(theta, stats, replay)
 
@@ -115,16 +114,13 @@ class FedScalar(Algorithm):
         if self.normalise == "population":
             weight = torch.full_like(weight, 1 / ctx.clients.num_clients)
         common = self._common(cohort, ctx)
-        start, replay = self.down.model(state.theta, state.replay, cohort, ctx)
-        stats = send_stats(state.stats, cohort, ctx)
-
-        rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local = train_locally(self.client, *rows, cohort, ctx)
-        received = ctx.link.up(codec.encode(local.theta, common, ctx.private_key("update")))
-        stats = gather_stats(local.stats, cohort, ctx)
+        start, stats, replay = self.down.send_model(state.theta, state.stats, state.replay, cohort, ctx)
+        local = train_locally(self.client, start, stats, cohort, ctx)
+        received = ctx.link.up(codec.encode(local.theta, common, ctx.sender_key("update")))
+        stats = ctx.gather_stats(local.stats, cohort)
         message = _finite(codec.weighted(received, weight))
         number = common.seed if common.seed is not None else seed_number(message.fields["seed"].data)
-        _, replay = self.down.mean(WeightedScalars(message.fields["scalars"].data, number), replay, cohort, ctx)
+        _, replay = self.down.send_mean(WeightedScalars(message.fields["scalars"].data, number), replay, cohort, ctx)
         step = codec.weighted_sum(message, common, weight.new_ones(message.num_rows))
 
         metrics = {"train/loss": local.loss, "message/scalar": received.fields["scalars"].data.abs().amax(1)}
@@ -134,12 +130,12 @@ class FedScalar(Algorithm):
         """What both ends know of the messages up: the seeds, unless they go up with them."""
         common = ctx.common("update", cohort)
         if self.vector == "per_agent":
-            if self.seed == "sent":
+            if self.seed_cost == "sent":
                 return common
             return replace(common, seed=seed_number(common.key.fold_in("seed").bits(cohort.ids, 2)))
         server = ctx.common("direction", ctx.server(cohort.weight))
-        if self.seed == "sent":
-            payload = Payload(seed_field("sent", server, ctx.private_key("direction")), paper_bits=0)
+        if self.seed_cost == "sent":
+            payload = Payload(seed_field("sent", server, ctx.sender_key("direction")), paper_bits=0)
             words = ctx.link.broadcast(payload, cohort).fields["seed"].data
         else:
             words = server.key.fold_in("seed").bits(server.ids, 2)

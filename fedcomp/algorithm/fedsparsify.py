@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.client import Batch, GradFn, Gradient, LocalData, LocalResult, LocalSolver
 from fedcomp.compressor.sparsifiers.sparse_indices import INDEX_CODES
@@ -94,22 +93,21 @@ class FedSparsify(Algorithm):
     def round(self, state: FedSparsifyState, cohort: Cohort, ctx: Context) -> tuple[FedSparsifyState, Metrics]:
         """One round; `model/sparsity` is the share of zeros that clients send, `model/zeros` that of the server."""
         part = _matrices(ctx.clients.tensors)
-        start = send("model", state.theta, cohort, ctx)
-        stats = send_stats(state.stats, cohort, ctx)
+        start, stats = ctx.send_model(state.theta, state.stats, cohort)
         kept = self.num_kept(part.size, *ctx.progress)
 
         local = self._train(start, stats, part, kept, cohort, ctx)
         common = replace(ctx.common("weights", cohort), layers=part.layers)
         codec = self._codec(kept)
-        payload = ctx.link.up(codec.encode(part.take(local.theta), common, ctx.private_key("weights")))
+        payload = ctx.link.up(codec.encode(part.take(local.theta), common, ctx.sender_key("weights")))
         sparse = codec.decode(payload, common)
         weight = cohort.weight / cohort.weight.sum()
         merged = torch.mv(sparse.t(), weight)
         if self.merge == "majority":
             agreed = (sparse != 0).sum(0) >= max(cohort.size // 2, 1)
             merged = torch.where(agreed, merged, 0.0)
-        dense = gather("dense", part.rest.take(local.theta), cohort, ctx, paper_bits=0)
-        stats = gather_stats(local.stats, cohort, ctx)
+        dense = ctx.gather_dense("dense", part.rest.take(local.theta), cohort, paper_bits=0)
+        stats = ctx.gather_stats(local.stats, cohort)
         theta = part.rest.put(part.put(start, merged), dense)
         metrics = {
             **training_metrics(replace(local, theta=local.theta - start)),
@@ -145,7 +143,7 @@ class FedSparsify(Algorithm):
             return LocalResult(part.put(local.theta, weights * _largest(weights, kept)), local.stats, local.loss)
 
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
         return local
 
     def _hook(self, data: LocalData, part: ParameterSubset, kept: int, mask: Tensor) -> GradFn:

@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.client import LocalSolver
 from fedcomp.compressor.projections.count_sketch import CountSketch
@@ -125,12 +124,11 @@ class FetchSGD(Algorithm):
 
     def round(self, state: FetchSGDState, cohort: Cohort, ctx: Context) -> tuple[FetchSGDState, Metrics]:
         """One round. `sketch/error` is ||e||, the norm of the error memory, by one row of its sketch."""
-        rows = state.theta.expand(cohort.size, -1), state.stats.expand(cohort.size, -1)
-        local = train_locally(self.client, *rows, cohort, ctx)
+        local = train_locally(self.client, state.theta, state.stats, cohort, ctx)
         common = replace(ctx.common("sketch", cohort), seed=state.seed)
-        payload = ctx.link.up(self.codec.encode(local.theta, common, ctx.private_key("sketch")))
+        payload = ctx.link.up(self.codec.encode(local.theta, common, ctx.sender_key("sketch")))
         (cells,) = payload.expect(cells=state.error.shape[0])
-        stats = gather_stats(local.stats, cohort, ctx)
+        stats = ctx.gather_stats(local.stats, cohort)
 
         momentum = self.rho * state.momentum + cohort.weight @ cells
         error = state.error + self.lr * momentum
@@ -143,12 +141,12 @@ class FetchSGD(Algorithm):
             error = error - self.codec.sketch(step[None], common)[0]
         if self.mask_momentum:
             momentum = momentum.masked_fill(touched, 0.0)
-        stats = send_stats(stats, ctx.everyone, ctx)
+        stats = ctx.send_stats(stats, ctx.everyone)
         new = FetchSGDState(state.theta + step, stats, momentum, error, state.seed)
         return new, {**training_metrics(local), "sketch/error": error.view(self.rows, -1)[0].norm()}
 
     def _send_step(self, estimates: Tensor, ctx: Context) -> Tensor:
         """[D] the k largest estimates, as all clients receive them."""
         common: SharedKnowledge = ctx.common("step", ctx.server(estimates))
-        payload = self.largest.encode(estimates, common, ctx.private_key("step"))
+        payload = self.largest.encode(estimates, common, ctx.sender_key("step"))
         return self.largest.decode(ctx.link.broadcast(payload, ctx.everyone), common)[0]

@@ -44,7 +44,7 @@ def check_parts(algorithm: Algorithm) -> None:
                 f"{group}={name_of(part)} was chosen: leave {group} out, or take another algorithm"
             )
     for name, compressor in algorithm.compressors.items():
-        if compressor.predictor is not None and not algorithm.predicts:
+        if compressor.predicts and not algorithm.predicts:
             group = "compressor" if name == "uplink" else name
             raise ValueError(
                 f"algorithm={name_of(algorithm)} has memories of its own, or sends what cannot be predicted: "
@@ -62,7 +62,7 @@ def check_participation(algorithm: Algorithm, participation: Participation, num_
         )
     algorithm.check_cohort(cohort_size(participation, num_clients, rounds))
     uplink = algorithm.compressors.get("uplink")
-    follows = uplink is not None and uplink.predictor is not None and uplink.predictor.follows_senders
+    follows = uplink is not None and uplink.predictor.follows_senders
     if follows and idle and algorithm.weights != "uniform":
         raise ValueError(
             f"algorithm.weights={algorithm.weights} does not go with compressor.predictor=ef21 where clients may be "

@@ -33,13 +33,11 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.fragments import PATTERNS, Fragment, fragments_of
 from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory, servers_memory
 from fedcomp.client import Batch, Batching, LocalData, LocalSolver
 from fedcomp.client.contract import LocalResult
-from fedcomp.client.minibatch import MinibatchSolver, check_persistent
 from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterTensor
@@ -96,7 +94,7 @@ class StreamingDiLoCo(Algorithm):
     full_participation = True
 
     def __post_init__(self) -> None:
-        check_persistent(self.client)
+        self.client.check_persistent()
         check_count("algorithm.fragments", self.fragments)
         check_choice("algorithm.pattern", self.pattern, PATTERNS)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
@@ -113,16 +111,10 @@ class StreamingDiLoCo(Algorithm):
             )
 
     @property
-    def solver(self) -> MinibatchSolver:
-        """The inner optimiser."""
-        assert isinstance(self.client, MinibatchSolver)
-        return self.client
-
-    @property
     def steps(self) -> int:
         """H / P."""
-        assert self.solver.steps is not None
-        return self.solver.steps
+        assert self.client.batching.steps is not None
+        return self.client.batching.steps
 
     @property
     def period(self) -> int:
@@ -137,7 +129,7 @@ class StreamingDiLoCo(Algorithm):
             theta,
             stats,
             theta.repeat(setup.num_clients, 1),
-            self.solver.init_persistent(setup.num_clients, theta),
+            self.client.init_persistent(setup.num_clients, theta),
             tuple(one.own(self.uplink).init(setup.num_clients, row) for one, row in rows),
             tuple(one.own(self.downlink).init(1, row) for one, row in rows),
             tuple(self.server.init(row) for _, row in rows),
@@ -152,7 +144,7 @@ class StreamingDiLoCo(Algorithm):
         arriving, at = self._arrival(ctx.round)
         inside = None if arriving is None or at == self.steps else parts[arriving]
         local = self._train(state, inside, at, cohort, ctx)
-        stats = gather_stats(local.stats, cohort, ctx)
+        stats = ctx.gather_stats(local.stats, cohort)
         workers, state = local.theta, replace(state, stats=stats, local=local.memory)
         metrics = dict(training_metrics(replace(local, theta=workers - state.workers)))
         metrics["drift/client"] = (workers - workers.mean(0)).square().sum(1).mean()
@@ -160,7 +152,7 @@ class StreamingDiLoCo(Algorithm):
             place = (ctx.round + 1) % self.fragments
             state, found = self._synchronise(state, workers, place, parts[place], cohort, ctx)
             metrics |= found
-        stats = send_stats(state.stats, ctx.everyone, ctx)
+        stats = ctx.send_stats(state.stats, ctx.everyone)
         if arriving is not None and inside is None:
             workers = self._merge(workers, state.theta, parts[arriving])
         return replace(state, workers=workers, stats=stats), metrics
@@ -181,15 +173,15 @@ class StreamingDiLoCo(Algorithm):
 
         def train(data: LocalData, theta: Tensor, stats: Tensor, *memory: Tensor) -> LocalResult:
             if inside is None:
-                return self.solver.run(data, theta, stats, ctx.progress, memory=memory)
+                return self.client.run(data, theta, stats, ctx.progress, memory=memory)
             before, after = StepRange(data, 0, at), StepRange(data, at, self.steps)
-            one = self.solver.run(before, theta, stats, ctx.progress, memory=memory)
+            one = self.client.run(before, theta, stats, ctx.progress, memory=memory)
             merged = self._merge(one.theta, state.theta, inside)
-            two = self.solver.run(after, merged, one.stats, ctx.progress, memory=one.memory)
+            two = self.client.run(after, merged, one.stats, ctx.progress, memory=one.memory)
             return replace(two, loss=torch.lerp(one.loss, two.loss, 1 - at / self.steps))
 
         rows = state.workers, state.stats.expand(cohort.size, -1), *state.local
-        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
         return local
 
     def _synchronise(

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from fedcomp.algorithm.contract import Algorithm
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.exclude_norm_layers import exclude_norm_layers
 from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterTensor
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.build import build
@@ -73,7 +72,7 @@ BATCH_NORM_TENSORS = (
 
 def spared(compressor: Compressor) -> Compressor:
     """The compressor as in runs of `with_batch_norm`: scale and shift are sent dense."""
-    return exclude_norm_layers(compressor, BATCH_NORM_TENSORS)
+    return compressor.for_tensors(BATCH_NORM_TENSORS)
 
 
 def model_of(module: Any, data: Dataset, key: Key = RUN, train: Iterable[Tensor] = ()) -> AnyModel:

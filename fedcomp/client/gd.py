@@ -47,7 +47,13 @@ class GD(LocalSolver):
         return Batching(self.batch_size, steps=self.steps)
 
     def run(
-        self, data: LocalData, theta: Tensor, stats: Tensor, progress: tuple[int, int], grad_fn: GradFn | None = None
+        self,
+        data: LocalData,
+        theta: Tensor,
+        stats: Tensor,
+        progress: tuple[int, int],
+        grad_fn: GradFn | None = None,
+        memory: tuple[Tensor, ...] = (),
     ) -> LocalResult:
         """As `LocalSolver.run`."""
         lr = self.learning_rate(progress)

@@ -78,6 +78,9 @@ class MinibatchSolver(LocalSolver):
         like = steps.new_zeros(steps.shape, dtype=torch.float64)
         return torch.stack([like + coefficient for coefficient in found])
 
+    def check_persistent(self) -> None:
+        """It can."""
+
     def init_persistent(self, num_clients: int, like: Tensor) -> tuple[Tensor, ...]:
         """Memories for `run` to go on from in later rounds: those of `init`, each [N, D], and steps so far [N, 1]."""
         slots = self.init(like.expand(num_clients, -1))
@@ -122,16 +125,6 @@ class MinibatchSolver(LocalSolver):
         num_steps = data.num_steps(self.batching)
         after = (*slots, memory[-1] + num_steps[:, None]) if memory else ()
         return LocalResult(theta, stats, loss / num_steps.clamp(min=1), after)
-
-
-def check_persistent(client: LocalSolver) -> None:
-    """Raise ValueError unless the solver can go on from an earlier round (algorithm.persist_optimizer)."""
-    if not isinstance(client, MinibatchSolver):
-        name = type(client).__name__.lower()
-        raise ValueError(
-            f"algorithm.persist_optimizer=true makes no sense for client={name}, which cannot go on from an earlier "
-            "round: take client=adam, adamw, muon or sgd"
-        )
 
 
 def add_scaled_(theta: Tensor, direction: Tensor, coefficient: float | Tensor) -> None:

@@ -79,6 +79,18 @@ class LocalSolver(ABC):
         """The L2 penalty's factor, where the solver has a penalty."""
         return 0.0
 
+    def check_persistent(self) -> None:
+        """Raise ValueError unless it can go on from an earlier round (algorithm.persist_optimizer)."""
+        raise ValueError(
+            f"algorithm.persist_optimizer=true makes no sense for client={name_of(self)}, which cannot go on from an "
+            "earlier round: take client=adam, adamw, muon or sgd"
+        )
+
+    def init_persistent(self, num_clients: int, like: Tensor) -> tuple[Tensor, ...]:
+        """Memories for `run` to go on from in later rounds, each [N, ...]. Raises ValueError: it cannot."""
+        self.check_persistent()
+        return ()
+
     def check_dataset(self, dataset: Dataset) -> None:
         """Raise ValueError, before the first round, if samples must be the same in every gradient and are not."""
         name = name_of(self)
@@ -103,7 +115,13 @@ class LocalSolver(ABC):
 
     @abstractmethod
     def run(
-        self, data: LocalData, theta: Tensor, stats: Tensor, progress: tuple[int, int], grad_fn: GradFn | None = None
+        self,
+        data: LocalData,
+        theta: Tensor,
+        stats: Tensor,
+        progress: tuple[int, int],
+        grad_fn: GradFn | None = None,
+        memory: tuple[Tensor, ...] = (),
     ) -> LocalResult:
         """Train the chunk's clients on their own data.
 
@@ -111,6 +129,7 @@ class LocalSolver(ABC):
             data: the chunk. theta: [M, D] and stats: [M, C], where each starts; left as they are.
             progress: (round, num_rounds), for the schedule.
             grad_fn: the gradient hook; None for the plain gradient.
+            memory: the clients' rows of `init_persistent`, from which it goes on; (): it begins afresh.
         """
 
 

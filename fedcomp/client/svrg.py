@@ -75,7 +75,13 @@ class Svrg(LocalSolver):
         return max(self.batch_size, self.snapshot_batch_size)
 
     def run(
-        self, data: LocalData, theta: Tensor, stats: Tensor, progress: tuple[int, int], grad_fn: GradFn | None = None
+        self,
+        data: LocalData,
+        theta: Tensor,
+        stats: Tensor,
+        progress: tuple[int, int],
+        grad_fn: GradFn | None = None,
+        memory: tuple[Tensor, ...] = (),
     ) -> LocalResult:
         """As `LocalSolver.run`; the result is the last iterate."""
         grad_fn = grad_fn or data.gradient

@@ -83,7 +83,7 @@ class TensorCodec:
         step: int = 0,
         name: str = "update",
     ) -> None:
-        if compressor.predictor is not None:
+        if compressor.predicts:
             raise ValueError("a predictor is a memory of both ends of a run: take predictor=none, and feedback=error")
         self.compressor, self.seed, self.sender, self.num_senders = compressor, seed, sender, num_senders
         self.step, self.name = step, name

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
+from fedcomp.compressor.columns import AllColumns, SomeColumns
 from fedcomp.compressor.contract import (
     ChecksDim,
     ChecksErrorFeedback,
@@ -19,42 +20,20 @@ from fedcomp.compressor.contract import (
     Estimator,
     Feedback,
     HasOmega,
+    Memory,
 )
 from fedcomp.compressor.estimators.estimator import ESTIMATORS, WeightedSum
 from fedcomp.compressor.feedback import FEEDBACKS, ErrorFeedback, NoFeedback
 from fedcomp.compressor.measured import MeasuredCodec
-from fedcomp.compressor.predictors import PREDICTORS, Predictor, check_predictable
+from fedcomp.compressor.predictors import PREDICTORS, NoPrediction, Predictor
 from fedcomp.core.cohort import Cohort, Receivers
+from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.validate import OptionError, options_of
 from fedcomp.random.keys import Key
 from fedcomp.wire import Link, Payload, SharedKnowledge
 
 Part = TypeVar("Part")
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What both ends of a compressed link remember.
-
-    Attributes:
-        sender: [N, D] or [N, 0], the feedback's rows, one a sender.
-        receiver: the estimator's memory.
-    """
-
-    sender: Tensor
-    receiver: Tensor
-
-
-@dataclass(frozen=True)
-class PredictingMemory(Memory):
-    """Of a compressor with a predictor.
-
-    Attributes:
-        prediction: the predictor's memory, which both ends know.
-    """
-
-    prediction: Tensor
 
 
 @dataclass(frozen=True)
@@ -65,26 +44,24 @@ class Compressor:
         codec: rows to messages and back.
         feedback: the sender's memory.
         estimator: the receiver's joint decoder.
-        predictor: what messages are differences to; None: nothing.
+        predictor: what messages are differences to.
         measures_error: whether messages carry their error, for `codec/error` (`measured.py`).
+        columns: what of a vector is compressed; memories are those of these columns.
         group: its config key, for errors: compressor, or downlink.
     """
 
     codec: Codec
     feedback: Feedback = field(default_factory=NoFeedback)
     estimator: Estimator = field(default_factory=WeightedSum)
-    predictor: Predictor | None = None
+    predictor: Predictor = field(default_factory=NoPrediction)
     measures_error: bool = False
+    columns: AllColumns = field(default_factory=AllColumns)
     group: str = field(default="compressor", compare=False)
 
     def __post_init__(self) -> None:
         self.estimator.check(self.codec)
         self.feedback.check(self.codec)
-        if self.predictor is None:
-            return
-        if self.feedback != NoFeedback() or self.estimator != WeightedSum():
-            raise OptionError("predictor is a memory of its own: leave feedback=none and estimator=weighted_sum")
-        check_predictable(self.predictor, self.codec)
+        self.predictor.check(self.codec, self.feedback, self.estimator)
 
     @classmethod
     def of(
@@ -92,7 +69,7 @@ class Compressor:
         codec: Codec,
         feedback: Feedback | str = "none",
         estimator: Estimator | str = "weighted_sum",
-        predictor: Predictor | str | None = None,
+        predictor: Predictor | str = "none",
     ) -> Compressor:
         """The parts as one; all but the codec may be given by name (`FEEDBACKS`, `ESTIMATORS`, `PREDICTORS`).
 
@@ -110,6 +87,16 @@ class Compressor:
             raise OptionError(f"feedback has nothing to add: {name} leaves nothing out; take feedback=none")
         return cls(codec, feedback, estimator, predictor)
 
+    def for_tensors(self, tensors: tuple[ParameterTensor, ...]) -> Compressor:
+        """The same for vectors of these tensors, whose normalisation layers it sends uncompressed, as floats.
+
+        It is the compressor itself where there are none of these, or no others, or the codec loses nothing.
+        """
+        part = ParameterSubset.of(tensors, lambda tensor: not is_normalisation(tensor))
+        if self.codec.near_lossless or not part.size or not part.rest.size:
+            return replace(self, columns=AllColumns())
+        return replace(self, columns=SomeColumns(part))
+
     @property
     def uses_correlation(self) -> bool:
         """Whether the estimator gains by how alike the senders' vectors are."""
@@ -126,7 +113,7 @@ class Compressor:
         """
         if not isinstance(self.feedback, NoFeedback):
             return self
-        if self.predictor is not None:
+        if self.predicts:
             raise ValueError(
                 f"{group}.predictor and the algorithm's error memory are two memories: take predictor=none"
             )
@@ -142,15 +129,13 @@ class Compressor:
 
     def init(self, num_senders: int, like: Tensor) -> Memory:
         """Empty memories for `num_senders` senders of vectors like `like` [D]. Raises ValueError: D is refused."""
+        like = self.coded(like)
         with options_of(self.group):
             if isinstance(self.codec, ChecksDim):
                 self.codec.check_dim(like.shape[0])
             if isinstance(self.codec, ChecksErrorFeedback) and not isinstance(self.feedback, NoFeedback):
                 self.codec.check_error_feedback(like.shape[0])
-        sender, receiver = self.feedback.init(num_senders, like), self.estimator.init(num_senders, like)
-        if self.predictor is None:
-            return Memory(sender, receiver)
-        return PredictingMemory(sender, receiver, self.predictor.init(num_senders, like))
+        return Memory(*(part.init(num_senders, like) for part in (self.feedback, self.estimator, self.predictor)))
 
     def check_weights(self, dim: int, squares: float) -> None:
         """Raise ValueError if errors of vectors of `dim` entries grow without bound; `squares` as in `Estimator`."""
@@ -163,71 +148,72 @@ class Compressor:
             self.estimator.check_senders(self.codec, self.num_coded(dim), num_senders)
 
     def encode(
-        self, x: Tensor, memory: Memory, cohort: Cohort, common: SharedKnowledge, private_key: Key
+        self, x: Tensor, memory: Memory, cohort: Cohort, common: SharedKnowledge, sender_key: Key
     ) -> tuple[Payload, Memory]:
         """Messages for x [M, D] from the cohort's senders; the memory rows of all others stay as they are."""
-        if self.predictor is not None:
-            assert isinstance(memory, PredictingMemory)
-            x = x - self.predictor.predict(memory.prediction, cohort)
+        inner = self.coded(x)
+        if self.predicts:
+            inner = inner - self.predicted(memory, cohort)
+        known, rows = self.columns.known(common), take_rows(memory.sender, cohort)
         codec = MeasuredCodec(self.codec) if self.measures_error else self.codec
-        payload, rows = self.feedback.encode(codec, x, take_rows(memory.sender, cohort), common, private_key)
+        payload, rows = self.feedback.encode(codec, inner, rows, known, sender_key)
         if not isinstance(payload, Payload):
             name, got = type(self.codec).__name__, type(payload).__name__
             raise ValueError(f"{name}.encode returned {got}, but must return a fedcomp.wire.Payload")
-        return payload, replace(memory, sender=put_rows(memory.sender, cohort, rows))
+        return self.columns.join(payload, x), replace(memory, sender=put_rows(memory.sender, cohort, rows))
 
     def estimate(
         self, payload: Payload, memory: Memory, cohort: Cohort, common: SharedKnowledge
     ) -> tuple[Tensor, Memory]:
         """The receiver's estimate [D] of `cohort.weight @ x`."""
-        if self.predictor is not None:
-            assert isinstance(memory, PredictingMemory)
-            decoded = self.codec.decode(payload, common)
-            estimate, prediction = self.predictor.mean(decoded, memory.prediction, cohort)
-            return estimate, replace(memory, prediction=prediction)
-        estimate, receiver = self.estimator.estimate(self.codec, payload, memory.receiver, cohort, common)
-        return estimate, replace(memory, receiver=receiver)
-
-    @property
-    def observes(self) -> bool:
-        """Whether its predictor needs the last mean, which the algorithm passes to `observe`."""
-        return self.predictor is not None and not self.predictor.follows_senders
-
-    def predicted(self, memory: Memory, cohort: Cohort) -> Tensor:
-        """[M, d] or [1, d] what is expected of the coded columns of the cohort's vectors."""
-        assert self.predictor is not None
-        assert isinstance(memory, PredictingMemory)
-        return self.predictor.predict(memory.prediction, cohort)
-
-    def observe(self, memory: Memory, mean: Tensor) -> Memory:
-        """The memory after a round whose mean [D] everybody knows; unchanged if the predictor does not use it."""
-        if not self.observes:
-            return memory
-        assert isinstance(memory, PredictingMemory)
-        return replace(memory, prediction=self.coded(mean[None])[0])
-
-    def told(self, memory: Memory, prediction: Tensor) -> Memory:
-        """The memory of senders that were sent the prediction [d] of their coded columns."""
-        assert isinstance(memory, PredictingMemory)
-        return replace(memory, prediction=prediction)
+        coded, known = self.columns.coded(payload), self.columns.known(common)
+        receiver, shared = memory.receiver, memory.shared
+        if self.predicts:
+            estimate, shared = self.predictor.mean(self.codec.decode(coded, known), shared, cohort)
+        else:
+            estimate, receiver = self.estimator.estimate(self.codec, coded, receiver, cohort, known)
+        return self.columns.whole(estimate, payload, cohort.weight), Memory(memory.sender, receiver, shared)
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] each sender's message, decoded by itself."""
-        return self.codec.decode(payload, common)
+        decoded = self.codec.decode(self.columns.coded(payload), self.columns.known(common))
+        return self.columns.whole(decoded, payload)
+
+    @property
+    def predicts(self) -> bool:
+        """Whether messages are differences to what is predicted."""
+        return not isinstance(self.predictor, NoPrediction)
+
+    @property
+    def carries_model(self) -> bool:
+        """Whether a model can be sent: almost without loss, or by messages that follow it from the first one on."""
+        return self.codec.near_lossless or self.predictor.starts_at_model
+
+    def predicted(self, memory: Memory, cohort: Cohort) -> Tensor:
+        """[M, d] or [1, d] what is expected of the coded columns of the cohort's vectors."""
+        return self.predictor.predict(memory.shared, cohort)
+
+    def observe(self, memory: Memory, mean: Tensor) -> Memory:
+        """The memory after a round whose mean [D] everybody knows; unchanged if the predictor does not use it."""
+        return self.told(memory, self.coded(mean)) if self.predictor.observes else memory
+
+    def told(self, memory: Memory, prediction: Tensor) -> Memory:
+        """The memory of senders that were sent the prediction [d] of their coded columns."""
+        return replace(memory, shared=prediction)
 
     def coded(self, x: Tensor) -> Tensor:
-        """The columns of x [M, D] that the codec compresses."""
-        return x
+        """The columns of x [..., D] that the codec compresses."""
+        return self.columns.take(x)
 
     def num_coded(self, dim: int) -> int:
         """How many of a vector's `dim` entries the codec compresses."""
-        return dim
+        return self.columns.size(dim)
 
     def omega(self, layers: tuple[int, ...], num_senders: int) -> float | None:
         """The codec's bound omega on E||C(x) - x||^2 / ||x||^2; None: it is biased, or has none in closed form."""
         if not (self.codec.unbiased and isinstance(self.codec, HasOmega)):
             return None
-        return self.codec.omega(layers, num_senders)
+        return self.codec.omega(self.columns.layers(layers), num_senders)
 
     def omega_of_mean(self, layers: tuple[int, ...], num_senders: int) -> float | None:
         """The bound omega_av on E||mean (C_i(x_i) - x_i)||^2 / mean ||x_i||^2; None as in `omega`."""
@@ -238,13 +224,13 @@ class Compressor:
 
     def sender_memory(self, memory: Memory) -> Tensor:
         """[N, D] the senders' memories as vectors of the size of what is sent, for feedback that has any."""
-        return memory.sender
+        return self.columns.padded(memory.sender)
 
     def send_up(
-        self, x: Tensor, memory: Memory, cohort: Cohort, link: Link, common: SharedKnowledge, private_key: Key
+        self, x: Tensor, memory: Memory, cohort: Cohort, link: Link, common: SharedKnowledge, sender_key: Key
     ) -> tuple[Tensor, Memory]:
         """Clients send x [M, D] to the server; returns the server's estimate [D] of the weighted sum."""
-        payload, memory = self.encode(x, memory, cohort, common, private_key)
+        payload, memory = self.encode(x, memory, cohort, common, sender_key)
         return self.estimate(link.up(payload), memory, cohort, common)
 
     def send_down(
@@ -255,10 +241,10 @@ class Compressor:
         receivers: Receivers,
         link: Link,
         common: SharedKnowledge,
-        private_key: Key,
+        sender_key: Key,
     ) -> tuple[Tensor, Memory]:
         """The server broadcasts x [D] to `receivers`; returns the vector [D] that each decodes."""
-        payload, memory = self.encode(x[None], memory, sender, common, private_key)
+        payload, memory = self.encode(x[None], memory, sender, common, sender_key)
         return self.estimate(link.broadcast(payload, receivers), memory, sender, common)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -10,6 +11,21 @@ from torch import Tensor
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What both ends of a compressed link remember.
+
+    Attributes:
+        sender: [N, d] or [N, 0], the feedback's rows, one a sender.
+        receiver: the estimator's memory.
+        shared: the predictor's memory, which both ends know; [N, 0] for none.
+    """
+
+    sender: Tensor
+    receiver: Tensor
+    shared: Tensor
 
 
 class Codec(Protocol):
@@ -28,8 +44,8 @@ class Codec(Protocol):
     @property
     def near_lossless(self) -> bool: ...
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
-        """Messages for rows x [M, D] float32; `private_key` is randomness that only the sender knows."""
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
+        """Messages for rows x [M, D] float32; `sender_key` is randomness that only the sender knows."""
         ...
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
@@ -124,7 +140,7 @@ class Feedback(Protocol):
         ...
 
     def encode(
-        self, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, private_key: Key
+        self, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, sender_key: Key
     ) -> tuple[Payload, Tensor]:
         """Messages for x [M, D], given and returning the memory rows [M, ...] of these senders."""
         ...

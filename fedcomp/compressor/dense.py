@@ -43,7 +43,7 @@ class Dense:
         """0."""
         return 0.0
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """D floats a row."""
         dtype = PRECISIONS[self.precision]
         if dtype != torch.float32:

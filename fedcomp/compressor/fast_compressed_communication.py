@@ -62,13 +62,13 @@ class FastCompressedCommunication:
         if isinstance(self.codec, ChecksErrorFeedback):
             self.codec.check_error_feedback(dim)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The R messages, the fields of message r called `<r>/<name>`."""
         fields: dict[str, Field] = {}
         paper: list[int | None] = []
         for turn in range(self.repeats):
             known = _known(common, turn)
-            message = self.codec.encode(x, known, _turn(private_key, turn))
+            message = self.codec.encode(x, known, _turn(sender_key, turn))
             fields |= {f"{turn}/{name}": field for name, field in message.fields.items()}
             paper.append(message.paper_bits)
             if turn + 1 < self.repeats:

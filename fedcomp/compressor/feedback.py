@@ -23,9 +23,9 @@ class NoFeedback:
         return like.new_zeros(num_senders, 0)
 
     def encode(
-        self, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, private_key: Key
+        self, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, sender_key: Key
     ) -> tuple[Payload, Tensor]:
-        return codec.encode(x, common, private_key), memory
+        return codec.encode(x, common, sender_key), memory
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class ErrorFeedback:
         return like.new_zeros(num_senders, like.shape[0])
 
     def encode(
-        self, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, private_key: Key
+        self, codec: Codec, x: Tensor, memory: Tensor, common: SharedKnowledge, sender_key: Key
     ) -> tuple[Payload, Tensor]:
         meant = x + self.decay * memory
-        payload = codec.encode(meant, common, private_key)
+        payload = codec.encode(meant, common, sender_key)
         return payload, meant - codec.decode(payload, common)
 
 

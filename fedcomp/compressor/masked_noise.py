@@ -50,14 +50,14 @@ class MaskedNoise:
         alpha: magnitude of the noise, in units of u; null: 0.01 for binary masks and 0.005 for signed ones.
         stochastic: draw the mask as above; false: m = [u n > 0] or sign(u n), and -1 where u = 0, since a bit has no
             third value.
-        seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
+        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
     mask: str = "binary"
     noise: str = "uniform"
     alpha: float | None = None
     stochastic: bool = True
-    seed: str = "sent"
+    seed_cost: str = "sent"
     unbiased: bool = False
     contractive: bool = False
     near_lossless: bool = False
@@ -65,7 +65,7 @@ class MaskedNoise:
     def __post_init__(self) -> None:
         check_choice("mask", self.mask, MASKS)
         check_choice("noise", self.noise, NOISES)
-        check_choice("seed", self.seed, SEEDS)
+        check_choice("seed_cost", self.seed_cost, SEEDS)
         check_interval(
             "alpha",
             self.alpha,
@@ -84,12 +84,12 @@ class MaskedNoise:
         """What a mask's smaller value multiplies the noise by."""
         return 0.0 if self.mask == "binary" else -1.0
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The seed, and the mask (1 for its larger value)."""
-        fields = seed_field(self.seed, common, private_key)
+        fields = seed_field(self.seed_cost, common, sender_key)
         noise = self.noise_of(Payload(fields), common)
         ratio = x.to(torch.float32) / noise
-        draws = private_key.fold_in("mask").uniform(common.ids, common.dim) if self.stochastic else None
+        draws = sender_key.fold_in("mask").uniform(common.ids, common.dim) if self.stochastic else None
         bits = ratio > 0 if draws is None else draws < self.mask_probability(ratio)
         return Payload(fields | {"mask": Field(bits.to(torch.uint8), Unsigned(1))}, paper_bits=common.dim)
 
@@ -108,9 +108,9 @@ class MaskedNoise:
             total = term if total is None else total.add_(term)
         return mask.new_zeros(common.dim, dtype=torch.float32) if total is None else total
 
-    def source(self, common: SharedKnowledge, private_key: Key) -> tuple[Key, Tensor]:
+    def source(self, common: SharedKnowledge, sender_key: Key) -> tuple[Key, Tensor]:
         """(key, [M] numbers) of the noise that `encode` will draw: for senders that train with it."""
-        return shared_source(Payload(seed_field(self.seed, common, private_key)), common)
+        return shared_source(Payload(seed_field(self.seed_cost, common, sender_key)), common)
 
     def noise_of(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, D] float32 noise that both ends draw; `payload` needs no more than its seed."""
@@ -137,4 +137,4 @@ class MaskedNoise:
         return value if self.mask == "binary" else value.mul_(2.0).sub_(1.0)
 
     def _read(self, payload: Payload, common: SharedKnowledge) -> Tensor:
-        return payload.expect(**seed_layout(self.seed), mask=common.dim)[-1]
+        return payload.expect(**seed_layout(self.seed_cost), mask=common.dim)[-1]

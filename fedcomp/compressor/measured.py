@@ -40,9 +40,9 @@ class MeasuredCodec:
         """The codec's."""
         return self.codec.near_lossless
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The codec's messages, with `relative_errors` of rows x [M, D] measured."""
-        payload = self.codec.encode(x, common, private_key)
+        payload = self.codec.encode(x, common, sender_key)
         return replace(payload, measured=relative_errors(self.codec, x, self.codec.decode(payload, common)))
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:

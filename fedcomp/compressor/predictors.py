@@ -26,7 +26,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec
+from fedcomp.compressor.contract import Codec, Estimator, Feedback
+from fedcomp.compressor.estimators.estimator import WeightedSum
+from fedcomp.compressor.feedback import NoFeedback
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.validate import OptionError, check_interval
@@ -48,9 +50,25 @@ class Predictor(ABC):
         """
 
     @property
+    def observes(self) -> bool:
+        """Whether it needs the last mean, which the algorithm passes to `Compressor.observe`."""
+        return not self.follows_senders
+
+    @property
     def starts_at_model(self) -> bool:
         """Whether its memory starts at the first model, and so follows models and not changes."""
         return False
+
+    def check(self, codec: Codec, feedback: Feedback, estimator: Estimator) -> None:
+        """Raise ValueError if it does not go together with the other parts of a compressor."""
+        if feedback != NoFeedback() or estimator != WeightedSum():
+            raise OptionError("predictor is a memory of its own: leave feedback=none and estimator=weighted_sum")
+        if not codec.contractive:
+            raise OptionError(
+                f"predictor={type(self).__name__} makes no sense for {type(codec).__name__} as configured: "
+                "its error can be larger than what it sends, and what is predicted would grow without bound; use a "
+                "setting of it that only shrinks (scale=none or min_mse), another compressor, or predictor=none"
+            )
 
     @abstractmethod
     def init(self, num_senders: int, like: Tensor) -> Tensor:
@@ -63,6 +81,26 @@ class Predictor(ABC):
     @abstractmethod
     def mean(self, decoded: Tensor, memory: Tensor, cohort: Cohort) -> tuple[Tensor, Tensor]:
         """The mean [D] from decoded messages [M, D], and the memory afterwards."""
+
+
+@dataclass(frozen=True)
+class NoPrediction(Predictor):
+    """Messages say the vectors themselves, and the estimator makes one of them."""
+
+    follows_senders = False
+    observes = False
+
+    def check(self, codec: Codec, feedback: Feedback, estimator: Estimator) -> None:
+        """It goes together with all."""
+
+    def init(self, num_senders: int, like: Tensor) -> Tensor:
+        return like.new_zeros(num_senders, 0)
+
+    def predict(self, memory: Tensor, cohort: Cohort) -> Tensor:
+        return memory.new_zeros(1, 1)
+
+    def mean(self, decoded: Tensor, memory: Tensor, cohort: Cohort) -> tuple[Tensor, Tensor]:
+        return cohort.weight @ decoded, memory
 
 
 @dataclass(frozen=True)
@@ -130,20 +168,10 @@ class EF21(Predictor):
         return before + change, self.follow(decoded, memory, cohort)[1]
 
 
-PREDICTORS: dict[str, Predictor | None] = {
-    "none": None,
+PREDICTORS: dict[str, Predictor] = {
+    "none": NoPrediction(),
     "aggregate": Aggregate(),
     "ef21": EF21(),
     "ef21_p": EF21(starts_at_model=True),
 }
 """The short names that `compressor.predictor=<name>` takes; any other part is given by its `_target_`."""
-
-
-def check_predictable(predictor: Predictor, codec: Codec) -> None:
-    """Raise ValueError unless the codec contracts."""
-    if not codec.contractive:
-        raise OptionError(
-            f"predictor={type(predictor).__name__} makes no sense for {type(codec).__name__} as configured: "
-            "its error can be larger than what it sends, and what is predicted would grow without bound; use a setting "
-            "of it that only shrinks (scale=none or min_mse), another compressor, or predictor=none"
-        )

@@ -15,9 +15,9 @@ SEEDS = ("sent", "derived")
 which both ends know, and so for nothing."""
 
 
-def seed_field(choice: str, common: SharedKnowledge, private_key: Key) -> dict[str, Field]:
+def seed_field(choice: str, common: SharedKnowledge, sender_key: Key) -> dict[str, Field]:
     """The field that carries the seed, to stand in front of a message's others; none if it is derived."""
-    return {"seed": Field(private_key.fold_in("seed").bits(common.ids, 2), Unsigned(32))} if choice == "sent" else {}
+    return {"seed": Field(sender_key.fold_in("seed").bits(common.ids, 2), Unsigned(32))} if choice == "sent" else {}
 
 
 def seed_layout(choice: str) -> dict[str, int]:

@@ -66,14 +66,15 @@ def compose_with_hydra(words: Sequence[str], folders: Sequence[Path]) -> DictCon
         ValueError: as `compose`.
     """
     schema.register()
-    search = "hydra.searchpath=" + json.dumps([f"file://{folder.resolve()}" for folder in folders], ensure_ascii=False)
+    named = json.dumps([f"file://{folder.resolve()}" for folder in folders], ensure_ascii=False)
+    search = [f"hydra.searchpath={named}"] if folders else []
     with COMPOSING:
         before = GlobalHydra.instance().hydra
         GlobalHydra.instance().clear()
         try:
             with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
                 loader = GlobalHydra.instance().config_loader()
-                return loader.load_configuration("train", [search, *words], RunMode.RUN)
+                return loader.load_configuration("train", [*search, *words], RunMode.RUN)
         except (HydraException, OmegaConfBaseException) as error:
             raise ValueError(error_message(error, CONF, words, folders)) from error
         finally:

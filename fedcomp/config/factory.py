@@ -16,7 +16,6 @@ from fedcomp.algorithm import fit
 from fedcomp.algorithm.contract import Algorithm
 from fedcomp.client.solver import LocalSolver
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.exclude_norm_layers import exclude_norm_layers
 from fedcomp.config import schema
 from fedcomp.config.instantiate import build, build_compressor, build_error, check_keys, check_kind
 from fedcomp.core.choices import changes, default_choice
@@ -173,8 +172,8 @@ def build_algorithm(config: DictConfig, model: AnyModel) -> Algorithm:
     """The algorithm with those of the client, the server and the compressors that its constructor takes."""
 
     def for_model(compressor: Compressor) -> Compressor:
-        if config.normalisation is schema.Normalisation.dense:
-            compressor = exclude_norm_layers(compressor, tensors_of(model))
+        if config.batchnorm_messages is schema.BatchNormMessages.dense:
+            compressor = compressor.for_tensors(tensors_of(model))
         return replace(compressor, measures_error=config.codec_error and not compressor.codec.near_lossless)
 
     constructors = {

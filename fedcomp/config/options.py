@@ -23,6 +23,14 @@ from fedcomp.core.validate import reads_as_number
 
 HYDRA_KEYS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 """Keys of a part that Hydra reads."""
+RENAMED = {
+    "normalisation": "batchnorm_messages",
+    "algorithm.normalisation": "algorithm.batchnorm_training",
+    "algorithm.downlink": "algorithm.sends",
+    "algorithm.repeats": "algorithm.passes",
+    **{f"{group}.seed": f"{group}.seed_cost" for group in ("algorithm", "compressor", "downlink")},
+}
+"""{an option's name until this version: its name now}, for the error that refuses the old one."""
 LISTS = (Sequence, list, tuple)
 ENTRIES: dict[Any, tuple[Any, str, str]] = {
     int: (int, " of whole numbers", "[32,16]"),
@@ -152,7 +160,14 @@ def _children(node: Any) -> list[tuple[Any, Any]]:
     return [(key, node._get_node(key)) for key in node]
 
 
+def renamed(name: str) -> str | None:
+    """The error message for an option that has another name now; None if there is no such option."""
+    return f"there is no option '{name}': it is called {RENAMED[name]} now" if name in RENAMED else None
+
+
 def _unknown(name: str, options: Sequence[str]) -> str:
+    if name in RENAMED and RENAMED[name].split(".")[-1] in options:
+        return str(renamed(name))
     close = difflib.get_close_matches(name.split(".")[-1], options, n=1)
     hint = f"; did you mean '{close[0]}'?" if close else ""
     return f"there is no option '{name}'{hint}" + (f" (there are: {', '.join(sorted(options))})" if options else "")

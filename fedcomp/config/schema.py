@@ -27,7 +27,7 @@ class Wire(Enum):
     tcp = "tcp"
 
 
-class Normalisation(Enum):
+class BatchNormMessages(Enum):
     """How scale and shift of normalisation layers are sent: `dense`, beside the compressed weights, or `compressed`."""
 
     dense = "dense"
@@ -73,7 +73,7 @@ class RunConfig:
     threads: int | None = None
     chunk_size: int | None = None
     wire: Wire = Wire.counted
-    normalisation: Normalisation = Normalisation.dense
+    batchnorm_messages: BatchNormMessages = BatchNormMessages.dense
     output_root: str = "outputs"
     overwrite: bool = False
     accept_changes: bool = False

@@ -23,8 +23,8 @@ from fedcomp.core.folders import CONF, part_name
 Plain = dict[str, Any]
 FOLDERS = {"downlink": "compressor"}
 """{config key: folder of its choices}, where the two differ."""
-
-
+INSTALLED = CONF
+"""fedcomp's own configs, which do not change while it runs."""
 FAST_LOADER = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
@@ -66,7 +66,17 @@ def options(path: Path) -> Plain:
 
 def choices(group: str, folder: Path = CONF) -> dict[str, Plain]:
     """{name: options} of every choice of a group, in the order of their names."""
+    return dict(_installed_choices(group) if folder == INSTALLED else _read_choices(group, folder))
+
+
+def _read_choices(group: str, folder: Path) -> dict[str, Plain]:
     return {path.stem: options(path) for path in sorted((folder / group).glob("*.yaml"))}
+
+
+@functools.cache
+def _installed_choices(group: str) -> dict[str, Plain]:
+    """A run's identity asks for them dozens of times."""
+    return _read_choices(group, INSTALLED)
 
 
 def short_name(target: str) -> str | None:

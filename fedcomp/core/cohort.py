@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fedcomp.core.to_device import from_host
+
 
 @dataclass(frozen=True)
 class Cohort:
@@ -44,7 +46,7 @@ class Cohort:
         if self.ids.device == device:
             return self
         # A blocking copy would wait in every round for all queued GPU work.
-        ids, weight = (tensor.to(device, non_blocking=True) for tensor in (self.ids, self.weight))
+        ids, weight = (from_host(tensor, device) for tensor in (self.ids, self.weight))
         return replace(self, ids=ids, weight=weight)
 
 

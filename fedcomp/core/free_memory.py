@@ -19,6 +19,11 @@ def free_bytes(device: torch.device) -> int:
     return min([_machine_free_bytes(), *_cgroup_free_bytes()])
 
 
+def total_bytes(device: torch.device) -> int:
+    """All bytes of a GPU."""
+    return torch.cuda.mem_get_info(device)[1]
+
+
 def _machine_free_bytes() -> int:
     try:
         fields = dict(line.split(":") for line in MEMINFO.read_text().splitlines())

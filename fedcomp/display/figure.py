@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import sys
 import textwrap
 import warnings
@@ -85,12 +86,13 @@ def bits_axis(axes: Axes) -> None:
     log_axis(axes, "x", units.bits)
 
 
-def log_axis(axes: Axes, which: str, text: Callable[[float], str] | None = None) -> None:
+def log_axis(axes: Axes, which: str, text: Callable[[float], str] | None = None, most: int = 8) -> None:
     """Make an axis logarithmic, with enough numbered ticks if it is short; call after the data is drawn.
 
     Args:
         which: x or y.
         text: formats a tick's value with its unit; None: plain numbers such as 0.03, 20, 10⁵.
+        most: numbered ticks of powers of ten; of more only every second or third is numbered.
     """
     from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
@@ -102,9 +104,12 @@ def log_axis(axes: Axes, which: str, text: Callable[[float], str] | None = None)
     )  # ticks with units are wide
     if high < 8 * low and text is None:
         per_decade = tuple(map(float, range(1, 10)))
-    candidates = (per_decade, (1.0, 3.0), (1.0, 2.0, 5.0))
-    several = next((digits for digits in candidates if _num_ticks(low, high, digits) > 1), None)
-    major: Locator = LogLocator(subs=several or per_decade, numticks=8)
+    most = max(most, 2)
+    candidates: tuple[tuple[float, ...], ...] = (per_decade, (1.0, 3.0), (1.0, 2.0, 5.0), (1.0,))
+    numbers = {digits: _num_ticks(low, high, digits) for digits in candidates}
+    several = next((digits for digits in candidates if 1 < numbers[digits] <= most), None)
+    several = several or next((digits for digits in candidates if numbers[digits] > 1), None)
+    major: Locator = LogLocator(subs=several or per_decade, numticks=most)
     minor: Locator = LogLocator(subs=(2.0, 5.0), numticks=30)
     if several is None:  # on so short an axis LogLocator sets too many ticks
         major, minor = MaxNLocator(nbins=5 if text is None else 3, steps=[1, 2, 5, 10]), NullLocator()
@@ -125,15 +130,17 @@ def can_draw() -> bool:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the figure atomically, in the format of the suffix (.png, .pdf); the same figure gives the same bytes.
+    """Write the figure atomically, in the suffix's format (.png, .pdf, .pgf); the same figure gives the same bytes.
 
     Raises:
-        ValueError: the file cannot be written.
+        ValueError: the file cannot be written, or LaTeX cannot set its text (.pgf).
     """
     from matplotlib import rc_context
 
     metadata = {".pdf": {"CreationDate": None}, ".png": {"Software": None}}.get(path.suffix)
     settings = rc_context({"pdf.fonttype": 42})  # 42: fonts that conferences accept
+    if path.suffix == ".pgf":  # in the fonts of the document that inputs it
+        settings = rc_context({"pgf.texsystem": latex() or "pdflatex", "pgf.rcfonts": False})
     with atomic_path(path) as temporary, settings, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         figure.savefig(temporary, format=path.suffix.removeprefix("."), metadata=metadata)
@@ -148,6 +155,11 @@ def save(figure: Figure, path: Path) -> None:
         _WARNED.update(missing)
         letters = "".join(sorted(missing))
         print(f"pictures show boxes for {letters}: matplotlib has no font with them", file=sys.stderr, flush=True)
+
+
+def latex() -> str | None:
+    """The LaTeX that is installed, which measures the text of a .pgf; None: there is none."""
+    return next((name for name in ("pdflatex", "lualatex", "xelatex") if shutil.which(name)), None)
 
 
 def _num_ticks(low: float, high: float, per_decade: tuple[float, ...]) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from fedcomp.records.status import read_status
-from fedcomp.runtime.device_name import device_without_torch
+from fedcomp.runtime.device_name import device_name
 from fedcomp.runtime.signals import SIGNALS
 
 
@@ -95,21 +95,11 @@ class Local:
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """The device that a run here would pick."""
-        return {"device": local_device(device)}
+        return {"device": device_name(device)}
 
     def launch(self, runs: Sequence[GridRun], grid: Path, here: RunHere) -> list[RunOutcome]:
         """Run them in their order."""
         return [RunOutcome(run, here(run)) for run in runs]
-
-
-def local_device(name: str) -> str:
-    """What `device=auto` means on this machine. Raises ValueError: no such device."""
-    found = device_without_torch(name)
-    if found is not None:
-        return found
-    from fedcomp.runtime.process_settings import pick_device  # torch takes seconds to import
-
-    return str(pick_device(name))
 
 
 def outcome(run: GridRun, code: int | None) -> RunOutcome:

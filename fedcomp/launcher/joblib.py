@@ -16,10 +16,11 @@ from typing import ClassVar
 
 from fedcomp.core.validate import check_count
 from fedcomp.display.console import say
-from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, local_device, outcome
+from fedcomp.launcher.contract import GridRun, RunHere, RunOutcome, outcome
 from fedcomp.launcher.process import Children, Tally
 from fedcomp.launcher.worker_pool import WorkerPool
 from fedcomp.runtime.cores import num_cores
+from fedcomp.runtime.device_name import device_name
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Joblib:
 
     def place(self, device: str, threads: int | None) -> Mapping[str, str | int]:
         """The device of this machine, and a run's fraction of its cores."""
-        picked = local_device(device)
+        picked = device_name(device)
         at_once = len(self._gpus(picked)) or self._at_once()
         return {"device": picked, "threads": threads or max(1, num_cores() // at_once)}
 

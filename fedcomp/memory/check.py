@@ -104,7 +104,7 @@ def _evaluation_bytes(simulation: Simulation, device: torch.device) -> int:
     model, dataset = simulation.model, simulation.dataset
     if isinstance(model, TaskModel):
         return 0
-    batch = min(samples_at_once(dataset, device), len(dataset.test))
+    batch = min(samples_at_once(model, dataset, device), len(dataset.test))
     at_once = min(simulation.workers.num, -(-len(dataset.test) // batch))
     return at_once * forward_bytes(model, dataset.input_shape, batch, dataset.input_dtype)
 

@@ -15,10 +15,10 @@ from torch.overrides import TorchFunctionMode
 from fedcomp.core.first_line import first_line
 from fedcomp.core.free_memory import free_bytes
 from fedcomp.model import hidden_state
-from fedcomp.model.batched.backward.cnn import CompiledCnn
+from fedcomp.model.batched.backward.compiled_network import CompiledNetwork, CompiledPerceptron
 from fedcomp.model.batched.backward.dense import dense_layers
 from fedcomp.model.batched.backward.mlp import Perceptron
-from fedcomp.model.batched.backward.small_cnn import small_cnn
+from fedcomp.model.batched.backward.small_network import small_network
 from fedcomp.model.batched.dropout import UnkeyedDraw, trial_draws
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.batched.padding import random_inputs
@@ -64,8 +64,9 @@ def build(
         vocab_size: of inputs that are tokens, int64; None: inputs are floats.
         unlabelled: as in `Dataset`.
     Returns:
-        the factory's own `TaskModel`; else `Perceptron` for Flatten, Linear and ReLU, `CompiledCnn` for a `SmallCnn`,
-        `Stacked` for other chains of known layers, `Functional` for the rest.
+        the factory's own `TaskModel`; else `Functional` for modules that are no chain of known layers, `Perceptron` for
+        Flatten, Linear and ReLU, and `Stacked` for the rest; of these, `CompiledPerceptron` and `CompiledNetwork` are
+        the compiled forms, for a `SmallNetwork`.
     Raises:
         ValueError: the module does not take such inputs or give such outputs, draws random numbers that cannot come
             from the run's keys, or cannot be initialised from a key.
@@ -107,10 +108,11 @@ def build(
     if chain is None:
         _check_repeatable(module, name, x)
         return Functional(module, training_loss(task, unlabelled), make, precision, tuple(input_shape), vocab_size)
-    if dense_layers(Flat(module), chain) is not None:
-        return Perceptron(module, loss, make, precision)
-    small = small_cnn(Flat(module), chain, loss, tuple(input_shape)) if precision == "fp32" else None
-    return Stacked(module, loss, make, precision) if small is None else CompiledCnn(module, loss, small, make)
+    perceptron = dense_layers(Flat(module), chain) is not None
+    small = small_network(Flat(module), chain, loss, tuple(input_shape)) if precision == "fp32" else None
+    if small is None:
+        return (Perceptron if perceptron else Stacked)(module, loss, make, precision)
+    return (CompiledPerceptron if perceptron else CompiledNetwork)(module, loss, small, make)
 
 
 def _name(factory: Factory) -> str:

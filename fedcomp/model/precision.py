@@ -41,10 +41,16 @@ def set_tf32(precision: str, device: torch.device) -> None:
     """Switch TensorFloat-32 on or off, for matrix products and for convolutions.
 
     Raises:
-        ValueError: the device has no TensorFloat-32.
+        ValueError: the device has no TensorFloat-32; or is a GPU without products of bfloat16, and `precision` is that.
     """
     wanted = precision == "tf32"
-    if wanted and not (device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)):
+    if precision == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise ValueError(
+            f"precision=bf16: {torch.cuda.get_device_name(device)} has no products of bfloat16 (NVIDIA's have them "
+            "from compute capability 8.0 on): take precision=fp32"
+        )
+    nvidia = device.type == "cuda" and torch.version.hip is None  # AMD's have other numbers of the same name
+    if wanted and not (nvidia and torch.cuda.get_device_capability(device) >= (8, 0)):
         raise ValueError(
             f"precision=tf32 needs an NVIDIA GPU of compute capability 8.0 or more, and device is {device}: take "
             f"precision=fp32 or bf16"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 FORMS = ("grouped", "looped", "unfolded", "streamed")
 """What a convolution may be computed as; `batched/convolution.py` says what each is. The first is the default, and on
-a CPU it leaves small networks to their compiled blocks (`batched/backward/cnn.py`)."""
+a CPU it leaves small networks to their compiled blocks (`batched/backward/compiled_network.py`)."""
 
 
 @dataclass(frozen=True)

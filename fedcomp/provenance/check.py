@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedcomp.provenance.code import code_files, code_parts
 from fedcomp.provenance.data import FROZEN, data_parts, frozen_parts
-from fedcomp.provenance.machine import commits, host, job, now, processor, versions
+from fedcomp.provenance.machine import commits, device_versions, host, job, now, processor, versions
 from fedcomp.records.provenance import (
     Fingerprints,
     Provenance,
@@ -170,7 +170,9 @@ def session_provenance(
     """
     files = code_files(config).values()
     machine = host(), str(config["device"]), processor(device), counts["threads"], counts["processes"]
-    session = SessionRecord(now(), *machine, versions(), commits(files), job(), bfloat16=bfloat16)
+    session = SessionRecord(
+        now(), *machine, versions() | device_versions(device), commits(files), job(), bfloat16=bfloat16
+    )
     if not resumes:
         return SessionProvenance(folder, inputs, session)
     before = read_provenance(folder)

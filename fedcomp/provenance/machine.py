@@ -7,6 +7,7 @@ import functools
 import importlib.metadata
 import os
 import platform
+import re
 import socket
 import subprocess
 from collections.abc import Iterable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:  # it takes seconds to import
 PACKAGES = ("torch", "torchvision", "numpy", "numba", "triton", "pillow", "scikit-learn")
 """Packages that affect results: they compute, decode pictures or contain data."""
 GIT_SECONDS = 10.0
+DRIVER = Path("/proc/driver/nvidia/version")
+GIB = 2.0**30
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -55,6 +58,43 @@ def processor(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{_cpu()}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def gpu_in_words(device: torch.device) -> str:
+    """Name, memory and driver of a GPU."""
+    import torch
+
+    free, total = torch.cuda.mem_get_info(device)
+    found = device_versions(device)
+    driver = f", driver {found['driver']}" if "driver" in found else ""
+    return f"{torch.cuda.get_device_name(device)}, {free / GIB:.1f} of {total / GIB:.1f} GiB free{driver}"
+
+
+def device_versions(device: torch.device) -> dict[str, str]:
+    """Versions of what computes on a GPU besides torch: driver, cuDNN, NCCL, ROCm; {} for a CPU."""
+    import torch
+
+    if device.type != "cuda":
+        return {}
+    found: dict[str, str] = {}
+    if (driver := _driver()) is not None:
+        found["driver"] = driver
+    if torch.backends.cudnn.is_available():
+        found["cudnn"] = str(torch.backends.cudnn.version())
+    if torch.distributed.is_available() and torch.distributed.is_nccl_available():
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    if torch.version.hip is not None:
+        found["rocm"] = torch.version.hip
+    return found
+
+
+def _driver() -> str | None:
+    """NVIDIA's, as its kernel module says."""
+    try:
+        found = re.search(r"Module\s+(?:for \S+\s+)?(\d[\d.]+)", DRIVER.read_text())
+    except OSError:
+        return None
+    return None if found is None else found[1]
 
 
 def host() -> str:

@@ -72,7 +72,7 @@ class RunFiles:
         return without_rooms(config)
 
     def existing_config(self) -> dict[str, Any]:
-        """As `config`. Raises ValueError, one line: there is no such folder, or no run in it, or as `config`."""
+        """As `config`. Raises ValueError: there is no such folder, or it holds no run, or as `config`."""
         if not self.folder.is_dir():
             raise ValueError(f"there is no folder {self.folder}")
         config = self.config()

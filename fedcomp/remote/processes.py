@@ -23,10 +23,9 @@ from fedcomp.records.metrics_file import Line
 from fedcomp.records.run_folder import CHECKPOINT, owned
 from fedcomp.remote.connections import ClientEnd, Gone, ServerEnd
 from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation, report_of
-from fedcomp.runtime.process_settings import pick_device
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.training.place import RunPlace
-from fedcomp.training.run import configure_torch
+from fedcomp.training.build import prepare
 from fedcomp.training.session_forms import forms_of_run
 from fedcomp.training.train import train
 from fedcomp.wire import Ledger
@@ -52,7 +51,7 @@ class ServerProcess(ProcessContext):
 def serve(config: DictConfig, end: ServerEnd, say: Callable[[str], None]) -> list[Line]:
     """Make a run with clients that join. Returns its record. Raises as `train`; Gone: a client is gone or late."""
     check(config)
-    place = RunPlace(config, str(pick_device(config.device)))
+    place = RunPlace(config)
     try:
         lines = train(config, ServerProcess(end, run_name(place), say))
     except BaseException as error:
@@ -73,11 +72,10 @@ def join(config: DictConfig, client: int, connect: Callable[[str], ClientEnd], s
         Gone: the server is gone, refuses, or stopped; the same command joins again.
     """
     check(config)
-    device = pick_device(config.device)
-    place = RunPlace(config, str(device))
+    place = RunPlace(config)
     folder = place.path / f"client_{client}"
     with owned(folder):
-        configure_torch(device, config.precision.name, config.deterministic)
+        device = prepare(place, ProcessContext())
         with forms_of_run(config.safe, device, folder, ProcessContext()):
             simulation, _ = build_simulation(config, device)
             if not 0 <= client < len(simulation.shards.sizes):

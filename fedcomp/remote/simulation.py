@@ -63,8 +63,8 @@ class OneRow:
         """Of the trained rows."""
         return self.executor.results
 
-    def run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
-        """`work` for the own row, and copies of its result for all others; see `Clients.run`."""
+    def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
+        """`work` for the own row, and copies of its result for all others; see `Clients.map_clients`."""
         call = f"{len(self.calls)} {work.__qualname__}"
         self.calls.append(call)
         if self.client in cohort.clients:
@@ -83,7 +83,7 @@ class OneRow:
 
 def _of_row(executor: Executor, work: Callable[..., Any], cohort: Cohort, row: int, rows: tuple[Tensor, ...]) -> Any:
     alone = Cohort(cohort.ids[row : row + 1], cohort.weight[row : row + 1], cohort.clients[row : row + 1])
-    return executor.run(work, alone, *[tensor[row : row + 1] for tensor in rows])
+    return executor.map_clients(work, alone, *[tensor[row : row + 1] for tensor in rows])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcomp.display.console import redirect_to_null
+from fedcomp.display.figure import latex as latex_program
 from fedcomp.records.atomic_write import explained, write_atomically
 from fedcomp.records.reader import read_runs
 from fedcomp.reporting import notes, page, pareto
 from fedcomp.reporting.content import Content, Notes, Options, collect
-from fedcomp.reporting.group import group
+from fedcomp.reporting.group import arranged, group, in_command_order
 from fedcomp.reporting.pictures.draw import draw
 from fedcomp.reporting.pictures.picture import Picture
 from fedcomp.reporting.tables import columns, formats, latex, published
@@ -50,6 +51,8 @@ def report(options: Options) -> int:
     if not groups:
         _show(console, [("No finished run to report", [notes.describe(*one) for one in notes.left_out(runs, [])])])
         return 1
+    in_order = groups if options.wandb else in_command_order(groups, options.paths)
+    groups = arranged(in_order, options.order, options.rename)
     content = collect(options, runs, groups)
     out = options.out or Path(options.paths[0]) / "report"
     with explained(out):
@@ -61,7 +64,7 @@ def report(options: Options) -> int:
         write_atomically(out / file, text.encode())
     draw_all(content.on_paper, out, options.one_process)
     console.print(f"Written: {out}/", markup=False, soft_wrap=True)
-    console.print(f"  {_written(content, len(texts['report.html'].encode()))}", markup=False, soft_wrap=True)
+    console.print(f"  {_written(content, options, len(texts['report.html'].encode()))}", markup=False, soft_wrap=True)
     if options.wandb:
         console.print(_published(pieces, content.name, texts["table.md"]), markup=False, soft_wrap=True)
     return 0
@@ -81,13 +84,15 @@ def _further(content: Content, options: Options) -> dict[str, Rows]:
     if content.pairs is not None:
         assert options.against is not None
         found["against"] = published.rows(options.against, content.pairs, content.unmatched)
+    if content.paired is not None:
+        found["against"] = content.paired
     if content.fronts:
         found["front"] = pareto.rows(content.fronts)
     return found
 
 
 def _texts(content: Content, options: Options) -> dict[str, str]:
-    """{file: text} of what is written."""
+    """{name of a file: its text}."""
     results, in_print = content.results, content.in_print
     left_out = [name for name in results.names if name not in in_print.names]
     texts = {
@@ -98,6 +103,8 @@ def _texts(content: Content, options: Options) -> dict[str, str]:
     }
     for name, rows in _further(content, options).items():
         texts |= {f"{name}.csv": formats.to_csv(rows), f"{name}.tex": latex.to_latex(rows)}
+    if content.paired is not None:
+        texts["against.md"] = f"{formats.to_markdown(content.paired)}\n{content.paired.caption}\n"
     if content.fronts:
         texts["front.md"] = pareto.to_markdown(content.fronts)
     if content.pairs is not None:
@@ -106,18 +113,29 @@ def _texts(content: Content, options: Options) -> dict[str, str]:
     return texts
 
 
-def _written(content: Content, page_bytes: int) -> str:
+def _written(content: Content, options: Options, page_bytes: int) -> str:
     """The files, and what the terminal should say of them."""
     files = [
         "table.md",
         "table.csv",
         f"table.tex ({_in_print(content.results, content.in_print)})",
-        *(["against.md, .csv, .tex"] if content.pairs is not None else []),
+        *(["against.md, .csv, .tex"] if options.against else []),
         *(["front.md, .csv, .tex"] if content.fronts else []),
         f"report.html ({page_bytes / 1e6:.1f} MB)",
-        f"{len(content.on_paper)} pictures (.png, .pdf): {_some([sheet.name for sheet in content.on_paper])}",
+        f"{len(content.on_paper)} pictures ({_endings(content.on_paper)}): "
+        f"{_some([sheet.name for sheet in content.on_paper])}",
     ]
     return ", ".join(files)
+
+
+def _endings(pictures: Sequence[Picture]) -> str:
+    """The endings of the pictures' files, and why there is no .pgf."""
+    for_paper = [picture.name for picture in pictures if picture.size]
+    if not for_paper:
+        return ".png, .pdf"
+    if latex_program():
+        return f".png, .pdf, .pgf of {_some(for_paper)}"
+    return ".png, .pdf; .pgf needs a LaTeX, which is not installed"
 
 
 def _published(pieces: Sequence[wandb_files.Piece], title: str, table: str) -> str:
@@ -137,7 +155,7 @@ def draw_all(pictures: Sequence[Picture], out: Path, one_process: bool = False) 
         ValueError: a file cannot be written, or a process was killed.
     """
     processes = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, 8)
-    jobs = [(picture, [out / f"{picture.name}.png", out / f"{picture.name}.pdf"]) for picture in pictures]
+    jobs = [(picture, [out / f"{picture.name}.{ending}" for ending in formats_of(picture)]) for picture in pictures]
     few = len(jobs) < 2 or sum(len(picture.panels) for picture in pictures) <= FEW_PANELS
     if processes == 1 or one_process or few:
         for job in jobs:
@@ -153,6 +171,11 @@ def draw_all(pictures: Sequence[Picture], out: Path, one_process: bool = False) 
                 f"a process that drew pictures was killed (out of memory?); the tables and report.html are in {out}, "
                 "pictures may be missing: free memory, or give fewer folders at once, and run the same command again"
             ) from error
+
+
+def formats_of(picture: Picture) -> list[str]:
+    """Endings of its files: for a paper's column LaTeX's own too, where a LaTeX is installed."""
+    return ["png", "pdf", *(["pgf"] if picture.size and latex_program() else [])]
 
 
 def _show(console: Console, remarks: Notes) -> None:

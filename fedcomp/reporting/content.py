@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from fedcomp.records.reader import RecordedRun
 from fedcomp.reporting import notes, pareto
@@ -16,7 +17,7 @@ from fedcomp.reporting.notes import made_with
 from fedcomp.reporting.pareto import Front
 from fedcomp.reporting.pictures import curves, figures
 from fedcomp.reporting.pictures.picture import MAX_LINES, Picture, shown_labels, split
-from fedcomp.reporting.tables import columns, latex, published, table
+from fedcomp.reporting.tables import against, columns, latex, published, table
 from fedcomp.reporting.tables.rows import Rows
 from fedcomp.reporting.tables.target import parse_target
 
@@ -36,12 +37,15 @@ class Options:
         paths: folders of runs, or that hold some.
         out: where to write; None: report/ in the first path.
         target: `0.9`, `test/loss=0.3`; None: no column for it.
-        against: a paper's name; None: no comparison.
+        against: a paper's name, or a method's; None: no comparison.
+        paper_counts: show the papers' counts of bits beside the true ones.
         every_picture: draw for print all pictures, however many panels they have.
         columns: `test_accuracy,bits_total`: those of the tables; None: all, in LaTeX and HTML those that fit.
         front: show the front of accuracy and bits, also of runs that were not made with `objective=pareto`.
         one_process: draw in this process. Others would import the script that called, and run it.
         wandb: read W&B's files instead of the runs' own, and write the report to W&B too.
+        figures: entries as of a config's `figures:`, of all runs.
+        order: methods that come first. rename: {method: another name}.
     """
 
     paths: Sequence[str | Path]
@@ -53,6 +57,10 @@ class Options:
     front: bool = False
     one_process: bool = False
     wandb: bool = False
+    figures: Sequence[Mapping[str, Any]] = ()
+    paper_counts: bool = True
+    order: Sequence[str] = ()
+    rename: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class Content:
         whole, results, in_print: the table with all columns, with those that `columns` chooses, with those of LaTeX.
         pictures: of the page. on_paper: the same cut up for print, as many as are drawn.
         fronts: of accuracy and bits. pairs: rows of a paper beside ours; None: no comparison. unmatched: our groups
-            that the paper did not print.
+            that the paper did not print. paired: every method's difference to one of them; None: no comparison.
         remarks: what stands beside the table.
     """
 
@@ -77,16 +85,23 @@ class Content:
     fronts: list[Front]
     pairs: list[published.Pair] | None
     unmatched: list[str]
+    paired: Rows | None
     remarks: Notes
 
 
 def collect(options: Options, runs: Sequence[RecordedRun], groups: Sequence[RunGroup]) -> Content:
-    """Tables, pictures and remarks. Raises ValueError: an unknown target, column or paper."""
-    pairs = published.compare(groups, published.load(options.against)) if options.against else None
-    whole = table.build(groups, parse_target(options.target, groups) if options.target else None)
+    """Tables, pictures and remarks. Raises ValueError: an unknown target, column or paper, or no such figure."""
+    target = parse_target(options.target, groups) if options.target else None
+    pairs, paired = None, None
+    if options.against in {one.label for one in groups}:
+        paired = against.rows(groups, str(options.against))
+    elif options.against:
+        methods = list(dict.fromkeys(one.label for one in groups))
+        pairs = published.compare(groups, published.load(options.against, methods))
+    whole = table.build(groups, target, options.paper_counts)
     results = columns.named_columns(options.columns, whole) if options.columns is not None else whole
     remarks = remarks_on(runs, groups)
-    pictures, sheets, more = _pictures(groups)
+    pictures, sheets, more = _pictures(groups, options.figures)
     if more:
         remarks.append(("Figures", more))
     fronts = pareto.fronts(groups, options.front)
@@ -103,7 +118,7 @@ def collect(options: Options, runs: Sequence[RecordedRun], groups: Sequence[RunG
     name = " and ".join(dict.fromkeys(Path(path).resolve().name for path in options.paths))
     in_print = results if options.columns is not None else latex.fitting(whole)
     unmatched = published.without_counterpart(groups, pairs or [])
-    return Content(name, whole, results, in_print, pictures, on_paper, fronts, pairs, unmatched, remarks)
+    return Content(name, whole, results, in_print, pictures, on_paper, fronts, pairs, unmatched, paired, remarks)
 
 
 def remarks_on(runs: Sequence[RecordedRun], groups: Sequence[RunGroup]) -> Notes:
@@ -127,10 +142,13 @@ def affordable(pictures: Sequence[Picture]) -> list[Picture]:
     return [picture for picture, panels in zip(pictures, spent) if panels <= FIRST_PANELS] or list(pictures[:1])
 
 
-def _pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[Picture], list[str]]:
+def _pictures(
+    groups: Sequence[RunGroup], entries: Sequence[Mapping[str, Any]] = ()
+) -> tuple[list[Picture], list[Picture], list[str]]:
     """Pictures for the page, the same cut up for print, and remarks on those that could not be made."""
     judged = qualities(run for one in groups for run in one.runs)
     requested, remarks = figures.pictures(groups)
+    requested = [*(figures.asked_picture(entry, groups) for entry in entries), *requested]
     drawn = curves.curves(groups, judged)
     overview, scatter = (
         [picture] if judged and (picture := make(groups, judged[0])) is not None else []

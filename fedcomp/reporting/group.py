@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedcomp.core.folders import part_name
-from fedcomp.records.reader import RecordedRun
+from fedcomp.records.grid import listed_runs
+from fedcomp.records.reader import RecordedRun, find_runs
 from fedcomp.records.run_folder import IDENTITY, VERSION, WITHOUT_EFFECT
-from fedcomp.reporting.labels import Flat, distinct, flatten, labels, short_keys, show_value
+from fedcomp.reporting.labels import Flat, distinct, flatten, in_order, labels, short_keys, show_value
 from fedcomp.reporting.presets import with_preset
 
 NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "figures", "record_traffic", "codec_error"}
@@ -91,6 +93,37 @@ def by_setting(groups: Sequence[RunGroup]) -> dict[Setting, list[RunGroup]]:
     for one in groups:
         out.setdefault(one.setting, []).append(one)
     return out
+
+
+def arranged(
+    groups: Sequence[RunGroup], order: Sequence[str] = (), rename: Mapping[str, str] | None = None
+) -> list[RunGroup]:
+    """The groups with other names, in each setting those of `order` first. Raises ValueError: see `in_order`."""
+    names = in_order(list(dict.fromkeys(one.label for one in groups)), order, rename)
+    places = list(names)
+    return [
+        replace(one, label=names[one.label])
+        for own in by_setting(groups).values()
+        for one in sorted(own, key=lambda one: places.index(one.label))
+    ]
+
+
+def in_command_order(groups: Sequence[RunGroup], paths: Iterable[str | Path]) -> list[RunGroup]:
+    """In each setting in the order of `paths`, and of the commands of grids below them; others as they are.
+
+    Args:
+        paths: that the runs were read from.
+    """
+    roots = [Path(path) for path in paths]
+    listed = {folder: number for number, (folder, *_) in enumerate(listed_runs(find_runs(roots).grids))}
+    resolved = [root.resolve() for root in roots]
+
+    def place(one: RunGroup) -> tuple[int, float]:
+        folders = [run.folder.resolve() for run in one.runs]
+        within = (number for number, root in enumerate(resolved) if any(root in [own, *own.parents] for own in folders))
+        return next(within, len(roots)), min(listed.get(own, math.inf) for own in folders)
+
+    return [one for own in by_setting(groups).values() for one in sorted(own, key=place)]
 
 
 def regroup(groups: Sequence[RunGroup], without: Iterable[str]) -> list[RunGroup]:

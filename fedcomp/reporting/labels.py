@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedcomp.core.folders import part_name
+from fedcomp.core.validate import suggest
 
 ARROWS = {"compressor": "↑", "downlink": "↓"}
 """The two config folders that hold compressors, and the way their messages go."""
@@ -70,6 +71,25 @@ def distinct(names: Sequence[str]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         out.append(name if names.count(name) == 1 else f"{name} #{seen[name]}")
     return out
+
+
+def in_order(
+    labels: Sequence[str], order: Sequence[str] = (), rename: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """{label: its name}, those of `order` first, which has labels or names; a label without another name keeps its own.
+
+    Raises:
+        ValueError: a name that nothing has, or two labels with one name.
+    """
+    names = {label: (rename or {}).get(label, label) for label in labels}
+    labels_of = {name: label for label, name in names.items()}
+    if len(labels_of) < len(names):
+        raise ValueError(f"two methods cannot have one name: {', '.join(names.values())}")
+    for given in (*order, *(rename or {})):
+        if given not in names and given not in labels_of and given not in (rename or {}).values():
+            raise ValueError(f"no method is called '{given}'{suggest(given, names)}")
+    first = [given if given in names else labels_of.get(given, given) for given in order]
+    return {label: names[label] for label in dict.fromkeys([*first, *labels]) if label in names}
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:

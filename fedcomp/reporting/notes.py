@@ -29,7 +29,7 @@ PLACES = ("root", "download")
 
 
 def left_out(runs: Iterable[RecordedRun], groups: Iterable[RunGroup]) -> list[tuple[RecordedRun, str]]:
-    """The runs in no group, each with the reason: its state, or whose seed it repeats."""
+    """The runs that are in no group, each with the reason: its state, or the run whose seed it repeats."""
     used = {run.folder for one in groups for run in one.runs}
     kept = {(_identity(run), run.seed): run.folder for one in groups for run in one.runs}
     out = []

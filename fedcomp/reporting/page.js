@@ -119,8 +119,10 @@ const axis = (panel, which) => ({
 });
 
 const layout = (panel) => ({
-  margin: { l: 60, r: 20, t: panel.title ? 40 : 15, b: 50 }, hovermode: "closest", height: 440,
-  title: panel.title ? { text: escaped(panel.title), font: { size: 14 }, x: 0.02 } : undefined,
+  margin: { l: 60, r: 20, t: panel.title ? 58 : 32, b: 50 }, hovermode: "closest", height: 458,  // below the toolbar
+  title: panel.title
+    ? { text: escaped(panel.title), font: { size: 14 }, x: 0.02, yref: "container", y: 1, yanchor: "top", pad: { t: 32 } }
+    : undefined,
   font: { family: "system-ui, sans-serif", size: 12, color: "#333" },
   xaxis: axis(panel, "x"),
   yaxis: { ...axis(panel, "y"), ...(panel.series.some((one) => one.mark === "cloud") ? { scaleanchor: "x" } : {}) },
@@ -141,7 +143,9 @@ const chart = (place, panel) => {
   const rows = Math.ceil(new Set(panel.series.map((series) => series.label)).size / 4);
   const shape = layout(panel);
   shape.height += 20 * Math.min(rows, 12);
-  return Plotly.react(place, traces(panel), shape, { responsive: true, displaylogo: false, scrollZoom: true });
+  return Plotly.react(place, traces(panel), shape, {
+    responsive: true, displaylogo: false, scrollZoom: true, modeBarButtonsToRemove: ["select2d", "lasso2d"],
+  });
 };
 
 const element = (name, parent, options = {}) => parent.appendChild(Object.assign(document.createElement(name), options));

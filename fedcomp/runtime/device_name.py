@@ -9,10 +9,23 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from fedcomp.runtime.importing import without_collection
+
 ROCM = Path("/dev/kfd")
 """There is such a file where AMD's driver is: torch may call its GPUs cuda, too."""
 NO_DEVICE = 100
 """What cuInit returns where there is a driver but no GPU, or where CUDA_VISIBLE_DEVICES hides all of them."""
+
+
+def device_name(name: str) -> str:
+    """As `str(pick_device(name))`. Imports torch only where the driver cannot say it, or there is no such device."""
+    known = device_without_torch(name)
+    if known is None:
+        with without_collection():
+            from fedcomp.runtime.process_settings import pick_device
+
+        known = str(pick_device(name))
+    return known
 
 
 def device_without_torch(name: str) -> str | None:

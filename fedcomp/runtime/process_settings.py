@@ -13,6 +13,8 @@ import os
 
 import torch
 
+from fedcomp.runtime.gpu import why_no_gpu
+
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 """What cuBLAS reads when torch first uses it; with a fixed workspace it picks the same kernels in every run."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
@@ -34,7 +36,8 @@ def pick_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda") or (device.type == "cpu" and device.index is not None):
         raise ValueError(f"device={name} must be auto, cpu, cuda or cuda:<number>")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device={name}: {torch.cuda.device_count()} GPUs are visible here; use device=cpu or auto")
+        found = why_no_gpu() or f"{torch.cuda.device_count()} GPUs are visible here"
+        raise ValueError(f"device={name}: {found}; use device=cpu or auto")
     return device
 
 

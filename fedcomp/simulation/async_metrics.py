@@ -99,7 +99,7 @@ class SideStreamReader:
 
 @dataclass(frozen=True)
 class AsyncResult:
-    """A running evaluation; keep it until it has been called.
+    """An evaluation that is running. Keep a reference to it until it has been called.
 
     Its tensors were allocated on the main stream. If they were freed while the side stream still reads them, the
     allocator would give their memory to the next round, which the main stream writes without waiting for the side

@@ -23,13 +23,13 @@ from fedcomp.simulation.async_metrics import to_host
 
 REMEDY = "lower client.lr or server.lr, or set client.clip_norm (algorithm.lr where the method has its own)"
 FACTOR = 10.0
-"""A memory whose norm is this many times that of the longest update so far is reported."""
+"""A memory is reported once its norm is this many times the largest norm of an update so far."""
 MEMORIES = {"memory/norm": ("update/norm", "clients"), "memory/norm_down": ("update/norm_down", "server")}
-"""Length of a memory -> what to compare it with, and whose memory it is (algorithm/updates/metrics.py)."""
+"""{metric of a memory's norm: (metric of the norm of its updates, who holds it)}; see algorithm/updates/metrics.py."""
 
 
 class Diverged(ValueError):
-    """A client's loss, or another value of it that must be finite, became infinite or NaN."""
+    """The loss of a client, or another of its values that must be finite, became infinite or NaN."""
 
 
 @dataclass(frozen=True)

@@ -6,25 +6,31 @@ clients that are judged.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Models
+from fedcomp.core.free_memory import total_bytes
 from fedcomp.dataset.contract import Dataset
 from fedcomp.evaluation.per_client import ClientSamples, fairness
+from fedcomp.model.chunking import forward_bytes
 from fedcomp.model.contract import AnyModel, Model, RowModel, TaskModel
 from fedcomp.model.loss import evaluation_metrics, evaluation_sums, loss_of, metrics_of_sums, num_correct, num_sums
 from fedcomp.runtime.workers import ProcessGroup, Workers
 
 BATCH, GPU_BATCH = 1024, 4096
 """Test samples at once. A GPU computes the larger batch in hardly more time than the host needs to launch a batch."""
+GPU_SHARE = 1 / 32
+"""Of a GPU's memory, for the samples of a batch and their largest activations: a pass holds some copies of these."""
 PIXELS = 1 << 18
-"""Pixels of a batch of pictures whose every pixel is predicted."""
+"""Pixels of a batch, where a label is predicted for every pixel."""
 
 
 def metrics_of(
@@ -91,10 +97,22 @@ def metrics_of_rows(
     return evaluation_metrics(dataset.task, total, correct, len(test))
 
 
-def samples_at_once(dataset: Dataset, device: torch.device) -> int:
-    """Test samples that a network computes at once."""
+def samples_at_once(model: Model, dataset: Dataset, device: torch.device) -> int:
+    """Test samples that a network computes at once: on a GPU no more than a share of its memory holds.
+
+    Of all its memory, not of what is free: a metric's last bits depend on the batch, and a run may resume.
+    """
     batch = _batch_size(device)
+    if device.type == "cuda":
+        of_one = _forward_bytes(cast(Hashable, model), dataset.input_shape, dataset.input_dtype)
+        batch = min(batch, 1 << max(0, int(GPU_SHARE * total_bytes(device) // of_one).bit_length() - 1))
     return min(batch, max(1, PIXELS // math.prod(dataset.target_shape))) if dataset.task == "segmentation" else batch
+
+
+@functools.lru_cache(maxsize=8)
+def _forward_bytes(model: Hashable, input_shape: tuple[int, ...], input_dtype: torch.dtype) -> int:
+    """Bytes of a sample in a forward pass of a `Model`."""
+    return forward_bytes(cast(Model, model), input_shape, 1, input_dtype)
 
 
 def _batch_size(device: torch.device) -> int:
@@ -157,7 +175,7 @@ class _Evaluator:
         self, batch_sums: Callable[[int, int], Tensor], num_samples: int, num_sums: int, theta: Tensor
     ) -> Tensor:
         """[num_sums] float64: the sum over all batches of `batch_sums(first sample, batch size)`."""
-        batch = samples_at_once(self.dataset, theta.device)
+        batch = samples_at_once(self.model, self.dataset, theta.device)
         batches = np.arange(-(-num_samples // batch))[:, None]
         # With fewer batches than processes every process computes all of them.
         group = self.group if len(batches) >= self.group.size else ProcessGroup()

@@ -81,7 +81,7 @@ class RoundRunner(Protocol):
         """The evaluation after `index` rounds; `result` of the last one, None before the first."""
 
     def gather_state(self, state: object) -> object:
-        """The whole state, the same in every process, where between rounds each may have only its own part of it."""
+        """The whole state, the same in every process. Between rounds a process may have only a part of it."""
 
     def bits_metrics(self, ledger: Ledger) -> Line:
         """The ledger's part of a line of `metrics.jsonl`."""

@@ -133,7 +133,7 @@ class Simulation:
 
     @property
     def told_weights(self) -> str:
-        """Whose weights clients are told: "none", "own" or "all"."""
+        """Which weights a client is told: "none", its "own", or those of "all"."""
         return self.algorithm.told_weights if self.algorithm.weights == "samples" else "none"
 
     def _tell_weights(self, ledger: Ledger) -> None:
@@ -202,7 +202,7 @@ class Simulation:
         return Evaluation(line)
 
     def gather_state(self, state: Any) -> Any:
-        """The state itself: every process has all of it after each round."""
+        """The state itself, which every process has whole after each round."""
         return state
 
     def bits_metrics(self, ledger: Ledger) -> Line:

@@ -1,1 +1,1 @@
-"""How far the runs in a folder are, what differs between two, which can go: `fedcomp-status`, `-diff`, `-clean`."""
+"""`fedcomp-status` shows how far runs are, `fedcomp-diff` compares two, and `fedcomp-clean` removes some."""

@@ -122,7 +122,7 @@ def candidates(root: Path) -> list[Candidate]:
 
 
 def _identity(config: dict[str, Any]) -> Any:
-    """The settings, with the device that a run of `device=auto` has recorded; the whole config if it is none."""
+    """The settings, with the device that the run recorded for `device=auto`; an incomplete config as it is."""
     try:
         return identity(config)
     except (KeyError, TypeError, AttributeError):
@@ -148,7 +148,7 @@ def _of_group(group: Sequence[RunState]) -> Iterable[Candidate]:
 
 
 def _preference(run: RunState) -> tuple[bool, bool, bool, float]:
-    """Which of equal runs stays: the one that the same command finds, with a checkpoint, the newest."""
+    """Largest for the one of equal runs that stays: found by the same command, with a checkpoint, the newest."""
     place = run.folder.resolve().parent
     own = place.name.split("-")[0] == config_hash(run.config)
     return (
@@ -174,7 +174,7 @@ def _candidate(run: RunState, kind: str, reason: str) -> Candidate:
 
 
 def _removed(one: Candidate) -> str | None:
-    """Remove a run, and the folder of its config if no other seed is in it; a line if that cannot be."""
+    """Remove a run, and the folder of its config if it has no other seed. Returns one line if that fails."""
     try:
         with owned(one.folder), explained(one.folder):
             shutil.rmtree(one.folder)

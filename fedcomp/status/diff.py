@@ -43,7 +43,7 @@ ELSEWHERE = (
     "launcher",
     "sweeper",
 )
-"""Keys of a config that say nothing of what was computed or measured: shown, but no difference for the exit status."""
+"""Keys of a config that change nothing computed or measured. They are shown, and do not change the exit status."""
 MISSING = "–"
 
 
@@ -104,7 +104,7 @@ def _diff(one: Path, other: Path) -> int:
 
 
 def compare(one: Path, other: Path) -> RunDifferences:
-    """What differs between the runs in two folders. Raises ValueError: one is no run's, or cannot be read."""
+    """Compare the runs in two folders. Raises ValueError: a folder holds no run, or cannot be read."""
     files = [RunFiles(folder) for folder in (one, other)]
     configs = [each.existing_config() for each in files]
     records = [each.lines() for each in files]

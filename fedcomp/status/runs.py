@@ -28,10 +28,10 @@ State = Literal[
     "killed",
     "failed",
 ]
-"""In the order that they are listed in."""
+"""In the order in which they are listed."""
 
 GOING = ("running", "requeued", "waiting", "not started")
-"""States that change without the user's doing."""
+"""States that change without the user doing anything."""
 
 RESUME = "the same command resumes it"
 
@@ -116,7 +116,7 @@ def _read(files: RunFiles, configs: dict[Path, dict[str, Any]]) -> RunState:
 
 
 def _config(files: RunFiles, configs: dict[Path, dict[str, Any]]) -> dict[str, Any]:
-    """The run's config, read once for all seeds: they share the folder that is named after its hash."""
+    """The run's config. Seeds share the folder named after its hash, so it is read once for all of them."""
     shared = files.folder.parent
     if shared not in configs:
         config = files.config()
@@ -132,7 +132,7 @@ def _waiting(files: RunFiles, overrides: str, configs: dict[Path, dict[str, Any]
 
 
 def _with_jobs(runs: list[RunState], grids: Iterable[Path]) -> RunStates:
-    """The runs, where there is a Slurm with their states corrected by what it says of their jobs."""
+    """The runs; if Slurm is installed, its jobs correct their states."""
     submitted: dict[Path, list[str]] = {}
     for grid in grids:
         for folder, job in noted_jobs(grid):
@@ -147,7 +147,7 @@ def _with_jobs(runs: list[RunState], grids: Iterable[Path]) -> RunStates:
 
 
 def _job_names(run: RunState, submitted: dict[Path, list[str]]) -> list[str]:
-    """A run's jobs, the last one last: those that a grid gave it, else the one that its last session ran in."""
+    """The jobs that a grid gave to a run, in their order; without a grid, the job of the run's last session."""
     own = submitted.get(run.folder.resolve(), [])
     if run.state == "not started" or own:
         return own
@@ -160,7 +160,7 @@ def _job_names(run: RunState, submitted: dict[Path, list[str]]) -> list[str]:
 
 
 def with_job_state(run: RunState, jobs: list[Job]) -> RunState:
-    """The run with its state corrected by what Slurm says of its jobs."""
+    """The run, its state corrected by the state of its jobs."""
     if run.state == "done" or not jobs:
         return run
     job = next((one for one in jobs if one.pending or one.active), jobs[-1])

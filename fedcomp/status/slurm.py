@@ -1,4 +1,4 @@
-"""What Slurm says of jobs, where there is one: one `squeue` for all, one `sacct` for those that it has forgotten."""
+"""Asks Slurm, if it is installed, about jobs: `squeue` once for all, then `sacct` for those that `squeue` forgot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 SECONDS = 10.0
-"""How long each of the two may take."""
+"""How long `squeue` and `sacct` may take, each."""
 
 PENDING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"})
 ACTIVE = frozenset(
@@ -53,7 +53,7 @@ class JobStates:
 
 
 def job_states(names: Iterable[str]) -> JobStates:
-    """The state of these jobs; nothing where there is no Slurm. Never raises, and returns after a time limit."""
+    """The state of these jobs; of none if Slurm is not installed. Never raises, and returns after a time limit."""
     wanted = sorted(set(names))
     if not wanted or shutil.which("squeue") is None:
         return JobStates()

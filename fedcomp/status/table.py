@@ -49,12 +49,12 @@ class StatusRow:
 
     @property
     def seconds_left(self) -> float | None:
-        """Of the running run that needs longest."""
+        """Seconds until the last of the running runs ends."""
         return max((run.seconds_left for run in self.runs if run.seconds_left is not None), default=None)
 
 
 def rows(runs: Sequence[RunState]) -> list[StatusRow]:
-    """Runs by config, named by what differs between the configs; those that have not begun by their overrides."""
+    """Runs by config. Its name is the keys in which it differs from others; a run not begun has its overrides."""
     groups: dict[Path, list[RunState]] = {}
     waiting: dict[str, list[RunState]] = {}
     for run in runs:
@@ -72,7 +72,7 @@ def rows(runs: Sequence[RunState]) -> list[StatusRow]:
 
 
 def _named(groups: Sequence[Sequence[RunState]]) -> list[StatusRow]:
-    """Runs of one config each; those that differ by `name` alone have it in brackets."""
+    """The runs of each config; configs that differ only in `name` show it in brackets."""
     flats = [result_options(own[0].config) for own in groups]
     given = [str(own[0].config.get("label") or "") for own in groups]
     keys = [json.dumps([label, flat], sort_keys=True, default=str) for label, flat in zip(given, flats)]

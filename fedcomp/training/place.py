@@ -1,4 +1,4 @@
-"""A run's folder before anything is built: whose it is, and whether the run is finished. Imports no torch.
+"""A run's folder before anything is built: who holds it, and whether the run is finished. Imports no torch.
 
 A grid asks this of every one of its runs, again each time that it is started, and torch takes seconds to import.
 """
@@ -22,6 +22,7 @@ from fedcomp.records.atomic_write import write_atomically
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CONFIG, clear, owned
+from fedcomp.runtime.device_name import device_name
 from fedcomp.tracking.contract import RunInfo, ShowsFinished
 
 
@@ -29,14 +30,14 @@ class RunPlace:
     """The place of a run: its config, its folder, and the lines that its user sees.
 
     Args:
-        config: of the run. device: the name of the device that the run uses.
+        config: of the run.
 
     Attributes:
         plain: the config as plain values. path: of the folder. progress: what is shown.
     """
 
-    def __init__(self, config: DictConfig, device: str) -> None:
-        self.config, self.plain = config, plain_config(config, device)
+    def __init__(self, config: DictConfig) -> None:
+        self.config, self.plain = config, plain_config(config, device_name(config.device))
         self.path = run_folder(self.plain)
         self.progress = Progress("quiet" if config.quiet else "verbose" if config.verbose else "normal")
 

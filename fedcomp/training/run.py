@@ -1,79 +1,38 @@
-"""A run that is not finished yet: torch's settings, the simulation, the session. `train` calls it."""
+"""A run that is built: its session, and what its user is told before and after it."""
 
 from __future__ import annotations
 
-import math
-import socket
-from pathlib import Path
-
-import torch
-from omegaconf import DictConfig
-
-from fedcomp.config.effects import check_effects
-from fedcomp.config.factory import build_recorder, build_runner, build_simulation
-from fedcomp.distributed.context import ProcessContext, check_enough_work
-from fedcomp.model.contract import TaskModel, frozen_of, tensors_of
-from fedcomp.model.precision import set_tf32
-from fedcomp.provenance.check import RunInputs, run_inputs
+from fedcomp.distributed.context import ProcessContext
+from fedcomp.model.contract import TaskModel, tensors_of
 from fedcomp.records.metrics_file import Line
-from fedcomp.records.provenance import differences
-from fedcomp.runtime.bfloat16 import check_bfloat16
-from fedcomp.runtime.process_settings import keep_freed_memory, pick_device, set_determinism
 from fedcomp.runtime.signals import restore_sigint
 from fedcomp.simulation.async_metrics import SyncReader, reader_for
-from fedcomp.simulation.autotune.conv_autotune import FILE as PLAN
-from fedcomp.simulation.autotune.conv_autotune import ConvPlan, plan_convolutions
 from fedcomp.simulation.monte_carlo.study import MonteCarloStudy
 from fedcomp.simulation.round_result import RoundRunner
 from fedcomp.simulation.simulation import Simulation
+from fedcomp.training.build import BuiltRun
+from fedcomp.training.errors_of_gpu import in_one_line
+from fedcomp.training.half_the_clients import run_in_memory
 from fedcomp.training.hardly_learnt import chance, hardly_learnt
-from fedcomp.training.place import RunPlace
 from fedcomp.training.session import Session
-from fedcomp.training.session_forms import forms_of_run, rehearse
-from fedcomp.training.setup import FolderSetup, RunSetup
 
 
-def run(place: RunPlace, processes: ProcessContext) -> list[Line]:
-    """Start or resume the run in its folder, which the main process holds. Arguments, result and errors of `train`."""
-    config, plain = place.config, place.plain
-    device = pick_device(config.device)
-    if str(device) != plain["device"]:
-        raise ValueError(f"the driver has a GPU, device={plain['device']}, that torch cannot use: take device={device}")
-    device = processes.device(device)
-    configure_torch(device, config.precision.name, config.deterministic)
-    with forms_of_run(config.safe, device, place.path, processes):
-        return _run(place, processes, device)
-
-
-def _run(place: RunPlace, processes: ProcessContext, device: torch.device) -> list[Line]:
-    config, plain, folder = place.config, place.plain, place.path
-    alone = config.repeats == 1 and processes.size == 1
-    setup = FolderSetup(place) if processes.is_main_process else RunSetup()
-    with setup.building():
-        check_effects(config)
-        bfloat16 = check_bfloat16() if device.type == "cpu" and config.precision.name == "bf16" else None
-        with processes.main_process_first():
-            simulation, parts = build_simulation(config, device)
-        inputs = run_inputs(plain, lambda: simulation.dataset, frozen_of(simulation.model))
-        _check_same_inputs(inputs, processes.broadcast_object(inputs))
-        check_enough_work(len(simulation.shards.sizes), config.repeats, processes.size)
-        simulation = processes.distribute(simulation, config.chunk_size, config.threads)
-        setup.begin(inputs, simulation, bfloat16)
-        simulation, plan = _planned(simulation, config, folder, processes)
-        rehearse(simulation, processes)
-        recorder = build_recorder(simulation, config)
-        rounds = build_runner(simulation, config, spread=recorder is None)
-        writer = setup.writer(simulation, parts)
+def run(built: BuiltRun) -> list[Line]:
+    """Start or resume the rounds. Result and errors of `train`."""
+    config, processes, simulation = built.place.config, built.processes, built.simulation
+    writer, recorder = built.writer, built.recorder
     restore_sigint()  # which the session hears, and saves
-    reader = reader_for(device) if alone else SyncReader()
+    alone = config.repeats == 1 and processes.size == 1
+    reader = reader_for(simulation.device) if alone else SyncReader()
     session = Session(
-        rounds, writer, config.eval_every, config.checkpoint_every, processes, reader, recorder, config.max_bits
+        built.rounds, writer, config.eval_every, config.checkpoint_every, processes, reader, recorder, config.max_bits
     )
     notes = simulation.algorithm.notes(tensors_of(simulation.model))
     for text in (*notes, *(() if recorder is None else recorder.notes)):
         writer.note(text)
-    with setup.running(simulation, _split(rounds, processes, simulation), plan):
-        lines = session.run()
+    shown = built.setup.running(simulation, _split(built.rounds, processes, simulation), built.plan)
+    with shown, in_one_line(simulation, config.client.batch_size):
+        lines = run_in_memory(built, session)
         if not isinstance(simulation.model, TaskModel):
             slow = hardly_learnt(lines, chance(simulation.dataset), simulation.algorithm.when_slow)
             if slow is not None:
@@ -86,36 +45,3 @@ def _split(rounds: RoundRunner, processes: ProcessContext, simulation: Simulatio
     if isinstance(rounds, MonteCarloStudy) and rounds.group.size > 1:
         return f"{rounds.group.size} processes share {len(rounds.repetitions)} repetitions"
     return processes.describe_split(simulation)
-
-
-def configure_torch(device: torch.device, precision: str, deterministic: bool) -> None:
-    """Sets torch's process-wide options."""
-    if device.type == "cpu":
-        torch.set_num_threads(1)  # threads share chunks of clients instead: runtime/workers.py
-        keep_freed_memory()
-    else:
-        torch.cuda.set_device(device.index or 0)  # where kernels and graphs are launched
-    set_tf32(precision, device)
-    set_determinism(deterministic, device)
-
-
-def _planned(
-    simulation: Simulation, config: DictConfig, folder: Path, processes: ProcessContext
-) -> tuple[Simulation, ConvPlan | None]:
-    """The simulation with its plan, which the main process makes: all processes must compute alike."""
-    plan: ConvPlan | None = None
-    if processes.is_main_process:
-        most = math.ceil(float(simulation.participation.inclusion(len(simulation.shards.sizes)).sum()))
-        options = config.client.batch_size, most, config.chunk_size is not None, folder / PLAN
-        plan = plan_convolutions(simulation, config.plan, *options)
-    plan = processes.broadcast_object(plan)
-    return (simulation if plan is None else plan.applied_to(simulation)), plan
-
-
-def _check_same_inputs(mine: RunInputs, main: RunInputs) -> None:
-    """Raise ValueError unless this process reads what process 0 reads, which may be on another machine."""
-    for what, own, its in (("data", mine.data, main.data), ("code", mine.code, main.code)):
-        for difference in differences(its, own):
-            raise ValueError(
-                f"{what} on {socket.gethostname()} are not those of process 0: {difference}; give all machines the same"
-            )

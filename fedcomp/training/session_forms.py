@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedcomp.core.accelerated import FILE, Verdicts, judge, judged_by
+from fedcomp.core.accelerated import AGREES, FILE, Verdicts, judge, judged_by
 from fedcomp.core.cohort import Cohort
 from fedcomp.distributed.context import ProcessContext
 from fedcomp.model.contract import TaskModel
-from fedcomp.provenance.machine import processor, versions
+from fedcomp.provenance.machine import device_versions, gpu_in_words, processor, versions
 from fedcomp.random.keys import Key
 from fedcomp.records.atomic_write import write_atomically
 from fedcomp.runtime.workers import ProcessGroup
@@ -33,7 +33,7 @@ def forms_of_run(safe: bool, device: torch.device, folder: Path, processes: Proc
         safe: no accelerated form is used. folder: of the run.
     """
     path = folder / FILE
-    verdicts = Verdicts(safe, f"{processor(device)}, {versions()}")
+    verdicts = Verdicts(safe, f"{processor(device)}, {versions() | device_versions(device)}")
     if processes.is_main_process and path.exists():
         try:
             verdicts.restore(path.read_bytes())
@@ -58,5 +58,17 @@ def rehearse(simulation: Simulation, processes: ProcessContext) -> None:
         rows = (part.to(simulation.device).expand(len(two), -1) for part in simulation.model.init(Key(("rehearsal",))))
         clients = alone.clients(Key(("rehearsal",)), Ledger())
         progress = 0, simulation.rounds
-        clients.run(lambda data, theta, stats: solver.run(data, theta, stats, progress), cohort, *rows)
+        clients.map_clients(lambda data, theta, stats: solver.run(data, theta, stats, progress), cohort, *rows)
     judge().found = processes.broadcast_object(judge().found)
+
+
+def where_in_words(simulation: Simulation, precision: str) -> str:
+    """Where a run computes, for its user: device, memory, driver, precision, accelerated forms."""
+    device, verdicts = simulation.device, judge()
+    threads = "1 thread" if simulation.workers.num == 1 else f"{simulation.workers.num} threads"
+    machine = gpu_in_words(device) if device.type == "cuda" else f"{processor(device)}, {threads}"
+    refused = ", ".join(name for name, verdict in verdicts.found.items() if verdict != AGREES)
+    forms = (
+        "no accelerated forms (safe=true)" if verdicts.safe else "accelerated forms" + f" but {refused}" * bool(refused)
+    )
+    return f"on {device}: {machine}, {precision}, {forms}"

@@ -34,6 +34,7 @@ from fedcomp.simulation.autotune.conv_autotune import ConvPlan
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.training.error_location import is_in_code, located, summary
 from fedcomp.training.place import RunPlace
+from fedcomp.training.session_forms import where_in_words
 from fedcomp.training.writer import FolderWriter, Writer
 
 log = logging.getLogger("fedcomp")
@@ -103,7 +104,8 @@ class FolderSetup(RunSetup):
                 self._note(line)
             if (found := self._begun.session.bfloat16) is not None:
                 (self._note if VARIABLE in found else log.info)(f"bfloat16 products: {found}")
-            log.info("run %s on %s", self._path, simulation.device)
+            log.info("run %s", self._path)
+            self._note(where_in_words(simulation, self._config.precision.name))
             for line in sizes_in_words(simulation.model):
                 self._note(line)
             if self._counts.shape[1] > 1:

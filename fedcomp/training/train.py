@@ -1,7 +1,6 @@
 """The one training entry point: a composed config becomes a run in its folder.
 
-Every process of a run executes `train`, so that all of them meet at the same collectives in the same order. The steps:
-check the config, hold the run's folder, and only if the run is not finished yet import torch, build the run and go.
+Every process of a run executes `train`, so that all of them meet at the same collectives in the same order.
 """
 
 from __future__ import annotations
@@ -13,13 +12,12 @@ from omegaconf import DictConfig
 from fedcomp.config import schema
 from fedcomp.distributed.context import ProcessContext
 from fedcomp.records.metrics_file import Line
-from fedcomp.runtime.device_name import device_without_torch
 from fedcomp.runtime.importing import without_collection
 from fedcomp.training.place import RunPlace
 
 
 def train(config: DictConfig, processes: ProcessContext | None = None) -> list[Line]:
-    """Run what `config` describes, resume it, or return its record at once if it is finished.
+    """Run what `config` describes, resume it, or return its record at once if it is finished, without torch.
 
     Args:
         processes: the processes of the run; None: this one alone. All but the main process return no lines.
@@ -28,21 +26,17 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
         Interrupted: a signal stopped the run; its state is saved.
     """
     schema.check(config)
-    processes = processes or ProcessContext()
+    place, processes = RunPlace(config), processes or ProcessContext()
     if (config.wire is schema.Wire.tcp) != processes.over_tcp:
         raise ValueError("wire=tcp is a run of several programs: start fedcomp-serve, and fedcomp-join for each client")
-    place = RunPlace(config, device_without_torch(config.device) or _torchs_device(config.device))
     with place.held() if processes.is_main_process else contextlib.nullcontext() as finished:
         if processes.broadcast_object(finished is not None):
             return finished or []
         with without_collection():
+            from fedcomp.training.build import build, prepare
             from fedcomp.training.run import run
+            from fedcomp.training.session_forms import forms_of_run
 
-        return run(place, processes)
-
-
-def _torchs_device(name: str) -> str:
-    with without_collection():
-        from fedcomp.runtime.process_settings import pick_device
-
-    return str(pick_device(name))
+        device = prepare(place, processes)
+        with forms_of_run(config.safe, device, place.path, processes):
+            return run(build(place, processes, device))

@@ -53,7 +53,7 @@ masks follow the posteriors only partly. CSER and LIEC average every 50 rounds.
 def _sections(records: dict[str, Records]) -> str:
     parts = []
     printed = published.load("bicompfl")
-    for number, (_, title) in TITLES.items():
+    for number, (_, _, title) in TITLES.items():
         own = records[number]
         text = f"## Table {number}: {title}\n\n{made_with(TABLES[number], own)}"
         if own:

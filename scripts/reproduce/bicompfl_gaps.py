@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from math import log
 
-from scripts.reproduce.bicompfl_tables import ADAPTIVE, BLOCK, GR, METHOD, METRICS, PARAMETERS, SPLIT, TABLES, TITLES
+from scripts.reproduce.bicompfl_tables import ADAPTIVE, BLOCK, GR, METHOD, METRICS, PARAMETERS, SPLIT, TABLES, chosen
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.markdown import Cell, made_with, rounds, spread, table
 from scripts.reproduce.printed import rate
@@ -16,7 +16,7 @@ from scripts.reproduce.records import Folder, Records, Run
 
 def _variant(name: str, number: str, method: str, *options: str, columns: Sequence[str] = ()) -> Experiment:
     """One method of a table with other options, of which `columns` tell the commands' runs apart."""
-    start = f"experiment=bicompfl/{TITLES[number][0]} {METHOD}={method}"
+    start = f"{chosen(number)} {METHOD}={method}"
     return Experiment(name, [f"{start} {one} seed=0 name={name}" for one in options], None, METRICS, columns)
 
 

@@ -30,26 +30,34 @@ PARAMETERS = 61_706
 """Of LeNet-5."""
 BASELINES = ("Doublesqueeze", "Memsgd", "Liec", "Cser", "Neolithic", "M3")
 TITLES = {
-    "5": ("mnist_lenet_iid", "LeNet-5 on MNIST, i.i.d."),
-    "6": ("mnist_lenet_noniid", "LeNet-5 on MNIST, Dirichlet(0.1)"),
-    "7": ("mnist_cnn4_iid", "4CNN on MNIST, i.i.d."),
-    "8": ("mnist_cnn4_noniid", "4CNN on MNIST, Dirichlet(0.1)"),
-    "9": ("fashion_cnn4_iid", "4CNN on Fashion-MNIST, i.i.d."),
-    "10": ("fashion_cnn4_noniid", "4CNN on Fashion-MNIST, Dirichlet(0.1)"),
-    "11": ("cifar10_cnn6_iid", "6CNN on CIFAR-10, i.i.d."),
-    "12": ("cifar10_cnn6_noniid", "6CNN on CIFAR-10, Dirichlet(0.1)"),
+    "5": ("mnist_lenet", "iid", "LeNet-5 on MNIST, i.i.d."),
+    "6": ("mnist_lenet", "non_iid", "LeNet-5 on MNIST, Dirichlet(0.1)"),
+    "7": ("mnist_cnn4", "iid", "4CNN on MNIST, i.i.d."),
+    "8": ("mnist_cnn4", "non_iid", "4CNN on MNIST, Dirichlet(0.1)"),
+    "9": ("fashion_cnn4", "iid", "4CNN on Fashion-MNIST, i.i.d."),
+    "10": ("fashion_cnn4", "non_iid", "4CNN on Fashion-MNIST, Dirichlet(0.1)"),
+    "11": ("cifar10_cnn6", "iid", "6CNN on CIFAR-10, i.i.d."),
+    "12": ("cifar10_cnn6", "non_iid", "6CNN on CIFAR-10, Dirichlet(0.1)"),
 }
-"""By the number of the paper's table: our experiment, and what it is."""
+"""By the number of the paper's table: our data and split, and what it is."""
 ONE_STEP = f"rounds=1 client.epochs=null client.steps=1 client.batch_size=32 {METHOD}=gr_fixed"
 """For networks with which a round of the paper takes a core a quarter of an hour."""
 SMALL = {**dict.fromkeys(("5", "6"), f"rounds=2 {METHOD}=fedavg,gr_fixed"), **dict.fromkeys(("7", "9", "11"), ONE_STEP)}
 
 
+def chosen(number: str) -> str:
+    """The words of a command that choose the data and the split of a table."""
+    data, split, _ = TITLES[number]
+    group = "experiment/bicompfl"
+    return f"experiment=bicompfl/tables {group}/data@_global_={data} {group}/split@_global_={split}"
+
+
 def _experiment(number: str) -> Experiment:
-    name = TITLES[number][0]
-    commands = [f"experiment=bicompfl/{name} {METHOD}={methods} seed=0" for methods in (FIRST, REST)]
+    data, split, _ = TITLES[number]
+    name = f"bicompfl_{data}_{split.replace('_', '')}"
+    commands = [f"{chosen(number)} {METHOD}={methods} seed=0 name={name}" for methods in (FIRST, REST)]
     curves = {"test/accuracy": f"bicompfl_table_{number}.png"}
-    return Experiment(f"bicompfl_{name}", commands, SMALL.get(number), METRICS, curves=curves)
+    return Experiment(name, commands, SMALL.get(number), METRICS, curves=curves)
 
 
 TABLES = {number: _experiment(number) for number in TITLES}

@@ -63,8 +63,8 @@ Methods that readers of the five papers compare with next. The page is written b
 
 ## Accuracy for the same bits
 
-`fedcomp experiment=neighbours/bits_mnist` runs one method of each family with one budget of true bits in both directions:
-[table, picture and rates](same_bits.md).
+`fedcomp experiment=neighbours/same_bits` runs a method of some family with a budget of true bits in both directions:
+[tables, pictures, rates and local steps](same_bits.md).
 
 ## Rotated quantisers
 

@@ -87,7 +87,7 @@ class Heterogeneous:
     def tensors(self) -> tuple[ParameterTensor, ...]:
         return tuple(ParameterTensor(size, WEIGHT) for size in self.layers)
 
-    def run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
+    def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         return work(Chunk(cohort.ids, self.hessians, self.centres, self.steps), *rows)
 
     @functools.cached_property

@@ -67,7 +67,7 @@ class Quadratics:
     def layers(self) -> tuple[int, ...]:
         return (len(self.curvature) - 1, 1)
 
-    def run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
+    def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         return work(Chunk(cohort.ids, self.curvature, self.centres[cohort.ids]), *rows)
 
     def change(self, theta: Tensor) -> Tensor:

@@ -67,7 +67,7 @@ CASES = [
     ),
     AlgorithmCase(
         "fedmrn-all",
-        FedMRN(SGD, STEP, SIGN, "signed", "bernoulli", 0.03, pm=False, seed="derived", mask_batchnorm=True),
+        FedMRN(SGD, STEP, SIGN, "signed", "bernoulli", 0.03, pm=False, seed_cost="derived", mask_batchnorm=True),
         None,
         world.with_batch_norm,
     ),
@@ -78,13 +78,13 @@ CASES = [
     ),
     AlgorithmCase(
         "fedpm-trained",
-        FedPM(SCORES, "normal", 1.5, 0.5, "p_weighted", normalisation="trained", coding="prior", test="expected"),
+        FedPM(SCORES, "normal", 1.5, 0.5, "p_weighted", batchnorm_training="trained", coding="prior", test="expected"),
         None,
         world.with_batch_norm,
     ),
     AlgorithmCase(
         "fedpm-counts",
-        FedPM(Adam(lr=0.2, batch_size=2, epochs=3), coding="arithmetic", downlink="counts", prior=1.5, reset_every=2),
+        FedPM(Adam(lr=0.2, batch_size=2, epochs=3), coding="arithmetic", sends="counts", prior=1.5, reset_every=2),
         None,
     ),
     AlgorithmCase(

@@ -42,7 +42,7 @@ CASES = [
         world.with_batch_norm,
     ),
     AlgorithmCase(
-        "powersgd-model", PowerSGD(SGD, ServerSgd(0.7, 0.5), 2, 0.0, downlink="model"), None, world.with_batch_norm
+        "powersgd-model", PowerSGD(SGD, ServerSgd(0.7, 0.5), 2, 0.0, sends="model"), None, world.with_batch_norm
     ),
     AlgorithmCase("powersgd-independent", PowerSGD(SGD, ServerSgd(), 1, 1.0, "independent", 3, memory="none"), None),
 ]

@@ -49,9 +49,7 @@ class Changes(FedAvg):
     """FedAvg's local changes instead of a new state."""
 
     def round(self, state: Any, cohort: Cohort, ctx: Context) -> Any:
-        return train_locally(
-            self.client, state.theta.expand(cohort.size, -1), state.stats.expand(cohort.size, -1), cohort, ctx
-        ), {}
+        return train_locally(self.client, state.theta, state.stats, cohort, ctx), {}
 
 
 def test_progressive_probability_zero_is_fedavg_with_clipping() -> None:

@@ -29,6 +29,7 @@ from tests.conformance import world
 SCORES, STILL = Adam(lr=0.1, batch_size=4), Adam(lr=1e-12, batch_size=4)
 
 
+@pytest.mark.thorough
 def test_the_estimate_is_unbiased_with_the_variance_of_its_draws() -> None:
     """Without learning E theta' = theta, and E||theta' - theta||^2 = sum theta (1 - theta) / K <= d / (4 K)."""
     sim = world.simulation(FedPM(STILL, smoothing="clip", clamp=1e-6), participation=world.FULL)
@@ -67,7 +68,7 @@ def test_a_posterior_that_is_not_reset_counts_on() -> None:
 
 def test_counts_down_are_the_probabilities_down() -> None:
     floats = world.simulation(FedPM(SCORES), participation=world.FULL)
-    counts = world.simulation(FedPM(SCORES, downlink="counts"), participation=world.FULL)
+    counts = world.simulation(FedPM(SCORES, sends="counts"), participation=world.FULL)
     ledgers = Ledger(), Ledger()
     states = [world.run(sim, ledger=ledger) for sim, ledger in zip((floats, counts), ledgers, strict=True)]
     assert torch.allclose(states[0].theta, states[1].theta, atol=1e-6)
@@ -116,7 +117,7 @@ def test_what_remembers_nothing_cannot_live_on() -> None:
 
 
 def test_counts_of_nobody_are_the_first_probabilities() -> None:
-    sim, ledger = world.simulation(FedPM(SCORES, downlink="counts"), participation=world.FULL), Ledger()
+    sim, ledger = world.simulation(FedPM(SCORES, sends="counts"), participation=world.FULL), Ledger()
     after, _ = sim.round(1, sim.init(), ledger)  # nobody took part in round 0
     assert torch.isfinite(after.theta).all()
     assert ledger.counters()["broadcast"] == 32
@@ -274,7 +275,7 @@ def test_first_probabilities() -> None:
         ({"gain": "xavier"}, "algorithm.gain=xavier must be one of kaiming, e_fan_in, two_over_fan_in"),
         ({"frozen": "zeros"}, "algorithm.frozen=zeros must be one of signed_constant"),
         ({"ste": "reinmax"}, "algorithm.ste=reinmax must be one of identity, p_weighted"),
-        ({"downlink": "counts", "weights": "samples"}, "weighted masks are no counts"),
+        ({"sends": "counts", "weights": "samples"}, "weighted masks are no counts"),
         ({"test_samples": 0}, "algorithm.test_samples=0 must be a whole number"),
     ],
 )

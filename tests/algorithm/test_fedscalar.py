@@ -67,10 +67,11 @@ def test_all_orthonormal_directions_are_fedavg(vector: str) -> None:
 
 @pytest.mark.parametrize("downlink", ["model", "scalar"])
 def test_a_step_size_of_zero_leaves_the_model(downlink: str) -> None:
-    sim = world.simulation(FedScalar(Still(lr=1.0, batch_size=4), downlink=downlink))
+    sim = world.simulation(FedScalar(Still(lr=1.0, batch_size=4), sends=downlink))
     assert torch.equal(world.run(sim).theta, sim.init().theta)
 
 
+@pytest.mark.thorough
 def test_one_agent_shared_and_own_vectors_are_alike() -> None:
     """N = 1: the step's square length over rounds has the same mean and spread, here within 5 standard errors."""
     excess = {}
@@ -121,7 +122,9 @@ LINKS = [
 @pytest.mark.parametrize("how", ["independent", "orthonormal"])
 @pytest.mark.parametrize(("vector", "seed", "num", "uplink", "downlink"), LINKS)
 def test_bits_of_every_link(vector: str, seed: str, num: int, uplink: int, downlink: int, how: str) -> None:
-    sim = world.simulation(FedScalar(SGD, vector, "gaussian", num, how, seed=seed), participation=SOME, link=WireLink)
+    sim = world.simulation(
+        FedScalar(SGD, vector, "gaussian", num, how, seed_cost=seed), participation=SOME, link=WireLink
+    )
     ledger = Ledger()
     world.run(sim, last=2, ledger=ledger)
     counters = ledger.counters()
@@ -157,7 +160,7 @@ class Scheduled:
 def test_replayed_models_are_the_servers_bit_for_bit(
     vector, seed, num, replayed_bits, first_bits, how, link, monkeypatch
 ) -> None:
-    algorithm = FedScalar(SGD, vector, "gaussian", num, how, seed=seed, downlink="scalar")
+    algorithm = FedScalar(SGD, vector, "gaussian", num, how, seed_cost=seed, sends="scalar")
     sim = world.simulation(algorithm, participation=Scheduled(), link=link, rounds=len(SCHEDULE))  # type: ignore[arg-type]
     replays, original = [], ScalarDownlink._send_step
 
@@ -182,26 +185,26 @@ def test_replayed_models_are_the_servers_bit_for_bit(
         models = 32 * DIM * (len(cohort) - len(present))
         assert ledger.counters()["downlink"] == seeds + models + bits * len(present)
         assert ledger.counters()["paper/downlink"] == 0
-    plain = world.simulation(replace(algorithm, downlink="model"), participation=Scheduled(), rounds=len(SCHEDULE))  # type: ignore[arg-type]
+    plain = world.simulation(replace(algorithm, sends="model"), participation=Scheduled(), rounds=len(SCHEDULE))  # type: ignore[arg-type]
     assert torch.equal(world.run(plain).theta, state.theta)
 
 
 @pytest.mark.parametrize(("num", "sends"), [(DIM // world.NUM_CLIENTS, "model"), (1, "scalars")])
 def test_the_shorter_of_scalars_and_model_goes_down(num: int, sends: str) -> None:
     """Each agent's scalars and seed for everybody: with so many projections more bits than the model has."""
-    algorithm = FedScalar(SGD, "per_agent", num_projections=num, downlink="shortest")
+    algorithm = FedScalar(SGD, "per_agent", num_projections=num, sends="shortest")
     sim, ledger = world.simulation(algorithm, participation=world.FULL, link=WireLink), Ledger()
     state, _ = sim.round(1, sim.round(0, sim.init(), Ledger())[0], ledger)
     bits = {"scalars": world.NUM_CLIENTS * (32 * num + 64), "model": 32 * DIM}
     assert bits[sends] == min(bits.values())
     assert ledger.counters()["downlink"] == world.NUM_CLIENTS * bits[sends]
-    plain = world.simulation(replace(algorithm, downlink="model"), participation=world.FULL)
+    plain = world.simulation(replace(algorithm, sends="model"), participation=world.FULL)
     assert torch.equal(state.theta, plain.round(1, plain.round(0, plain.init(), Ledger())[0], Ledger())[0].theta)
 
 
 def test_a_step_that_is_not_the_servers_would_be_seen(monkeypatch) -> None:
     """The planted fault: agents that replay on the newest model end elsewhere than with models sent."""
-    algorithm = FedScalar(SGD, downlink="scalar")
+    algorithm = FedScalar(SGD, sends="scalar")
     original = ScalarDownlink.mean
 
     def newest(self, mean, memory, cohort, ctx):
@@ -209,13 +212,13 @@ def test_a_step_that_is_not_the_servers_would_be_seen(monkeypatch) -> None:
 
     monkeypatch.setattr(ScalarDownlink, "mean", newest)
     faulty = _after(algorithm, participation=world.FULL)
-    assert not torch.equal(faulty, _after(replace(algorithm, downlink="model"), participation=world.FULL))
+    assert not torch.equal(faulty, _after(replace(algorithm, sends="model"), participation=world.FULL))
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("vector", ["shared", "per_agent"])
 def test_a_scalar_that_is_not_finite_enters_no_model_and_stops_the_run(vector: str, bad: float, monkeypatch) -> None:
-    algorithm = FedScalar(SGD, vector, downlink="scalar")
+    algorithm = FedScalar(SGD, vector, sends="scalar")
     sim = world.simulation(algorithm, participation=world.FULL)
     carried = Link.up
 
@@ -235,8 +238,8 @@ WRONG = [
     ({"vector": "own"}, "algorithm.vector=own must be one of per_agent, shared"),
     ({"distribution": "cauchy"}, "algorithm.distribution=cauchy must be one of rademacher, gaussian, sphere"),
     ({"normalise": "all"}, "algorithm.normalise=all must be one of participants, population"),
-    ({"downlink": "both"}, "algorithm.downlink=both must be one of model, scalar, shortest"),
-    ({"seed": "none"}, "algorithm.seed=none must be one of sent, derived"),
+    ({"sends": "both"}, "algorithm.sends=both must be one of model, scalar, shortest"),
+    ({"seed_cost": "none"}, "algorithm.seed_cost=none must be one of sent, derived"),
     ({"directions": "any"}, "algorithm.directions=any must be one of independent, orthonormal"),
     ({"num_projections": 0}, "algorithm.num_projections=0 must be a whole number, 1 or more"),
 ]

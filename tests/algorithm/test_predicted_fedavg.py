@@ -50,11 +50,13 @@ def test_ef21_reaches_the_optimum_of_heterogeneous_clients() -> None:
     assert sampled.floor(400) < 1e-2 * Run(_fedavg(Compressor(TOP4), lr=0.3 * LR), problem(0), 3).floor(400)
 
 
+@pytest.mark.thorough
 def test_error_feedback_and_plain_compression_stop_at_a_floor() -> None:
     for up in (Compressor(TOP4), Compressor(TOP4, ErrorFeedback())):
         assert Run(_fedavg(up), problem(0)).floor(450) > 1e-3
 
 
+@pytest.mark.thorough
 def test_cafe_is_faster_where_clients_agree_and_not_exact_where_they_do_not() -> None:
     cafe, plain = _fedavg(_up("aggregate")), _fedavg(Compressor(TOP4))
     rounds = Run(cafe, _alike()).rounds_to(1e-8, 400)
@@ -96,7 +98,7 @@ def test_first_round_of_cafe_is_plain_compression() -> None:
     assert torch.equal(*first)
 
 
-@pytest.mark.parametrize("sends", ["model", "update", "mean"])
+@pytest.mark.parametrize("sends", ["model", "step", "mean_update"])
 @pytest.mark.parametrize("link", [None, WireLink])
 def test_both_ends_of_cafe_know_the_same_mean(sends: str, link: Any) -> None:
     """It is what went down, in its bits: with a model its mean goes beside, 32 D for each participant."""
@@ -105,7 +107,7 @@ def test_both_ends_of_cafe_know_the_same_mean(sends: str, link: Any) -> None:
     state = run.init()
     for index in range(4):
         before, state = state, run.once(state, index)
-        known = state.uplink.prediction
+        known = state.uplink.shared
         assert known.shape == (D,)
         if sends != "model":
             torch.testing.assert_close(before.theta + known, state.theta)
@@ -122,7 +124,7 @@ def test_ratio_is_its_closed_form() -> None:
     first = run.once(run.init(), 0)
     run.once(first, 1)
     changes = -LR * run.clients.gradients(first.theta)
-    wanted = (changes - first.uplink.prediction.double()).square().sum() / changes.square().sum()
+    wanted = (changes - first.uplink.shared.double()).square().sum() / changes.square().sum()
     assert float(run.metrics["predictor/ratio"]) == pytest.approx(float(wanted), rel=1e-4)
 
 
@@ -131,18 +133,21 @@ def test_ratio_is_its_closed_form() -> None:
     [
         (lambda: _fedavg(_up("ef21_p")), "compressor.predictor=ef21_p follows a model: it is the downlink's"),
         (lambda: _fedavg(down=_up("aggregate")), "downlink.predictor=aggregate makes no sense"),
-        (lambda: _fedavg(down=_up("ef21_p"), sends="mean"), "downlink.predictor does not fit algorithm.sends=mean"),
+        (
+            lambda: _fedavg(down=_up("ef21_p"), sends="mean_update"),
+            "downlink.predictor does not fit algorithm.sends=mean_update",
+        ),
         (lambda: _fedavg(down=_up("ef21"), sends="model"), "algorithm.sends=model needs a dense downlink"),
         (
             lambda: _fedavg(_up("aggregate"), Compressor(Sign()), server=ServerSgd(0.5)),
-            "predictor=aggregate needs that clients know the mean, but with algorithm.sends=update",
+            "predictor=aggregate needs that clients know the mean, but with algorithm.sends=step",
         ),
     ],
 )
 def test_what_makes_no_sense_is_refused(make, line: str) -> None:
     with pytest.raises(ValueError, match=line):
         make()
-    _fedavg(_up("aggregate"), Compressor(Sign()), server=replace(SERVER, lr=0.5), sends="mean")
+    _fedavg(_up("aggregate"), Compressor(Sign()), server=replace(SERVER, lr=0.5), sends="mean_update")
 
 
 def test_other_algorithms_refuse_a_predictor(fedcomp, capsys) -> None:

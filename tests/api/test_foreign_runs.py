@@ -147,6 +147,7 @@ def test_a_record_that_was_changed_is_no_result(folder: Path) -> None:
         _ = recorded.lines
 
 
+@pytest.mark.thorough
 def test_formulas_of_class_names_are_escaped(tmp_path: Path) -> None:
     for split in ("train", "test"):
         for name, grey in (("=1+1", 0), ("fine", 200)):

@@ -161,6 +161,7 @@ def test_columns_have_gaps() -> None:
     assert np.isnan(values["a"][1])
 
 
+@pytest.mark.thorough
 def test_reports(finished: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process: another one would import the user's script, which calls `report` again."""
     monkeypatch.setattr("fedcomp.reporting.build.FEW_PANELS", 0)

@@ -51,8 +51,8 @@ CASES = [
     CodecCase("chunk_topk", ChunkTopK(0.2, 16), None),
     CodecCase("chunk_topk-float", ChunkTopK(0.3, 7, "float", "index"), None),
     CodecCase("randk", RandK(0.2), lambda layers: 32 * _kept(layers) + 64),
-    CodecCase("randk-derived", RandK(0.2, seed="derived"), lambda layers: 32 * _kept(layers)),
-    CodecCase("randk-unscaled", RandK(0.2, scale="none", seed="derived"), lambda layers: 32 * _kept(layers)),
+    CodecCase("randk-derived", RandK(0.2, seed_cost="derived"), lambda layers: 32 * _kept(layers)),
+    CodecCase("randk-unscaled", RandK(0.2, scale="none", seed_cost="derived"), lambda layers: 32 * _kept(layers)),
     CodecCase(
         "randk-index",
         RandK(0.2, places="index"),
@@ -65,16 +65,16 @@ CASES = [
     CodecCase("wangni", Wangni(0.2), None),
     CodecCase("wangni-sign", Wangni(0.2, values="sign"), None),
     CodecCase("induced", Induced(0.2, positions="index"), None),
-    CodecCase("induced-restricted", Induced(0.2, restricted=True, seed="derived"), None),
+    CodecCase("induced-restricted", Induced(0.2, restricted=True, seed_cost="derived"), None),
     CodecCase("projection", Projection(), lambda layers: 96, draws=1000),
     CodecCase("projection-gaussian", Projection("per_agent", "gaussian", 3), lambda layers: 160, draws=500),
     CodecCase("projection-sphere", Projection("shared", "sphere", 2), lambda layers: 64, draws=500, joint=True),
     CodecCase("projection-shared", Projection("shared"), lambda layers: 32, draws=1000, joint=True),
     CodecCase(
-        "projection-subspace", Projection(directions="orthonormal", seed="derived"), lambda layers: 32, draws=500
+        "projection-subspace", Projection(directions="orthonormal", seed_cost="derived"), lambda layers: 32, draws=500
     ),
     CodecCase("rand_proj", RandProj(0.2), lambda layers: 32 * _kept(layers) + 64),
-    CodecCase("rand_proj-blocks", RandProj(0.4, block=8, seed="derived"), None),
+    CodecCase("rand_proj-blocks", RandProj(0.4, block=8, seed_cost="derived"), None),
     CodecCase("count_sketch", CountSketch(3, 8), lambda layers: 32 * 24, draws=1500, joint=True),
     CodecCase("count_sketch-k", CountSketch(5, 8, k=1), lambda layers: 32 * 40),
     CodecCase("stochastic-sign-max", StochasticSign(), lambda layers: sum(layers) + 32 * len(layers), draws=500),
@@ -89,7 +89,9 @@ CASES = [
     ),
     CodecCase("stochastic-sign-fixed", StochasticSign("fixed", 0.5), sum, keeps_zero=False, draws=500),
     CodecCase("masked-noise", MaskedNoise(), lambda layers: sum(layers) + 64),
-    CodecCase("masked-noise-signed", MaskedNoise("signed", "gaussian", 2.0, seed="derived"), sum, keeps_zero=False),
+    CodecCase(
+        "masked-noise-signed", MaskedNoise("signed", "gaussian", 2.0, seed_cost="derived"), sum, keeps_zero=False
+    ),
     CodecCase(
         "masked-noise-bernoulli",
         MaskedNoise("signed", "bernoulli", 0.5, False),
@@ -120,14 +122,16 @@ CASES = [
     CodecCase("drive", Drive(), lambda layers: sum(layers) + 96),
     CodecCase("drive-unbiased", Drive("unbiased"), lambda layers: sum(layers) + 96, bias=0.05),
     CodecCase("drive-rotated-twice", Drive("unbiased", 2), lambda layers: sum(layers) + 96, bias=0.01),
-    CodecCase("eden-min-mse", Eden(3, "min_mse", seed="derived"), lambda layers: 3 * sum(layers) + 32),
+    CodecCase("eden-min-mse", Eden(3, "min_mse", seed_cost="derived"), lambda layers: 3 * sum(layers) + 32),
     CodecCase("eden-2", Eden(2), lambda layers: 2 * sum(layers) + 96, bias=0.02),
     CodecCase("eden-1.5", Eden(1.5), lambda layers: sum(layers) + round(0.5 * sum(layers)) + 96, bias=0.03),
     CodecCase("turboquant", Eden(3, "norm"), lambda layers: 3 * sum(layers) + 96),
     CodecCase("turboquant-prod-1", TurboQuantProd(1), lambda layers: sum(layers) + 96, bias=0.01),
     CodecCase("turboquant-prod-3", TurboQuantProd(3), lambda layers: 3 * sum(layers) + 128, bias=0.005),
     CodecCase(
-        "turboquant-prod-gaussian", TurboQuantProd(2, "gaussian", seed="derived"), lambda layers: 2 * sum(layers) + 64
+        "turboquant-prod-gaussian",
+        TurboQuantProd(2, "gaussian", seed_cost="derived"),
+        lambda layers: 2 * sum(layers) + 64,
     ),
     CodecCase("quic_fl", QuicFL(), None),
     CodecCase("quic_fl-3", QuicFL(3, 2, "derived"), None),

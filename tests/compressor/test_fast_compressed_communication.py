@@ -34,7 +34,7 @@ def test_messages_are_of_what_was_left() -> None:
 
 
 def test_once_is_the_codec_itself() -> None:
-    codec = RandK(0.2, seed="derived")
+    codec = RandK(0.2, seed_cost="derived")
     alone, once = codec.encode(X, KNOWN, COIN), FastCompressedCommunication(codec, 1).encode(X, KNOWN, COIN)
     assert torch.equal(codec.decode(alone, KNOWN), FastCompressedCommunication(codec, 1).decode(once, KNOWN))
     assert torch.equal(alone.bits, once.bits)
@@ -44,7 +44,7 @@ def test_once_is_the_codec_itself() -> None:
 @pytest.mark.parametrize("seed", ["sent", "derived"])
 def test_messages_draw_places_of_their_own(seed: str) -> None:
     """Twice a fifth of the entries: some places coincide, most do not. Seeds are the sender's or both's."""
-    codec = FastCompressedCommunication(RandK(0.2, scale="none", seed=seed), 2)
+    codec = FastCompressedCommunication(RandK(0.2, scale="none", seed_cost=seed), 2)
     decoded = codec.decode(codec.encode(X, KNOWN, COIN), KNOWN)
     assert ((decoded != 0).sum(1) > round(0.2 * D)).all()
 

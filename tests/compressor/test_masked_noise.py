@@ -86,7 +86,7 @@ def test_bernoulli_noise_with_signed_masks_is_stochastic_sign(t: float) -> None:
 @pytest.mark.parametrize("mask", ["binary", "signed"])
 def test_moments_given_the_noise(mask: str) -> None:
     """Mean c = clip(u / n) n, variance c (n - c) or n^2 - c^2: many masks over one noise, which the seed names."""
-    codec, num = MaskedNoise(mask, "uniform", 1.0, seed="derived"), 20_000
+    codec, num = MaskedNoise(mask, "uniform", 1.0, seed_cost="derived"), 20_000
     common = SharedKnowledge(Key(("fixed",)), torch.zeros(num, dtype=torch.int64), (7,))
     u = torch.linspace(-0.6, 0.9, 7).expand(num, -1)
     noise = codec.source(common, Key())
@@ -102,7 +102,7 @@ def test_moments_given_the_noise(mask: str) -> None:
 
 
 def test_masks_are_one_where_the_noise_is_the_update() -> None:
-    codec = MaskedNoise("signed", "gaussian", 0.1, seed="derived")
+    codec = MaskedNoise("signed", "gaussian", 0.1, seed_cost="derived")
     common = SharedKnowledge(Key(("x",)), torch.arange(3), (50,))
     u = codec.draw(*codec.source(common, Key()), 50)
     assert torch.equal(codec.decode(codec.encode(u, common, Key(("c",))), common), u)

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from fedcomp.compressor import Compressor
-from fedcomp.compressor.compressor import PredictingMemory
 from fedcomp.compressor.predictors import EF21, Aggregate
 from fedcomp.compressor.rotations.drive import Drive
 from fedcomp.compressor.sparsifiers.randk import RandK
@@ -48,13 +47,12 @@ def test_mean_is_that_of_the_rows_idle_ones_too(link) -> None:
     compressor = Compressor.of(Drive("min_mse"), predictor="ef21")
     memory, x = compressor.init(NUM, torch.zeros(DIM)), _vectors()
     _, memory = _send(compressor, x, memory, list(range(NUM)), 0, link)
-    before = memory.prediction.clone()  # type: ignore[attr-defined]
+    before = memory.shared.clone()
     mean, memory = _send(compressor, x[1:3] + 1, memory, [1, 3], 1, link)
-    assert isinstance(memory, PredictingMemory)
-    assert torch.equal(memory.prediction[[0, 2, 4]], before[[0, 2, 4]])
-    torch.testing.assert_close(mean, memory.prediction.mean(0), rtol=1e-5, atol=1e-6)
+    assert torch.equal(memory.shared[[0, 2, 4]], before[[0, 2, 4]])
+    torch.testing.assert_close(mean, memory.shared.mean(0), rtol=1e-5, atol=1e-6)
     everybody, memory = _send(compressor, x, memory, list(range(NUM)), 2, link)
-    torch.testing.assert_close(everybody, memory.prediction.mean(0), rtol=1e-5, atol=1e-6)  # type: ignore[attr-defined]
+    torch.testing.assert_close(everybody, memory.shared.mean(0), rtol=1e-5, atol=1e-6)
 
 
 def test_weights_that_stand_for_idle_senders_do_not_count_their_rows_twice() -> None:
@@ -77,7 +75,7 @@ def test_the_last_mean_is_one_vector_and_counts_with_all_weights() -> None:
     common = SharedKnowledge(Key(), cohort.ids, (DIM,))
     mean, after = compressor.send_up(x[:2], memory, cohort, Link(Ledger()), common, Key())
     torch.testing.assert_close(mean, cohort.weight @ x[:2], rtol=1e-5, atol=1e-5)
-    assert torch.equal(after.prediction, memory.prediction)  # type: ignore[attr-defined]
+    assert torch.equal(after.shared, memory.shared)
 
 
 def test_a_decay_of_zero_sends_vectors_as_they_are() -> None:
@@ -96,7 +94,7 @@ def test_first_memories() -> None:
     assert EF21(starts_at_model=True).init(2, like).tolist() == [[0, 1, 2], [0, 1, 2]]
     assert not EF21().init(2, like).any()
     assert Aggregate().init(2, like).shape == (3,)
-    assert not hasattr(Compressor.of(TopK()).init(2, like), "prediction")
+    assert Compressor.of(TopK()).init(2, like).shared.shape == (2, 0)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_every_class_runs_a_round_of_the_default(group: str, choice: str) -> Non
 
 def test_a_downlinks_estimator_is_refused_by_its_own_name() -> None:
     config = _compose("compressor@downlink=randk_spatial", "downlink.scale=none", "downlink.feedback=error")
-    with pytest.raises(ValueError, match="^downlink.estimator.*: take downlink.scale=unbiased and downlink.feedback="):
+    with pytest.raises(ValueError, match="^downlink.estimator.*: take scale=unbiased and feedback="):
         build_compressor(config.downlink, "downlink")
 
 

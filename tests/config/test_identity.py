@@ -131,11 +131,11 @@ def test_order_and_sequence_types_do_not_count() -> None:
 
 
 def _defaults() -> dict[str, dict]:
-    """{group/choice: its options}, and the run's own keys, without what changes no number."""
+    """{group/choice: the options that its own file gives}, and the run's own keys, without what changes no number."""
     found = {"train": OmegaConf.to_container(OmegaConf.load(CONF / "train.yaml"))}
     for group in GROUPS:
         for path in sorted((CONF / group).glob("*.yaml")):
-            found[f"{group}/{path.stem}"] = module.options(path)
+            found[f"{group}/{path.stem}"] = module.content(path)
     skipped = ("tracker/", "launcher/", "sweeper/", "objective/")
     return {
         name: {

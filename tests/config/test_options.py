@@ -62,8 +62,11 @@ def test_a_switch_takes_true_or_false_alone(choice: str, option: str, word: str)
         ),
         (["compressor=topk", "compressor.fraction=abc"], r"compressor.fraction=abc must be a number in \(0, 1\]"),
         (["compressor=masked_noise", "compressor.mask=foo"], "compressor.mask=foo must be one of binary, signed"),
-        (["compressor@downlink=masked_noise", "downlink.seed=foo"], "downlink.seed=foo must be one of sent, derived"),
-        (["algorithm=fedmrn", "algorithm.seed=foo"], "algorithm.seed=foo must be one of sent, derived"),
+        (
+            ["compressor@downlink=masked_noise", "downlink.seed_cost=foo"],
+            "downlink.seed_cost=foo must be one of sent, derived",
+        ),
+        (["algorithm=fedmrn", "algorithm.seed_cost=foo"], "algorithm.seed_cost=foo must be one of sent, derived"),
         (["algorithm=fedsparsify", "algorithm.positions=foo"], "algorithm.positions=foo must be one of auto"),
     ],
 )
@@ -99,3 +102,16 @@ def test_lists_and_strings_are_named_as_such(option: str, line: str) -> None:
 def test_lists_that_are_lists_pass() -> None:
     for option in ("model.hidden=[]", "model.hidden=[8,4]"):
         build(_compose(option).model)
+
+
+@pytest.mark.parametrize(
+    ("word", "now"),
+    [
+        ("normalisation=compressed", "batchnorm_messages"),
+        ("algorithm.downlink=model", "algorithm.sends"),
+        ("downlink.seed=derived", "downlink.seed_cost"),
+    ],
+)
+def test_an_old_name_is_refused_with_the_new_one(word: str, now: str) -> None:
+    with pytest.raises(ValueError, match=rf"^there is no option '[a-z.]+': it is called {now} now$"):
+        _compose("algorithm=fedscalar", "compressor@downlink=randk", word)

@@ -17,8 +17,14 @@ GRID = ("-m", "rounds=1", "num_clients=2", "pictures=false")
     ("words", "part", "option", "values"),
     [
         (("compressor=topk,randk", "compressor.fraction=0.05"), "compressor", "fraction", {0.05}),
-        (("compressor.fraction=0.1,0.2", "compressor=topk,randk"), "compressor", "fraction", {0.1, 0.2}),
-        (("compressor@downlink=topk,randk", "downlink.fraction=0.5"), "downlink", "fraction", {0.5}),
+        pytest.param(
+            *(("compressor.fraction=0.1,0.2", "compressor=topk,randk"), "compressor", "fraction", {0.1, 0.2}),
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            *(("compressor@downlink=topk,randk", "downlink.fraction=0.5"), "downlink", "fraction", {0.5}),
+            marks=pytest.mark.thorough,
+        ),
         (("network=lte,5g", "network.seconds_per_gradient=1e-3"), "network", "seconds_per_gradient", {1e-3}),
         (("algorithm=dasha,marina", "compressor.fraction=0.5"), "compressor", "fraction", {0.5}),
     ],

@@ -59,7 +59,7 @@ class ChunkNoise(FedAvg):
         def work(data, theta):
             return theta + 0.1 * torch.randn(theta.shape, generator=generator)
 
-        noisy = ctx.clients.run(work, cohort, state.theta.expand(cohort.size, -1))
+        noisy = ctx.clients.map_clients(work, cohort, state.theta.expand(cohort.size, -1))
         new, metrics = super().round(state, cohort, ctx)
         return replace(new, theta=new.theta + (noisy - state.theta).mean(0)), metrics
 
@@ -69,12 +69,12 @@ class ChunkPlaces(FedAvg):
     """Draws for the first, second, ... client of a chunk, whoever they are."""
 
     def round(self, state, cohort, ctx):
-        key = ctx.private_key("noise")
+        key = ctx.sender_key("noise")
 
         def work(data, theta):
             return theta + 0.1 * key.uniform(torch.arange(len(theta)), theta.shape[1])
 
-        noisy = ctx.clients.run(work, cohort, state.theta.expand(cohort.size, -1))
+        noisy = ctx.clients.map_clients(work, cohort, state.theta.expand(cohort.size, -1))
         new, metrics = super().round(state, cohort, ctx)
         return replace(new, theta=new.theta + (noisy - state.theta).mean(0)), metrics
 
@@ -85,7 +85,7 @@ class ChunkLargest(FedAvg):
 
     def round(self, state, cohort, ctx):
         own = torch.arange(cohort.size, dtype=torch.float32)[:, None]
-        mixed = ctx.clients.run(lambda data, row: row + 1e-5 * row.max(), cohort, own)
+        mixed = ctx.clients.map_clients(lambda data, row: row + 1e-5 * row.max(), cohort, own)
         new, metrics = super().round(state, cohort, ctx)
         return replace(new, theta=new.theta * (1 + (mixed - own).mean())), metrics
 
@@ -123,8 +123,8 @@ class Cheats(Sign):
 
     kept: dict = field(default_factory=dict)
 
-    def encode(self, x, common, private_key):
-        payload = super().encode(x, common, private_key)
+    def encode(self, x, common, sender_key):
+        payload = super().encode(x, common, sender_key)
         self.kept[id(payload)] = x
         return payload
 

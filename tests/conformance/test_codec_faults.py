@@ -24,9 +24,9 @@ class Smuggles(Dense):
 
     beside: list = field(default_factory=list)
 
-    def encode(self, x, common, private_key):
+    def encode(self, x, common, sender_key):
         self.beside[:] = [x]
-        return super().encode(x, common, private_key)
+        return super().encode(x, common, sender_key)
 
     def decode(self, payload, common):
         return self.beside[0]
@@ -38,9 +38,9 @@ class Whispers(Sign):
 
     beside: list = field(default_factory=list)
 
-    def encode(self, x, common, private_key):
+    def encode(self, x, common, sender_key):
         self.beside[:] = [x]
-        return super().encode(x, common, private_key)
+        return super().encode(x, common, sender_key)
 
     def decode(self, payload, common):
         return self.beside[0]
@@ -50,7 +50,7 @@ class Whispers(Sign):
 class TooWide(Dense):
     """Declares 8 bits for codes that need more."""
 
-    def encode(self, x, common, private_key):
+    def encode(self, x, common, sender_key):
         return Payload({"codes": Field(torch.full_like(x, 300, dtype=torch.int64), Unsigned(8))})
 
     def decode(self, payload, common):
@@ -61,7 +61,7 @@ class TooWide(Dense):
 class HalfDeclared(Dense):
     """Sends float32 but declares float16."""
 
-    def encode(self, x, common, private_key):
+    def encode(self, x, common, sender_key):
         return Payload({"values": Field(x, Float(torch.float16))})
 
 
@@ -69,25 +69,25 @@ class HalfDeclared(Dense):
 class Peeks(TopK):
     """Chooses the form of its message from the data without saying so."""
 
-    def encode(self, x, common, private_key):
+    def encode(self, x, common, sender_key):
         form = "index" if x[0, 0] > 0 else "bitmap"
-        return replace(TopK(self.fraction, form)).encode(x, common, private_key)
+        return replace(TopK(self.fraction, form)).encode(x, common, sender_key)
 
 
 @dataclass(frozen=True)
 class Neighbours(Sign):
     """Scales each row by what the others hold."""
 
-    def encode(self, x, common, private_key):
-        return super().encode(x / x.abs().mean(), common, private_key)
+    def encode(self, x, common, sender_key):
+        return super().encode(x / x.abs().mean(), common, sender_key)
 
 
 @dataclass(frozen=True)
 class DividesByNorm(Dense):
     """Makes NaN of a zero vector."""
 
-    def encode(self, x, common, private_key):
-        return super().encode(x / x.norm(dim=1, keepdim=True), common, private_key)
+    def encode(self, x, common, sender_key):
+        return super().encode(x / x.norm(dim=1, keepdim=True), common, sender_key)
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class Overshoots(Sign):
 class WritesInput(Dense):
     """Changes the sender's vector."""
 
-    def encode(self, x, common, private_key):
-        return super().encode(x.mul_(2), common, private_key)
+    def encode(self, x, common, sender_key):
+        return super().encode(x.mul_(2), common, sender_key)
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,9 @@ class DropsTail(Dense):
 class NeedsSomebody(Dense):
     """Cannot take an empty cohort."""
 
-    def encode(self, x, common, private_key):
+    def encode(self, x, common, sender_key):
         assert x.abs().amax() >= 0
-        return super().encode(x, common, private_key)
+        return super().encode(x, common, sender_key)
 
 
 @dataclass(frozen=True)

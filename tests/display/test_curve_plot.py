@@ -9,6 +9,7 @@ import pytest
 from fedcomp.display import figure, units
 from fedcomp.display.curve_plot import plot_curve
 from fedcomp.display.partition_plot import plot_partition
+from tests.thorough import thorough
 
 LINES = [
     {
@@ -102,7 +103,7 @@ def test_curve_without_evaluations_is_an_error(tmp_path: Path) -> None:
         plot_curve([{"round": 0}], tmp_path / "curve.png", "", 1)
 
 
-@pytest.mark.parametrize("shape", [(10, 10), (100, 100), (100, 10), (1, 2), (10, 1), (300, 1)])
+@pytest.mark.parametrize("shape", [(100, 10), *thorough([(10, 10), (100, 100), (1, 2), (10, 1), (300, 1)])])
 def test_partition(tmp_path: Path, shape: tuple[int, int]) -> None:
     counts = np.random.default_rng(0).integers(0, 400, shape)
     counts[0] = 0

@@ -82,7 +82,7 @@ def of_trees(share: Any) -> dict[str, Any]:
         sim = share(world.simulation(ALGORITHM, chunk_size=chunk_size))
         executor = sim.clients(Key(("round", 0)), Ledger())
         rows = torch.arange(len(clients) * 2.0).view(-1, 2)
-        tree = executor.run(every_dtype, Cohort.of(clients, torch.ones(len(clients))), rows)
+        tree = executor.map_clients(every_dtype, Cohort.of(clients, torch.ones(len(clients))), rows)
         found |= {f"{clients} {chunk_size} {name}": tensor for name, tensor in flatten(tree).items()}
     return found
 

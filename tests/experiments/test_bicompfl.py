@@ -18,25 +18,33 @@ from fedcomp.reporting.tables.published import load, meets
 CONF = Path(__file__).resolve().parents[2] / "conf"
 FOLDER = CONF / "experiment" / "bicompfl"
 TABLES = {
-    "mnist_lenet_iid": "5",
-    "mnist_lenet_noniid": "6",
-    "mnist_cnn4_iid": "7",
-    "mnist_cnn4_noniid": "8",
-    "fashion_cnn4_iid": "9",
-    "fashion_cnn4_noniid": "10",
-    "cifar10_cnn6_iid": "11",
-    "cifar10_cnn6_noniid": "12",
+    "mnist_lenet iid": "5",
+    "mnist_lenet non_iid": "6",
+    "mnist_cnn4 iid": "7",
+    "mnist_cnn4 non_iid": "8",
+    "fashion_cnn4 iid": "9",
+    "fashion_cnn4 non_iid": "10",
+    "cifar10_cnn6 iid": "11",
+    "cifar10_cnn6 non_iid": "12",
 }
 METHOD = "experiment/bicompfl/method@_global_"
 METHODS = sorted(path.stem for path in (FOLDER / "method").glob("*.yaml"))
 
 
 @cache
-def _config(experiment: str, method: str, *changes: str) -> dict[str, Any]:
-    config = compose([f"experiment=bicompfl/{experiment}", f"{METHOD}={method}", *changes])
+def _config(table: str, method: str, *changes: str) -> dict[str, Any]:
+    """Of a run of a table ("mnist_lenet iid"), or of another experiment."""
+    data, _, split = table.partition(" ")
+    chosen = [*_table(data, split)] if split else [f"experiment=bicompfl/{table}"]
+    config = compose([*chosen, f"{METHOD}={method}", *changes])
     plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True, enum_to_str=True)
     assert isinstance(plain, dict)
     return {str(key): value for key, value in plain.items()}
+
+
+def _table(data: str, split: str) -> tuple[str, str, str]:
+    groups = "experiment/bicompfl/data@_global_", "experiment/bicompfl/split@_global_"
+    return "experiment=bicompfl/tables", f"{groups[0]}={data}", f"{groups[1]}={split}"
 
 
 def _rows(config: dict[str, Any]) -> list[tuple[str, str]]:
@@ -45,17 +53,16 @@ def _rows(config: dict[str, Any]) -> list[tuple[str, str]]:
     return [(row.table, row.method) for row in load("bicompfl") if meets(run, row.where) and meets(run, row.match)]
 
 
-@pytest.mark.parametrize(("experiment", "table"), TABLES.items())
-def test_an_experiment_is_its_table(experiment: str, table: str) -> None:
-    config = _config(experiment, "m3")
+@pytest.mark.parametrize(("chosen", "table"), TABLES.items())
+def test_a_choice_of_data_and_split_is_its_table(chosen: str, table: str) -> None:
+    config = _config(chosen, "m3")
     assert _rows(config) == [(table, "M3")]
-    assert config["rounds"] == (400 if "cifar10" in experiment else 200)
-    assert config["name"] == f"bicompfl_{experiment}"
+    assert config["rounds"] == (400 if "cifar10" in chosen else 200)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_is_its_row(method: str) -> None:
-    config = _config("mnist_lenet_noniid", method)
+    config = _config("mnist_lenet non_iid", method)
     printed = method not in ("pr_op", "gr_cfl")
     assert _rows(config) == ([("6", config["label"])] if printed else [])
     local, step = config["client"], config["server"]
@@ -80,7 +87,7 @@ CHANGED = [
     ("pr_fixed", "participation=bernoulli"),
     ("liec", "algorithm.period=10"),
     ("cser", "algorithm.period=25"),
-    ("neolithic", "algorithm.repeats=3"),
+    ("neolithic", "algorithm.passes=3"),
     ("liec", "compressor=topk"),
     ("cser", "compressor@downlink=sign_model"),
     ("doublesqueeze", "compressor=topk"),
@@ -91,7 +98,7 @@ CHANGED = [
 
 @pytest.mark.parametrize(("method", "change"), CHANGED)
 def test_a_changed_run_is_no_row(method: str, change: str) -> None:
-    assert _rows(_config("mnist_lenet_noniid", method, change)) == []
+    assert _rows(_config("mnist_lenet non_iid", method, change)) == []
 
 
 def test_an_ablation_is_its_row_where_it_changes_nothing() -> None:
@@ -101,7 +108,7 @@ def test_an_ablation_is_its_row_where_it_changes_nothing() -> None:
 
 
 def test_cifar_has_the_predecessors_normalisation() -> None:
-    dataset = _config("cifar10_cnn6_iid", "m3")["dataset"]
+    dataset = _config("cifar10_cnn6 iid", "m3")["dataset"]
     assert dataset["mean"] == dataset["std"] == [0.5] * 3
 
 
@@ -111,20 +118,24 @@ def test_one_command_is_every_method_over_three_seeds() -> None:
     assert grid.seed == "0,1,2"
     named = {name.removeprefix("bicompfl/") for name in experiments([CONF]) if name.startswith("bicompfl/")}
     ablations = {f"ablation_{what}" for what in ("clients", "n_dl", "block", "n_is", "prior")}
-    assert named == set(TABLES) | ablations | {"short"}
+    assert named == ablations | {"tables", "short"}
+    every = OmegaConf.load(FOLDER / "tables.yaml").hydra.sweeper.params
+    data, splits = (every[f"experiment/bicompfl/{group}@_global_"].split(",") for group in ("data", "split"))
+    assert [f"{one} {split}" for one in data for split in splits] == list(TABLES)
 
 
+@pytest.mark.thorough
 def test_a_grid_of_two_methods_runs(fedcomp, tmp_path: Path) -> None:
     small = ("dataset=digits", "dataset.pixels=unit", "model=mlp", "partition.min_size=10", "rounds=3", "seed=1")
-    assert fedcomp("experiment=bicompfl/mnist_lenet_noniid", f"{METHOD}=fedavg,m3", *small) == 0
-    lines = [read_lines(path)[-1] for path in (tmp_path / "bicompfl_mnist_lenet_noniid").rglob("metrics.jsonl")]
+    assert fedcomp(*_table("mnist_lenet", "non_iid"), f"{METHOD}=fedavg,m3", *small) == 0
+    lines = [read_lines(path)[-1] for path in (tmp_path / "bicompfl_tables").rglob("metrics.jsonl")]
     assert len(lines) == 2
     assert all(line["round"] == 3 for line in lines)
 
 
 def test_m3_alone_sends_what_it_sends_in_its_experiment() -> None:
     alone = compose(["algorithm=m3"])
-    inside = _config("mnist_lenet_iid", "m3")
+    inside = _config("mnist_lenet iid", "m3")
     for part in ("algorithm", "compressor", "downlink"):
         assert OmegaConf.to_container(alone[part]) == inside[part]
     assert alone.compressor.positions == "index"

@@ -76,6 +76,7 @@ def test_one_snapshot_and_step_of_all_is_central_gradient_descent() -> None:
     assert torch.allclose(state.theta.double(), theta, rtol=0, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_activation_leaves_a_noise_floor_that_full_participation_has_not() -> None:
     """What lemma V.1 overlooks: agents differ, so that steps at the optimum do not vanish. M = 1 draws no samples."""
     client = Svrg(lr=0.05, snapshots=3, inner_steps=1)
@@ -230,6 +231,7 @@ def test_float64_says_what_stays_float32(fedcomp, capsys) -> None:
     assert capsys.readouterr().err.count(said) == 1
 
 
+@pytest.mark.thorough
 def test_float64_is_for_networks(fedcomp, capsys) -> None:
     assert fedcomp("algorithm=kmeans", "dtype=float64") == 1
     assert "dtype=float64 is for networks, not for model=centres: take dtype=float32" in capsys.readouterr().err

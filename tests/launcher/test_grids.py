@@ -31,6 +31,7 @@ def test_local_skips_what_is_finished_and_goes_on_after_what_fails(fedcomp, tmp_
     assert shown.count("of the grid:") == 2
 
 
+@pytest.mark.thorough
 def test_a_broken_member_does_not_stop_the_rest(fedcomp, tmp_path: Path, capsys) -> None:
     tiny = ("-m", *QUICK, "rounds=1", "dataset=diabetes", "model=linear", "pictures=false")
     assert fedcomp(*tiny, "seed=0,1") == 0

@@ -113,6 +113,7 @@ def test_gradient_is_that_of_the_module(boosters: bool) -> None:
     torch.testing.assert_close(found.grad[0], grad, atol=1e-9, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_dropout_of_the_heads() -> None:
     """Masks follow the client, not its place; without them the network is the one that has no dropout."""
     model, plain = built(boosters=True, dropout=0.1), built(boosters=True)

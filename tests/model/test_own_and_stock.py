@@ -13,6 +13,7 @@ from fedcomp.model.networks.module import own
 from fedcomp.model.networks.torchvision import classifier
 from fedcomp.provenance.code import code_files
 from fedcomp.random.keys import Key
+from tests.thorough import thorough
 
 KEY = Key(("model", 0))
 OWN = """
@@ -99,7 +100,7 @@ def test_own_network_from_the_command_line(fedcomp, tmp_path, monkeypatch):
     assert fedcomp("model=module", "model.path=cli_net.Net", "model.options.width=4", "rounds=1") == 0
 
 
-@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("channels", [1, *thorough([3])])
 def test_torchvision_classifier(channels):
     from torchvision import models
 

@@ -70,6 +70,7 @@ def test_runs_that_cannot_have_one(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_each_repetition_of_a_study_has_its_own_late_clients(
     fedcomp: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,7 +45,6 @@ LAB = ["beside_.py", "lab_/__init__.py", "lab_/deep/__init__.py", "lab_/deep/mor
         ("space_.one.f", ["space_/one.py", "space_/two.py"]),
         ("missing_.f", []),
         ("torch.nn.Linear", []),
-        ("sklearn.svm.SVC", []),
         ("PIL.Image.open", []),
         ("collections.OrderedDict", []),
         ("fedcomp.compressor.sparsifiers.topk.TopK", []),

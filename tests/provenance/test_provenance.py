@@ -299,7 +299,7 @@ def test_accepting_changes_is_no_setting_of_a_run() -> None:
 def test_processes_on_other_data_are_refused() -> None:
     from fedcomp.provenance.check import RunInputs
     from fedcomp.records.provenance import Fingerprint
-    from fedcomp.training.run import _check_same_inputs
+    from fedcomp.training.build import _check_same_inputs
 
     mine = RunInputs({"mine.csv": Fingerprint("aa", 1, 3)}, {})
     _check_same_inputs(mine, mine)

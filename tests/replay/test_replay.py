@@ -29,7 +29,7 @@ METHODS = {
     "topk": ("compressor=topk", "compressor.positions=rice", "compressor@downlink=sign", "partition=dirichlet"),
     "gr": ("algorithm=bicompfl_gr", "algorithm.allocation=adaptive", "client.steps=2"),
     "fedscalar": (
-        "algorithm=fedscalar", "algorithm.downlink=scalar", "participation=uniform", "participation.num_participants=2",
+        "algorithm=fedscalar", "algorithm.sends=scalar", "participation=uniform", "participation.num_participants=2",
     ),
     "empty": ("participation=bernoulli", "participation.probability=0.2", "repeats=2"),
 }  # fmt: skip

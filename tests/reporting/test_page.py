@@ -2,13 +2,17 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from fedcomp.records.reader import read_runs
 from fedcomp.reporting.group import group
 from fedcomp.reporting.metrics import metric
 from fedcomp.reporting.page import to_html
-from fedcomp.reporting.pictures.curves import curves
+from fedcomp.reporting.pictures.curves import curves, scatter
 from fedcomp.reporting.tables.table import build
 from tests.records.synthetic_runs import MakeRun
 
@@ -40,3 +44,37 @@ def test_page(make_run: MakeRun, tmp_path: Path) -> None:
     cells = re.findall(r'<td data-number="([^"]*)"( class="best")?>([^<]*)</td>', own)
     assert ("0.2", "", "20.00") in cells or ("0.2", ' class="best"', "20.00") in cells
     assert ("", "", "nan ± nan") in cells  # sorted last
+
+
+@pytest.mark.program("chromium", "chromium-browser", "google-chrome")
+@pytest.mark.parametrize("width", [390, 500, 800, 1400])
+def test_charts_fit_the_window_and_their_titles_are_below_the_toolbar(
+    make_run: MakeRun, tmp_path: Path, width: int
+) -> None:
+    """Measured in a browser; in a frame, since a window is 500 pixels wide at least."""
+    for alpha in (0.1, 1):
+        for method in ("sign", "topk"):
+            config = {"partition": {"_target_": "x.y.dirichlet.P", "alpha": alpha}}
+            make_run(method, 0, [0.1, 0.3, 0.2], config=config, folder=f"{method}{alpha}")
+    groups = group(read_runs([tmp_path]))
+    judged = metric("test/accuracy")
+    pictures = [one for one in (*curves(groups, [judged])[:1], scatter(groups, judged)) if one is not None]
+    (tmp_path / "page.html").write_text(to_html("demo", build(groups), pictures, []))
+    (tmp_path / "frame.html").write_text(
+        f'<iframe src="page.html" style="width:{width}px;height:3000px"></iframe><script>setTimeout(() => {{'
+        "const page = document.querySelector('iframe').contentDocument, at = (one) => one.getBoundingClientRect();"
+        "const titles = [...page.querySelectorAll('.gtitle')], bars = [...page.querySelectorAll('.modebar')];"
+        "document.title = JSON.stringify([page.documentElement.scrollWidth,"
+        " Math.max(...[...page.querySelectorAll('.main-svg')].map((one) => at(one).right)),"
+        " titles.length, Math.min(...titles.map((one, i) => at(one).top - at(bars[i]).bottom))]);"
+        "}, 3000)</script>"
+    )
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
+    flags = "--headless --no-sandbox --disable-gpu --allow-file-access-from-files --virtual-time-budget=9000 --dump-dom"
+    command = [browser, *flags.split(), f"--user-data-dir={tmp_path}/user", f"file://{tmp_path}/frame.html"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    whole, right, num_titles, below = json.loads(re.findall("<title>(.*?)</title>", said)[0])
+    assert whole <= width
+    assert right <= width
+    assert num_titles >= 2
+    assert below >= 0

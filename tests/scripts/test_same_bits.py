@@ -1,14 +1,21 @@
-"""The experiment on equal bits: its rates are those that the tuning chose, and no run goes far beyond its budget."""
+"""Accuracy for equal bits: rates and steps follow from trials, ties and chance from the runs, and budgets are kept."""
 
 from __future__ import annotations
 
 import itertools
 from pathlib import Path
 
+import pytest
 import yaml
 
-from scripts.reproduce.records import Folder
-from scripts.reproduce.same_bits import BITS, GRIDS, METHODS, TUNING, completed, tuning_score
+from scripts.reproduce.records import Folder, Records, Run
+from scripts.reproduce.same_bits import SEARCHES, TASKS
+from scripts.reproduce.same_bits_earlier import BITS, GRIDS, TUNING, completed, tuning_score
+from scripts.reproduce.same_bits_places import places, tie
+from scripts.reproduce.same_bits_search import NEIGHBOURS, ROWS, Row, chosen, final, next_rate, trials
+from scripts.reproduce.same_bits_tables import by, standing
+
+METHODS = NEIGHBOURS / "method"
 
 RECORDS = Folder(Path(__file__).resolve().parents[2] / "docs" / "results" / "records")
 
@@ -27,10 +34,9 @@ def _rate(method: dict, option: str) -> float:
 def test_every_method_is_tuned_over_five_rates_a_factor_of_three_apart() -> None:
     grids = _grids()
     files = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in METHODS.glob("*.yaml")}
-    assert sorted(grids) == sorted(files)
     experiment = yaml.safe_load((METHODS.parent / "bits_mnist.yaml").read_text(encoding="utf-8"))
-    chosen = experiment["hydra"]["sweeper"]["params"]["experiment/neighbours/method@_global_"].split(",")
-    assert sorted(chosen) == sorted(files)
+    swept = experiment["hydra"]["sweeper"]["params"]["experiment/neighbours/method@_global_"].split(",")
+    assert sorted(swept) == sorted(grids)
     for name, (option, rates) in grids.items():
         assert len(rates) == 5
         assert all(2.99 < later / rate < 3.4 for rate, later in itertools.pairwise(rates))
@@ -57,3 +63,124 @@ def test_runs_end_with_their_budget() -> None:
         per_round = (run.last("bits/total") or 0.0) / run.rounds
         assert (run.last("bits/total") or 0.0) < 1.28e9 + 2 * per_round
         assert run.rounds == 160 or (run.last("bits/total") or 0.0) >= 1.28e9
+
+
+DIGITS = TASKS[0]
+FEDAVG = ROWS[0]
+
+
+def _run(rate: float, steps: int, seed: int, accuracy: float, state: str = "finished", row: Row = FEDAVG) -> Run:
+    about = {"label": row.label, "seed": str(seed), "state": state, row.rate: f"{rate:g}", row.steps: row.value(steps)}
+    return Run(about, [{"round": 5.0, "bits/total": 7.0, "test/accuracy": accuracy}])
+
+
+def _trials(scores: dict[tuple[int, float], float | None], row: Row = FEDAVG) -> list[Run]:
+    return [
+        _run(rate, steps, seed, score or 0.0, "failed" if score is None and seed == 10 else "finished", row)
+        for (steps, rate), score in scores.items()
+        for seed in (10, 11)
+    ]
+
+
+def test_every_method_has_a_row_and_all_clients_count_alike() -> None:
+    assert sorted(row.method for row in ROWS) == sorted(path.stem for path in METHODS.glob("*.yaml"))
+    assert len({row.label for row in ROWS}) == len(ROWS)
+    weights = {row.method: row.weights for row in ROWS}
+    assert weights["fedavg"] == weights["fedavg_16"] == weights["fedmrn"] == "algorithm.weights=uniform"
+    assert weights["doublesqueeze"] == weights["scaffold"] == weights["gr"] == ""  # they have it so, or no other
+
+
+def test_methods_with_a_dense_downlink_have_a_row_in_16_bits() -> None:
+    for path in METHODS.glob("*_16.yaml"):
+        own = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert own["downlink"] == {"precision": "float16"}
+        base = yaml.safe_load((METHODS / f"{own['defaults'][0]}.yaml").read_text(encoding="utf-8"))
+        assert own["label"].startswith(base["label"])
+        assert ("compressor" in own) == (own["defaults"][0] in ("fedavg", "svrg"))
+        assert not any("compressor@downlink" in str(one) for one in base["defaults"])
+    assert len(list(METHODS.glob("*_16.yaml"))) == 6
+
+
+def test_rates_are_added_until_the_best_has_one_on_either_side() -> None:
+    assert next_rate({0.03: 0.5, 0.1: 0.6, 0.3: 0.4}) is None
+    assert next_rate({0.03: 0.7, 0.1: 0.6, 0.3: 0.4}) == 0.01
+    assert next_rate({0.03: 0.5, 0.1: 0.6, 0.3: 0.8}) == 1
+    assert next_rate({0.03: 0.5, 0.1: 0.6, 0.3: None}) is None  # diverged: worse than any
+    assert next_rate({0.03: None, 0.1: None, 0.3: None}) == 0.01
+    assert next_rate({rate: rate for rate in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)}) is None  # it gives up
+    assert next_rate({}) is None
+
+
+def test_no_choice_is_at_the_edge_near_chance_or_of_a_rate_that_diverges() -> None:
+    def pick(scores: dict[tuple[int, float], float | None], *runs: Run) -> tuple[int, float] | None:
+        return chosen(FEDAVG, Records([*_trials(scores), *runs]), DIGITS)
+
+    inside = {(5, 0.03): 0.5, (5, 0.1): 0.6, (5, 0.3): 0.4}
+    assert pick(inside) == (5, 0.1)
+    more_steps = {(20, 0.03): 0.5, (20, 0.1): 0.7, (20, 0.3): 0.4}
+    assert pick(inside | more_steps) == (20, 0.1)
+    assert pick({(5, 0.03): 0.8} | inside | {(5, 0.03): 0.8}) is None
+    assert pick({setting: score / 3 for setting, score in inside.items()}) is None  # 20 %, chance is 13.7
+    assert pick(inside | more_steps, _run(0.1, 20, 0, 0.1, "failed")) == (5, 0.1)
+    one_trial = Records([run for run in _trials(inside) if run.about["seed"] == "10"])
+    assert trials(FEDAVG, one_trial) == {}
+
+
+def test_commands_follow_from_the_records() -> None:
+    records = [Records()]
+    search = type(SEARCHES[0])("t", SEARCHES[0].commands, None, [], task=DIGITS, records=lambda search: records[0])
+    first = search.next_command(FEDAVG)
+    for part in ("client.lr=0.03,0.1,0.3", "client.steps=5,20,60", "seed=10,11", "algorithm.weights=uniform", "-m"):
+        assert part in first.split()
+    inside = {(steps, rate): 0.9 - abs(rate - 0.1) - steps / 1000 for steps in (5, 20) for rate in (0.03, 0.1, 0.3)}
+    edge = {(60, 0.03): 0.8, (60, 0.1): 0.7, (60, 0.3): 0.6}
+    records[0] = Records(_trials(inside | edge))
+    assert {"client.lr=0.01", "client.steps=60", "seed=10,11"} <= set(search.next_command(FEDAVG).split())
+    records[0] = Records(_trials(inside | edge | {(60, 0.01): 0.75}))
+    assert {"client.lr=0.1", "client.steps=5", "seed=0,1,2"} <= set(search.next_command(FEDAVG).split())
+    done = [_run(0.1, 5, seed, 0.9) for seed in (0, 1, 2)]
+    records[0] = Records([*records[0].runs, *done])
+    assert search.next_command(FEDAVG) == ""
+    assert list(final(FEDAVG, records[0], 5, 0.1)) == done
+    records[0] = Records()
+    assert len(list(search.overrides("paper"))) == len(ROWS)  # a command that brings no record is not given twice
+    assert list(search.overrides("small")) == []
+
+
+def test_steps_that_are_drawn_are_read_from_their_odds() -> None:
+    tamuna = next(row for row in ROWS if row.method == "tamuna")
+    scores = {(steps, 0.1): 0.5 for steps in (5, 20, 60)}
+    assert trials(tamuna, Records(_trials(scores, tamuna))) == scores
+
+
+def test_methods_within_two_standard_errors_share_a_place() -> None:
+    clear = {"a": [0.9, 0.91, 0.92], "b": [0.8, 0.81, 0.82], "c": [0.9, 0.9, 0.9], "d": [0.7, 0.86, 0.78]}
+    assert places(clear, 10_000) == [["a", "c"], ["b", "d"]]
+    assert tie([0.982, 0.982], [0.98, 0.98], 10_000)  # 0.2 points, where a test of 10,000 is off by 0.14
+    assert not tie([0.982, 0.982], [0.98, 0.98], 1_000_000)
+    assert places({}, 100) == []
+
+
+def test_who_is_near_chance_or_has_one_seed_has_no_place() -> None:
+    scores = {"a": [0.9, 0.9], "b": [0.2, 0.2], "c": [0.5, 0.5]}
+    assert standing(scores, DIGITS) == [["a"], ["c"]]
+    assert standing({**scores, "d": [0.6]}, DIGITS) == []
+
+
+def test_an_accuracy_is_that_of_the_last_evaluation_not_of_the_best() -> None:
+    lines = [{"test/accuracy": accuracy, "bits/total": bits} for accuracy, bits in ((0.1, 0.0), (0.9, 5.0), (0.6, 9.0))]
+    run = Run({}, lines)
+    assert by(9.0, "bits/total")(run) == 0.6
+    assert by(8.0, "bits/total")(run) == 0.9
+    assert by(4.0, "bits/total")(run) is None
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.task.name)
+def test_committed_runs_have_the_choice_of_their_trials(search) -> None:
+    records = RECORDS[search]
+    for row in ROWS:
+        runs = records.where(label=row.label)
+        if any(run.about["seed"] in ("0", "1", "2") and run.about["state"] == "finished" for run in runs):
+            best = chosen(row, runs, search.task)
+            assert best is not None, row.label
+            assert final(row, runs, *best), row.label

@@ -15,11 +15,12 @@ from fedcomp.simulation.async_metrics import SyncReader, pack, to_host, unpack
 from fedcomp.simulation.divergence import Diverged
 from fedcomp.simulation.round_result import RoundResult
 from tests.conformance import world
+from tests.thorough import thorough
 from tests.training.sessions import BOTH, METHODS, Late, assert_same, left, session_in
 
 
 @pytest.mark.parametrize("late", BOTH, ids=str)
-@pytest.mark.parametrize("every", [(1, 1), (3, 2), (1, None)], ids=str)
+@pytest.mark.parametrize("every", [(3, 2), *thorough([(1, 1), (1, None)])], ids=str)
 @pytest.mark.parametrize("name", METHODS)
 def test_late_readings_leave_the_same_files(tmp_path, name, every, late) -> None:
     algorithm, module = METHODS[name]

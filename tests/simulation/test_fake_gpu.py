@@ -32,6 +32,7 @@ from fedcomp.model.tunable import FORMS
 from fedcomp.participation.full import Full
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
+from fedcomp.simulation import evaluation
 from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.simulation.simulation import Simulation
@@ -200,6 +201,7 @@ def test_a_gpu_is_tested_on_larger_batches() -> None:
     model = build(linear, Key(), (4,), 2, data.task)
     seen, outputs = [], model.outputs
     with pytest.MonkeyPatch.context() as patch, fake_gpu():
+        patch.setattr(evaluation, "total_bytes", lambda device: 1 << 34)
         patch.setattr(model, "outputs", lambda theta, stats, x: seen.append(len(x)) or outputs(theta, stats, x))
         for device in (GPU, CPU):
             tested = Models(torch.zeros(1, model.dim, device=device), torch.zeros(1, 0, device=device))

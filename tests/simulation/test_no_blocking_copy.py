@@ -29,6 +29,7 @@ from tests.simulation.cuda_graphs.test_graphed_loop import PLAIN, RAGGED
 from tests.simulation.pretended_device import DEVICE, Blocking, NoHost, moved
 from tests.simulation.test_no_host_sync import MASKS, TASKS
 from tests.simulation.user_module import Residual
+from tests.thorough import thorough
 
 BOTH_WAYS = (Sgd(lr=0.1), ServerSgd(), Compressor(Sign()), Compressor(Sign()))
 METHODS = [
@@ -36,7 +37,7 @@ METHODS = [
     *((make(Compressor(TopK(0.2, "index"), ErrorFeedback()), Compressor(Sign())), module) for make, module in TASKS),
     *((method(*BOTH_WAYS), world.mlp) for method in (Neolithic, partial(CSER, period=2), partial(LIEC, period=2))),
     *(
-        (FedScalar(Sgd(lr=0.01), vector, "sphere", 2, downlink=down), world.mlp)
+        (FedScalar(Sgd(lr=0.01), vector, "sphere", 2, sends=down), world.mlp)
         for vector in ("shared", "per_agent")
         for down in ("model", "scalar")
     ),
@@ -88,7 +89,7 @@ def test_copies_that_block_are_found() -> None:
         NoHost().capture(partial(host.add_, 1), [])
 
 
-@pytest.mark.parametrize("module", [world.mlp, world.with_batch_norm])
+@pytest.mark.parametrize("module", [world.with_batch_norm, *thorough([world.mlp])])
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_a_recorded_piece_touches_the_device_alone(name, module) -> None:
     """As what a CUDA graph captures must: a copy from pageable memory ends the capture."""
@@ -98,6 +99,7 @@ def test_a_recorded_piece_touches_the_device_alone(name, module) -> None:
     assert capture.recorded > 0
 
 
+@pytest.mark.thorough
 def test_a_recorded_module_of_a_user_touches_the_device_alone(trusting) -> None:
     """Here where clients are alike; `test_fake_gpu.py` has clients that are not."""
     capture, sizes = NoHost(), (9, 9, 9)

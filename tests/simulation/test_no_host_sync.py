@@ -106,7 +106,7 @@ def test_a_round_of_the_bidirectional_methods_reads_nothing(method) -> None:
 @pytest.mark.parametrize(("seed", "downlink"), [("sent", "model"), ("derived", "scalar")])
 @pytest.mark.parametrize(("vector", "directions"), [("shared", "independent"), ("per_agent", "orthonormal")])
 def test_a_round_of_scalars_reads_nothing(vector, directions, seed, downlink) -> None:
-    algorithm = FedScalar(Sgd(lr=0.01), vector, "sphere", 2, directions, seed=seed, downlink=downlink)
+    algorithm = FedScalar(Sgd(lr=0.01), vector, "sphere", 2, directions, seed_cost=seed, sends=downlink)
     sim = world.simulation(algorithm, world.with_batch_norm, chunk_size=2)
     fixed = _everybody(sim)
     state, ledger = fixed.init(), Ledger()
@@ -143,7 +143,7 @@ MASKS = [
     FedMRN(Sgd(lr=0.1), ServerSgd(), DENSE),
     FedMRN(Sgd(lr=0.1), ServerSgd(), Compressor(Sign()), "signed", "gaussian", pm=False, mask_batchnorm=True),
     FedPM(SCORES),
-    FedPM(SCORES, normalisation="trained", coding="arithmetic"),
+    FedPM(SCORES, batchnorm_training="trained", coding="arithmetic"),
     BiCompFLGR(client=SCORES, block=8),
     BiCompFLGR(client=SCORES, block=8, reconstruct=True, candidates="per_client", relay="xor"),
     BiCompFLPR(client=SCORES, block=8),

@@ -17,10 +17,11 @@ from fedcomp.compressor.quantisers.qsgd import QSGD
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.memory.check import check_memory, state_bytes
+from fedcomp.participation.uniform import Uniform
 from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.simulation.async_metrics import to_host
-from fedcomp.simulation.divergence import Diverged, DivergenceMonitor
+from fedcomp.simulation.divergence import Diverged, DivergenceMonitor, check_finite
 from fedcomp.simulation.evaluation import metrics_of
 from fedcomp.wire import Ledger, Payload, SharedKnowledge, WireLink
 from tests.conformance import world
@@ -70,7 +71,7 @@ def test_one_full_batch_step_of_all_is_a_central_gradient_step() -> None:
 
 def test_lossless_downlink_of_updates_is_fedavg() -> None:
     model = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE), participation=world.FULL)
-    update = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE, sends="update"), participation=world.FULL)
+    update = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE, sends="step"), participation=world.FULL)
     assert torch.equal(world.run(model).theta, world.run(update).theta)
 
 
@@ -113,6 +114,18 @@ def test_evaluation_averages_over_models() -> None:
     assert single[1]["x/loss"] == pytest.approx(
         torch.nn.functional.cross_entropy(outputs, sim.dataset.test.y).item(), rel=1e-6
     )
+
+
+def test_every_round_draws_its_own_cohort() -> None:
+    sim = world.simulation(FedAvg(FULL_BATCH, ServerSgd(), DENSE, DENSE), participation=Uniform(2))
+    assert len({tuple(sorted(sim.cohort(index).clients)) for index in range(20)}) > 3
+
+
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
+def test_a_test_metric_that_is_not_finite_ends_the_run(value: float) -> None:
+    check_finite(0, {"test/loss": value})
+    with pytest.raises(Diverged, match="round 3: the test loss of the server's model is"):
+        check_finite(3, {"train/loss": 1.0, "test/loss": value})
 
 
 def test_watch_names_round_client_and_remedy() -> None:
@@ -162,7 +175,7 @@ def test_a_codec_that_fails_does_not_hide_what_diverged(codec: Codec) -> None:
 @pytest.mark.parametrize(("lr", "line"), [(0.1, "^no message today$"), (1e38, "^round 1: the update/norm of client")])
 def test_a_round_that_fails_of_something_else_says_so(lr: float, line: str) -> None:
     class Broken(Dense):
-        def encode(self, x: torch.Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+        def encode(self, x: torch.Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
             raise ValueError("no message today")
 
     sim = world.simulation(FedAvg(Sgd(lr=lr, steps=1), ServerSgd(), Compressor(Broken()), DENSE))

@@ -189,6 +189,7 @@ def test_what_has_not_begun_is_called_by_its_method(grid: Path) -> None:
     assert row.progress == 0
 
 
+@pytest.mark.thorough
 def test_a_grid_says_how_its_methods_are_configured(fedcomp, tmp_path: Path) -> None:
     tiny = ("dataset=diabetes", "model=linear", "num_clients=4", "rounds=1", "pictures=false")
     assert fedcomp("-m", *tiny, "compressor=dense,7.yaml") == 2

@@ -41,7 +41,7 @@ class Codec:
             raise ValueError("compressor.when=refusal must be something else")
         if self.when == "init":
             self.missing
-    def encode(self, x, common, private_key):
+    def encode(self, x, common, sender_key):
         if self.when == "encode":
             return x @ torch.zeros(3, 3)
         if self.when == "word":

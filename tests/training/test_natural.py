@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedcomp.records.metrics_file import read_lines
+from tests.thorough import thorough
 
 SIZES = {"ann": 300, "bob": 180, "cyd": 1200, "dan": 1500}
 TINY = ("model=char_lstm", "model.hidden=8", "model.layers=1", "client.batch_size=50", "rounds=2")
@@ -51,7 +52,7 @@ def test_text_is_trained_and_measured(fedcomp_with_pictures, tmp_path: Path, tex
     assert last["test/loss"] < first["test/loss"]
 
 
-@pytest.mark.parametrize("model", ["char_lstm", "char_gpt"])
+@pytest.mark.parametrize("model", ["char_lstm", *thorough(["char_gpt"])])
 def test_every_position_as_a_target(fedcomp, tmp_path: Path, text: str, model: str) -> None:
     small = ("model.width=8", "model.heads=2") if model == "char_gpt" else ("model.hidden=8",)
     options = ("dataset.targets=all", "client.batch_size=50", "rounds=1", f"model={model}", *small)

@@ -53,16 +53,19 @@ def test_booster_heads_are_sent(fedcomp, tmp_path: Path) -> None:
     assert with_boosters > 2 * _last(tmp_path / "without")["bits/uplink"]
 
 
+@pytest.mark.thorough
 def test_repetitions(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*TINY, "repeats=2") == 0
     assert 0 <= _last(tmp_path)["test/miou"] <= 1
 
 
+@pytest.mark.thorough
 def test_clients_of_one_class(fedcomp, tmp_path: Path) -> None:
     options = ("dataset.objects=1", "partition=labels", "partition.labels_per_client=2", "dataset.num_train=40")
     assert fedcomp(*TINY, *options, "num_clients=4") == 0
 
 
+@pytest.mark.thorough
 def test_pixels_without_a_class_of_an_absent_one(fedcomp, tmp_path: Path) -> None:
     assert fedcomp(*TINY, "dataset.unlabelled=absent", "dataset.objects=1") == 0
     absent = _last(tmp_path / "fedcomp")["train/loss"]

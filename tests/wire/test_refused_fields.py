@@ -22,7 +22,7 @@ class Faulty:
     contractive: bool = False
     near_lossless: bool = False
 
-    def encode(self, x, common, private_key):
+    def encode(self, x, common, sender_key):
         return Payload({"codes": {
             "not rounded": lambda: Field(x * 100 + 128, Unsigned(8)),
             "too large": lambda: Field(torch.full_like(x, 32768, dtype=torch.int64), Unsigned(8)),

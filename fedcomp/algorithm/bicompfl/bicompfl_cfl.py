@@ -24,7 +24,6 @@ from torch import Tensor
 
 from fedcomp.algorithm.bicompfl.bicompfl_gr import RELAYS
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import clients_memory, lengths
 from fedcomp.client import LocalSolver
@@ -101,14 +100,13 @@ class BiCompFLCFL(Algorithm):
 
     def round(self, state: BiCompFLCFLState, cohort: Cohort, ctx: Context) -> tuple[BiCompFLCFLState, Metrics]:
         """One round; `memory/norm` [N] is what each message left out: of the error memory, or u_i - h_i with `ef21`."""
-        stats = send_stats(state.stats, cohort, ctx)
-        rows = state.theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local = train_locally(self.client, *rows, cohort, ctx)
-        common, private_key = ctx.common("update", cohort), ctx.private_key("update")
+        stats = ctx.send_stats(state.stats, cohort)
+        local = train_locally(self.client, state.theta, stats, cohort, ctx)
+        common, sender_key = ctx.common("update", cohort), ctx.sender_key("update")
         base = state.base
         update = local.theta - EF21().predict(base, cohort) if self.ef21 else local.theta
-        payload, uplink = self.uplink.encode(update, state.uplink, cohort, common, private_key)
-        received, stats = ctx.link.up(payload), gather_stats(local.stats, cohort, ctx)
+        payload, uplink = self.uplink.encode(update, state.uplink, cohort, common, sender_key)
+        received, stats = ctx.link.up(payload), ctx.gather_stats(local.stats, cohort)
         everywhere = ctx.link.relay(received, self.relay == "xor")
         metrics = {**training_metrics(local), **clients_memory(uplink, cohort)}
         if self.ef21:

@@ -25,7 +25,6 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.masks.coded import CodedMasks, MaskEstimate, blocks_at, part_of, starts
 from fedcomp.algorithm.masks.training import masked_models
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.allocation import Adaptive, AdaptiveAverage, Allocation, Changing, Fixed, decided, decision
 from fedcomp.compressor.mrc.blocks import Blocks
@@ -125,15 +124,15 @@ class BiCompFLGR(CodedMasks):
         """One round of algorithm 1; metrics of the code as in `diagnosed`, and `mask/polarisation` of theta."""
         part, estimate = part_of(ctx.clients.tensors), self.estimate(cohort.size)
         prior = estimate.thresholds(part.take(state.codes), part.take(state.theta0))[None]
-        stats = send_stats(state.stats, cohort, ctx)
+        stats = ctx.send_stats(state.stats, cohort)
         local = self.training.run(state.weights, state.estimate[None], stats, part, cohort, ctx)
         q = part.take(local.theta)
 
         blocks, wanted, marks = self._blocks(state, q, prior, cohort, ctx)
         codec = replace(self.codec, candidates=self.candidates).within(blocks)
         common = self.common("update", cohort, prior, ctx)
-        payload = ctx.link.up(codec.encode(q, common, ctx.private_key("update"), ctx.clients.parallel_map))
-        stats = gather_stats(local.stats, cohort, ctx)  # before the relay, so that the round has no further exchange
+        payload = ctx.link.up(codec.encode(q, common, ctx.sender_key("update"), ctx.clients.parallel_map))
+        stats = ctx.gather_stats(local.stats, cohort)  # before the relay, so that the round has no further exchange
         metrics = {"train/loss": local.loss, **self.diagnosed("up", q, common, codec, ctx)}
 
         if self.reconstruct:
@@ -185,7 +184,7 @@ class BiCompFLGR(CodedMasks):
         down = replace(codec, repetitions=self.samples_down(cohort.size), candidates="shared", domain=DOWNLINK)
         common = self.common("mean", ctx.server(theta), prior, ctx)
         payload = ctx.link.broadcast(
-            down.encode(theta[None], common, ctx.private_key("mean"), ctx.clients.parallel_map), cohort
+            down.encode(theta[None], common, ctx.sender_key("mean"), ctx.clients.parallel_map), cohort
         )
         return down.counts(payload, common, ctx.clients.parallel_map)[0], self.diagnosed(
             "down", theta[None], common, down, ctx

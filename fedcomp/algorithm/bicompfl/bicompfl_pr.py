@@ -27,7 +27,6 @@ from fedcomp.algorithm.bicompfl.rest import Rest
 from fedcomp.algorithm.contract import Context, Metrics, Models, Setup
 from fedcomp.algorithm.masks.coded import CodedMasks, MaskEstimate, part_of
 from fedcomp.algorithm.masks.training import masked_models
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.candidates import DOWNLINK
 from fedcomp.compressor.mrc.diagnostics import polarisation
@@ -132,18 +131,18 @@ class BiCompFLPR(CodedMasks):
         own, theta0 = take_rows(state.codes, cohort), part.take(state.theta0)
         codes = part.take(own)
         guess, prior = estimate.probability(own, state.theta0), estimate.thresholds(codes, theta0)
-        stats = send_stats(state.stats, cohort, ctx)
+        stats = ctx.send_stats(state.stats, cohort)
         local = self.training.run(state.weights, guess, stats, part, cohort, ctx)
         q = part.take(local.theta)
 
         codec, parallel_map = self.codec, ctx.clients.parallel_map
         mixed, extra = self._mixed(q, codes, prior, state, cohort, ctx)
         common = self.common("update", cohort, mixed, ctx)
-        payload = ctx.link.up(codec.encode(q, common, ctx.private_key("update"), parallel_map))
+        payload = ctx.link.up(codec.encode(q, common, ctx.sender_key("update"), parallel_map))
         counts = codec.counts(payload, common, parallel_map)
         theta = self.mean(counts.sum(0), cohort.size)
         metrics = {"train/loss": local.loss, **extra, **self.diagnosed("up", q, common, codec, ctx)}
-        stats = gather_stats(local.stats, cohort, ctx)
+        stats = ctx.gather_stats(local.stats, cohort)
 
         got, inside, more = self._send_mean(theta, prior, cohort, ctx)
         new = (got * (estimate.num // self.samples_down(ctx.clients.num_clients))).to(codes.dtype)
@@ -190,14 +189,14 @@ class BiCompFLPR(CodedMasks):
         num, parallel_map = ctx.clients.num_clients, ctx.clients.parallel_map
         down = replace(self.codec, repetitions=self.samples_down(num), domain=DOWNLINK)
         common = self.common("mean", cohort, prior, ctx)
-        rows, private_key = theta.expand(cohort.size, -1), ctx.private_key("mean")
+        rows, sender_key = theta.expand(cohort.size, -1), ctx.sender_key("mean")
         inside = None
         if not self.split_downlink:
-            payload = ctx.link.unicast(down.encode(rows, common, private_key, parallel_map))
+            payload = ctx.link.unicast(down.encode(rows, common, sender_key, parallel_map))
             counts = down.counts(payload, common, parallel_map)
         else:
             num_blocks = down.cut(len(theta), theta.device).num
             every = groups(num_blocks, num)
             split = SplitMRC(down, tuple(every[group] for group in rotated(cohort.clients, ctx.round, num)))
-            counts, inside = split.counts(ctx.link.unicast(split.encode(rows, common, private_key)), common)
+            counts, inside = split.counts(ctx.link.unicast(split.encode(rows, common, sender_key)), common)
         return counts, inside, self.diagnosed("down", rows, common, down, ctx)

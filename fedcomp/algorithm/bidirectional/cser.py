@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_models import check_parts, is_sync_round, send_up
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import lengths, servers_memory
@@ -84,11 +83,11 @@ class CSER(Algorithm):
 
     def round(self, state: CSERState, cohort: Cohort, ctx: Context) -> tuple[CSERState, Metrics]:
         """One round, with a reset at the end of each period; `memory/norm` [N] is ||a_i||."""
-        local = train_locally(self.client, state.theta, state.stats.expand(cohort.size, -1), cohort, ctx)
+        local = train_locally(self.client, state.theta, state.stats, cohort, ctx)
         mean, residual = send_up("update", self.uplink, local.theta, cohort, ctx)
-        stats = gather_stats(local.stats, cohort, ctx)
+        stats = ctx.gather_stats(local.stats, cohort)
         received, downlink = ctx.send_down("update", self.downlink, mean, state.downlink, cohort)
-        stats = send_stats(stats, ctx.everyone, ctx)
+        stats = ctx.send_stats(stats, ctx.everyone)
 
         error, move = state.error + residual, received + residual
         if is_sync_round(ctx.round, self.period):

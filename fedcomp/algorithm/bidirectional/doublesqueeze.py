@@ -26,7 +26,7 @@ def DoubleSqueeze(
     uplink: Compressor,
     downlink: Compressor,
     weights: str = "uniform",
-    sends: str = "mean",
+    sends: str = "mean_update",
 ) -> FedAvg:
     """FedAvg with error memory at both ends; the arguments are FedAvg's, `weights` "uniform" as in the paper.
 

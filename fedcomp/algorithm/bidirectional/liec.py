@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.updates.local_models import check_parts, is_sync_round, send_up
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import servers_memory
@@ -89,11 +88,11 @@ class LIEC(Algorithm):
 
     def round(self, state: LIECState, cohort: Cohort, ctx: Context) -> tuple[LIECState, Metrics]:
         """One round; the last of each period averages the models. `memory/norm_down` is ||E||."""
-        local = train_locally(self.client, state.theta, state.stats.expand(cohort.size, -1), cohort, ctx)
+        local = train_locally(self.client, state.theta, state.stats, cohort, ctx)
         exchange = self._average if is_sync_round(ctx.round, self.period) else self._compensate
-        stats = gather_stats(local.stats, cohort, ctx)  # beside the first message up: no exchange of its own
+        stats = ctx.gather_stats(local.stats, cohort)  # beside the first message up: no exchange of its own
         theta, downlink, mean = exchange(state, local.theta, cohort, ctx)
-        stats = send_stats(stats, ctx.everyone, ctx)
+        stats = ctx.send_stats(stats, ctx.everyone)
         return LIECState(theta, stats, downlink), {**training_metrics(local), **servers_memory(downlink, mean)}
 
     def evaluation_models(self, state: LIECState, key: Key) -> dict[str, Models]:

@@ -30,7 +30,6 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import Downlink
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import lengths
 from fedcomp.client import LocalSolver
@@ -98,10 +97,10 @@ class MarinaP(Downlink[StepAndModels, Tensor]):
     def model(self, theta: Tensor, memory: StepAndModels, cohort: Cohort, ctx: Context) -> tuple[Tensor, StepAndModels]:
         """[N, D] w_i."""
         if _full(self.probability, "down", cohort, ctx):
-            return send("model", theta, cohort, ctx).expand(cohort.size, -1).clone(), memory
+            return ctx.send_dense("model", theta, cohort).expand(cohort.size, -1).clone(), memory
         common, nothing = ctx.common("step", cohort), self.compressor.init(cohort.size, memory.step)
         rows = memory.step.expand(cohort.size, -1)
-        payload, _ = self.compressor.encode(rows, nothing, cohort, common, ctx.private_key("step"))
+        payload, _ = self.compressor.encode(rows, nothing, cohort, common, ctx.sender_key("step"))
         received = ctx.link.unicast(replace(payload, paper_bits=None))
         return memory.models + self.compressor.decode(received, common), memory
 
@@ -189,17 +188,17 @@ class M3(Algorithm):
         With ef21 `memory/norm` [N] is ||g_i - h_i||, what is left to be sent.
         """
         down = MarinaP(self.downlink, self.p_down)
-        models, _ = down.model(state.theta, StepAndModels(state.step, state.models), cohort, ctx)
-        stats = send_stats(state.stats, cohort, ctx)
+        memory = StepAndModels(state.step, state.models)
+        models, stats, _ = down.send_model(state.theta, state.stats, memory, cohort, ctx)
         points = torch.lerp(state.points, models, self.beta)
 
-        local = train_locally(self.client, points, stats.expand(cohort.size, -1), cohort, ctx)
+        local = train_locally(self.client, points, stats, cohort, ctx)
         dispersion = (models - state.theta).square().sum(1).mean()
         metrics = {**training_metrics(local), "models/spread": dispersion}
         update, base = self._send_up(local.theta, state, cohort, ctx)
         if self.differences == "ef21":
             metrics["memory/norm"] = lengths(local.theta - base)
-        stats = gather_stats(local.stats, cohort, ctx)
+        stats = ctx.gather_stats(local.stats, cohort)
         step, optimizer = self.server.step(update, state.optimizer)
         return M3State(state.theta + step, stats, step, update, models, points, base, optimizer), metrics
 
@@ -213,13 +212,13 @@ class M3(Algorithm):
 
     def _send_up(self, updates: Tensor, state: M3State, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
         """([D] G, [N, D] h_i) from the clients' updates g_i [N, D]."""
-        common, private_key = ctx.common("update", cohort), ctx.private_key("update")
+        common, sender_key = ctx.common("update", cohort), ctx.sender_key("update")
         if _full(self.p_up, "up", cohort, ctx):
-            received = ctx.link.up(FULL.encode(updates, common, private_key))
+            received = ctx.link.up(FULL.encode(updates, common, sender_key))
             return cohort.weight @ FULL.decode(received, common), updates
         uplink = self._up(updates.shape[1], cohort.size)
         nothing = uplink.init(cohort.size, state.update)
-        payload, _ = uplink.encode(updates - state.base, nothing, cohort, common, private_key)
+        payload, _ = uplink.encode(updates - state.base, nothing, cohort, common, sender_key)
         paper_bits = _study_bits(uplink.codec, uplink.num_coded(updates.shape[1]))
         changes = uplink.decode(ctx.link.up(replace(payload, paper_bits=paper_bits)), common)
         base = updates if self.differences == "marina" else state.base + changes

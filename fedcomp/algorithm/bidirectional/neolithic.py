@@ -31,21 +31,21 @@ def Neolithic(
     uplink: Compressor,
     downlink: Compressor,
     weights: str = "uniform",
-    sends: str = "mean",
-    repeats: int = 2,
+    sends: str = "mean_update",
+    passes: int = 2,
 ) -> FedAvg:
     """DoubleSqueeze with R messages a vector in either direction; the other arguments are DoubleSqueeze's.
 
     Args:
-        repeats: R; 1 is DoubleSqueeze. A near-lossless compressor, such as dense, leaves nothing to send again and is
+        passes: R; 1 is DoubleSqueeze. A near-lossless compressor, such as dense, leaves nothing to send again and is
             used once.
     """
-    check_count("algorithm.repeats", repeats)
+    check_count("algorithm.passes", passes)
     once = DoubleSqueeze(client, server, uplink, downlink, weights, sends)
-    return replace(once, uplink=_repeated(once.uplink, repeats), downlink=_repeated(once.downlink, repeats))
+    return replace(once, uplink=_repeated(once.uplink, passes), downlink=_repeated(once.downlink, passes))
 
 
-def _repeated(compressor: Compressor, repeats: int) -> Compressor:
+def _repeated(compressor: Compressor, passes: int) -> Compressor:
     if compressor.codec.near_lossless:
         return compressor
-    return replace(compressor, codec=FastCompressedCommunication(compressor.codec, repeats))
+    return replace(compressor, codec=FastCompressedCommunication(compressor.codec, passes))

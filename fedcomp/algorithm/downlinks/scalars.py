@@ -22,7 +22,6 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context
 from fedcomp.algorithm.downlinks.downlink import Downlink
-from fedcomp.algorithm.updates.dense_messages import send
 from fedcomp.compressor.projections.projection import Projection
 from fedcomp.compressor.seed import seed_number, seed_words
 from fedcomp.core.cohort import Cohort, Listed, Receivers
@@ -93,7 +92,7 @@ class ScalarDownlink(Downlink[LastRound, WeightedScalars]):
         if holds.any():
             replayed = self._send_step(memory, _some(cohort, holds), ctx)
         if not holds.all():
-            received = send("model", theta, _some(cohort, ~holds), ctx, paper_bits=0)
+            received = ctx.send_dense("model", theta, _some(cohort, ~holds), paper_bits=0)
         own = replayed if ctx.link.client in list(itertools.compress(cohort.clients, holds.tolist())) else received
         begun = replace(memory, theta=own)
         if holds.all() or not holds.any():
@@ -132,7 +131,7 @@ class ScalarDownlink(Downlink[LastRound, WeightedScalars]):
         last = memory.last.numpy()[:, 0]
         who = torch.from_numpy(np.flatnonzero(last == last.max())).to(memory.theta.device, non_blocking=True)
         scalars = {"scalars": Field(memory.scalars[who], Float())}
-        if self.codec.seed == "sent":
+        if self.codec.seed_cost == "sent":
             return Payload({"seed": Field(seed_words(memory.number[who, 0]), Unsigned(32)), **scalars}, paper_bits=0)
         width = bits_for(memory.last.shape[0])
         return Payload({"client": Field(who[:, None], Unsigned(width)), **scalars}, paper_bits=0)

@@ -37,7 +37,6 @@ from fedcomp.algorithm.exact.local_steps import (
     gradients,
 )
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
-from fedcomp.algorithm.updates.dense_messages import send
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.compressor.dense import Dense
@@ -125,7 +124,7 @@ class GradientEstimate(Algorithm):
         Metrics: `train/loss` [n]; `grad/norm` ||mean h_i||; `estimate/error` mean ||g_i - h_i||^2; `coin/full`, 1 in
         rounds of whole gradients; `exact`.
         """
-        start = send("model", state.theta, cohort, ctx)
+        start = ctx.send_dense("model", state.theta, cohort)
         found, loss = gradients(self.client, start, state.stats, cohort, ctx)
         omega = self._omega(ctx.clients.layers, cohort.size)
         whole = self._whole(omega, ctx)

@@ -112,7 +112,7 @@ def train_shifted(
     def train(data: LocalData, theta: Tensor, shift: Tensor, stats: Tensor) -> LocalResult:
         return solver.run(data, theta, stats, ctx.progress, shifted_gradient(data, shift, weight))
 
-    trained: LocalResult = ctx.clients.run(train, cohort, theta, shift, stats.expand(cohort.size, -1))
+    trained: LocalResult = ctx.clients.map_clients(train, cohort, theta, shift, stats.expand(cohort.size, -1))
     return trained
 
 
@@ -130,7 +130,7 @@ def gradients(client: LocalSolver, theta: Tensor, stats: Tensor, cohort: Cohort,
         return found.grad.add(theta, alpha=decay), found.loss
 
     rows = theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-    found: tuple[Tensor, Tensor] = ctx.clients.run(work, cohort, *rows)
+    found: tuple[Tensor, Tensor] = ctx.clients.map_clients(work, cohort, *rows)
     return found
 
 

@@ -47,7 +47,6 @@ from fedcomp.algorithm.exact.local_steps import (
     warn_once,
 )
 from fedcomp.algorithm.updates.decoded_messages import check_decodable
-from fedcomp.algorithm.updates.dense_messages import send
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
@@ -211,10 +210,10 @@ class LoCoDL(Algorithm):
     def _exchange(self, x: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
         """(d_i [n, D], dbar [D]) of what clients send of x [n, D]."""
         common, nothing = ctx.common("difference", cohort), self.uplink.init(cohort.size, x[0])
-        payload, _ = self.uplink.encode(x, nothing, cohort, common, ctx.private_key("difference"))
+        payload, _ = self.uplink.encode(x, nothing, cohort, common, ctx.sender_key("difference"))
         received = ctx.link.up(payload)
         sent = self.uplink.decode(received, common)
         if self.relay:
             sent = self.uplink.decode(ctx.link.relay(received), common)
             return sent, sent.mean(0) / 2
-        return sent, send("mean", sent.mean(0) / 2, cohort, ctx)
+        return sent, ctx.send_dense("mean", sent.mean(0) / 2, cohort)

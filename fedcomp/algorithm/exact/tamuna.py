@@ -42,7 +42,6 @@ from fedcomp.algorithm.exact.local_steps import (
     geometric,
     train_shifted,
 )
-from fedcomp.algorithm.updates.dense_messages import send
 from fedcomp.client import LocalSolver
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
@@ -181,7 +180,7 @@ class Tamuna(Algorithm):
         dim, num_clients = state.theta.shape[0], ctx.clients.num_clients
         per_entry, p = min(self.sparsity, cohort.size), self._probability(num_clients)
         steps, gamma = geometric(p, ctx.key.fold_in("steps")), self.client.lr
-        start, own = send("model", state.theta, cohort, ctx), take_rows(state.duals, cohort)
+        start, own = ctx.send_dense("model", state.theta, cohort), take_rows(state.duals, cohort)
         rows = start.expand(cohort.size, -1)
         local = train_shifted(self.client, steps, rows, -own, 0.0, state.stats, cohort, ctx)
 

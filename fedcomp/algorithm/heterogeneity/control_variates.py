@@ -133,7 +133,7 @@ def train_corrected(
         return replace(result, theta=change), mean.sub_(control), num_steps
 
     rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1), own
-    trained: tuple[LocalResult, Tensor, Tensor] = ctx.clients.run(train, cohort, *rows)
+    trained: tuple[LocalResult, Tensor, Tensor] = ctx.clients.map_clients(train, cohort, *rows)
     return trained
 
 

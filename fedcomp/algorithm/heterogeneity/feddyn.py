@@ -31,7 +31,6 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
 from fedcomp.algorithm.heterogeneity.control_variates import check_no_pull, control_metrics
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.client import LocalData, LocalSolver
 from fedcomp.client.contract import LocalResult
 from fedcomp.client.shifted_gradient import shifted_gradient
@@ -102,8 +101,7 @@ class FedDyn(Algorithm):
 
     def round(self, state: FedDynState, cohort: Cohort, ctx: Context) -> tuple[FedDynState, Metrics]:
         """One round; metrics as of `control_metrics`, where grad_i and h are the control variates."""
-        start = send("model", state.theta, cohort, ctx)
-        stats = send_stats(state.stats, cohort, ctx)
+        start, stats = ctx.send_model(state.theta, state.stats, cohort)
         own, alpha = take_rows(state.controls, cohort), self._alphas(cohort)
 
         def train(data: LocalData, theta: Tensor, stats: Tensor, own: Tensor, alpha: Tensor) -> LocalResult:
@@ -113,12 +111,12 @@ class FedDyn(Algorithm):
             return replace(result, theta=result.theta.sub_(theta))
 
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1), own, alpha
-        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
         changes = send_decoded("update", self.uplink, local.theta, cohort, ctx)
         controls = put_rows(state.controls, cohort, own - alpha * changes)
         control = state.control - (self.alpha / ctx.clients.num_clients) * changes.sum(0)
         mean = state.theta + changes.mean(0)
-        stats = gather_stats(local.stats, cohort, ctx)
+        stats = ctx.gather_stats(local.stats, cohort)
         metrics = control_metrics(local, own, control, controls, cohort)
         return FedDynState(mean - control / self.alpha, stats, mean, control, controls), metrics
 

@@ -39,7 +39,6 @@ from fedcomp.algorithm.heterogeneity.control_variates import (
     train_corrected,
 )
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.updates.full_gradient import local_gradients
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor
@@ -87,9 +86,8 @@ class Scaffold(Algorithm):
 
     def round(self, state: ControlState, cohort: Cohort, ctx: Context) -> tuple[ControlState, Metrics]:
         """One round; metrics as of `control_metrics`."""
-        start = send("model", state.theta, cohort, ctx)
-        control = send("control", state.control, cohort, ctx)
-        stats = send_stats(state.stats, cohort, ctx)
+        start, stats = ctx.send_model(state.theta, state.stats, cohort)
+        control = ctx.send_dense("control", state.control, cohort)
         own = take_rows(state.controls, cohort)
         local, change, _ = train_corrected(self.client, start, control, stats, own, cohort, ctx)
         if self.option == "I":
@@ -101,6 +99,6 @@ class Scaffold(Algorithm):
         controls = put_rows(state.controls, cohort, own + changes)
         control = state.control + changes.sum(0) / ctx.clients.num_clients
         step, optimizer = self.server.step(updates.mean(0), state.optimizer)
-        stats = gather_stats(local.stats, cohort, ctx)
+        stats = ctx.gather_stats(local.stats, cohort)
         metrics = control_metrics(local, own, control, controls, cohort)
         return ControlState(state.theta + step, stats, control, controls, optimizer), metrics

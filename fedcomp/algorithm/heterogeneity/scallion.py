@@ -9,10 +9,11 @@ momentum. With c_i at client i, c = mean c_i, M of N clients a round, local step
     up      m_i = C(alpha delta_i);  c_i <- c_i + m_i
     server  x <- x - eta_g eta_l K ((1/M) sum m_i / alpha + c);  c <- c + (1/N) sum m_i
 
-With a dense codec and alpha = 1 it is SCAFFOLD with option II. `sends=mean` sends q = (1/M) sum m_i to all N clients
-instead of x and c to M, as both follow from it, beside M, and K where it is a mean (32 bits each, which no paper
-counts): half as much, or less through a codec. Everybody, the server too, then goes on with the q that was decoded. A
-lossy codec needs the error memory at the server: without it c is never mean c_i again, and the limit is wrong.
+With a dense codec and alpha = 1 it is SCAFFOLD with option II. `sends=mean_update` sends q = (1/M) sum m_i to all N
+clients instead of x and c to M, as both follow from it, beside M, and K where it is a mean (32 bits each, which no
+paper counts): half as much, or less through a codec. Everybody, the server too, then goes on with the q that was
+decoded. A lossy codec needs the error memory at the server: without it c is never mean c_i again, and the limit is
+wrong.
 
 Differs from the paper: where clients differ in their numbers of steps (epochs), each divides by its own K_i, which it
 sends in 32 bits, and the server takes their mean for K, as in FedNova; M is the size of the cohort also where clients
@@ -39,7 +40,6 @@ from fedcomp.algorithm.heterogeneity.control_variates import (
     train_corrected,
 )
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.updates.metrics import servers_memory
 from fedcomp.client import LocalSolver
 from fedcomp.compressor import Compressor, Memory
@@ -71,7 +71,7 @@ class Scallion(Algorithm):
         client: trains locally, with plain steps. server: its learning rate is eta_g.
         uplink: C. downlink: carries q, or x and c if it is dense.
         alpha: in (0, 1]; None: 1 / (1 + omega) for unbiased codecs, 1 for those that only shrink.
-        sends: "model", x and c to those who take part; "mean", q to all; "auto": model if the downlink is dense,
+        sends: "model", x and c to those who take part; "mean_update", q to all; "auto": model if the downlink is dense,
             in float32.
     """
 
@@ -86,14 +86,16 @@ class Scallion(Algorithm):
     ignores_weights = True
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.sends", self.sends, ("auto", "model", "mean"))
+        check_choice("algorithm.sends", self.sends, ("auto", "model", "mean_update"))
         check_mean_gradient("SCALLION", self.client)
         check_no_pull("SCALLION", self.client)
         check_decodable("SCALLION", self.uplink)
         check_alpha("SCALLION", self.alpha, self.uplink)
         name = type(self.downlink.codec).__name__
         if self.sends == "model" and not self._exact_downlink:
-            raise ValueError(f"algorithm.sends=model needs a dense downlink of float32, not {name}: use auto or mean")
+            raise ValueError(
+                f"algorithm.sends=model needs a dense downlink of float32, not {name}: use auto or mean_update"
+            )
         if not self._exact_downlink and isinstance(self.downlink.feedback, NoFeedback):
             raise ValueError(
                 f"downlink.feedback=none makes the control variates of server and clients differ for ever with {name}: "
@@ -123,8 +125,8 @@ class Scallion(Algorithm):
         """One round; metrics as of `control_metrics`, and the server's memory."""
         start, control, stats = state.theta, state.control, state.stats
         if self.sends_model:
-            start, control = send("model", start, cohort, ctx), send("control", control, cohort, ctx)
-            stats = send_stats(stats, cohort, ctx)
+            start, stats = ctx.send_model(start, stats, cohort)
+            control = ctx.send_dense("control", control, cohort)
         own = take_rows(state.controls, cohort)
         local, change, num_steps = train_corrected(self.client, start, control, stats, own, cohort, ctx)
 
@@ -132,14 +134,14 @@ class Scallion(Algorithm):
         alpha = scale_of_changes(self.alpha, self.uplink, ctx.clients.layers, num_clients)
         mean_steps = self._mean_steps(num_steps, ctx)
         sent = send_decoded("control", self.uplink, alpha * change, cohort, ctx)
-        stats = gather_stats(local.stats, cohort, ctx)
+        stats = ctx.gather_stats(local.stats, cohort)
         mean, downlink = sent.mean(0), state.downlink
         metrics: Metrics = {}
         if not self.sends_model:
             mean_steps = self._send_sizes(cohort, mean_steps, mean, ctx)
             whole = mean
             mean, downlink = ctx.send_down("mean", self.downlink, whole, downlink, ctx.everyone)
-            stats = send_stats(stats, ctx.everyone, ctx)
+            stats = ctx.send_stats(stats, ctx.everyone)
             metrics = servers_memory(downlink, whole)
 
         lr = self.client.learning_rate(ctx.progress)

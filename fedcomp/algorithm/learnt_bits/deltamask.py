@@ -122,7 +122,7 @@ class DeltaMask(MaskProbabilities):
         shared = cohort.ids if self.reference == "client" else torch.zeros_like(cohort.ids)
         draws = ctx.key.fold_in("reference").uniform(shared, part.size)
         reference = draws < before
-        own = draws if self.draw == "coupled" else ctx.private_key("mask").uniform(cohort.ids, part.size)
+        own = draws if self.draw == "coupled" else ctx.sender_key("mask").uniform(cohort.ids, part.size)
         flips = (own < theta) != reference
         divergence = kl(theta, before)
         sent = largest(flips, divergence, self.share(ctx))

@@ -31,7 +31,6 @@ from torch import Tensor
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.downlinks.downlink import CompressedDownlink
 from fedcomp.algorithm.learnt_bits.binarised import StepSizes, binarise, probability, slopes
-from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send_stats
 from fedcomp.algorithm.updates.local_training import training_metrics
 from fedcomp.algorithm.updates.metrics import servers_memory
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
@@ -132,29 +131,26 @@ class FedBAT(Algorithm):
         share of tensors whose alpha is at a bound; `bat/clipped` share of entries beyond alpha; `bat/error`
         ||S(m, alpha) - m||^2 / ||m||^2.
         """
-        down = CompressedDownlink.auto(self.downlink)
-        start, downlink = down.model(state.theta, state.downlink, cohort, ctx)
-        stats = send_stats(state.stats, cohort, ctx) if down.sends_model else state.stats
+        down = CompressedDownlink.of(self.downlink)
+        start, stats, downlink = down.send_model(state.theta, state.stats, state.downlink, cohort, ctx)
 
         part = self._coded(ctx.clients.tensors)
         local, log, first = self._train(start, stats, part, cohort, ctx)
         sizes, m = self._sizes(part), part.take(local.theta)
         alpha = sizes.alpha(log)
-        signs = ctx.private_key("signs").uniform(cohort.ids, part.size) < probability(m, sizes.spread(alpha))
+        signs = ctx.sender_key("signs").uniform(cohort.ids, part.size) < probability(m, sizes.spread(alpha))
         fields = {"signs": Field(signs.to(torch.uint8), Unsigned(1)), "alpha": Field(alpha, Float())}
         bits, scales = ctx.link.up(Payload(fields)).expect(signs=part.size, alpha=len(part.layers))
         rest, kept = part.rest, part.rest.take(start)
-        dense = gather("normalisation", kept + rest.take(local.theta), cohort, ctx, paper_bits=0)
-        stats = gather_stats(local.stats, cohort, ctx)
+        dense = ctx.gather_dense("normalisation", kept + rest.take(local.theta), cohort, paper_bits=0)
+        stats = ctx.gather_stats(local.stats, cohort)
 
         weighted = (cohort.weight[:, None] * scales).t()
         each = zip(weighted, self.decoded(bits, torch.ones_like(scales), sizes).split(part.layers, 1), strict=True)
         mean = torch.cat([weight @ signs for weight, signs in each])
         mean = part.put(rest.put(start, dense - kept), mean)
         step, optimizer = self.server.step(mean, state.optimizer)
-        theta, downlink = down.new_model(state.theta, state.theta + step, downlink, ctx)
-        if not down.sends_model:
-            stats = send_stats(stats, ctx.everyone, ctx)
+        theta, stats, downlink = down.send_change(state.theta, state.theta + step, stats, downlink, cohort, ctx)
         error = self.decoded(signs, alpha, sizes) - m
         metrics = {
             **training_metrics(local),
@@ -190,7 +186,7 @@ class FedBAT(Algorithm):
         self, start: Tensor, stats: Tensor, part: ParameterSubset, cohort: Cohort, ctx: Context
     ) -> tuple[LocalResult, Tensor, Tensor]:
         """m and the changes of the dense columns [M, D] as `theta`; lambda and ln alpha_0, [M, L] each."""
-        key, num, dim = ctx.private_key("training"), len(part.layers), start.shape[0]
+        key, num, dim = ctx.sender_key("training"), len(part.layers), start.shape[0]
         rate = start.new_full((), self.client.learning_rate(ctx.progress))
 
         def train(data: LocalData, zero: Tensor, stats: Tensor) -> tuple[LocalResult, Tensor, Tensor]:
@@ -202,7 +198,7 @@ class FedBAT(Algorithm):
             return replace(local, theta=theta), torch.where(none, own, log), torch.where(none, own, first)
 
         zero, rows = start.new_zeros(1, dim + 2 * num).expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        trained: tuple[LocalResult, Tensor, Tensor] = ctx.clients.run(train, cohort, zero, rows)
+        trained: tuple[LocalResult, Tensor, Tensor] = ctx.clients.map_clients(train, cohort, zero, rows)
         return trained
 
     def _first_log(self, m: Tensor, sizes: StepSizes) -> Tensor:

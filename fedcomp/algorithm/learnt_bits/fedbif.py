@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Models, Setup
-from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import BIAS, EMBEDDING, ParameterSubset, ParameterTensor, is_normalisation
@@ -152,12 +151,12 @@ class FedBiF(Algorithm):
         """
         part = self._coded(ctx.clients.tensors)
         grid, w = self._grid(part), part.take(state.theta)
-        codes, ranges = self._quantised(w, grid, ctx.private_key("quantiser"))
+        codes, ranges = self._quantised(w, grid, ctx.sender_key("quantiser"))
         fields = {"q": Field(codes[None], Unsigned(self.bits)), "range": Field(ranges[None], Float())}
         message = ctx.link.broadcast(Payload(fields, paper_bits=self.bits * part.size), cohort)
         codes, ranges = (rows[0] for rows in message.expect(q=part.size, range=len(part.layers)))
-        rest = send("normalisation", part.rest.take(state.theta), cohort, ctx, paper_bits=0)
-        stats = send_stats(state.stats, cohort, ctx)
+        rest = ctx.send_dense("normalisation", part.rest.take(state.theta), cohort, paper_bits=0)
+        stats = ctx.send_stats(state.stats, cohort)
 
         place = self.active_bit(ctx.round)
         held = (codes >> place) & 1
@@ -167,8 +166,8 @@ class FedBiF(Algorithm):
         bits = (part.take(local.theta) > 0).to(torch.int64)
         flipped = bits ^ held
         received = self._send_up(bits, flipped, held, ctx)
-        dense = gather("normalisation", rest + part.rest.take(local.theta), cohort, ctx, paper_bits=0)
-        stats = gather_stats(local.stats, cohort, ctx)
+        dense = ctx.gather_dense("normalisation", rest + part.rest.take(local.theta), cohort, paper_bits=0)
+        stats = ctx.gather_stats(local.stats, cohort)
 
         mean = torch.mv(received.t().to(torch.float32), cohort.weight / cohort.weight.sum())
         theta = part.put(part.rest.put(state.theta, dense), frozen + move * mean)
@@ -180,7 +179,7 @@ class FedBiF(Algorithm):
             "bif/zeros": (value == 0).to(torch.float32).mean(),
             "bif/noise": (value - w).square().sum() / w.square().sum().clamp(min=1e-30),
         }
-        coded = self._on_grid(theta, part, ctx.private_key("coded"))
+        coded = self._on_grid(theta, part, ctx.sender_key("coded"))
         return FedBiFState(theta, coded, stats, state.first_ranges), metrics
 
     def evaluation_models(self, state: FedBiFState, key: Key) -> dict[str, Models]:
@@ -224,7 +223,7 @@ class FedBiF(Algorithm):
             start: [D] frozen values and dense parameters. held: [d] the active bits. move: [d] what one is worth.
         """
         part = self._coded(ctx.clients.tensors)
-        key, scale = ctx.private_key("virtual"), self.virtual_scale * 2 ** self.active_bit(ctx.round)
+        key, scale = ctx.sender_key("virtual"), self.virtual_scale * 2 ** self.active_bit(ctx.round)
 
         def train(data: LocalData, zero: Tensor, stats: Tensor) -> LocalResult:
             ids = data.ids if self.virtual == "own" else data.ids.new_zeros(1)
@@ -234,7 +233,7 @@ class FedBiF(Algorithm):
             return self.client.run(data, part.put(zero, virtual), stats, ctx.progress, hook)
 
         rows = torch.zeros_like(start).expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
         return local
 
     def _hook(self, data: LocalData, start: Tensor, move: Tensor, part: ParameterSubset, key: Key) -> Hook:

@@ -10,7 +10,7 @@ S. Li et al., "FedMUD: model update decomposition", ICML 2025 (arXiv:2505.23176)
           the mean (`pattern: fab+cfd`)
 
 A client takes SGD steps on x, and on the dense parameters beside it, from the last round's means; the server averages.
-Everybody has to follow W_0 through the resets, so the means go to all N clients (`downlink: factors`).
+Everybody has to follow W_0 through the resets, so the means go to all N clients (`sends: factors`).
 
 From a reset, with rate eta and fixed numbers of variance v, the first step is -eta g times the gradient in the mean,
 with g = r v (fab) or 2 r v (fab+cfd) for matrices of rank r, v or 2 v for Kronecker blocks. `distribution: auto` makes
@@ -36,7 +36,6 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.low_rank.factors import PATTERNS, TYPES, VIEWS, Factors, Product
-from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
 from fedcomp.client.muon import Muon
 from fedcomp.core.cohort import Cohort
@@ -45,7 +44,7 @@ from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.random.keys import Key
 
 DISTRIBUTIONS = ("auto", "uniform", "normal")
-DOWNLINKS = ("factors", "model")
+SENDS = ("factors", "model")
 LOWERED_BY = 0.001
 
 
@@ -78,7 +77,7 @@ class FedMUD(Algorithm):
         interval: s, rounds between resets.
         distribution: of fixed factors (of ab: of the left ones): auto; uniform on (-magnitude, magnitude); normal with
             this standard deviation.
-        downlink: factors, to all N clients; model, W_0 with the factors to those who take part.
+        sends: factors, to all N clients; model, W_0 with the factors to those who take part.
         weights: "samples" or "uniform".
     """
 
@@ -93,7 +92,7 @@ class FedMUD(Algorithm):
     distribution: str = "auto"
     magnitude: float = 5.0
     view: str = "memory"
-    downlink: str = "factors"
+    sends: str = "factors"
     weights: str = "samples"
 
     def __post_init__(self) -> None:
@@ -101,7 +100,7 @@ class FedMUD(Algorithm):
         check_choice("algorithm.pattern", self.pattern, PATTERNS)
         check_choice("algorithm.view", self.view, VIEWS)
         check_choice("algorithm.distribution", self.distribution, DISTRIBUTIONS)
-        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
+        check_choice("algorithm.sends", self.sends, SENDS)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
         check_count("algorithm.interval", self.interval)
         check_interval("algorithm.magnitude", self.magnitude, "(0, inf)", "the size of fixed factors")
@@ -154,19 +153,19 @@ class FedMUD(Algorithm):
             base = part.take(state.theta)
             x, fixed = self._drawn(factors, state.theta, ctx.key.fold_in("factors"))
         dense, stats, num = part.rest.take(state.theta), state.stats, x.shape[0]
-        if self.downlink == "model":
-            sent = send("model", torch.cat((base, dense, x)), cohort, ctx)
+        if self.sends == "model":
+            sent = ctx.send_dense("model", torch.cat((base, dense, x)), cohort)
             base, dense, x = sent.split((part.size, len(dense), num))
-            stats = send_stats(stats, cohort, ctx)
+            stats = ctx.send_stats(stats, cohort)
 
         local = self._train(torch.cat((x, dense)), base, fixed, stats, factors, cohort, ctx)
         own = sum(tensor.size for tensor in ctx.clients.tensors if is_normalisation(tensor))
         paper = 32 * (num + len(dense) - own)
-        mean = gather("factors", local.theta, cohort, ctx, paper_bits=paper)
-        stats = gather_stats(local.stats, cohort, ctx)
-        if self.downlink == "factors":
-            mean = send("factors", mean, ctx.everyone, ctx, paper_bits=paper)
-            stats = send_stats(stats, ctx.everyone, ctx)
+        mean = ctx.gather_dense("factors", local.theta, cohort, paper_bits=paper)
+        stats = ctx.gather_stats(local.stats, cohort)
+        if self.sends == "factors":
+            mean = ctx.send_dense("factors", mean, ctx.everyone, paper_bits=paper)
+            stats = ctx.send_stats(stats, ctx.everyone)
         x, dense = mean.split((num, len(dense)))
         update = factors.fold(x[None], fixed)[0]
         theta = part.put(part.rest.put(state.theta, dense), base + update)
@@ -267,5 +266,5 @@ class FedMUD(Algorithm):
             return self.client.run(data, rows, stats, ctx.progress, hook)
 
         rows = start.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local: LocalResult = ctx.clients.run(train, cohort, *rows)
+        local: LocalResult = ctx.clients.map_clients(train, cohort, *rows)
         return local

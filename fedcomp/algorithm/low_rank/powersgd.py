@@ -9,7 +9,7 @@ out, M_k = U_k + decay e_k, and a round has two exchanges:
 
 Everybody takes the server's step with P Q^T = P P^T (sum_k p_k M_k): exactly what one machine with the mean would
 compute. Tensors of one axis, and matrices of which rank r saves less than the factor `min_ratio`, go dense. P and Q go
-to all N clients, so that idle ones keep model and Q (`downlink=model`: the model, the last Q and P go to those who take
+to all N clients, so that idle ones keep model and Q (`sends=model`: the model, the last Q and P go to those who take
 part, and nothing to the others); the first model and the first Q follow from the run's seed.
 
 Departures and choices: every matrix is orthonormalised by itself, by QR, so that a zero update does not leave Q at zero
@@ -35,7 +35,6 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
 from fedcomp.algorithm.low_rank.matrices import LowRank
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.updates.local_training import train_locally, training_metrics
 from fedcomp.algorithm.updates.metrics import lengths
 from fedcomp.client import LocalSolver
@@ -52,7 +51,7 @@ from fedcomp.wire.coding import Float
 log = logging.getLogger("fedcomp")
 
 MEMORIES = ("own", "mean", "none")
-DOWNLINKS = ("factors", "model")
+SENDS = ("factors", "model")
 MODES = ("aggregated", "independent")
 TINY = torch.finfo(torch.float32).tiny
 
@@ -86,7 +85,7 @@ class PowerSGD(Algorithm):
         mode: aggregated (two exchanges) or independent (one). iterations: power iterations of `independent`.
         warm_start: whether Q starts from the last round's; null: for aggregated. refresh_every: rounds after which Q is
             drawn anew; 0: never.
-        downlink: factors (P, Q and the dense entries, to all N) or model (it and the last Q, to those who take part).
+        sends: factors (P, Q and the dense entries, to all N) or model (it and the last Q, to those who take part).
         memory: own, mean or none. decay: share of the old error that is kept, in (0, 1].
         weights: "samples" or "uniform".
     """
@@ -101,7 +100,7 @@ class PowerSGD(Algorithm):
     refresh_every: int = 0
     memory: str = "own"
     decay: float = 1.0
-    downlink: str = "factors"
+    sends: str = "factors"
     weights: str = "samples"
 
     def __post_init__(self) -> None:
@@ -110,11 +109,11 @@ class PowerSGD(Algorithm):
         check_choice("algorithm.mode", self.mode, MODES)
         check_count("algorithm.iterations", self.iterations)
         check_choice("algorithm.memory", self.memory, MEMORIES)
-        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
-        if self.downlink == "model" and self.memory == "mean":
+        check_choice("algorithm.sends", self.sends, SENDS)
+        if self.sends == "model" and self.memory == "mean":
             raise ValueError(
-                "algorithm.memory=mean is what is left of the mean, which algorithm.downlink=model tells nobody: take "
-                "memory=own, or downlink=factors"
+                "algorithm.memory=mean is what is left of the mean, which algorithm.sends=model tells nobody: take "
+                "memory=own, or sends=factors"
             )
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
         check_count("algorithm.refresh_every", self.refresh_every, 0, "a number of rounds; 0 for never")
@@ -162,24 +161,23 @@ class PowerSGD(Algorithm):
         fresh = fresh or (self.refresh_every > 0 and ctx.round > 0 and ctx.round % self.refresh_every == 0)
         q = _normal(ctx.key.fold_in("fresh"), low, state.theta) if fresh else state.q
         theta, stats = state.theta, state.stats
-        if self.downlink == "model":
+        if self.sends == "model":
             known = {} if fresh or ctx.round == 0 else {"q": q}
             received = _down({"model": theta, **known}, cohort, ctx)
             theta, q = received["model"], received.get("q", q)
-            stats = send_stats(stats, cohort, ctx)
+            stats = ctx.send_stats(stats, cohort)
 
-        rows = theta.expand(cohort.size, -1), stats.expand(cohort.size, -1)
-        local = train_locally(self.client, *rows, cohort, ctx)
+        local = train_locally(self.client, theta, stats, cohort, ctx)
         meant = low.part.take(local.theta)
         if self.memory != "none":
             meant = meant + self.decay * take_rows(state.errors, cohort)
         dense = low.part.rest.take(local.theta).contiguous()
 
-        stats = gather_stats(local.stats, cohort, ctx)  # with the first message
+        stats = ctx.gather_stats(local.stats, cohort)  # with the first message
         exchange = self._aggregated if self.mode == "aggregated" else self._independent
         own, mean, dense_mean, q = exchange(low, meant, dense, q, cohort, ctx)
-        if self.downlink == "factors":
-            stats = send_stats(stats, ctx.everyone, ctx)
+        if self.sends == "factors":
+            stats = ctx.send_stats(stats, ctx.everyone)
 
         update = torch.empty_like(state.theta)
         low.part.put_(update, mean)
@@ -206,7 +204,7 @@ class PowerSGD(Algorithm):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(own parts P Q_k^T [M, d], P Q^T [d], mean of the dense entries, Q), after two exchanges."""
         matrices, weight = low.split(meant), cohort.weight
-        receivers: Receivers = cohort if self.downlink == "model" else ctx.everyone
+        receivers: Receivers = cohort if self.sends == "model" else ctx.everyone
         left = [matrix @ start for matrix, start in zip(matrices, low.split_right(q[None]), strict=True)]
         message = {"p": _flat(left), "dense": dense} if dense.shape[1] else {"p": _flat(left)}
         received = _up(message, ctx)
@@ -218,7 +216,7 @@ class PowerSGD(Algorithm):
         down = {"q": weight @ _up({"q": _flat(right)}, ctx)["q"]}
         if dense.shape[1]:
             down["dense"] = weight @ received["dense"]
-        everywhere = down if self.downlink == "model" else _down(down, receivers, ctx)
+        everywhere = down if self.sends == "model" else _down(down, receivers, ctx)
         q = everywhere["q"]
         own = _flat([one @ other.mT for one, other in zip(left, right, strict=True)])
         mean = _flat([one @ other.mT for one, other in zip(left, low.split_right(q[None]), strict=True)])[0]
@@ -242,8 +240,8 @@ class PowerSGD(Algorithm):
         own = _flat([one @ other.mT for one, other in pairs])
         dense_mean = cohort.weight @ received["dense"] if dense.shape[1] else dense.new_zeros(0)
         mean = torch.cat((cohort.weight @ own, dense_mean))
-        if self.downlink == "factors":
-            mean = send("mean", mean, ctx.everyone, ctx)
+        if self.sends == "factors":
+            mean = ctx.send_dense("mean", mean, ctx.everyone)
         return own, mean[: low.part.size], mean[low.part.size :], q
 
 

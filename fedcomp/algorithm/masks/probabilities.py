@@ -20,14 +20,13 @@ from fedcomp.algorithm.downlinks.downlink import DenseModel, Downlink
 from fedcomp.algorithm.downlinks.mask_counts import BetaPosterior, CountsDownlink, MaskCounts
 from fedcomp.algorithm.masks.frozen_weights import FrozenWeights, first_probabilities
 from fedcomp.algorithm.masks.training import TESTS, MaskTraining, masked_models
-from fedcomp.algorithm.updates.dense_messages import gather, gather_stats, send, send_stats
 from fedcomp.client import LocalResult, LocalSolver
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset
 from fedcomp.core.validate import check_choice, check_count
 from fedcomp.random.keys import Key
 
-DOWNLINKS = ("theta", "counts")
+SENDS = ("theta", "counts")
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,10 @@ class MaskProbabilities(Algorithm):
         client: trains the scores.
         frozen, gain: see masks/frozen_weights.py.
         theta0: first probabilities, "normal" for sigma(N(0, 1)), or a number.
-        ste, clamp, normalisation: see masks/training.py.
+        ste, clamp, batchnorm_training: see masks/training.py.
         prior: lambda_0 of the Beta posterior, at least 1.
         smoothing: affine, clamp + (1 - 2 clamp) mode, or clip to [clamp, 1 - clamp].
-        downlink: theta, floats; counts, the posterior's counts (log2(K + 1) bits an entry after a reset in each round),
+        sends: theta, floats; counts, the posterior's counts (log2(K + 1) bits an entry after a reset in each round),
             and nothing in the first round.
         test: what is logged as "test": sample, the mean over `test_samples` drawn masks, expected or threshold.
     """
@@ -71,10 +70,10 @@ class MaskProbabilities(Algorithm):
     theta0: str | float = "normal"
     ste: str = "identity"
     clamp: float = 0.01
-    normalisation: str = "frozen"
+    batchnorm_training: str = "frozen"
     prior: float = 1.0
     smoothing: str = "affine"
-    downlink: str = "theta"
+    sends: str = "theta"
     test: str = "sample"
     test_samples: int = 3
 
@@ -83,7 +82,7 @@ class MaskProbabilities(Algorithm):
     )
 
     def __post_init__(self) -> None:
-        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
+        check_choice("algorithm.sends", self.sends, SENDS)
         check_choice("algorithm.test", self.test, TESTS)
         check_count("algorithm.test_samples", self.test_samples)
         _ = self.training, self.frozen_weights, self.posterior  # they check their own options
@@ -91,7 +90,7 @@ class MaskProbabilities(Algorithm):
     @property
     def training(self) -> MaskTraining:
         """Local training."""
-        return MaskTraining(self.client, self.ste, self.clamp, self.normalisation)
+        return MaskTraining(self.client, self.ste, self.clamp, self.batchnorm_training)
 
     @property
     def frozen_weights(self) -> FrozenWeights:
@@ -106,7 +105,7 @@ class MaskProbabilities(Algorithm):
     @property
     def down(self) -> Downlink[MaskCounts, Tensor]:
         """How theta gets to the clients."""
-        return CountsDownlink(self.posterior) if self.downlink == "counts" else DenseModel()
+        return CountsDownlink(self.posterior) if self.sends == "counts" else DenseModel()
 
     def first_state(self, theta: Tensor, stats: Tensor, part: ParameterSubset, setup: Setup) -> MaskState:
         """Frozen weights and first probabilities, both from the run's seed."""
@@ -118,23 +117,21 @@ class MaskProbabilities(Algorithm):
     def send_down(self, state: MaskState, part: ParameterSubset, cohort: Cohort, ctx: Context) -> MaskState:
         """The state as clients receive it: theta by the downlink, normalisation if it is trained, statistics."""
         counts = MaskCounts(part.take(state.ones), state.total)
-        received, _ = self.down.model(part.take(state.theta), counts, cohort, ctx)
+        received, stats, _ = self.down.send_model(part.take(state.theta), state.stats, counts, cohort, ctx)
         weights = state.weights
-        if self.normalisation == "trained":
-            weights = part.rest.put(weights, send("normalisation", part.rest.take(weights), cohort, ctx))
-        return replace(
-            state, weights=weights, theta=part.put(state.theta, received), stats=send_stats(state.stats, cohort, ctx)
-        )
+        if self.batchnorm_training == "trained":
+            weights = part.rest.put(weights, ctx.send_dense("normalisation", part.rest.take(weights), cohort))
+        return replace(state, weights=weights, theta=part.put(state.theta, received), stats=stats)
 
     def gather_rest(
         self, state: MaskState, local: LocalResult, part: ParameterSubset, cohort: Cohort, ctx: Context
     ) -> MaskState:
         """The state with what comes up beside the masks: normalisation if it is trained, statistics."""
         weights = state.weights
-        if self.normalisation == "trained":
-            rest = gather("normalisation", part.rest.take(local.theta), cohort, ctx, paper_bits=0)
+        if self.batchnorm_training == "trained":
+            rest = ctx.gather_dense("normalisation", part.rest.take(local.theta), cohort, paper_bits=0)
             weights = part.rest.put(weights, rest)
-        return replace(state, weights=weights, stats=gather_stats(local.stats, cohort, ctx))
+        return replace(state, weights=weights, stats=ctx.gather_stats(local.stats, cohort))
 
     def count_masks(self, state: MaskState, sums: Tensor, part: ParameterSubset, num: int, keeps: bool) -> MaskState:
         """The state with theta of the masks' posterior.

@@ -23,15 +23,15 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Models
+from fedcomp.algorithm.updates.local_training import train_cohort
 from fedcomp.client import Batch, Gradient, Hook, LocalData, LocalResult, LocalSolver, Reads
-from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor, is_normalisation
 from fedcomp.core.validate import check_choice, check_interval
 from fedcomp.random.keys import Key
 
 STES = ("identity", "p_weighted")
-NORMALISATIONS = ("frozen", "trained")
+BATCHNORM_TRAININGS = ("frozen", "trained")
 TESTS = ("sample", "expected", "threshold")
 STEEP = 2.0**60
 """Differences of a draw (a multiple of 2^-24) and a float32 probability are 0 or far above 2^-60."""
@@ -45,17 +45,17 @@ class MaskTraining:
         client: takes the steps on the scores.
         ste: identity or p_weighted.
         clamp: c; probabilities are kept in [c, 1 - c] where their logarithm is taken, so that no score is infinite.
-        normalisation: frozen, or trained.
+        batchnorm_training: frozen, or trained.
     """
 
     client: LocalSolver
     ste: str = "identity"
     clamp: float = 0.01
-    normalisation: str = "frozen"
+    batchnorm_training: str = "frozen"
 
     def __post_init__(self) -> None:
         check_choice("algorithm.ste", self.ste, STES)
-        check_choice("algorithm.normalisation", self.normalisation, NORMALISATIONS)
+        check_choice("algorithm.batchnorm_training", self.batchnorm_training, BATCHNORM_TRAININGS)
         check_interval("algorithm.clamp", self.clamp, "(0, 0.5)", "probabilities keep that far from 0 and 1")
 
     def run(
@@ -74,7 +74,7 @@ class MaskTraining:
             weights: [D] frozen weights, and the values of the columns that are not masked.
             theta: [M, D] or [1, D] probabilities; those outside the part are not used.
             stats: [C] running statistics. part: the columns that are masked.
-            memory: the solver's persistent optimiser state, one row a client of the cohort; (): fresh state.
+            memory: the solver's persistent optimiser state, one row for each of the N clients; (): fresh state.
         Returns:
             q [M, D] as `theta`, with the values after training in the other columns; statistics, losses and memory.
         """
@@ -82,21 +82,15 @@ class MaskTraining:
         def train(data: LocalData, theta: Tensor, stats: Tensor, *memory: Tensor) -> LocalResult:
             rest = weights.to(theta.dtype).expand(theta.shape)  # in what the clients compute in
             scores = part.put(rest, torch.logit(part.take(theta).clamp(self.clamp, 1 - self.clamp)))
-            key = ctx.private_key("masks")
+            key = ctx.sender_key("masks")
             hook = self._hook(data, weights, part, key)
-            if memory:
-                assert isinstance(self.client, MinibatchSolver)
-                local = self.client.run(data, scores, stats, ctx.progress, hook, memory)
-            else:
-                local = self.client.run(data, scores, stats, ctx.progress, hook)
+            local = self.client.run(data, scores, stats, ctx.progress, hook, memory)
             return replace(local, theta=part.put(local.theta, torch.sigmoid(part.take(local.theta))))
 
-        rows = theta.expand(cohort.size, -1), stats.expand(cohort.size, -1), *memory
-        local: LocalResult = ctx.clients.run(train, cohort, *rows)
-        return local
+        return train_cohort(train, theta, stats, cohort, ctx, memory)
 
     def _hook(self, data: LocalData, weights: Tensor, part: ParameterSubset, key: Key) -> Hook:
-        trains_rest = self.normalisation == "trained"
+        trains_rest = self.batchnorm_training == "trained"
 
         def gradient(variables: Tensor, batch: Batch, reads: Reads) -> Gradient:
             (ids,), (frozen,) = reads.rows, reads.shared

@@ -101,9 +101,11 @@ class KMeans(Algorithm):
         num_clusters = len(ctx.clients.layers)
         first = state.started[0] == 0
         old = torch.where(first, self._first_centres(first, num_clusters, cohort, ctx), state.theta)
-        down = CompressedDownlink.auto(self.downlink)
-        centres, downlink = down.model(old, state.downlink, cohort, ctx)
-        local = ctx.clients.run(self._assign, cohort, centres.view(1, num_clusters, -1).expand(cohort.size, -1, -1))
+        down = CompressedDownlink.of(self.downlink)
+        centres, stats, downlink = down.send_model(old, old.new_zeros(0), state.downlink, cohort, ctx)
+        local = ctx.clients.map_clients(
+            self._assign, cohort, centres.view(1, num_clusters, -1).expand(cohort.size, -1, -1)
+        )
 
         totals = _exchange(local.counts, cohort, ctx)
         shares = local.sums.view(cohort.size, num_clusters, -1) / totals.clamp(min=1)[:, None]
@@ -111,7 +113,7 @@ class KMeans(Algorithm):
         mean, uplink = ctx.send_up("centres", self.uplink, x, state.uplink, cohort)
 
         new = torch.where(totals[:, None] > 0, mean.view(num_clusters, -1), old.view(num_clusters, -1)).flatten()
-        theta, downlink = down.new_model(old, new, downlink, ctx)
+        theta, _, downlink = down.send_change(old, new, stats, downlink, cohort, ctx)
         metrics = {
             "train/objective": local.distance.sum() / local.counts.sum(),
             "vectors/correlation": correlation(x, cohort.weight),
@@ -138,7 +140,7 @@ class KMeans(Algorithm):
             places = (((key.bits(data.ids, 1)[:, 0] * held) >> 32) + turn) % held
             return data.take(places[:, None])[0].flatten(1)
 
-        points = ctx.clients.run(pick, chosen, turn)
+        points = ctx.clients.map_clients(pick, chosen, turn)
         received = ctx.link.up(Payload({"points": _sent_if(first, points)}), chosen)
         centres = received.fields["points"].data.flatten()
         if self.downlink.codec.near_lossless:

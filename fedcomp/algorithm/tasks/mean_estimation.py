@@ -78,7 +78,7 @@ class MeanEstimation(Algorithm):
         one; `mse/error`, its standard error, as if the rounds were independent; `mse/closed_form`, where the estimator
         states one by `expected_error(codec, x [M, D])`; `vectors/correlation`, R2/R1.
         """
-        x = ctx.clients.run(_mean_sample, cohort)
+        x = ctx.clients.map_clients(_mean_sample, cohort)
         estimate, uplink = ctx.send_up("vector", self.uplink, x, state.uplink, cohort)
         error = (estimate - cohort.weight @ x).square().sum(dtype=torch.float64)
         errors = state.errors + torch.stack((torch.ones_like(error), error, error.square()))

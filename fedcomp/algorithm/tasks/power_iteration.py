@@ -70,13 +70,13 @@ class PowerIteration(Algorithm):
 
     def round(self, state: PowerIterationState, cohort: Cohort, ctx: Context) -> tuple[PowerIterationState, Metrics]:
         """One multiplication; `vectors/correlation` is R2/R1 of what the clients have to send."""
-        down = CompressedDownlink.auto(self.downlink)
-        w, downlink = down.model(state.theta, state.downlink, cohort, ctx)
+        down = CompressedDownlink.of(self.downlink)
+        w, none, downlink = down.send_model(state.theta, state.theta.new_zeros(0), state.downlink, cohort, ctx)
         rows = w.expand(cohort.size, -1), state.stats.expand(cohort.size, -1)
-        products = ctx.clients.run(self._multiply, cohort, *rows)
+        products = ctx.clients.map_clients(self._multiply, cohort, *rows)
         mean, uplink = ctx.send_up("product", self.uplink, products, state.uplink, cohort)
         unit = _unit(mean, state.theta)
-        new, downlink = down.new_model(state.theta, unit, downlink, ctx)
+        new, _, downlink = down.send_change(state.theta, unit, none, downlink, cohort, ctx)
         metrics = {
             "vectors/correlation": correlation(products, cohort.weight),
             **clients_memory(uplink, cohort, products),

@@ -25,7 +25,7 @@ def check_decodable(name: str, uplink: Compressor) -> None:
     """
     if not isinstance(uplink.feedback, NoFeedback):
         raise ValueError(f"compressor.feedback must be none: {name} remembers at the clients what was sent")
-    if uplink.predictor is not None:
+    if uplink.predicts:
         raise ValueError(f"compressor.predictor must be none: {name} sends differences to memories of its own")
     if not isinstance(uplink.estimator, WeightedSum):
         raise ValueError(
@@ -37,5 +37,5 @@ def check_decodable(name: str, uplink: Compressor) -> None:
 def send_decoded(name: str, uplink: Compressor, x: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
     """Clients send x [M, D] in the message called `name`; what the server decodes of each [M, D]."""
     common, nothing = ctx.common(name, cohort), uplink.init(cohort.size, x[0])  # `check_decodable`: no memory
-    payload, _ = uplink.encode(x, nothing, cohort, common, ctx.private_key(name))
+    payload, _ = uplink.encode(x, nothing, cohort, common, ctx.sender_key(name))
     return uplink.decode(ctx.link.up(payload), common)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedcomp.algorithm.contract import Context
 from fedcomp.compressor import Compressor, Memory
-from fedcomp.compressor.exclude_norm_layers import ExcludeNormLayers, exclude_norm_layers
+from fedcomp.compressor.columns import AllColumns
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor
 from fedcomp.wire import SharedKnowledge
@@ -34,25 +34,22 @@ class Fragment:
 
     def own(self, compressor: Compressor) -> Compressor:
         """The compressor for this fragment, whose scales and shifts go dense if they do in the whole model."""
-        if not isinstance(compressor, ExcludeNormLayers):
-            return compressor
-        parts = compressor.codec, compressor.feedback, compressor.estimator, compressor.predictor
-        return exclude_norm_layers(Compressor(*parts), self.tensors)
+        return compressor.for_tensors(self.tensors) if compressor.columns != AllColumns() else compressor
 
     def send_up(
         self, name: str, uplink: Compressor, x: Tensor, memory: Memory, cohort: Cohort, ctx: Context
     ) -> tuple[Tensor, Memory]:
         """As `Context.send_up`, for x [M, d]."""
-        known, private_key = self._known(ctx.common(name, cohort)), ctx.private_key(name)
-        return self.own(uplink).send_up(x, memory, cohort, ctx.link, known, private_key)
+        known, sender_key = self._known(ctx.common(name, cohort)), ctx.sender_key(name)
+        return self.own(uplink).send_up(x, memory, cohort, ctx.link, known, sender_key)
 
     def send_down(
         self, name: str, downlink: Compressor, x: Tensor, memory: Memory, ctx: Context
     ) -> tuple[Tensor, Memory]:
         """As `Context.send_down`, for x [d] to all clients."""
         sender = ctx.server(x)
-        known, private_key = self._known(ctx.common(name, sender)), ctx.private_key(name)
-        return self.own(downlink).send_down(x, memory, sender, ctx.everyone, ctx.link, known, private_key)
+        known, sender_key = self._known(ctx.common(name, sender)), ctx.sender_key(name)
+        return self.own(downlink).send_down(x, memory, sender, ctx.everyone, ctx.link, known, sender_key)
 
     def _known(self, common: SharedKnowledge) -> SharedKnowledge:
         return replace(common, layers=self.part.layers)

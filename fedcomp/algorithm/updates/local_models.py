@@ -30,7 +30,7 @@ def check_parts(server: ServerOptimizer, uplink: Compressor, downlink: Compresso
     if not isinstance(uplink.feedback, NoFeedback):
         raise ValueError("compressor.feedback must be none: the algorithm itself makes up for what messages leave out")
     for group, compressor in (("compressor", uplink), ("downlink", downlink)):
-        if compressor.predictor is not None:
+        if compressor.predicts:
             raise ValueError(f"{group}.predictor must be none: the algorithm has memories of its own")
         if not isinstance(compressor.estimator, WeightedSum):
             raise ValueError(f"{group}.estimator must be weighted_sum: the algorithm counts on the sum of the messages")
@@ -39,7 +39,7 @@ def check_parts(server: ServerOptimizer, uplink: Compressor, downlink: Compresso
 def send_up(name: str, uplink: Compressor, x: Tensor, cohort: Cohort, ctx: Context) -> tuple[Tensor, Tensor]:
     """Clients send x [M, D]; returns the mean that the server receives [D], and what messages left out [M, D]."""
     common, nothing = ctx.common(name, cohort), uplink.init(cohort.size, x[0])  # `check_parts`: it remembers nothing
-    payload, _ = uplink.encode(x, nothing, cohort, common, ctx.private_key(name))
+    payload, _ = uplink.encode(x, nothing, cohort, common, ctx.sender_key(name))
     left = x - uplink.decode(payload, common)
     mean, _ = uplink.estimate(ctx.link.up(payload), nothing, cohort, common)
     return mean, left

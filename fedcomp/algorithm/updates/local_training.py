@@ -5,38 +5,54 @@ Shape legend: M clients of the cohort, D parameters, C running statistics.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics
 from fedcomp.client import LocalData, LocalSolver
 from fedcomp.client.contract import LocalResult
-from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.core.cohort import Cohort
+from fedcomp.core.pytree import put_rows, take_rows
 
 
 def train_locally(
     client: LocalSolver, theta: Tensor, stats: Tensor, cohort: Cohort, ctx: Context, memory: tuple[Tensor, ...] = ()
 ) -> LocalResult:
-    """Every client of the cohort trains from its row of theta [M, D] with statistics [M, C].
-
-    Args:
-        memory: the solver's persistent state, one row a client (`MinibatchSolver.init_persistent`); (): fresh state.
+    """Every client of the cohort trains with `client`; arguments as of `train_cohort`.
 
     Returns:
-        the changes theta_i - theta [M, D] as `theta`, with statistics, losses and the solver's state afterwards.
+        the changes theta_i - theta [M, D] as `theta`, with statistics, losses, and the persistent state of all N.
     """
 
     def train(data: LocalData, theta: Tensor, stats: Tensor, *memory: Tensor) -> LocalResult:
-        if memory:
-            assert isinstance(client, MinibatchSolver)
-            result = client.run(data, theta, stats, ctx.progress, memory=memory)
-        else:
-            result = client.run(data, theta, stats, ctx.progress)
-        return LocalResult(result.theta.sub_(theta), result.stats, result.loss, result.memory)
+        result = client.run(data, theta, stats, ctx.progress, memory=memory)
+        return replace(result, theta=result.theta.sub_(theta))
 
-    local: LocalResult = ctx.clients.run(train, cohort, theta, stats, *memory)
-    return local
+    return train_cohort(train, theta, stats, cohort, ctx, memory)
+
+
+def train_cohort(
+    work: Callable[..., LocalResult],
+    theta: Tensor,
+    stats: Tensor,
+    cohort: Cohort,
+    ctx: Context,
+    memory: tuple[Tensor, ...] = (),
+) -> LocalResult:
+    """`work(data, theta, stats, *memory)` for the cohort, in chunks of clients.
+
+    Args:
+        theta: where they start, one for all [D] or one a client [M, D]. stats: likewise [C] or [M, C].
+        memory: the solver's persistent state, one row for each of the N clients (`LocalSolver.init_persistent`); ():
+            fresh state. What the result has in its place is that of all N again.
+    """
+    rows = *(x.expand(cohort.size, -1) for x in (theta, stats)), *(take_rows(slot, cohort) for slot in memory)
+    local: LocalResult = ctx.clients.map_clients(work, cohort, *rows)
+    kept = tuple(put_rows(slot, cohort, new) for slot, new in zip(memory, local.memory, strict=True))
+    return replace(local, memory=kept)
 
 
 def training_metrics(local: LocalResult) -> Metrics:

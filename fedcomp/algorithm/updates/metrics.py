@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Metrics
-from fedcomp.compressor import Memory
+from fedcomp.compressor import Compressor, Memory
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import take_rows
 
@@ -37,6 +37,22 @@ def servers_memory(memory: Memory, x: Tensor) -> Metrics:
     if not memory.sender.shape[1:].numel():
         return {}
     return {"memory/norm_down": lengths(memory.sender)[0], "update/norm_down": lengths(x[None])[0]}
+
+
+def vectors(uplink: Compressor, x: Tensor, memory: Memory, cohort: Cohort) -> Metrics:
+    """Of what clients are about to send, x [M, D], as far as the uplink gains by it.
+
+    `predictor/ratio`, sum ||x_i - predicted||^2 / sum ||x_i||^2: above 1 the prediction does harm.
+    `vectors/correlation`, R2 / R1 (`correlation`).
+    """
+    found, coded = {}, uplink.coded(x)
+    if uplink.predicts:
+        left = coded - uplink.predicted(memory, cohort)
+        size = coded.square().sum().clamp(min=torch.finfo(coded.dtype).tiny)
+        found["predictor/ratio"] = left.square().sum() / size
+    if uplink.uses_correlation:
+        found["vectors/correlation"] = correlation(coded, cohort.weight)
+    return found
 
 
 def lengths(rows: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ Where paper and code differ: the paper's text has the forward difference, its co
 ours. Momentum and weight decay are the code's; the velocity is the server's, and clients repeat it with the model. In
 the code a changed step size (`stages` here, its `adjust_perturb`) does not survive the restoring of a client's
 optimiser, so that clients and server part; here a round is repeated with its own eta and P. Seeds in the code are
-numbers up to 10^6, from which directions recur; here they have 64 bits, or cost nothing (`seed: derived`).
+numbers up to 10^6, from which directions recur; here they have 64 bits, or cost nothing (`seed_cost: derived`).
 
 What a client must be sent depends on how long it was away (history.py). Summed over a run it is sent each round's
 scalars once, up to its last participation: the downlink is about N / m times the uplink, which the paper's figures
@@ -35,7 +35,6 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send, send_stats
 from fedcomp.algorithm.zeroth_order.history import History, Place, Replay, Step
 from fedcomp.algorithm.zeroth_order.stages import Stages
 from fedcomp.algorithm.zeroth_order.two_point import (
@@ -53,7 +52,7 @@ from fedcomp.core.validate import check_choice, check_count, check_interval
 from fedcomp.wire import Field, Payload
 from fedcomp.wire.coding import Float, Unsigned
 
-DOWNLINKS = ("replay", "shortest", "model", "broadcast_all")
+SENDS = ("replay", "shortest", "model", "broadcast_all")
 Trained = tuple[Tensor, Tensor, Tensor, Tensor]
 KEPT_VALUES = 1 << 25
 """Numbers of a round's directions up to which they are drawn once, for all clients and the server's step."""
@@ -82,8 +81,8 @@ class DeComFL(Algorithm):
         steps: K. perturbations: P. mu, difference, distribution: see `TwoPoint`.
         lr: eta. momentum, weight_decay: as torch's SGD. schedule, lr_final, stages: how eta and P change, see `Stages`.
         batch_size: samples of a step; all losses of a step are of the same ones.
-        seed: sent, 64 bits a step and round; derived, from the run's seed, for nothing.
-        downlink: replay; shortest, replay or the model; model; broadcast_all, every round's scalars to all N clients.
+        seed_cost: sent, 64 bits a step and round; derived, from the run's seed, for nothing.
+        sends: replay; shortest, replay or the model; model; broadcast_all, every round's scalars to all N clients.
         history: rounds that are kept; who was away for longer is sent the model.
         running_stats: of BatchNorm: refuse, or gather: those of a forward pass at y after every step (of the last one
             for the central difference, which has none), sent as floats both ways.
@@ -106,8 +105,8 @@ class DeComFL(Algorithm):
     lr_final: float = 0.0
     stages: Mapping[int, Sequence[float]] | None = None
     batch_size: int = 10
-    seed: str = "sent"
-    downlink: str = "replay"
+    seed_cost: str = "sent"
+    sends: str = "replay"
     history: int = 1000
     running_stats: str = "refuse"
     weights: str = "uniform"
@@ -124,13 +123,13 @@ class DeComFL(Algorithm):
         check_count("algorithm.history", self.history)
         check_interval("algorithm.momentum", self.momentum, "[0, 1)")
         check_interval("algorithm.weight_decay", self.weight_decay, "[0, inf)")
-        check_choice("algorithm.seed", self.seed, SEEDS)
-        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
+        check_choice("algorithm.seed_cost", self.seed_cost, SEEDS)
+        check_choice("algorithm.sends", self.sends, SENDS)
         check_choice("algorithm.running_stats", self.running_stats, RUNNING_STATS)
         check_choice("algorithm.weights", self.weights, ("uniform", "samples"))
         if self.verify_replay and not self._replays:
             raise ValueError(
-                f"algorithm.verify_replay=true needs clients that repeat rounds, not algorithm.downlink={self.downlink}"
+                f"algorithm.verify_replay=true needs clients that repeat rounds, not algorithm.sends={self.sends}"
             )
         _ = self.two_point, self.changes  # they check their own options
 
@@ -146,7 +145,7 @@ class DeComFL(Algorithm):
 
     @property
     def _replays(self) -> bool:
-        return self.downlink in ("replay", "shortest")
+        return self.sends in ("replay", "shortest")
 
     def init(self, theta: Tensor, stats: Tensor, setup: Setup) -> DeComFLState:
         """The first model. Raises ValueError: a model with running statistics, which nobody asked to gather."""
@@ -169,22 +168,22 @@ class DeComFL(Algorithm):
         place, metrics = (state.theta, state.velocity), {}
         start = place
         if self._replays:
-            down = Replay(self.seed, self.downlink == "shortest", self.verify_replay)
+            down = Replay(self.seed_cost, self.sends == "shortest", self.verify_replay)
             start, found = down.send(place, state.history, cohort, self.walk, ctx)
             metrics = dict(found)
             metrics["history/bits"] = state.theta.new_full((), state.history.num_bits)
-        elif self.downlink == "model":
-            received_place = send("model", torch.cat(place), cohort, ctx)
+        elif self.sends == "model":
+            received_place = ctx.send_dense("model", torch.cat(place), cohort)
             start = received_place[: len(state.theta)], received_place[len(state.theta) :]
-        everybody = self.downlink == "broadcast_all"
+        everybody = self.sends == "broadcast_all"
         numbers = self._numbers(ctx.everyone if everybody else cohort, state.theta, ctx)
-        stats = send_stats(state.stats, cohort, ctx)
+        stats = ctx.send_stats(state.stats, cohort)
 
         directions = SharedDirections(self.two_point, numbers, num, state.theta.shape[0])
         scalars, loss, new_stats, true = self._train(start, stats, directions, lr, cohort, ctx)
         payload = Payload({"scalars": Field(scalars, Float())})
         (received,) = ctx.link.up(payload).expect(scalars=self.steps * num)
-        stats = gather_stats(new_stats, cohort, ctx)
+        stats = ctx.gather_stats(new_stats, cohort)
         mean = (cohort.weight.double() @ finite(received).double()).to(torch.float32)
         if everybody:
             message = Payload({"scalars": Field(mean[None], Float())})
@@ -228,9 +227,9 @@ class DeComFL(Algorithm):
     def _numbers(self, receivers: Receivers, like: Tensor, ctx: Context) -> Tensor:
         """[K] int64: the seeds of this round's steps, which the receivers are sent if they cannot derive them."""
         rows = torch.arange(self.steps, device=like.device)
-        if self.seed == "derived":
+        if self.seed_cost == "derived":
             return seed_number(ctx.common("direction", ctx.server(like)).key.fold_in("seed").bits(rows, 2))
-        words = ctx.private_key("direction").fold_in("seed").bits(rows, 2)
+        words = ctx.sender_key("direction").fold_in("seed").bits(rows, 2)
         payload = Payload({"seed": Field(words.reshape(1, -1), Unsigned(32))}, paper_bits=0)
         (received,) = ctx.link.broadcast(payload, receivers).expect(seed=2 * self.steps)
         return seed_number(received.reshape(-1, 2))
@@ -264,7 +263,7 @@ class DeComFL(Algorithm):
             return torch.cat(found, 1), loss, stats, true - start if self.diagnose else true
 
         places = (part.expand(cohort.size, -1) for part in (*start, stats))
-        return ctx.clients.run(train, cohort, *places)
+        return ctx.clients.map_clients(train, cohort, *places)
 
 
 class SharedDirections:

@@ -36,7 +36,6 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Algorithm, Context, Metrics, Setup
-from fedcomp.algorithm.updates.dense_messages import gather_stats, send_stats
 from fedcomp.algorithm.zeroth_order.pool import Increments, Pool
 from fedcomp.algorithm.zeroth_order.two_point import (
     RUNNING_STATS,
@@ -55,7 +54,7 @@ log = logging.getLogger("fedcomp")
 
 SAMPLINGS = ("uniform", "amplitude")
 CHOICES = ("sent", "derived")
-DOWNLINKS = ("pool", "delta")
+SENDS = ("pool", "delta")
 MANY_DRAWS = 1e10
 """Draws of a round above which a run warns: a minute and more on a CPU."""
 Trained = tuple[Tensor, Tensor, Tensor]
@@ -87,7 +86,7 @@ class FedKSeed(Algorithm):
         sampling: of directions: uniform, or amplitude (Pro). unbiased_sampling: divide by K pi_j.
         choice: of a step's direction: sent as its index, or derived from the run's seed, the round and the client.
             Where K coefficients are shorter than the pairs, a client sends its sums (amplitudes need each g).
-        downlink: pool, all K coefficients; delta, those that changed since the client's last round, where that is
+        sends: pool, all K coefficients; delta, those that changed since the client's last round, where that is
             shorter.
         clip: skip steps whose losses differ by more, or are not finite; None: none.
         running_stats: of BatchNorm: refuse or gather, as in DeComFL.
@@ -106,7 +105,7 @@ class FedKSeed(Algorithm):
     sampling: str = "uniform"
     unbiased_sampling: bool = False
     choice: str = "sent"
-    downlink: str = "pool"
+    sends: str = "pool"
     clip: float | None = None
     running_stats: str = "refuse"
     weights: str = "samples"
@@ -118,7 +117,7 @@ class FedKSeed(Algorithm):
         check_count("algorithm.pool", self.pool)
         check_choice("algorithm.sampling", self.sampling, SAMPLINGS)
         check_choice("algorithm.choice", self.choice, CHOICES)
-        check_choice("algorithm.downlink", self.downlink, DOWNLINKS)
+        check_choice("algorithm.sends", self.sends, SENDS)
         check_choice("algorithm.running_stats", self.running_stats, RUNNING_STATS)
         check_choice("algorithm.weights", self.weights, ("samples", "uniform"))
         check_interval("algorithm.clip", self.clip, "(0, inf)", "the largest difference of two losses", or_null=True)
@@ -151,7 +150,7 @@ class FedKSeed(Algorithm):
                 self.pool * theta.shape[0],
             )
         pool = Pool.init(self.pool, theta, self.sampling == "amplitude", setup.key.fold_in("pool"))
-        increments = Increments.init(pool, setup.num_clients if self.downlink == "delta" else 0)
+        increments = Increments.init(pool, setup.num_clients if self.sends == "delta" else 0)
         return FedKSeedState(theta, theta, stats, pool, increments)
 
     def round(self, state: FedKSeedState, cohort: Cohort, ctx: Context) -> tuple[FedKSeedState, Metrics]:
@@ -164,11 +163,11 @@ class FedKSeed(Algorithm):
         pool = state.pool
         share, sums = state.increments.send(pool, pool.probabilities(), cohort, ctx)
         start = self._start(state, sums, ctx)
-        stats = send_stats(state.stats, cohort, ctx)
+        stats = ctx.send_stats(state.stats, cohort)
         chosen = self._choose(share, cohort, ctx)
         scalars, loss, new_stats = self._train(start, state, stats, chosen, share, cohort, ctx)
         received, chosen = self._send_up(scalars, chosen, share, ctx)
-        stats = gather_stats(new_stats, cohort, ctx)
+        stats = ctx.gather_stats(new_stats, cohort)
 
         kept = finite(received)
         scaled = kept if self.sends_sums else kept * self._factor(share, chosen)
@@ -257,4 +256,4 @@ class FedKSeed(Algorithm):
             return torch.cat(found, 1), mean.to(torch.float32), stats
 
         rows = (part.expand(cohort.size, -1) for part in (start, stats))
-        return ctx.clients.run(train, cohort, *rows, chosen, self._factor(share, chosen))
+        return ctx.clients.map_clients(train, cohort, *rows, chosen, self._factor(share, chosen))

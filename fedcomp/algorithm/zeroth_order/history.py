@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from fedcomp.algorithm.contract import Context, Metrics
-from fedcomp.algorithm.updates.dense_messages import send
 from fedcomp.compressor.seed import seed_number, seed_words
 from fedcomp.core.cohort import Cohort, Listed
 from fedcomp.wire import Field, Payload
@@ -157,11 +156,11 @@ class Replay:
     """Brings the cohort to the server's model.
 
     Attributes:
-        seed: sent, or derived. shortest: send the model where that is shorter.
+        seed_cost: sent, or derived. shortest: send the model where that is shorter.
         verify: compute what every client arrives at, and compare.
     """
 
-    seed: str
+    seed_cost: str
     shortest: bool
     verify: bool
 
@@ -183,14 +182,14 @@ class Replay:
             away = [client for client, own in zip(cohort.clients, last) if own == number]
             since = max(number, 0)
             missed, held = made - since, int(number >= 0)
-            unknown = (missed - held) * history.numbers.shape[1] if self.seed == "sent" else 0
+            unknown = (missed - held) * history.numbers.shape[1] if self.seed_cost == "sent" else 0
             if not missed:
                 repeated += [0] * len(away)
             elif missed > history.rounds or (self.shortest and 32 * history.widths(since) + 64 * unknown > dense):
                 models += away
                 repeated += [0] * len(away)
             else:
-                message = history.message(since, missed if self.seed == "derived" else held)
+                message = history.message(since, missed if self.seed_cost == "derived" else held)
                 received = ctx.link.broadcast(message, Listed(tuple(away)))
                 repeated += [missed] * len(away)
                 if own in away:
@@ -201,7 +200,7 @@ class Replay:
                     self._check(place, history, history.received(received, since), since, walk)
         like = place[0]
         if models:
-            received_place = send("model", torch.cat(place), Listed(tuple(models)), ctx)
+            received_place = ctx.send_dense("model", torch.cat(place), Listed(tuple(models)))
             if own in models:
                 arrived = received_place[: len(like)], received_place[len(like) :]
         if own in cohort.clients:

@@ -86,8 +86,8 @@ class MRC:
         """This codec with the blocks of a round."""
         return replace(self, blocks=blocks)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key, map_pieces: Map = map) -> Payload:
-        """Indices of posteriors x [M, D], one repetition after another; `private_key` is the key of the choices.
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key, map_pieces: Map = map) -> Payload:
+        """Indices of posteriors x [M, D], one repetition after another; `sender_key` is the key of the choices.
 
         Raises:
             ValueError: an entry of x is not in [0, 1] (checked on a CPU only, since a GPU would have to synchronise).
@@ -98,7 +98,7 @@ class MRC:
             prior(common, self.bits),
             self.cut(common.dim, x.device),
             self._candidates(common),
-            private_key.bits(common.ids, 2),
+            sender_key.bits(common.ids, 2),
             self.repetitions,
             self.clamp,
             map_pieces,

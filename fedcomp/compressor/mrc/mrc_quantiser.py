@@ -70,14 +70,14 @@ class MRCQuantiser(CodedByMRC):
         """The codec of the last bits; senders with different priors share no candidates."""
         return replace(super().codec, candidates="per_client") if self.prior == "mean" else super().codec
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """Norm, signs and levels, the prior, and the indices of the last bits."""
         parts, posterior = Quantised.of(x, self.num_levels(common.dim))
         fields = parts.fields
         if self.prior == "mean":
             mean = quantised(posterior.mean(1, keepdim=True), self.bits, self.codec.clamp)
             fields["prior"] = Field(mean.to(torch.int64), Unsigned(self.bits))
-        coded = self.codec.encode(posterior, self._known(fields, common), private_key)
+        coded = self.codec.encode(posterior, self._known(fields, common), sender_key)
         indices = self.codec.layout(common.dim)["indices"]
         return Payload({**fields, **coded.fields}, paper_bits=indices * bits_for(self.num_candidates))
 

@@ -68,10 +68,10 @@ class MRCSign(CodedByMRC):
                 "With scale=fixed the memory grows without bound too if updates are larger than value"
             )
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """Indices of the samples, and the scale."""
         q = sign_posterior(x, self.K, self.codec.cut(common.dim, x.device), self.num_candidates)
-        payload = self.codec.encode(q, self._known(common, x), private_key)
+        payload = self.codec.encode(q, self._known(common, x), sender_key)
         if self.scale == "fixed":
             return payload
         scale = Field(x.abs().mean(1, keepdim=True), Float())

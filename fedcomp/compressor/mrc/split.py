@@ -45,11 +45,11 @@ class SplitMRC:
     codec: MRC
     parts: tuple[tuple[int, int], ...]
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """Indices [M, R B'] of the rows' parts, where B' is the largest; both ends know the number of each row."""
         rows = []
         for row, (own, codec, part) in enumerate(self._rows(common)):
-            alone = codec.encode(x[row : row + 1, part.begin : part.end], own, private_key)
+            alone = codec.encode(x[row : row + 1, part.begin : part.end], own, sender_key)
             rows.append(alone.fields["indices"].data[0])
         return Payload({"indices": Field(self._padded(rows, x), self.codec.coding, self._counts(x), count_known=True)})
 

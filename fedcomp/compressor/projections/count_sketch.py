@@ -75,7 +75,7 @@ class CountSketch:
         """c for a vector of `dim` entries."""
         return max(2, round(self.fraction * dim / self.rows)) if self.columns is None else self.columns
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The cells [M, r c], row by row."""
         return Payload({"cells": Field(self.sketch(x, common), Float())})
 

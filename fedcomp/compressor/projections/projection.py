@@ -36,7 +36,7 @@ class Projection:
         distribution: of independent vectors: rademacher, gaussian or sphere.
         num_projections: L, at least 1.
         directions: independent; orthonormal, L <= D of them: a uniformly random subspace, whatever `distribution`.
-        seed: of per_agent vectors: sent, 64 bits in every message, or derived. A shared seed is never sent up:
+        seed_cost: of per_agent vectors: sent, 64 bits in every message, or derived. A shared seed is never sent up:
             it is `SharedKnowledge.seed` or follows from the message's name.
     """
 
@@ -44,7 +44,7 @@ class Projection:
     distribution: str = "rademacher"
     num_projections: int = 1
     directions: str = "independent"
-    seed: str = "sent"
+    seed_cost: str = "sent"
     unbiased: bool = True
     contractive: bool = False
     near_lossless: bool = False
@@ -53,7 +53,7 @@ class Projection:
         check_choice("vector", self.vector, VECTORS)
         check_choice("distribution", self.distribution, DISTRIBUTIONS)
         check_choice("directions", self.directions, DIRECTIONS)
-        check_choice("seed", self.seed, SEEDS)
+        check_choice("seed_cost", self.seed_cost, SEEDS)
         check_count("num_projections", self.num_projections)
 
     def check_dim(self, dim: int) -> None:
@@ -64,10 +64,10 @@ class Projection:
                 "orthonormal directions; ask for fewer, or take directions=independent"
             )
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The seed, if it is sent, and the scalars; the paper counts the scalars alone."""
         self.check_dim(common.dim)
-        seed = seed_field(self.seed, common, private_key) if self._sends_seed(common) else {}
+        seed = seed_field(self.seed_cost, common, sender_key) if self._sends_seed(common) else {}
         scalars = self._directions.project(x, self._source(Payload(seed), common)).to(torch.float32)
         return Payload({**seed, "scalars": Field(scalars, Float())}, paper_bits=32 * self.num_projections)
 
@@ -100,7 +100,7 @@ class Projection:
         return out
 
     def _sends_seed(self, common: SharedKnowledge) -> bool:
-        return self.seed == "sent" and self.vector == "per_agent" and common.seed is None
+        return self.seed_cost == "sent" and self.vector == "per_agent" and common.seed is None
 
     def _scalars(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """[M, L] what was received."""

@@ -94,13 +94,13 @@ class RandProj:
         fraction: share of entries sent, in (0, 1]: k = max(1, round(fraction * D)).
         k: numbers sent; null: as `fraction` says.
         block: B, a power of two, 2 to 8192: entries that are projected together.
-        seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
+        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
     fraction: float | None = FRACTION
     k: int | None = None
     block: int = 1024
-    seed: str = "sent"
+    seed_cost: str = "sent"
     unbiased: bool = True
     contractive: bool = False
     near_lossless: bool = False
@@ -112,7 +112,7 @@ class RandProj:
                 f"block={self.block} must be a power of two from 2 to {LARGEST_BLOCK}: entries that are "
                 "projected together"
             )
-        check_choice("seed", self.seed, SEEDS)
+        check_choice("seed_cost", self.seed_cost, SEEDS)
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if k > D, or if there is not one number for each block."""
@@ -144,9 +144,9 @@ class RandProj:
                 groups.append(Group(place * self.block, 1, size, num))
         return tuple(groups)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The numbers y [M, k] of all blocks, each block's in the order of its rows."""
-        seed = seed_field(self.seed, common, private_key)
+        seed = seed_field(self.seed_cost, common, sender_key)
         key, ids = shared_source(Payload(seed), common)
         values = []
         for number, group in enumerate(self.groups(common.dim)):
@@ -163,7 +163,7 @@ class RandProj:
         """What arrived, by group."""
         groups = self.groups(common.dim)
         num = [group.num * group.kept for group in groups]
-        received = payload.expect(**seed_layout(self.seed), values=sum(num))[-1]
+        received = payload.expect(**seed_layout(self.seed_cost), values=sum(num))[-1]
         key, ids = shared_source(payload, common)
         found = []
         for number, (group, values) in enumerate(zip(groups, received.split(num, 1), strict=True)):

@@ -63,7 +63,7 @@ class FP4:
         """1/8 of what is above s/64, and s^2 / 128^2 for each entry below, in the largest block of m entries."""
         return 1 / 8 + (largest_block(self.granularity, layers) - 1) / 128**2
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The signed exponents + 7, and the scales."""
         sizes = block_sizes(self.granularity, common)
         scales = block_norms(x, sizes, float("inf"))
@@ -75,7 +75,7 @@ class FP4:
             exponent = torch.bucketize(ratio, _values(x)[1:], right=True)
             lower, upper = _values(x)[exponent], _values(x)[(exponent + 1).clamp_(max=LEVELS)]
             share = (ratio - lower) / (upper - lower).clamp(min=2.0**-LEVELS)
-            exponent = exponent + (private_key.uniform(common.ids, common.dim) < share)
+            exponent = exponent + (sender_key.uniform(common.ids, common.dim) < share)
         codes = torch.where(x < 0, LEVELS - exponent, LEVELS + exponent).to(torch.uint8)
         return Payload(
             {"codes": Field(codes, Unsigned(4, NUM_CODES)), "scales": Field(scales, Float())}, paper_bits=4 * common.dim

@@ -77,11 +77,11 @@ class QSGD:
         codings: dict[str, Coding] = {"fixed": fixed, "packed": packed, "elias": elias}
         return Shortest((dense, elias)) if self.coding == "auto" else codings[self.coding]
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """level + s of each entry, and the norms."""
         sizes = block_sizes(self.granularity, common)
         norms = block_norms(x, sizes, 2)
-        levels = to_levels(x, norms, sizes, self.levels, private_key.uniform(common.ids, common.dim))
+        levels = to_levels(x, norms, sizes, self.levels, sender_key.uniform(common.ids, common.dim))
         return Payload({"levels": Field(levels, self.level_coding(common.dim)), "norms": Field(norms, Float())})
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:

@@ -52,7 +52,7 @@ class Sign:
         """A fixed scale can overshoot a small vector."""
         return self.scale == "mean_abs"
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """One bit an entry (1 for x >= 0), and the scales."""
         fields = {"signs": Field((x >= 0).to(torch.uint8), Unsigned(1))}
         if self.scale == "mean_abs":

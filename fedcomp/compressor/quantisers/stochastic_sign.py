@@ -67,9 +67,9 @@ class StochasticSign:
         """m - 1 of the largest block of m entries, for the unbiased scales."""
         return float(largest_block(self.granularity, layers) - 1)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """One bit an entry (1 for +), and the scales: with U uniform, (U - 1/2) 2 a < u has the bit's probability."""
-        threshold = private_key.uniform(common.ids, common.dim).sub_(0.5)
+        threshold = sender_key.uniform(common.ids, common.dim).sub_(0.5)
         if self.scale == "fixed":
             signs = (threshold.mul_(2.0 * self.value) < x).to(torch.uint8)
             return Payload({"signs": Field(signs, Unsigned(1))}, paper_bits=common.dim)

@@ -58,7 +58,7 @@ class TernGrad:
         """(sqrt(m) - 1) / 2 of the largest block of m entries."""
         return (math.sqrt(largest_block(self.granularity, layers)) - 1) / 2
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """t + 1 of each entry, and the scales."""
         sizes = block_sizes(self.granularity, common)
         if self.clip is not None:
@@ -68,7 +68,7 @@ class TernGrad:
                 torch.clamp(part, -bound, bound, out=out)
             x = clipped
         scales = block_norms(x, sizes, float("inf"))
-        trits = to_levels(x, scales, sizes, 1, private_key.uniform(common.ids, common.dim))
+        trits = to_levels(x, scales, sizes, 1, sender_key.uniform(common.ids, common.dim))
         fields = {"trits": Field(trits, Digits(3)), "scales": Field(scales, Float())}
         return Payload(fields, paper_bits=math.ceil(common.dim * math.log2(3)))
 

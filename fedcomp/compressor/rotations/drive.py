@@ -36,7 +36,7 @@ class Drive(RotatedCodec):
 
     scale: str = "min_mse"
     rotations: int = 1
-    seed: str = "sent"
+    seed_cost: str = "sent"
     near_lossless: bool = False
 
     @property
@@ -44,9 +44,9 @@ class Drive(RotatedCodec):
         """1 - 2 / pi."""
         return lloyd_max(1).distortion
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """One bit an entry (1 for z >= 0), and the scales [M, P]."""
-        seed = seed_field(self.seed, common, private_key)
+        seed = seed_field(self.seed_cost, common, sender_key)
         rotation = Rotation(common.dim, self.rotations)
         z = rotation.forward(x, *shared_source(Payload(seed), common))
         signs = (z >= 0).view(torch.uint8)
@@ -60,7 +60,7 @@ class Drive(RotatedCodec):
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         """R^T (a sign(z))."""
         rotation = Rotation(common.dim, self.rotations)
-        layout = seed_layout(self.seed) | {"signs": common.dim, "scales": len(rotation.pieces)}
+        layout = seed_layout(self.seed_cost) | {"signs": common.dim, "scales": len(rotation.pieces)}
         *_, signs, scales = payload.expect(**layout)
         z = plus_minus(signs)
         for part, scale in zip(z.split(rotation.pieces, 1), scales.unbind(1)):

@@ -53,7 +53,7 @@ class Eden(RotatedCodec):
     bits: float = 1
     scale: str = "unbiased"
     rotations: int = 1
-    seed: str = "sent"
+    seed_cost: str = "sent"
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
@@ -69,9 +69,9 @@ class Eden(RotatedCodec):
             return without
         return without + (self.bits - few) * (lloyd_max(few + 1).distortion - without)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """Codes by their width, and the scales [M, P]."""
-        seed = seed_field(self.seed, common, private_key)
+        seed = seed_field(self.seed_cost, common, sender_key)
         key, ids = shared_source(Payload(seed), common)
         rotation = Rotation(common.dim, self.rotations)
         codes: dict[int, list[Tensor]] = {}
@@ -112,7 +112,7 @@ class Eden(RotatedCodec):
         many = 0 if few == self.bits else sum(self._num_more(size) for size in rotation.pieces)
         codes = {f"codes{few + 1}": many} if few != self.bits else {}
         codes |= {f"codes{few}": dim - many} if few else {}
-        return seed_layout(self.seed) | codes | {"scales": len(rotation.pieces)}
+        return seed_layout(self.seed_cost) | codes | {"scales": len(rotation.pieces)}
 
     def _num_more(self, size: int) -> int:
         """Entries of a piece of `size` that take a bit more than the others."""

@@ -23,7 +23,7 @@ class RotatedCodec(Protocol):
     Attributes:
         scale: min_mse, unbiased or norm (`fit_scale`).
         rotations: how often the random rotation is repeated; 2 for sparse vectors.
-        seed: sent, 64 bits a message; derived, from names that both ends know.
+        seed_cost: sent, 64 bits a message; derived, from names that both ends know.
     """
 
     @property
@@ -31,7 +31,7 @@ class RotatedCodec(Protocol):
     @property
     def rotations(self) -> int: ...
     @property
-    def seed(self) -> str: ...
+    def seed_cost(self) -> str: ...
     @property
     def distortion(self) -> float:
         """D_b, the quantiser's mean squared error of a standard normal entry."""
@@ -40,7 +40,7 @@ class RotatedCodec(Protocol):
     def __post_init__(self) -> None:
         check_choice("scale", self.scale, SCALES)
         check_count("rotations", self.rotations)
-        check_choice("seed", self.seed, SEEDS)
+        check_choice("seed_cost", self.seed_cost, SEEDS)
 
     @property
     def unbiased(self) -> bool:

@@ -46,13 +46,13 @@ class TurboQuantProd:
         bits: b, a whole number from 1 to 8.
         residual: the matrix S: rotation, or gaussian (the paper's, for at most 4,096 entries).
         rotations: how often the rotation R is repeated.
-        seed: sent, 64 bits a message; derived, from names that both ends know.
+        seed_cost: sent, 64 bits a message; derived, from names that both ends know.
     """
 
     bits: int = 2
     residual: str = "rotation"
     rotations: int = 1
-    seed: str = "sent"
+    seed_cost: str = "sent"
     unbiased: bool = True
     contractive: bool = False
     near_lossless: bool = False
@@ -65,7 +65,7 @@ class TurboQuantProd:
             )
         check_choice("residual", self.residual, RESIDUALS)
         check_count("rotations", self.rotations)
-        check_choice("seed", self.seed, SEEDS)
+        check_choice("seed_cost", self.seed_cost, SEEDS)
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if S would have too many Gaussian entries."""
@@ -81,9 +81,9 @@ class TurboQuantProd:
         less = 1.0 if self.residual == "rotation" else 1 / x.shape[1]
         return (math.pi / 2 - less) * left * x.double().square().sum(1)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """Codes [M, D] of b - 1 bits and the scales [M, P] of z~ (not for b = 1), signs [M, D], ||rho|| [M, P]."""
-        seed = seed_field(self.seed, common, private_key)
+        seed = seed_field(self.seed_cost, common, sender_key)
         key, ids = shared_source(Payload(seed), common)
         rotation = Rotation(common.dim, self.rotations)
         rho = rotation.forward(x, key, ids)
@@ -108,7 +108,7 @@ class TurboQuantProd:
         rotation = Rotation(common.dim, self.rotations)
         num = len(rotation.pieces)
         coarse = {"codes": common.dim, "scales": num} if self.bits > 1 else {}
-        received = payload.expect(**seed_layout(self.seed), **coarse, signs=common.dim, lengths=num)
+        received = payload.expect(**seed_layout(self.seed_cost), **coarse, signs=common.dim, lengths=num)
         key, ids = shared_source(payload, common)
         z = self._project_back(plus_minus(received[-2]), key, ids)
         for part, length in zip(z.split(rotation.pieces, 1), received[-1].unbind(1)):

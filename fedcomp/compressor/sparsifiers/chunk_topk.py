@@ -59,7 +59,7 @@ class ChunkTopK:
         check_choice("values", self.values, ("float", "two_magnitudes"))
         check_choice("positions", self.positions, ("auto", "index", "rice"))
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The values in the order of their places, and the places."""
         places = self._places(x, common.layers)
         kept, starts = x.gather(1, places), self._starts(common.layers, x.device)

@@ -42,14 +42,14 @@ class Induced:
             that of an odd k one entry fewer is sent.
         restricted: draw the random part only among the entries that the first part left out.
         positions: how the indices of the largest are written (sparse_indices.py).
-        seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
+        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
     fraction: float | None = FRACTION
     k: int | None = None
     restricted: bool = False
     positions: str = "auto"
-    seed: str = "sent"
+    seed_cost: str = "sent"
     unbiased: bool = True
     contractive: bool = False
     near_lossless: bool = False
@@ -57,7 +57,7 @@ class Induced:
     def __post_init__(self) -> None:
         check_num_kept(self.fraction, self.k)
         check_choice("positions", self.positions, INDEX_CODES)
-        check_choice("seed", self.seed, SEEDS)
+        check_choice("seed_cost", self.seed_cost, SEEDS)
         if self.k is not None and self.k < 2:
             raise OptionError(f"k={self.k} must be at least 2: half of it are the largest, half random")
 
@@ -70,13 +70,13 @@ class Induced:
         half = max(2, num_kept(self.fraction, self.k, dim)) // 2
         return (half, half) if dim > 1 else (0, 1)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """Values and indices of the largest, then the seed and the values of the random ones."""
         k1, k2 = self.parts(common.dim)
         top = stable_topk(x.abs(), k1)
         fields = {"largest": Field(x.gather(1, top), Float())}
         fields |= index_field(self._code(common.dim), top, common.dim)
-        fields |= seed_field(self.seed, common, private_key)
+        fields |= seed_field(self.seed_cost, common, sender_key)
         drawn = self._drawn(Payload(fields), top, common)
         rest = x.scatter(1, top, 0.0)
         return Payload(fields | {"drawn": Field(rest.gather(1, drawn), Float())}, paper_bits=32 * (k1 + k2))
@@ -85,7 +85,7 @@ class Induced:
         """Both parts, the random one scaled up."""
         k1, k2 = self.parts(common.dim)
         code = self._code(common.dim)
-        layout = {"largest": k1, **index_layout(code, k1, common.dim), **seed_layout(self.seed), "drawn": k2}
+        layout = {"largest": k1, **index_layout(code, k1, common.dim), **seed_layout(self.seed_cost), "drawn": k2}
         top, sent, *_, values = payload.expect(**layout)
         largest = read_indices(code, sent, k1)
         scale = ((common.dim - k1) if self.restricted else common.dim) / k2

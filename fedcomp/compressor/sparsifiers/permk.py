@@ -39,7 +39,7 @@ class PermK:
         """1: the error is mean ||x_i||^2 - ||mean x_i||^2, 0 where all vectors are equal."""
         return 1.0
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The entries of the sender's part, in the order of the permutation."""
         indices, count = self._part(common)
         inside = torch.arange(indices.shape[1], device=x.device) < count[:, None]

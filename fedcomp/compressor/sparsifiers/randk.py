@@ -45,14 +45,14 @@ class RandK(SampledEntries):
         scale: unbiased, or none: for error feedback, which needs a codec that only shrinks.
         places: seed, drawn by both ends; or auto, index, bitmap, rice (sparse_indices.py): the sender draws and sends.
             As `positions` of Top-k, with one value more; both are keys in users' commands and in the hashes of runs.
-        seed: sent (64 bits a message) or derived (from round and sender's number, for nothing); for places=seed.
+        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing); for places=seed.
     """
 
     fraction: float | None = FRACTION
     k: int | None = None
     scale: str = "unbiased"
     places: str = "seed"
-    seed: str = "sent"
+    seed_cost: str = "sent"
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
@@ -72,14 +72,14 @@ class RandK(SampledEntries):
         """p = k / D."""
         return self.num_sent(dim) / dim
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The seed or the indices, and the values in the order of their indices."""
         k = self.num_sent(common.dim)
         if self.places == "seed":
-            fields = seed_field(self.seed, common, private_key)
+            fields = seed_field(self.seed_cost, common, sender_key)
             indices = self._drawn(Payload(fields), common)
         else:
-            indices = private_key.fold_in("places").choice(common.ids, k, common.dim)
+            indices = sender_key.fold_in("places").choice(common.ids, k, common.dim)
             fields = index_field(index_code(self.places, k, common.dim), indices, common.dim)
         return Payload(fields | {"values": Field(x.gather(1, indices), Float())}, paper_bits=32 * k)
 
@@ -87,7 +87,7 @@ class RandK(SampledEntries):
         """(values [M, k] as they are, indices [M, k])."""
         k = self.num_sent(common.dim)
         if self.places == "seed":
-            values = payload.expect(**seed_layout(self.seed), values=k)[-1]
+            values = payload.expect(**seed_layout(self.seed_cost), values=k)[-1]
             return values, self._drawn(payload, common)
         code = index_code(self.places, k, common.dim)
         sent, values = payload.expect(**index_layout(code, k, common.dim), values=k)

@@ -30,12 +30,12 @@ class RandomMask(SampledEntries):
     Attributes:
         fraction: p, in (0, 1].
         scale: unbiased, or none: for error feedback, which needs a codec that only shrinks.
-        seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
+        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
     fraction: float = 0.03
     scale: str = "unbiased"
-    seed: str = "sent"
+    seed_cost: str = "sent"
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
@@ -46,9 +46,9 @@ class RandomMask(SampledEntries):
         """p, rounded to the 24 bits of a uniform draw."""
         return max(1, round(self.fraction * 2**24)) * 2.0**-24
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The seed, and the masked entries one after another."""
-        fields = seed_field(self.seed, common, private_key)
+        fields = seed_field(self.seed_cost, common, sender_key)
         mask = self._mask(Payload(fields), common)
         fields["values"] = Field(compact(x, mask), Float(), mask.sum(1), count_known=True)
         return Payload(fields, paper_bits=round(32 * self.fraction * common.dim))
@@ -67,7 +67,7 @@ class RandomMask(SampledEntries):
 
     def _read(self, payload: Payload, common: SharedKnowledge) -> tuple[Tensor, Tensor]:
         """(values, the mask that they were sent under), both [M, D]."""
-        return payload.expect(**seed_layout(self.seed), values=common.dim)[-1], self._mask(payload, common)
+        return payload.expect(**seed_layout(self.seed_cost), values=common.dim)[-1], self._mask(payload, common)
 
     def _mask(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         key, numbers = shared_source(payload, common)

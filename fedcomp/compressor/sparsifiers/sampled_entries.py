@@ -20,13 +20,13 @@ class SampledEntries(Protocol):
 
     Attributes:
         scale: unbiased, decoded times 1 / p; none: as sent, for error feedback, which needs a codec that only shrinks.
-        seed: sent (64 bits a message) or derived (from round and sender's number, for nothing).
+        seed_cost: sent (64 bits a message) or derived (from round and sender's number, for nothing).
     """
 
     @property
     def scale(self) -> str: ...
     @property
-    def seed(self) -> str: ...
+    def seed_cost(self) -> str: ...
 
     def probability(self, dim: int) -> float:
         """p for a vector of `dim` entries."""
@@ -34,7 +34,7 @@ class SampledEntries(Protocol):
 
     def __post_init__(self) -> None:
         check_choice("scale", self.scale, SCALES)
-        check_choice("seed", self.seed, SEEDS)
+        check_choice("seed_cost", self.seed_cost, SEEDS)
 
     @property
     def unbiased(self) -> bool:

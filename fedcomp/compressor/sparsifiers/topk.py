@@ -81,7 +81,7 @@ class TopK:
         """The code of the indices for this k and D."""
         return index_code(self.positions, self.num_sent(dim), dim)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The k values in the order of their indices, then the indices."""
         k = self.num_sent(common.dim)
         indices = stable_topk(x.abs(), k)

@@ -53,12 +53,12 @@ class Wangni:
         """Raise ValueError if k > D."""
         check_num_kept_fits(self.k, dim)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """Places and values of the entries that were drawn; with values=sign in two groups and 1 / lambda."""
         step = self._step(x)[:, None]
         saturated = x.abs() >= step  # p = 1, of zeros only where every entry is sent
         probability = (x.abs() / step).masked_fill(saturated, 1.0)
-        sent = (private_key.uniform(common.ids, common.dim) < probability) & (x != 0)
+        sent = (sender_key.uniform(common.ids, common.dim) < probability) & (x != 0)
         paper = 32 * num_kept(self.fraction, self.k, common.dim)
         if self.values == "float":
             value = torch.where(saturated, x, torch.copysign(step, x))

@@ -14,6 +14,7 @@ from hydra.errors import HydraException, InstantiationException
 from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.config.comments import experiments
+from fedcomp.config.options import renamed
 from fedcomp.config.quoting import quote_text, quoting_error
 from fedcomp.config.schema import PARTS
 
@@ -61,7 +62,8 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
         "is not in struct" in f"{text} {cause}" or "not in '" in f"{text} {cause}" or UNKNOWN_GROUP.search(text)
     ):
         name = key.group(1).split("@")[-1]
-        return f"there is no option '{name}'{_suggest(name.split('.')[-1], _siblings(name, conf, arguments, own))}"
+        siblings = _siblings(name, conf, arguments, own)
+        return renamed(name) or f"there is no option '{name}'{_suggest(name.split('.')[-1], siblings)}"
     parts = [text] if cause is None or str(cause) in text else [text, str(cause)]
     lines = [line.strip() for part in parts for line in part.split("\n")]
     kept = [line for line in lines if line and not line.startswith(("full_key", "object_type", "Set the environment"))]

@@ -1,4 +1,4 @@
-"""MNIST: 60,000 + 10,000 grey 28x28 handwritten digits, through torchvision.
+"""MNIST: 60,000 + 10,000 grey 28x28 handwritten digits; torchvision downloads them.
 
 Y. LeCun, L. Bottou, Y. Bengio, P. Haffner, "Gradient-based learning applied to document recognition", 1998.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedcomp.dataset.fetch import below, fetch
+from fedcomp.dataset.images.idx import FILES, read_split
 
 if TYPE_CHECKING:
     from fedcomp.dataset.contract import Dataset, Samples
@@ -35,8 +36,6 @@ def load(
     Raises:
         ValueError: files that are missing or damaged.
     """
-    from torchvision.datasets import MNIST  # here, for it takes a second to import
-
     from fedcomp.dataset.images.image import image_dataset
 
     train, test = fetch(
@@ -44,20 +43,21 @@ def load(
         root,
         "MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte",
         download,
-        lambda folder, train, may: MNIST(folder, train, download=may),
+        open_split,
     )
     names = [str(digit) for digit in range(10)]
-    return image_dataset("mnist", grey(train), grey(test), names, mean, std, crop_padding, flip)
+    return image_dataset("mnist", train, test, names, mean, std, crop_padding, flip)
 
 
-def grey(split: Any) -> Samples:
-    """torchvision's [n, 28, 28] images with a channel axis, and their labels."""
-    from fedcomp.dataset.contract import Samples
+def open_split(root: str, train: bool, download: bool) -> Samples:
+    """One split, downloaded if `download`."""
+    if download:
+        from torchvision.datasets import MNIST
 
-    return Samples(split.data.unsqueeze(-1), split.targets.long())
+        MNIST(root, train, download=True)
+    return read_split(Path(root) / "MNIST" / "raw", train)
 
 
 def data_files(root: str, **_: object) -> list[Path]:
     """What `load` reads."""
-    splits = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
-    return below(root, *(f"MNIST/raw/{split}-ubyte" for split in splits))
+    return below(root, *(f"MNIST/raw/{name}" for pair in FILES.values() for name in pair))

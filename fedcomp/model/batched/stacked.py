@@ -18,7 +18,7 @@ from fedcomp.model.batched.convolution import TRIAL, Convolution, like_samples
 from fedcomp.model.batched.dropout import Dropout
 from fedcomp.model.batched.layers import Layer, Linear, Pass, stack_images
 from fedcomp.model.batched.translate import translate
-from fedcomp.model.contract import Gradient, StepDraws
+from fedcomp.model.contract import Gradient, StepDraws, TrainFused
 from fedcomp.model.flat import Flat, Make
 from fedcomp.model.loss import Loss, exact_mean_loss, mean_loss, squared_error
 from fedcomp.model.precision import product_type
@@ -118,6 +118,10 @@ class Stacked(Flat):
         x, y, weight = _real_places(theta, x, y, weight)
         outputs, stats = self._forward(theta, stats, x, weight, training=True, draws=draws)
         return exact_mean_loss(self.loss, outputs, y, weight), stats
+
+    def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
+        """As `contract.FusesSgd`: stacked layers are trained step by step."""
+        return None
 
     def _start(self, size: Workload) -> tuple[Tensor, Tensor, Tensor]:
         """Parameters [M, D], statistics [M, C] and inputs [M, B, C, H, W] to measure with."""

@@ -75,7 +75,7 @@ class RoundForms:
         self._last: tuple[Shape, Round, Groups] | None = None
 
     def of(self, legs: Legs) -> Round:
-        """As `round_of`, with the template of earlier rounds that have the same; the round before if it is equal."""
+        """As `round_of`. Equal templates are one object, and a round that equals the one before is that round."""
         shape = _shape(legs, self.num_clients)
         if shape is not None and self._last is not None and shape == self._last[0]:
             _, before, groups = self._last

@@ -12,10 +12,12 @@ import numpy as np
 
 from fedcomp.display import figure, units
 from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series, shown_labels
+from fedcomp.reporting.pictures.view import marked_places, view
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WIDTH, HEIGHT = 2.95, 1.95
 """Of a panel's axes, in inches, as everything below: a fixed layout, since matplotlib's search for one is slow."""
@@ -26,17 +28,72 @@ TITLE_WIDTH = 22
 """Characters of a y axis's title that fit into a line."""
 PANEL_TITLE, TITLE = 0.2, 0.3
 LEGEND_LINE = 0.18
+TICK_WIDTH = 0.55
+"""Of a tick's label on the x axis, such as 100 Mbit."""
 
 
 def draw(picture: Picture, paths: list[Path]) -> None:
     """Draw a picture and save it in each format wanted.
 
     Args:
-        paths: of the same picture (.png, .pdf).
+        paths: of the same picture (.png, .pdf, .pgf).
 
     Raises:
         ValueError: a file cannot be written.
     """
+    drawn = sheet(picture)
+    for path in paths:
+        figure.save(drawn, path)
+
+
+def sheet(picture: Picture) -> Figure:
+    """The picture, drawn: of its own `size`, in letters for a paper's column, or as wide as its panels need."""
+    return _spread(picture) if picture.size is None else _in_column(picture, picture.size)
+
+
+def _in_column(picture: Picture, size: tuple[float, float]) -> Figure:
+    """Panels that share `size` inches, with letters of 7 and 8 points and the legend where the picture says."""
+    page = figure.new_figure(*size)
+    columns = min(picture.columns, len(picture.panels))
+    rows = -(-len(picture.panels) // columns)
+    present = [label for label in picture.order if label in shown_labels(picture.panels)]
+    legend_columns = _legend_columns(present, size[0], 0.052, 0.42) if picture.legend == "below" else 1
+    legend = 0.16 * -(-len(present) // legend_columns) if picture.legend == "below" else 0
+    title_width = max(6, int((size[1] - legend - 0.5) / rows / 0.085))
+    handles: dict[str, Artist] = {}
+    for index, panel in enumerate(picture.panels):
+        axes = page.add_subplot(rows, columns, index + 1)
+        _panel(axes, panel, picture.order, _labelled(picture, index, columns), title_width, size[0] / columns - 0.6)
+        for text in (axes.xaxis.label, axes.yaxis.label, axes.title):
+            text.set_fontsize(8)
+        axes.tick_params(which="both", labelsize=7)
+        for handle, label in zip(*axes.get_legend_handles_labels()):
+            handles.setdefault(label, handle)
+    names = [label for label in picture.order if label in handles]
+    if picture.legend == "none" or not names:
+        return page
+    beside = {"below": "outside lower center", "right": "outside right center"}
+    where = beside.get(picture.legend, picture.legend)
+    host: Any = page if picture.legend in beside else page.axes[0]
+    host.legend(
+        [handles[label] for label in names],
+        [figure.drawable(name) for name in names],
+        loc=where,
+        ncols=legend_columns,
+        fontsize=7,
+        frameon=picture.legend not in beside,
+        framealpha=0.8,
+        edgecolor="none",
+        labelcolor=figure.INK,
+        handlelength=2.2,
+        columnspacing=1.2,
+        borderaxespad=0.2,
+    )
+    return page
+
+
+def _spread(picture: Picture) -> Figure:
+    """Panels of one size, however many, under one legend."""
     from matplotlib.figure import Figure
 
     columns = min(picture.columns, len(picture.panels))
@@ -85,8 +142,7 @@ def draw(picture: Picture, paths: list[Path]) -> None:
     if picture.title:
         title = figure.drawable(picture.title)
         page.text(0.5, 1 - 0.18 / height, title, ha="center", va="center", fontsize=10, color=figure.INK)
-    for path in paths:
-        figure.save(page, path)
+    return page
 
 
 def _labelled(picture: Picture, index: int, columns: int) -> bool:
@@ -94,17 +150,31 @@ def _labelled(picture: Picture, index: int, columns: int) -> bool:
     return index % columns == 0 or picture.panels[index].y != picture.panels[index - 1].y
 
 
-def _panel(axes: Axes, panel: Panel, order: tuple[str, ...], labelled: bool) -> None:
-    """One pair of axes with all that is on it."""
-    y_title = figure.wrapped(panel.y.title, TITLE_WIDTH) if labelled else ""
+def _panel(
+    axes: Axes,
+    panel: Panel,
+    order: tuple[str, ...],
+    labelled: bool,
+    title_width: int = TITLE_WIDTH,
+    width: float = WIDTH,
+) -> None:
+    """One pair of axes, about `width` inches wide, with all that is on it."""
+    y_title = figure.wrapped(panel.y.title, title_width) if labelled else ""
     figure.style(axes, figure.drawable(panel.x.title), y_title)
     if panel.title:
         axes.set_title(figure.drawable(panel.title), fontsize=8.5, color=figure.INK, loc="left")
     floor = _floor(panel)
-    for series in panel.series:
-        _series(axes, _positive(series) if panel.y.log else series, order.index(series.label), floor)
-    _scale(axes, "x", panel.x)
-    _scale(axes, "y", panel.y)
+    for number, series in enumerate(panel.series):
+        marked = marked_places(series.x, panel.x.log, number, len(panel.series))
+        _series(axes, _positive(series) if panel.y.log else series, order.index(series.label), floor, marked)
+    shown = view(panel)
+    _scale(axes, "x", shown.x, int(width / TICK_WIDTH))
+    _scale(axes, "y", shown.y)
+    if shown.cut:
+        low, style = shown.cut.startswith("below"), {"ha": "right", "fontsize": 6.5, "color": "#666666"}
+        axes.text(
+            0.98, 0.02 if low else 0.98, shown.cut, style, va="bottom" if low else "top", transform=axes.transAxes
+        )
     for _, value in panel.lines:
         axes.axhline(value, color="#888888", linewidth=0.9, linestyle=(0, (5, 3)), zorder=1)
     for label, value in _apart(panel.lines, axes):
@@ -130,8 +200,12 @@ def _panel(axes: Axes, panel: Panel, order: tuple[str, ...], labelled: bool) -> 
         axes.axvline(place, color="#888888", linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
 
 
-def _series(axes: Axes, series: Series, index: int, floor: float) -> None:
-    """One method in its colour: a line with a band, points with bars, or a closed form without either."""
+def _series(axes: Axes, series: Series, index: int, floor: float, marked: list[int]) -> None:
+    """One method in its colour: a line with a band, points with bars, or a closed form without either.
+
+    Args:
+        index: of its colour, dash and marker. floor: where bands end below. marked: evaluations with a marker.
+    """
     colour = figure.COLOURS[index % len(figure.COLOURS)]
     turn = index // len(figure.COLOURS)
     dashes = figure.DASHES[turn % len(figure.DASHES)]
@@ -150,8 +224,8 @@ def _series(axes: Axes, series: Series, index: int, floor: float) -> None:
         if not series.each:
             axes.fill_between(series.x, low, high, color=colour, alpha=0.16, linewidth=0)
         thick = 2.0 if series.each else 1.5
-        axes.plot(series.x, series.y, color=colour, linestyle=dashes, linewidth=thick, label=series.label)
-        axes.plot(series.x[-1:], series.y[-1:], color=colour, marker=marker, markersize=4, **filled)
+        line: dict[str, Any] = {"linestyle": dashes, "linewidth": thick, "label": series.label}
+        axes.plot(series.x, series.y, color=colour, marker=marker, markersize=4, markevery=marked, **line, **filled)
         return
     if np.isfinite(series.deviation).any():
         below, above = np.maximum(series.y - low, 0), high - series.y
@@ -180,10 +254,12 @@ def _cloud(axes: Axes, series: Series, colour: str, marker: str) -> None:
     axes.plot(series.x, series.y, color=colour, marker=marker, markersize=2.6, linestyle="none", label=series.label)
 
 
-def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis) -> None:
-    """Logarithmic or not, with readable ticks; after the data is drawn."""
+def _scale(axes: Axes, which: Literal["x", "y"], axis: Axis, most: int = 8) -> None:
+    """Its ends, logarithmic or not, with readable ticks; after the data is drawn."""
+    if axis.low is not None or axis.high is not None:
+        axes.set(**{f"{which}lim": (axis.low, axis.high)})
     if axis.log and axes.lines:
-        figure.log_axis(axes, which, units.bits if axis.unit == "bits" else None)
+        figure.log_axis(axes, which, units.bits if axis.unit == "bits" else None, most)
     else:
         axes.ticklabel_format(axis=which, scilimits=(-3, 6))
         if axis.unit == "rounds":
@@ -217,7 +293,7 @@ def _floor(panel: Panel) -> float:
     return 0.5 * min(positive) if positive else -np.inf
 
 
-def _legend_columns(labels: list[str], width: float) -> int:
-    """As many as fit at 8 points, four at most."""
+def _legend_columns(labels: list[str], width: float, letter: float = 0.065, handle: float = 0.5) -> int:
+    """As many as fit, four at most; `letter`, `handle`: their widths in inches, at 8 points."""
     longest = max(map(len, labels), default=1)
-    return max(1, min(4, len(labels), int(width / (0.065 * longest + 0.5))))
+    return max(1, min(4, len(labels), int(width / (letter * longest + handle))))

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedcomp.core.validate import is_number
 from fedcomp.reporting.group import RunGroup, by_setting, regroup
-from fedcomp.reporting.labels import show_value
+from fedcomp.reporting.labels import in_order, show_value
 from fedcomp.reporting.metrics import Metric, metric
 from fedcomp.reporting.pictures.curves import (
     X_AXES,
@@ -25,7 +25,7 @@ from fedcomp.reporting.pictures.curves import (
     values,
     y_axis,
 )
-from fedcomp.reporting.pictures.figure_entry import Figure, parse
+from fedcomp.reporting.pictures.figure_entry import Figure, Limits, parse
 from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series, wide
 
 SPENT = {"gradients": Axis("gradients of samples, all clients", log=True)}
@@ -48,30 +48,60 @@ def pictures(groups: Sequence[RunGroup]) -> tuple[list[Picture], list[str]]:
     notes = []
     for entry, own in figure_entries(groups):
         try:
-            figure = parse(entry)
-            picture = build(figure, own)
+            drawn.append(asked_picture(entry, own))
         except ValueError as error:
             notes.append(str(error))
-            continue
-        if picture is None:
-            keys = ", ".join((figure.x, *figure.y))
-            notes.append(f"figure {figure.name!r} is empty: no finished run has {keys} together")
-        else:
-            drawn.append(picture)
     return drawn, notes
 
 
+def asked_picture(entry: Any, groups: Sequence[RunGroup]) -> Picture:
+    """The picture of one entry. Raises ValueError: it is wrong, or no group has what it shows."""
+    figure = parse(entry)
+    picture = build(figure, groups)
+    if picture is None:
+        keys = ", ".join((figure.x, *figure.y))
+        raise ValueError(f"figure {figure.name!r} is empty: no finished run has {keys} together")
+    return picture
+
+
 def build(figure: Figure, groups: Sequence[RunGroup]) -> Picture | None:
-    """The figure of these groups; None if none of them has its metrics. Those that have not are left out."""
+    """The figure of these groups; None if none of them has its metrics. Those that have not are left out.
+
+    Raises:
+        ValueError: it orders or renames a method that there is not.
+    """
     panels_of = {"circle": _circles, "last": _last}.get(figure.kind, _along)
-    panels = panels_of(figure, groups)
+    panels = [_limited(panel, figure) for panel in panels_of(figure, groups)]
     if not panels:
         return None
     labels = tuple(dict.fromkeys(one.label for panel in panels for one in panel.series))
     shared = order(groups, groups)
     shared = shared if set(labels) <= set(shared) else labels
+    names = in_order(labels, figure.order, dict(figure.rename))
+    panels = [
+        replace(panel, series=tuple(replace(one, label=names[one.label]) for one in _sorted(panel.series, names)))
+        for panel in panels
+    ]
+    shared = tuple(dict.fromkeys([*names.values(), *(label for label in shared if label not in names)]))
     columns = 2 if len(panels) == 4 else min(3, len(panels))
-    return Picture(slug(figure.name), figure.name, "", tuple(panels), columns, shared)
+    return Picture(slug(figure.name), figure.name, "", tuple(panels), columns, shared, figure.size, figure.legend)
+
+
+def _sorted(series: Sequence[Series], names: Mapping[str, str]) -> list[Series]:
+    """The series in the order of `names`."""
+    places = list(names)
+    return sorted(series, key=lambda one: places.index(one.label))
+
+
+def _limited(panel: Panel, figure: Figure) -> Panel:
+    """The panel with the ends of its axes that the figure gives, in the unit that is shown."""
+    return replace(panel, x=_ended(panel.x, figure.xlim), y=_ended(panel.y, figure.ylim))
+
+
+def _ended(axis: Axis, limits: Limits | None) -> Axis:
+    scale = 100 if axis.unit == "percent" else 1
+    low, high = (None if end is None else end * scale for end in limits or (None, None))
+    return replace(axis, low=low, high=high)
 
 
 def _along(figure: Figure, groups: Sequence[RunGroup]) -> list[Panel]:
@@ -195,7 +225,7 @@ def _x_axis(figure: Figure, lines: Sequence[Series]) -> Axis:
     """The axis of x: logarithmic as the entry says, always for bits, else where its values are far apart."""
     known = {**dict(X_AXES), **SPENT}.get(figure.x)
     if known is not None:
-        return known
+        return known if figure.log_x is None else replace(known, log=figure.log_x)
     title = figure.x.split(".")[-1].replace("/", " ").replace("_", " ")
     log = figure.log_x if figure.log_x is not None else wide(value for line in lines for value in line.x)
     return Axis(title, "bits" if figure.x.startswith("bits/") else "number", log)

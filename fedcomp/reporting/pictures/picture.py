@@ -23,11 +23,14 @@ class Axis:
         title: with its unit.
         unit: how numbers on it read: `number`, `bits` (10 kbit), `percent` (97.31), `rounds` (whole).
         log: logarithmic.
+        low, high: where it begins and ends, in its unit; None: by what is on it.
     """
 
     title: str
     unit: str = "number"
     log: bool = False
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ class Picture:
         panels: in reading order.
         columns: how many panels stand side by side.
         order: labels; a label's place gives its colour, dash and marker, the same in all pictures that share `order`.
+        size: width and height of the whole picture in inches, for a paper's column; None: by its panels.
+        legend: of a picture of that size, where it stands: below, right, none, or a place inside, as matplotlib's loc.
     """
 
     name: str
@@ -95,6 +100,8 @@ class Picture:
     panels: tuple[Panel, ...]
     columns: int
     order: tuple[str, ...]
+    size: tuple[float, float] | None = None
+    legend: str = "below"
 
 
 def shown_labels(panels: Iterable[Panel]) -> set[str]:

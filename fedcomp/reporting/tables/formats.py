@@ -40,14 +40,22 @@ def to_rich(rows: Rows) -> Table:
     for number, row in enumerate(rows.cells):
         if number in rows.breaks:
             out.add_section()
-        out.add_row(*(Text(one_line(text)) for text in row))
+        shown = [Text(one_line(text)) for text in row]
+        for column in rows.bold(number):
+            shown[column].stylize("bold")
+        out.add_row(*shown)
     return out
 
 
 def to_markdown(rows: Rows) -> str:
     """For a README: a Markdown table."""
     rule = ["---"] * rows.num_names + ["---:"] * (len(rows.titles) - rows.num_names)
-    lines = [list(map(escape_markdown, rows.titles)), rule, *(list(map(escape_markdown, row)) for row in rows.cells)]
+    lines = [list(map(escape_markdown, rows.titles)), rule]
+    for number, row in enumerate(rows.cells):
+        bold = rows.bold(number)
+        lines.append(
+            [f"**{escape_markdown(text)}**" if at in bold else escape_markdown(text) for at, text in enumerate(row)]
+        )
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 

@@ -82,10 +82,11 @@ def papers() -> list[str]:
     return sorted(file.name.removesuffix(".csv") for file in FOLDER.iterdir())
 
 
-def load(paper: str) -> list[Printed]:
-    """A paper's rows in its order. Raises ValueError: no such paper."""
+def load(paper: str, methods: Sequence[str] = ()) -> list[Printed]:
+    """A paper's rows in its order. Raises ValueError: no such paper; `methods` could be meant as well."""
     if paper not in papers():
-        raise ValueError(f"--against {paper}: no such figures, allowed are {', '.join(papers())}")
+        own = f", or a method: {', '.join(methods)}" if methods else ""
+        raise ValueError(f"--against {paper}: no such figures, allowed are {', '.join(papers())}{own}")
     text = FOLDER.joinpath(f"{paper}.csv").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     return [

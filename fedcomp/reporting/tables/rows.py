@@ -47,6 +47,10 @@ class Rows:
             best=[self.best[place] for place in places],
         )
 
+    def bold(self, row: int) -> set[int]:
+        """[0, C) the columns in which this row is the best."""
+        return {self.num_names + column for column, rows in enumerate(self.best) if row in rows}
+
     @property
     def breaks(self) -> set[int]:
         """The rows that begin a block, but for the first row."""

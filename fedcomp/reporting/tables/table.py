@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedcomp.reporting.group import RunGroup
 from fedcomp.reporting.tables.quantities import (
@@ -28,16 +29,23 @@ SEEDS = "seeds"
 CAPTION = (
     "Last evaluation, mean ± sample deviation over seeds; best: each seed's best evaluation. "
     "Uplink, downlink, total, broadcast: bits per parameter, participating client and round; "
-    "downlink per receiver: per client that received it, idle ones too; "
-    "in brackets the paper's count, where it is another."
+    "downlink per receiver: per client that received it, idle ones too"
 )
+BRACKETS = "; in brackets the paper's count, where it is another"
+BOLD = ". Bold: the best mean of a column within a setting, as shown, of methods all of whose seeds have it."
 
 
-def build(groups: Sequence[RunGroup], target: Target | None = None) -> Rows:
-    """The table of these groups at each run's last evaluation, without the columns that no run fills."""
+def build(groups: Sequence[RunGroup], target: Target | None = None, paper_counts: bool = True) -> Rows:
+    """The table of these groups at each run's last evaluation, without the columns that no run fills.
+
+    Args:
+        target: adds what it took to reach it. paper_counts: whether the papers' counts stand beside the true ones.
+    """
     runs = [run for one in groups for run in one.runs]
     every = [*quality_columns(runs), *BITS, *(target_columns(target, runs) if target else ()), *TIMES]
     values = {column: [column.of(one) for one in groups] for column in every}
+    if not paper_counts:
+        values = {column: [replace(value, paper=None) for value in own] for column, own in values.items()}
     columns = [column for column in every if column.reached or _is_informative(column, values)]
     settings = list(dict.fromkeys(key for one in groups for key, _ in one.setting))
     heads = [[*(dict(one.setting).get(key, "") for key in settings), one.label] for one in groups]
@@ -56,7 +64,7 @@ def build(groups: Sequence[RunGroup], target: Target | None = None) -> Rows:
         ],
         num_names=len(settings) + 1,
         num_settings=len(settings),
-        caption=CAPTION,
+        caption=CAPTION + (BRACKETS if counted else "") + BOLD,
         raw=[
             {
                 **dict(zip([*settings, "method"], head)),

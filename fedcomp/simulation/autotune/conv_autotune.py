@@ -186,7 +186,7 @@ def _client_seconds(model: TunableModel, size: Workload, forms: Sequence[str]) -
 
 
 def _circumstances(device: torch.device) -> dict[str, Any]:
-    """What every measurement depends on besides what is measured."""
+    """What every measurement depends on, whatever is measured."""
     return {
         "device": device_name(device),
         "torch": torch.__version__,

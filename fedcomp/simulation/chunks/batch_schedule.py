@@ -18,7 +18,7 @@ from fedcomp.core.to_device import to_device
 from fedcomp.random.keys import Key
 
 OUT_OF_RANGE = 1 << 32
-"""Above all random words, which have 32 bits."""
+"""Larger than any random word, which has 32 bits."""
 MOST_PLACES = 1 << 30
 """Most samples of a client for which a word and a place fit into 62 bits."""
 

@@ -79,7 +79,7 @@ class Executor:
         """What the parameter tensors are."""
         return tensors_of(self.model)
 
-    def run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
+    def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         """`work(data, *rows)` chunk by chunk; see `Clients.run`."""
         sizes = self.shards.sizes[list(cohort.clients)]
         places = _by_work(sizes)

@@ -40,7 +40,7 @@ log = logging.getLogger("fedcomp")
 
 GRAPHS = Form("CUDA graphs", "the same steps one by one")
 FAR = 1e-4
-"""What a replay and the steps themselves may differ by where kernels are not deterministic."""
+"""The largest difference allowed between a replay and the steps, where kernels are not deterministic."""
 MOST_LOOPS, MOST_GRAPHS = 8, 256
 """Most loops that are kept in a run, and most graphs of a loop; beyond that the least recently used one is dropped."""
 

@@ -67,7 +67,7 @@ class StaticBuffers:
 
     @property
     def changed(self) -> list[Tensor]:
-        """What a step changes."""
+        """The buffers that a step changes."""
         return [self.theta, self.stats, self.loss, *self.slots]
 
 

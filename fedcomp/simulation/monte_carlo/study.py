@@ -274,7 +274,7 @@ def _repetition(tree: Any, number: int) -> Any:
 
 
 def _set_repetition(tree: Any, number: int, own: Any) -> None:
-    """Write a repetition's tensors into `tree`. They may be views of tensors in `tree`, also of other ones there."""
+    """Write the tensors of repetition `number` into `tree`, which has those of all; they may be views of it."""
     storages = {tensor.untyped_storage().data_ptr() for tensor in flatten(tree).values()}
 
     def safe(whole: Tensor, new: Tensor) -> Tensor:

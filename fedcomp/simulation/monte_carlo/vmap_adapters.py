@@ -93,7 +93,7 @@ class VmappedClients:
         """`map(function, pieces)`: vmap belongs to its own thread."""
         return map(function, pieces)
 
-    def run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
+    def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         """As `Clients.run`; padding rows come back as zeros."""
         if not isinstance(cohort, PaddedCohort):
             raise NotVmappable("work for a part of the cohort")
@@ -101,7 +101,7 @@ class VmappedClients:
 
         def outside(_: Tensor, *rows_RM: Tensor) -> tuple[Tensor, ...]:
             num_rows = rows_RM[0].shape[:2] if rows_RM else _.shape
-            result = self.executor.run(work, self.cohort, *[one.flatten(0, 1)[self.places] for one in rows_RM])
+            result = self.executor.map_clients(work, self.cohort, *[one.flatten(0, 1)[self.places] for one in rows_RM])
             built.append(result)
 
             def with_padding(part: Tensor) -> Tensor:

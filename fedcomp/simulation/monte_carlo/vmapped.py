@@ -138,7 +138,10 @@ def _vmap(function: Callable[..., Any], *inputs: Any) -> Any:
 
 
 def _keep_legs(joined: Legs, cohorts: Sequence[Cohort], logs: Sequence[RoundLog] | None) -> None:
-    """Append to each repetition's log its part of the joined round: messages are alike, work is its own clients'."""
+    """Append to the log of each repetition what it sent and computed in the joined round.
+
+    All repetitions send messages of the same length; the gradients are those of a repetition's own clients.
+    """
     first = 0
     for cohort, log in zip(cohorts, logs or ()):
         last = first + cohort.size

@@ -24,6 +24,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger, Link, Payload, WireLink
 from tests.conformance import world
+from tests.thorough import thorough
 
 SCORES, STILL = Adam(lr=0.2, batch_size=4, epochs=2), Adam(lr=1e-12, batch_size=4)
 NUM = world.NUM_CLIENTS
@@ -71,7 +72,7 @@ def test_a_reconstructed_mean_is_equal_for_all_but_not_the_servers() -> None:
     assert set(sim.algorithm.evaluation_models(state, sim.key)) == {"test", "expected", "threshold", "clients"}
 
 
-@pytest.mark.parametrize("candidates", ["shared", "per_client"])
+@pytest.mark.parametrize("candidates", ["shared", *thorough(["per_client"])])
 def test_without_learning_masks_drift_as_wright_and_fisher_say(candidates: str) -> None:
     """q = theta: E theta' = theta, and E[theta' (1 - theta')] = theta (1 - theta) (1 - 1 / n), until all is 0 or 1."""
     algorithm = BiCompFLGR(client=STILL, block=8, theta0=0.3, bits=16, clamp=0.001, candidates=candidates)

@@ -48,6 +48,7 @@ def test_the_model_moves_by_the_mean_of_the_estimates_and_messages_are_the_codec
         assert bits == {"uplink": N * each, "downlink": N * (N - 1) * each, "broadcast": N * each}
 
 
+@pytest.mark.thorough
 def test_it_converges_where_plain_compression_does_not() -> None:
     """Clients' updates do not vanish at the common minimum: the largest of each do not cancel out, their sums do."""
     start = CLIENTS.excess(torch.zeros(D))

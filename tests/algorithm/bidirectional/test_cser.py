@@ -102,16 +102,6 @@ def test_a_compressed_way_down_remembers_what_it_left_out() -> None:
         assert bits["broadcast"] == (D + 32) * (2 if index % 3 == 2 else 1)
 
 
-@pytest.mark.thorough
-def test_it_converges_where_plain_sign_descent_stalls() -> None:
-    clients, server = Quadratics.of(condition=1e3), ServerSgd(0.1)
-    start = clients.excess(torch.zeros(D))
-    plain = quadratic.last(FedAvg(STEP, server, SIGN, DENSE, "uniform"), clients, 1500)
-    reset = quadratic.last(CSER(STEP, server, SIGN, DENSE), clients, 1500)
-    assert clients.excess(reset.theta.mean(0)) < 0.01 * start
-    assert clients.excess(plain.theta) > 0.1 * start
-
-
 def test_without_gradients_nothing_moves() -> None:
     state = quadratic.last(CSER(STEP, ServerSgd(), SIGN, DENSE, 2), replace(CLIENTS, centres=torch.zeros(N, D)), 4)
     assert not state.theta.any()

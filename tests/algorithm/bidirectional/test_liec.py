@@ -76,16 +76,6 @@ def test_bits_over_a_period() -> None:
     assert total == 113 * D + 49 * 32
 
 
-@pytest.mark.thorough
-def test_it_converges_where_plain_sign_descent_stalls() -> None:
-    clients, server = Quadratics.of(condition=1e3), ServerSgd(0.1)
-    start = clients.excess(torch.zeros(D))
-    plain = quadratic.last(FedAvg(STEP, server, SIGN, SIGN, "uniform"), clients, 1500)
-    averaged = quadratic.last(LIEC(STEP, server, SIGN, SIGN), clients, 1500)
-    assert clients.excess(averaged.theta.mean(0)) < 0.01 * start
-    assert clients.excess(plain.theta) > 0.1 * start
-
-
 def test_without_gradients_nothing_moves() -> None:
     state = quadratic.last(LIEC(STEP, ServerSgd(), SIGN, SIGN, 3), replace(CLIENTS, centres=torch.zeros(N, D)), 4)
     assert not state.theta.any()

@@ -118,7 +118,7 @@ def test_ef21_keeps_the_servers_update_at_the_mean_of_the_memories() -> None:
     assert distance("marina") > 1e-2  # its h_i is the last update itself, of which Top-k left something out
 
 
-UPLINKS = [(TOPK, 32 + (DIM - 1).bit_length(), 0), (RANDK, 32, 64), (Compressor(RandK(seed="derived")), 32, 0)]
+UPLINKS = [(TOPK, 32 + (DIM - 1).bit_length(), 0), (RANDK, 32, 64), (Compressor(RandK(seed_cost="derived")), 32, 0)]
 
 
 @pytest.mark.parametrize(("uplink", "entry_bits", "fixed_bits"), UPLINKS, ids=["topk", "randk", "randk-derived"])
@@ -159,6 +159,7 @@ def test_one_client_and_more_clients_than_parameters() -> None:
         assert state.models.shape == (len(sizes), DIM)
 
 
+@pytest.mark.thorough
 def test_the_study_counts_plain_places_however_they_are_sent() -> None:
     def uplink(positions: str) -> tuple[set[int], set[int]]:
         lines = _ledgers(_m3(Compressor(TopK(positions=positions)), p_up=0))[1:]

@@ -27,13 +27,14 @@ NUM_CLIENTS, DIM = 5, 6
 THETA, STEP = torch.linspace(0.1, 0.9, DIM), torch.linspace(-1, 2, DIM)
 COHORT = Cohort.of((0, 2, 3), torch.full((3,), 1 / 3))
 DENSE, SIGN = Compressor(Dense()), Compressor(Sign(), ErrorFeedback())
+NONE = torch.zeros(0)
 SCALARS, COUNTS = ScalarDownlink(Projection()), CountsDownlink(BetaPosterior(1.0, "affine", 0.01))
 
 DOWNLINKS: dict[str, tuple[Downlink[Any, Any], Any, str]] = {
     "dense": (DenseModel(), (), "model"),
     "model": (CompressedDownlink(DENSE, "model"), DENSE.init(1, THETA), "model"),
-    "update": (CompressedDownlink(SIGN, "update"), SIGN.init(1, THETA), "step"),
-    "mean": (CompressedDownlink(SIGN, "mean"), SIGN.init(1, THETA), "mean"),
+    "update": (CompressedDownlink(SIGN, "step"), SIGN.init(1, THETA), "step"),
+    "mean": (CompressedDownlink(SIGN, "mean_update"), SIGN.init(1, THETA), "mean"),
     "counts": (COUNTS, MaskCounts(torch.tensor([0.0, 1, 2, 3, 3, 1]), torch.tensor([3.0])), "model"),
     "parts": (MarinaP(Compressor(PermK()), 0.0), StepAndModels(STEP, THETA.expand(3, -1)), "model"),
 }
@@ -56,7 +57,7 @@ def places(downlink: Downlink[Any, Any], memory: Any, mean: Any = STEP) -> dict[
     calls = {
         "model": (THETA, lambda ctx: downlink.model(THETA, memory, COHORT, ctx)),
         "mean": (mean, lambda ctx: downlink.mean(mean, memory, COHORT, ctx)),
-        "step": (STEP, lambda ctx: downlink.step(STEP, memory, ctx)),
+        "step": (STEP, lambda ctx: downlink.step(STEP, memory, COHORT, ctx)),
     }
     found = {}
     for place, (given, call) in calls.items():
@@ -96,8 +97,8 @@ def test_a_new_model_is_itself_where_models_are_sent_and_what_arrived_elsewhere(
     ctx = Context(1, 9, Key(("run", 0)), WireLink(Ledger()), Clients())  # type: ignore[arg-type]
     new = THETA + STEP
     (model, memory, _), (update, held, _) = DOWNLINKS["model"], DOWNLINKS["update"]
-    assert model.new_model(THETA, new, memory, ctx)[0] is new
-    arrived, after = update.new_model(THETA, new, held, ctx)
+    assert model.send_change(THETA, new, NONE, memory, COHORT, ctx)[0] is new
+    arrived, _, after = update.send_change(THETA, new, NONE, held, COHORT, ctx)
     torch.testing.assert_close(arrived + after.sender[0], new)
     assert not torch.allclose(arrived, new)
 
@@ -105,8 +106,8 @@ def test_a_new_model_is_itself_where_models_are_sent_and_what_arrived_elsewhere(
 class Twice(CompressedDownlink):
     """The planted fault: a model that is sent and then sent again as a step."""
 
-    def step(self, step: Any, memory: Any, ctx: Context) -> Any:
-        return CompressedDownlink(self.compressor, "update").step(step, memory, ctx)
+    def step(self, step: Any, memory: Any, cohort: Cohort, ctx: Context) -> Any:
+        return CompressedDownlink(self.compressor, "step").step(step, memory, cohort, ctx)
 
 
 def test_a_downlink_that_sends_twice_is_found() -> None:
@@ -116,7 +117,7 @@ def test_a_downlink_that_sends_twice_is_found() -> None:
 class Silent(CompressedDownlink):
     """The planted fault: a step that everybody takes from the server without a message."""
 
-    def step(self, step: Any, memory: Any, ctx: Context) -> Any:
+    def step(self, step: Any, memory: Any, cohort: Cohort, ctx: Context) -> Any:
         return step + 1, memory
 
 

@@ -25,7 +25,7 @@ from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, N, Run, problem
 from tests.conformance import world
 
-DENSE, RAND4, PERMK = Compressor(Dense()), Compressor(RandK(k=4, seed="derived")), Compressor(PermK())
+DENSE, RAND4, PERMK = Compressor(Dense()), Compressor(RandK(k=4, seed_cost="derived")), Compressor(PermK())
 STEP, CLIENTS = ServerSgd(), problem(0)
 DASHA = GradientEstimate(GD(lr=16 * 0.0482), STEP, RAND4)
 MARINA = GradientEstimate(GD(lr=4 * 0.228), STEP, RAND4, "marina")

@@ -27,7 +27,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import WireLink
 from tests.algorithm.heterogeneous import D, N, Run, problem
 
-DENSE, RAND4 = Compressor(Dense()), Compressor(RandK(k=4, seed="derived"))
+DENSE, RAND4 = Compressor(Dense()), Compressor(RandK(k=4, seed_cost="derived"))
 CLIENTS, MU = problem(0), 0.02
 BALANCED = LoCoDL(GD(lr=1.0), RAND4, None, convexity=MU)
 

@@ -48,6 +48,7 @@ def test_reaches_the_optimum_slowly(algorithm: Tamuna, participants, rounds: int
     assert (Run(algorithm, CLIENTS, participants).rounds_to(1e-8, 2 * rounds) or 10**6) <= 1.5 * rounds
 
 
+@pytest.mark.thorough
 def test_a_client_that_learns_of_the_mean_too_late_spoils_the_limit(monkeypatch) -> None:
     """Duals made from the model that the round began with, as the authors' Flower baseline has it at a later visit."""
 

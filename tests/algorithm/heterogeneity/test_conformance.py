@@ -62,7 +62,9 @@ CASES = [
     AlgorithmCase("scaffold-beside", Scaffold(FIXED, STEP, world.spared(QSGD7)), None, world.with_batch_norm),
     AlgorithmCase("scallion", Scallion(FIXED, STEP, TOPK, DENSE), _one_topk, world.with_batch_norm),
     AlgorithmCase("scallion-mean", Scallion(SGD, STEP, TOPK, REMEMBERED), _topk_both_ways),
-    AlgorithmCase("scallion-randk", Scallion(SGD, STEP, RANDK, DENSE, sends="mean"), None, world.with_batch_norm),
+    AlgorithmCase(
+        "scallion-randk", Scallion(SGD, STEP, RANDK, DENSE, sends="mean_update"), None, world.with_batch_norm
+    ),
     AlgorithmCase("scallion-permk", Scallion(FIXED, STEP, PERMK, DENSE), None, participation=world.FULL),
     AlgorithmCase("feddyn", FedDyn(SGD, DENSE), dense, world.with_batch_norm),
     AlgorithmCase("feddyn-topk", FedDyn(SGD, TOPK), topk),

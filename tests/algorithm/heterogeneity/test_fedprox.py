@@ -54,6 +54,7 @@ def test_its_fixed_point_is_that_of_exact_proximal_steps(mu: float, floor: float
     assert torch.allclose(state.theta.double(), fixed, rtol=0, atol=1e-4)
 
 
+@pytest.mark.thorough
 def test_compression_adds_a_floor() -> None:
     for codec in (RandK(k=4), TopK(k=4)):
         assert Run(_prox(1.0, uplink=Compressor(codec)), CLIENTS).floor(100) > 0.1

@@ -157,7 +157,7 @@ CASES: dict[str, tuple[Algorithm, Callable[[Losses], Iterator[Vectors]]]] = {
     "scaffold-II": (Scaffold(CLIENT, SERVER, TOP4), lambda losses: _scaffold(losses, "II", 1.0)),
     "scallion": (Scallion(CLIENT, SERVER, TOP4, DENSE, ALPHA), lambda losses: _scallion(losses, None)),
     "scallion-mean": (
-        Scallion(CLIENT, SERVER, TOP4, DENSE, ALPHA, sends="mean"),
+        Scallion(CLIENT, SERVER, TOP4, DENSE, ALPHA, sends="mean_update"),
         lambda losses: _scallion(losses, None),
     ),
     "scallion-down": (

@@ -101,7 +101,7 @@ INVARIANT = [
     (Scaffold(SLOWLY, STEP, RAND4), None),
     (Scaffold(TEN, STEP, TOP4, "I"), 3),
     (Scallion(TEN, STEP, RAND4, DENSE), 3),
-    (Scallion(TEN, STEP, Compressor(PermK()), DENSE, sends="mean"), None),
+    (Scallion(TEN, STEP, Compressor(PermK()), DENSE, sends="mean_update"), None),
     (Scallion(TEN, STEP, TOP4, DENSE), 2),
 ]
 
@@ -135,6 +135,7 @@ def test_without_the_servers_memory_the_limit_is_wrong(monkeypatch) -> None:
     assert wrong > 0.1
 
 
+@pytest.mark.thorough
 def test_a_client_that_keeps_what_it_meant_to_send_makes_the_limit_wrong(monkeypatch) -> None:
     algorithm = Scallion(TEN, STEP, RAND4, DENSE)
     right = Run(algorithm, CLIENTS).floor(250)
@@ -162,7 +163,7 @@ def test_first_rounds_are_fedavg_and_scallion_with_a_dense_codec_is_scaffold() -
     fedavg = FedAvg(TEN, STEP, DENSE, DENSE, "uniform")
     _same(Scaffold(TEN, STEP, DENSE), fedavg, 1)
     _same(Scallion(TEN, ServerSgd(0.7), DENSE, DENSE), Scaffold(TEN, ServerSgd(0.7), DENSE), 8, 3)
-    _same(Scallion(TEN, STEP, DENSE, DENSE, sends="mean"), Scaffold(TEN, STEP, DENSE), 8, 3)
+    _same(Scallion(TEN, STEP, DENSE, DENSE, sends="mean_update"), Scaffold(TEN, STEP, DENSE), 8, 3)
     once = Sgd(lr=0.5, steps=1)
     _same(Scaffold(once, STEP, DENSE), FedAvg(once, STEP, DENSE, DENSE, "uniform"), 8)
 
@@ -222,7 +223,10 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: Scaffold(TEN, STEP, replace(TOP4, feedback=ErrorFeedback())), "compressor.feedback must be none"),
     (lambda: Scaffold(TEN, STEP, replace(RAND4, estimator=Spatial("avg"))), "compressor.estimator must be weighted_"),
     (lambda: Scallion(TEN, STEP, Compressor(MRCSign(block=8)), DENSE), "unbiased or only shrinks, and MRCSign as conf"),
-    (lambda: Scallion(TEN, STEP, RAND4, DENSE, sends="both"), "algorithm.sends=both must be one of auto, model, mean"),
+    (
+        lambda: Scallion(TEN, STEP, RAND4, DENSE, sends="both"),
+        "algorithm.sends=both must be one of auto, model, mean_update",
+    ),
     (lambda: Scallion(TEN, STEP, RAND4, TOP10_DOWN, sends="model"), "algorithm.sends=model needs a dense downlink"),
     (lambda: Scallion(TEN, STEP, RAND4, TOP4), "downlink.feedback=none makes the control variates .* differ for ever"),
     (lambda: Scallion(TEN, STEP, RAND4, RAND4), "downlink.feedback=none makes the control variates"),

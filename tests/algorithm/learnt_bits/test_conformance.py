@@ -58,7 +58,7 @@ CASES = [
     AlgorithmCase(
         "deltamask-places",
         DeltaMask(
-            SCORES, kappa=0.9, kappa_final=0.5, coding="places", normalisation="trained", downlink="counts", prior=1.5
+            SCORES, kappa=0.9, kappa_final=0.5, coding="places", batchnorm_training="trained", sends="counts", prior=1.5
         ),
         None,
         world.with_batch_norm,

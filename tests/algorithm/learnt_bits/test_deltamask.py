@@ -32,13 +32,13 @@ class Still(Adam):
 def test_all_flips_without_error_are_fedpm(monkeypatch: pytest.MonkeyPatch) -> None:
     """kappa = 1, exact places, all clients, a reset in each round: FedPM fed with the same uniforms, bit for bit."""
     delta = DeltaMask(SCORES, kappa=1.0, kappa_final=1.0, coding="places", reset_every=1)
-    private = Context.private_key
+    private = Context.sender_key
     for coding in ("places", "arithmetic"):
         ours = world.run(world.simulation(replace(delta, coding=coding), participation=world.FULL))
         with monkeypatch.context() as patch:
             patch.setattr(
                 Context,
-                "private_key",
+                "sender_key",
                 lambda self, name: self.key.fold_in("reference") if name == "mask" else private(self, name),
             )
             theirs = world.run(world.simulation(FedPM(SCORES), participation=world.FULL))

@@ -67,7 +67,7 @@ def test_training_is_that_of_alpha_0_and_a_trained_beside_m(rho: float) -> None:
 
     executor = sim.clients(sim.round_key(0).fold_in("client"), Ledger())
     ctx = Context(0, sim.rounds, sim.round_key(0).fold_in("message"), Link(Ledger()), executor)
-    key = ctx.private_key("training")
+    key = ctx.sender_key("training")
 
     def one(data, w):
         m, a, alpha0 = torch.zeros_like(w), w.new_zeros(len(w), 4), None
@@ -91,7 +91,7 @@ def test_training_is_that_of_alpha_0_and_a_trained_beside_m(rho: float) -> None:
             alpha0 = torch.stack([piece.abs().mean(1) for piece in m.split(part.layers, 1)], 1)
         return m, alpha0 * (rho * a).exp(), alpha0
 
-    rows = [executor.run(one, _only(cohort, place), state.theta[None]) for place in range(cohort.size)]
+    rows = [executor.map_clients(one, _only(cohort, place), state.theta[None]) for place in range(cohort.size)]
     m, alpha, alpha0 = (torch.cat(parts) for parts in zip(*rows))
     assert torch.allclose(local.theta.double(), m.double(), atol=1e-6)
     assert torch.allclose(log.exp().double(), alpha.double(), rtol=1e-5)

@@ -27,9 +27,7 @@ CASES = [
     ),
     AlgorithmCase(
         "fedmud-ab",
-        FedMUD(
-            Sgd(lr=0.2, batch_size=4, epochs=3), "kron", "ab", 0.9, False, 0, 0, 3, "uniform", 0.7, downlink="model"
-        ),
+        FedMUD(Sgd(lr=0.2, batch_size=4, epochs=3), "kron", "ab", 0.9, False, 0, 0, 3, "uniform", 0.7, sends="model"),
         None,
     ),
 ]

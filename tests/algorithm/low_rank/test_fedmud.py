@@ -31,6 +31,7 @@ class Orthonormal(FedMUD):
         return x, torch.cat([torch.eye(one.left[0], one.left[1]).flatten() for one in factors.products])
 
 
+@pytest.mark.thorough
 def test_the_search_ends_at_a_ratio_that_factors_can_have(capsys, fedcomp) -> None:
     """0.05 is 49 steps of 0.001 above the least, and in floats a little more; and what it cannot save is said."""
     for ratio in (0.02, 0.04, 0.05, 0.07):
@@ -84,7 +85,7 @@ def test_both_downlinks_train_the_same_model_and_count_their_bits() -> None:
     num, dense, dim = sum(MUD.factors(world.simulation(MUD).model.tensors).trained), 7, 39
     found = {}
     for downlink, bits in (("factors", 32 * (num + dense) * world.NUM_CLIENTS), ("model", 32 * (num + dim) * 3)):
-        ledger, sim = Ledger(), world.simulation(replace(MUD, downlink=downlink), link=WireLink)
+        ledger, sim = Ledger(), world.simulation(replace(MUD, sends=downlink), link=WireLink)
         found[downlink] = world.run(sim, last=2, ledger=ledger).theta
         assert ledger.counters()["downlink"] == 2 * bits
         assert ledger.counters()["uplink"] == 2 * 3 * 32 * (num + dense)
@@ -123,7 +124,7 @@ WRONG = [
         {"client": Muon(lr=0.1)},
         "client=muon orthogonalises steps of weight matrices, and algorithm=fedmud trains factors",
     ),
-    ({"downlink": "dense"}, "algorithm.downlink=dense"),
+    ({"sends": "dense"}, "algorithm.sends=dense"),
     ({"weights": "all"}, "algorithm.weights=all"),
 ]
 

@@ -75,7 +75,7 @@ def test_a_model_sent_down_is_the_same_run_and_nobody_else_is_told(mode: str) ->
     """Up to the last bit, since float32 goes down either way; 4 clients, 2 of them in a round."""
     clients, found = make_clients(), {}
     for downlink in ("factors", "model"):
-        algorithm = power_sgd(rank=2, mode=mode, downlink=downlink)
+        algorithm = power_sgd(rank=2, mode=mode, sends=downlink)
         state, bits = start(algorithm, clients), []
         for index, who in enumerate(([0, 1], [1, 3], [0, 2])):
             ledger = Ledger()
@@ -128,7 +128,7 @@ def test_models_without_such_matrices_are_refused() -> None:
 
 
 def test_a_model_sent_down_leaves_no_mean_to_remember() -> None:
-    with pytest.raises(ValueError, match=r"algorithm.memory=mean is what is left of the mean, .*downlink=model"):
-        power_sgd(memory="mean", downlink="model")
-    with pytest.raises(ValueError, match="algorithm.downlink=dense must be one of factors, model"):
-        power_sgd(downlink="dense")
+    with pytest.raises(ValueError, match=r"algorithm.memory=mean is what is left of the mean, .*sends=model"):
+        power_sgd(memory="mean", sends="model")
+    with pytest.raises(ValueError, match="algorithm.sends=dense must be one of factors, model"):
+        power_sgd(sends="dense")

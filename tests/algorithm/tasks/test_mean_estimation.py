@@ -33,8 +33,8 @@ class Noisy:
 
     unbiased, contractive, near_lossless = True, False, False
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
-        return Payload({"values": Field(x + private_key.normal(common.ids, common.dim), Float())})
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
+        return Payload({"values": Field(x + sender_key.normal(common.ids, common.dim), Float())})
 
     def decode(self, payload: Payload, common: SharedKnowledge) -> Tensor:
         return payload.fields["values"].data

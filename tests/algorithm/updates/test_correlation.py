@@ -35,9 +35,9 @@ class Heard(RandK):
 
     vectors: list[torch.Tensor] = field(default_factory=list)
 
-    def encode(self, x, common, private_key):
+    def encode(self, x, common, sender_key):
         self.vectors.append(x.clone())
-        return super().encode(x, common, private_key)
+        return super().encode(x, common, sender_key)
 
 
 def _metrics(uplink: Compressor, **options):

@@ -72,7 +72,7 @@ class Quadratics:
     def parallel_map(self, function: Callable[[Any], Any], pieces: Any) -> Any:
         return map(function, pieces)
 
-    def run(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
+    def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
         return work(self.chunk(cohort.ids), *rows)
 
     def gradient(self, theta: Tensor) -> Tensor:

@@ -35,14 +35,12 @@ CASES = [
     AlgorithmCase("decomfl", DeComFL(lr=0.02, momentum=0.5, batch_size=4, verify_replay=True), None),
     AlgorithmCase(
         "decomfl-all",
-        DeComFL(2, 15, 1e-2, "forward", "rademacher", lr=0.02, batch_size=4, downlink="broadcast_all"),
+        DeComFL(2, 15, 1e-2, "forward", "rademacher", lr=0.02, batch_size=4, sends="broadcast_all"),
         _to_everybody,
     ),
     AlgorithmCase(
         "decomfl-model",
-        DeComFL(
-            1, 20, 1e-2, "central", "sphere", 0.02, 0.5, 1e-4, batch_size=4, downlink="model", running_stats="gather"
-        ),
+        DeComFL(1, 20, 1e-2, "central", "sphere", 0.02, 0.5, 1e-4, batch_size=4, sends="model", running_stats="gather"),
         _model_down,
         world.with_batch_norm,
     ),
@@ -58,8 +56,8 @@ CASES = [
             lr_final=0.5,
             stages={2: [0.8, 2]},
             batch_size=4,
-            seed="derived",
-            downlink="shortest",
+            seed_cost="derived",
+            sends="shortest",
             history=2,
             running_stats="gather",
             weights="samples",
@@ -90,9 +88,7 @@ CASES = [
     ),
     AlgorithmCase(
         "fedkseed-delta",
-        FedKSeed(
-            200, 8, lr=0.02, batch_size=4, distribution="rademacher", downlink="delta", clip=5.0, weights="uniform"
-        ),
+        FedKSeed(200, 8, lr=0.02, batch_size=4, distribution="rademacher", sends="delta", clip=5.0, weights="uniform"),
         None,
     ),
     AlgorithmCase(

@@ -39,7 +39,7 @@ def test_the_server_ends_at_the_mean_of_local_models(difference: str) -> None:
     state = first_state(algorithm, clients)
     for index in range(2):
         ctx = context(clients, index)
-        words = ctx.private_key("direction").fold_in("seed").bits(torch.arange(steps), 2)
+        words = ctx.sender_key("direction").fold_in("seed").bits(torch.arange(steps), 2)
         z = algorithm.two_point.directions(seed_number(words), num, 0, D).double()
         ends, speeds = [], []
         for client in (0, 1, 3):
@@ -115,7 +115,7 @@ def test_losses_of_a_step_are_of_one_batch_and_directions_of_all_clients() -> No
         return (torch.stack(sides[0], 1) - torch.stack(sides[1], 1)) / 2e-2
 
     cohort = sim.cohort(0)
-    wanted = executor.run(plain, cohort, state.theta.expand(cohort.size, -1))
+    wanted = executor.map_clients(plain, cohort, state.theta.expand(cohort.size, -1))
     assert torch.allclose(seen[0].double(), wanted.double(), rtol=1e-5, atol=1e-6)
 
 
@@ -164,11 +164,11 @@ WRONG = [
     ({"stages": {3: [0.5]}}, "algorithm.stages has 3"),
     ({"stages": {3: [0.5, 1.5]}}, "algorithm.stages has 3"),
     ({"stages": {-1: [0.5, 1]}}, "algorithm.stages has -1"),
-    ({"seed": "none"}, "algorithm.seed=none"),
-    ({"downlink": "dense"}, "algorithm.downlink=dense must be one of replay, shortest, model, broadcast_all"),
+    ({"seed_cost": "none"}, "algorithm.seed_cost=none"),
+    ({"sends": "dense"}, "algorithm.sends=dense must be one of replay, shortest, model, broadcast_all"),
     ({"running_stats": "keep"}, "algorithm.running_stats=keep"),
     ({"weights": "all"}, "algorithm.weights=all"),
-    ({"downlink": "model", "verify_replay": True}, "algorithm.verify_replay=true needs clients that repeat"),
+    ({"sends": "model", "verify_replay": True}, "algorithm.verify_replay=true needs clients that repeat"),
 ]
 
 

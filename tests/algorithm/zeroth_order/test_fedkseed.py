@@ -180,7 +180,7 @@ COHORTS = ((0, 1), (2, 3), (0, 2), (0, 1), (3, 4))
 
 
 def test_increments_bring_every_client_to_the_servers_coefficients() -> None:
-    clients, algorithm = Quadratics.of(6, D), replace(ONE, pool=200, steps=5, downlink="delta")
+    clients, algorithm = Quadratics.of(6, D), replace(ONE, pool=200, steps=5, sends="delta")
     known = torch.zeros(6, 200)
     longer = 0
     for before, _, link, _ in _rounds(algorithm, clients, COHORTS):
@@ -193,7 +193,7 @@ def test_increments_bring_every_client_to_the_servers_coefficients() -> None:
                 assert torch.equal(known[client], before.pool.sums)
             longer = max(longer, payload.total_bits)
     assert 0 < longer < 32 * 200
-    whole = _rounds(replace(algorithm, downlink="pool"), clients, COHORTS)[-1][1]
+    whole = _rounds(replace(algorithm, sends="pool"), clients, COHORTS)[-1][1]
     assert torch.equal(whole.theta, _rounds(algorithm, clients, COHORTS)[-1][1].theta)
 
 
@@ -255,7 +255,7 @@ WRONG = [
     ({"clip": 0.0}, "algorithm.clip=0.0 must be a positive number"),
     ({"sampling": "greedy"}, "algorithm.sampling=greedy must be one of uniform, amplitude"),
     ({"choice": "free"}, "algorithm.choice=free"),
-    ({"downlink": "model"}, "algorithm.downlink=model must be one of pool, delta"),
+    ({"sends": "model"}, "algorithm.sends=model must be one of pool, delta"),
     ({"running_stats": "keep"}, "algorithm.running_stats=keep"),
     ({"weights": "all"}, "algorithm.weights=all"),
     ({"batch_size": 0}, "algorithm.batch_size=0"),

@@ -47,7 +47,9 @@ class Client:
 def test_clients_who_were_away_repeat_the_servers_steps_bit_for_bit(seed: str) -> None:
     """N = 6, m = 2, twelve rounds, changing eta and P, momentum: from the messages' bytes alone."""
     clients = Quadratics.of(6, D)
-    algorithm = DeComFL(2, 3, lr=0.01, momentum=0.5, weight_decay=0.01, stages=STAGES, schedule="cosine", seed=seed)
+    algorithm = DeComFL(
+        2, 3, lr=0.01, momentum=0.5, weight_decay=0.01, stages=STAGES, schedule="cosine", seed_cost=seed
+    )
     state = first_state(algorithm, clients)
     them, sent = [Client(algorithm, state) for _ in range(6)], [0] * 6
     made: list[torch.Tensor] = []  # seeds of every round, which clients derive if they are not sent
@@ -102,7 +104,7 @@ def test_a_wrong_replay_is_noticed() -> None:
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_the_shortest_downlink_is_never_longer_than_the_model(momentum: float) -> None:
     clients = Quadratics.of(6, D)
-    algorithm = DeComFL(1, 6, lr=0.01, momentum=momentum, downlink="shortest", seed="derived")
+    algorithm = DeComFL(1, 6, lr=0.01, momentum=momentum, sends="shortest", seed_cost="derived")
     state = first_state(algorithm, clients)
     most = 32 * D * (2 if momentum else 1)
     for index, chosen in enumerate(COHORTS):
@@ -138,6 +140,6 @@ def test_bits_of_replays() -> None:
 def test_every_downlink_trains_the_same_model() -> None:
     found = {}
     for downlink in ("replay", "shortest", "model", "broadcast_all"):
-        sim = world.simulation(DeComFL(2, 5, lr=0.02, momentum=0.5, batch_size=4, downlink=downlink))
+        sim = world.simulation(DeComFL(2, 5, lr=0.02, momentum=0.5, batch_size=4, sends=downlink))
         found[downlink] = world.run(sim).theta
     assert all(torch.equal(found["replay"], theta) for theta in found.values())

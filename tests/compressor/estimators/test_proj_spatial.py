@@ -67,6 +67,7 @@ def test_unbiased(transform: str, ratio: float | None, normaliser: str) -> None:
     _unbiased(_many(RandProj(k=4, block=16), transform, ratio, x, 10_000, normaliser), x.mean(0))
 
 
+@pytest.mark.thorough
 def test_unbiased_with_padding_and_two_blocks() -> None:
     x = _vectors("unequal", 3, 28)  # blocks of 16 and of 12, which is padded
     _unbiased(_estimates(RandProj(k=8, block=16), ProjSpatial("avg"), x, 300), x.mean(0))

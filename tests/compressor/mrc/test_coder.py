@@ -18,6 +18,7 @@ from fedcomp.compressor.mrc import coder, cpu, reference
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import BITS
 from tests.compressor.mrc.coding_problems import SHAPES, Problem, problem
+from tests.thorough import thorough
 
 RAGGED = Blocks.of([0, 1, 20, 21, 150, 277, 400], 400)
 NO_INTERPRETER = (
@@ -25,11 +26,12 @@ NO_INTERPRETER = (
     and Version(version("triton")) < Version("3.8")
     and Version(np.__version__) >= Version("2.5")
 )
+
 CUTS = (RAGGED, Blocks.fixed(300, 128), Blocks.fixed(60, 7), Blocks.fixed(90, 256), RAGGED.part(2, 5))
 
 
 @pytest.mark.parametrize("bits", BITS)
-@pytest.mark.parametrize("num", [2, 7, 256, 300])
+@pytest.mark.parametrize("num", [7, 300, *thorough([2, 256])])
 def test_numba_chooses_as_the_reference(bits, num) -> None:
     for shape in SHAPES:
         for blocks in CUTS:

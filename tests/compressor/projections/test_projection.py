@@ -97,7 +97,7 @@ def test_vectors_of_their_own_divide_the_covariance_by_the_number_of_agents(ever
 
 
 def test_mean_of_own_vectors_by_draws() -> None:
-    codec, num = Projection("per_agent", "rademacher", seed="derived"), len(AGENTS)
+    codec, num = Projection("per_agent", "rademacher", seed_cost="derived"), len(AGENTS)
     x = AGENTS[:1].expand(3 * (NUM_DRAWS // 2), -1)  # agents with identical changes, in groups of three
     own = _decoded(codec, x).view(-1, num, D).mean(1).double()
     size = AGENTS[0].double().square().sum()
@@ -238,7 +238,7 @@ def test_a_seed_that_both_ends_hold_is_not_sent() -> None:
 def test_sum_of_blocks_is_a_small_part_of_all_rows(monkeypatch) -> None:
     """The server of 64 clients with 40,000 entries never holds 64 x 40,000 numbers."""
     monkeypatch.setattr(directions, "BLOCK", 1024)
-    codec, known = Projection("per_agent", seed="derived"), _common(64, 40_000)
+    codec, known = Projection("per_agent", seed_cost="derived"), _common(64, 40_000)
     largest = []
     original = tree_sum
 
@@ -265,7 +265,7 @@ def test_tree_sum(num: int) -> None:
         ({"vector": "own"}, "vector=own must be one of per_agent, shared"),
         ({"distribution": "cauchy"}, "distribution=cauchy must be one of rademacher, gaussian, sphere"),
         ({"directions": "any"}, "directions=any must be one of independent, orthonormal"),
-        ({"seed": "none"}, "seed=none must be one of sent, derived"),
+        ({"seed_cost": "none"}, "seed_cost=none must be one of sent, derived"),
         ({"num_projections": 0}, "num_projections=0 must be a whole number, 1 or more"),
         ({"num_projections": 1.5}, "num_projections=1.5 must be a whole number, 1 or more"),
     ],

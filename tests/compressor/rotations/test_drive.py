@@ -92,7 +92,7 @@ def test_zero_and_tiny_vectors() -> None:
 @pytest.mark.parametrize("seed", ["sent", "derived"])
 def test_bits_of_the_networks_stay_within_a_thousandth(dim: int, seed: str) -> None:
     known = SharedKnowledge(Key(), torch.arange(1), (dim,))
-    payload = Drive(seed=seed).encode(torch.ones(1, dim), known, Key())
+    payload = Drive(seed_cost=seed).encode(torch.ones(1, dim), known, Key())
     assert dim < int(payload.bits) < 1.001 * dim
     assert payload.paper_bits == dim
 
@@ -102,7 +102,7 @@ def test_bits_of_the_networks_stay_within_a_thousandth(dim: int, seed: str) -> N
     [
         ({"scale": "max"}, "scale=max must be one of min_mse, unbiased"),
         ({"rotations": 0}, "rotations=0 must be a whole number, 1 or more"),
-        ({"seed": "none"}, "seed=none must be one of sent, derived"),
+        ({"seed_cost": "none"}, "seed_cost=none must be one of sent, derived"),
     ],
 )
 def test_options_are_checked(options: dict, line: str) -> None:

@@ -101,6 +101,7 @@ def test_error_given_the_rotation_is_the_tables() -> None:
     assert mean == pytest.approx(expected, abs=4 * deviation)
 
 
+@pytest.mark.thorough
 def test_unbiased_on_two_entries_where_edens_scale_is_not() -> None:
     x = torch.zeros(64)
     x[3], x[9] = 1.0, 0.5
@@ -143,7 +144,7 @@ def test_large_entries_are_exact_and_few() -> None:
 @pytest.mark.parametrize(("dim", "pieces"), [(1, 1), (3, 1), (5000, 1), (LARGEST + 100, 2)])
 @pytest.mark.parametrize("seed", ["sent", "derived"])
 def test_bits(dim: int, pieces: int, seed: str) -> None:
-    codec = QuicFL(2, seed=seed)
+    codec = QuicFL(2, seed_cost=seed)
     known = SharedKnowledge(Key(("bits",)), torch.arange(2), (dim,))
     payload = codec.encode(vector("lognormal", dim).expand(2, -1), known, Key())
     count = payload.fields["exact_places"].count
@@ -178,7 +179,7 @@ def test_zero_and_tiny_vectors() -> None:
     ],
 )
 def test_foreign_messages_are_refused(name: str, changed: object, line: str) -> None:
-    codec, known = QuicFL(1, seed="derived"), SharedKnowledge(Key(), torch.arange(1), (600,))
+    codec, known = QuicFL(1, seed_cost="derived"), SharedKnowledge(Key(), torch.arange(1), (600,))
     payload = codec.encode(vector("gaussian", 600)[None], known, Key())
     fields = dict(payload.fields)
     if isinstance(changed, Field):

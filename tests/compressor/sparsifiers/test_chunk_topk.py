@@ -91,7 +91,7 @@ def test_bits_of_places(fraction: float, kept: int, rice: float) -> None:
     assert float(found) == pytest.approx(rice, rel=0.02)
 
 
-@pytest.mark.parametrize(("beta", "ever"), [(0.95, 0.25), (1.0, 0.94)])
+@pytest.mark.parametrize(("beta", "ever"), [(0.95, 0.25), pytest.param(1.0, 0.94, marks=pytest.mark.thorough)])
 def test_what_the_decay_never_sends(beta: float, ever: float) -> None:
     """A constant update, 1000 rounds; and what was sent is what was meant but for the memory and its decay."""
     u, codec, feedback = _gauss(1, WHOLE, seed=3), ChunkTopK(0.01, values="float"), ErrorFeedback(beta)

@@ -49,7 +49,7 @@ def test_bits() -> None:
         name: int(codec.encode(x, known(1, dim), Key()).bits)
         for name, codec in {
             "sent": RandK(),
-            "derived": RandK(seed="derived"),
+            "derived": RandK(seed_cost="derived"),
             "index": RandK(places="index"),
         }.items()
     }
@@ -73,7 +73,7 @@ def test_sent_seed_is_all_that_the_receiver_needs() -> None:
         ({"fraction": 1.5}, "fraction=1.5 must be a number in"),
         ({"scale": "up"}, "scale=up must be one of unbiased, none"),
         ({"places": "huffman"}, "places=huffman must be one of seed, auto"),
-        ({"seed": "free"}, "seed=free must be one of sent, derived"),
+        ({"seed_cost": "free"}, "seed_cost=free must be one of sent, derived"),
     ],
 )
 def test_wrong_options(options, line) -> None:

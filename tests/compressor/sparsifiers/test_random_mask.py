@@ -24,7 +24,7 @@ def test_error_is_the_closed_form(scale: str, factor: float) -> None:
 
 
 def test_bits_are_those_of_the_entries_alone() -> None:
-    codec, x = RandomMask(0.3, seed="derived"), torch.ones(50, 400)
+    codec, x = RandomMask(0.3, seed_cost="derived"), torch.ones(50, 400)
     payload = codec.encode(x, known(50, 400), Key())
     sent = codec.decode(payload, known(50, 400)).count_nonzero(1)
     assert payload.bits.tolist() == (32 * sent).tolist()

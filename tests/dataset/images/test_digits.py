@@ -14,6 +14,7 @@ def rows(dataset):
     return sorted(map(tuple, torch.cat([x, y[:, None]], dim=1).tolist()))
 
 
+@pytest.mark.thorough
 def test_the_samples_are_scikit_learns_each_once():
     from sklearn.datasets import load_digits
 

@@ -1,10 +1,11 @@
 """The published image sets, offline, on tiny files of the real formats that are written here.
 
 torchvision compares the MD5 sums of CIFAR's and SVHN's files, which tiny ones cannot have: that comparison alone is
-replaced by "is it there"; the reading is torchvision's own.
+replaced by "is it there"; the reading is torchvision's own, but for MNIST's and Fashion-MNIST's.
 """
 
 import socket
+import sys
 import time
 
 import numpy as np
@@ -36,6 +37,14 @@ def test_idx_files(tmp_path, source, folder):
         assert samples.y.tolist() == labels.tolist()
     assert dataset.input_shape == (1, 28, 28)
     assert len(dataset.class_names) == dataset.num_outputs == 10
+
+
+@pytest.mark.parametrize(("source", "folder"), [(mnist, "MNIST"), (fashion_mnist, "FashionMNIST")])
+def test_idx_files_are_read_without_torchvision(tmp_path, monkeypatch, source, folder):
+    """It loads torch's compilers, 170 MiB."""
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    write_grey(tmp_path / folder / "raw")
+    assert len(source.load(str(tmp_path)).train) == 12
 
 
 def test_normalisation_is_in_units_of_unit_pixels(tmp_path):

@@ -53,7 +53,7 @@ def test_a_methods_legs_sum_up_to_the_ledger(case: AlgorithmCase, tmp_path: Path
         (FedAvg(SGD, STEP, DENSE, DENSE), world.with_batch_norm, ["↓ w ↑"] * 4),
         (FedAvg(SGD, STEP, SIGN, SIGN), world.with_batch_norm, ["w ↑ | ↓"] * 4),
         (DoubleSqueeze(SGD, STEP, SIGN, SIGN), world.mlp, ["w ↑ | ↓"] * 4),
-        (FedScalar(SGD, downlink="scalar"), world.with_batch_norm, ["↓ w ↑"] * 4),
+        (FedScalar(SGD, sends="scalar"), world.with_batch_norm, ["↓ w ↑"] * 4),
         (CSER(SGD, STEP, SIGN, SIGN, period=2), world.mlp, ["w ↑ | ↓", "w ↑ | ↓ ↑ | ↓"] * 2),
         (
             LIEC(SGD, STEP, SIGN, SIGN, period=2, fused_average=False),

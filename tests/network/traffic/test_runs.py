@@ -60,6 +60,7 @@ def test_file_and_times_do_not_depend_on_how_they_are_computed(fedcomp: Fedcomp,
         assert same == times
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_has_the_same_file_and_times(
     fedcomp: Fedcomp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

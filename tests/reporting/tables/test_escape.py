@@ -64,7 +64,7 @@ def test_each_file_of_a_report(make_run: MakeRun, tmp_path: Path, capsys: pytest
     assert "[red]:100: x" in shown
     assert "<b> | *boom* :100:" in shown
     rows = (tmp_path / "r" / "table.md").read_text().splitlines()
-    assert rows[2].startswith(r'| =HYPERLINK("x", "a\|b"), \`c\` \<i\> | 90.00 |')
+    assert rows[2].startswith(r'| =HYPERLINK("x", "a\|b"), \`c\` \<i\> | **90.00** |')
     assert rows[3].startswith(r"| \[red\]:100: x | 80.00 |")
     assert any(row.endswith(r"\<b\> \| \*boom\* :100:") for row in rows)
     written = list(csv.reader(io.StringIO((tmp_path / "r" / "table.csv").read_text())))

@@ -33,7 +33,8 @@ def test_markdown(make_run: MakeRun, tmp_path: Path) -> None:
     titles = f"method | {quality} | uplink | downlink | total | broadcast | total bits | time | seeds"
     assert rows[0] == f"| {titles} |"
     assert rows[2] == (
-        "| sign | 70.00 ± 14.14 | 75.00 ± 21.21 | 0.300 ± 0.141 | 1.00 | 32.0 | 33.0 | 3.20 | 66.0 kbit | 8.00 s | 2 |"
+        "| sign | **70.00 ± 14.14** | **75.00 ± 21.21** | **0.300 ± 0.141** "
+        "| 1.00 | 32.0 | 33.0 | 3.20 | 66.0 kbit | 8.00 s | 2 |"
     )
     assert rows[3] == "| topk | 30.00 | 30.00 | 0.700 | 1.00 | 32.0 | 33.0 | 3.20 | 66.0 kbit | 8.00 s | 1 |"
 

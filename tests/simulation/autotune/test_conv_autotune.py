@@ -35,7 +35,7 @@ from fedcomp.simulation.chunks.client_data import ClientShards
 from fedcomp.simulation.cuda_graphs.capture import Eager
 from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.training import run
+from fedcomp.training.build import _planned
 from fedcomp.wire import Ledger
 from tests.trusting import Trusting
 
@@ -190,7 +190,7 @@ def test_the_leader_plans_for_all_processes(monkeypatch, tmp_path, mode, chosen)
     said: list[ConvPlan | None] = []
     for is_main_process in (True, False):
         before = len(asked)
-        simulation, _ = run._planned(_simulation(), OmegaConf.create(options), tmp_path, _Peer(is_main_process, said))
+        simulation, _ = _planned(_simulation(), OmegaConf.create(options), tmp_path, _Peer(is_main_process, said))
         assert tuple(layer.form for layer in simulation.model.convolutions) == chosen
         assert simulation.chunk_size == (2 if mode == "measure" else 1)
         assert (len(asked) > before) == (is_main_process and mode == "measure")

@@ -41,7 +41,7 @@ def test_results_come_back_in_the_order_of_the_cohort(chunk_size: int) -> None:
     def work(data, row):
         return Two(data.ids.float(), torch.cat([row, data.num_samples[:, None].float()], 1))
 
-    result = _executor(chunk_size).run(work, cohort, mine)
+    result = _executor(chunk_size).map_clients(work, cohort, mine)
     assert result.first.tolist() == [0, 2, 4, 5, 6]
     assert result.second[:, 0].tolist() == [0, 1, 2, 3, 4]
     assert result.second[:, 1].tolist() == [world.SIZES[client] for client in cohort.clients]
@@ -60,7 +60,7 @@ def test_clients_see_their_own_samples_once_an_epoch(chunk_size: int) -> None:
                 seen.setdefault(client, []).extend(x[place, :real].tolist())
         return row
 
-    executor.run(work, cohort, torch.zeros(7, 1))
+    executor.map_clients(work, cohort, torch.zeros(7, 1))
     ends = torch.tensor(world.SIZES).cumsum(0).tolist()
     for client, (size, end) in enumerate(zip(world.SIZES, ends)):
         own = executor.dataset.train.x[end - size : end].tolist()
@@ -78,7 +78,7 @@ def test_batches_are_the_same_for_any_chunk_size() -> None:
                     found[client, step] = x[place, :real].clone()
             return row
 
-        _executor(chunk_size).run(work, Cohort.of(range(7), torch.ones(7)), torch.zeros(7, 1))  # type: ignore[arg-type]
+        _executor(chunk_size).map_clients(work, Cohort.of(range(7), torch.ones(7)), torch.zeros(7, 1))  # type: ignore[arg-type]
         return found
 
     whole = draws(100)
@@ -97,7 +97,7 @@ def test_weights_mark_real_samples_only_where_needed() -> None:
         assert shapes == [((7, 8), False), ((3, 8), False), ((1, 4), True)]
         return row
 
-    executor.run(work, Cohort.of(range(7), torch.ones(7)), torch.zeros(7, 1))  # type: ignore[arg-type]
+    executor.map_clients(work, Cohort.of(range(7), torch.ones(7)), torch.zeros(7, 1))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("chunk_size", [2, 100])
@@ -110,7 +110,7 @@ def test_work_is_done_in_float64_and_comes_back_as_messages_carry_it(chunk_size:
         seen.append(row.dtype)
         return Two(row + 1e-12 - row, data.num_samples)
 
-    result = executor.run(work, cohort, torch.ones(3, 1))
+    result = executor.map_clients(work, cohort, torch.ones(3, 1))
     assert set(seen) == {torch.float64}
     assert (result.first.dtype, result.second.dtype) == (torch.float32, torch.int64)
     assert torch.allclose(result.first, torch.full((3, 1), 1e-12), rtol=1e-3, atol=0)
@@ -124,5 +124,5 @@ def test_gradients_are_counted_in_samples(chunk_size: int) -> None:
     sim = world.simulation(ALGORITHM)
     start = sim.init().theta.expand(3, -1)
     solver = Sgd(lr=0.1, batch_size=4, epochs=2)
-    executor.run(lambda data, theta: solver.run(data, theta, torch.zeros(len(theta), 0), (0, 1)), cohort, start)
+    executor.map_clients(lambda data, theta: solver.run(data, theta, torch.zeros(len(theta), 0), (0, 1)), cohort, start)
     assert sum(int(num) for num in counted) == 2 * sum(world.SIZES[client] for client in cohort.clients)

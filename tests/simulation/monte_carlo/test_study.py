@@ -174,8 +174,8 @@ def test_a_method_that_counts_rows_is_found_out() -> None:
 FIRST_ALL = Bernoulli(1.0, schedule={4: 0.4})
 MEMORIES = {
     "error": Compressor(Sign(), ErrorFeedback()),
-    "temporal": Compressor(RandK(0.5, seed="derived"), estimator=Temporal()),
-    "spatial": Compressor(RandK(0.5, seed="derived"), estimator=Spatial()),
+    "temporal": Compressor(RandK(0.5, seed_cost="derived"), estimator=Temporal()),
+    "spatial": Compressor(RandK(0.5, seed_cost="derived"), estimator=Spatial()),
     "permk": Compressor(PermK()),
     "dense": DENSE,
 }

@@ -42,12 +42,12 @@ class QuicFL:
     Attributes:
         bits: b, 1 to 4.
         rotations: how often the rotation is repeated.
-        seed: of h: sent, 64 bits a message; derived, from names that both ends know.
+        seed_cost: of h: sent, 64 bits a message; derived, from names that both ends know.
     """
 
     bits: int = 1
     rotations: int = 1
-    seed: str = "sent"
+    seed_cost: str = "sent"
     unbiased: bool = True
     contractive: bool = False
     near_lossless: bool = False
@@ -56,7 +56,7 @@ class QuicFL:
         if isinstance(self.bits, bool) or self.bits not in SHARED_BITS:
             raise OptionError(f"bits={self.bits} must be 1, 2, 3 or 4: QUIC-FL has tables for these")
         check_count("rotations", self.rotations)
-        check_choice("seed", self.seed, SEEDS)
+        check_choice("seed_cost", self.seed_cost, SEEDS)
 
     def most_exact(self, dim: int) -> int:
         """The most entries |y| > T that there can be: sum y^2 = c in each piece, so c / T^2 of them."""
@@ -66,9 +66,9 @@ class QuicFL:
         """[M] float64 the table's mean variance times ||x||^2: of long, dense vectors."""
         return table(self.bits).mean_variance * x.double().square().sum(1)
 
-    def encode(self, x: Tensor, common: SharedKnowledge, private_key: Key) -> Payload:
+    def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """Codes [M, D], norms [M, P], and places and values of the exact entries; these have a code too, of +-T."""
-        seed = seed_field(self.seed, common, private_key)
+        seed = seed_field(self.seed_cost, common, sender_key)
         rotation = Rotation(common.dim, self.rotations)
         y = rotation.forward(x, common.key, torch.zeros_like(common.ids))
         norms = []
@@ -77,7 +77,7 @@ class QuicFL:
             scale = part.shape[1] ** 0.5 / norms[-1]
             part.mul_(torch.where(norms[-1] > 0, scale, 0.0)[:, None])
         h = self._shared(Payload(seed), common)
-        coin = private_key.fold_in("coin").uniform(common.ids, common.dim)
+        coin = sender_key.fold_in("coin").uniform(common.ids, common.dim)
         exact = y.abs() > THRESHOLD
         count, most = exact.sum(1), self.most_exact(common.dim)
         every = torch.arange(common.dim, device=x.device).expand(y.shape)
@@ -103,7 +103,7 @@ class QuicFL:
         """[M, D] estimates of R x."""
         rotation, most = Rotation(common.dim, self.rotations), self.most_exact(common.dim)
         *_, codes, norms, places, values = payload.expect(
-            **seed_layout(self.seed),
+            **seed_layout(self.seed_cost),
             codes=common.dim,
             norms=len(rotation.pieces),
             exact_places=most,

@@ -17,7 +17,7 @@ from fedcomp.client.minibatch import MinibatchSolver
 from fedcomp.client.sgd import Sgd
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.batched.backward import mlp as mlp_backward
-from fedcomp.model.build import build
+from fedcomp.model.loss import cross_entropy
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
 from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops
@@ -40,11 +40,8 @@ def chunk(widths: tuple[int, int, int], bias: bool, sizes: tuple[int, ...]) -> C
     mean, std = (torch.rand(widths[0] if bias else 1, generator=random) + 3 for _ in range(2))
     data = Dataset("bytes", Samples(x, y), Samples(x, y), "classification", widths[2], mean, std)
 
-    def network() -> nn.Module:
-        first, second = nn.Linear(widths[0], widths[1], bias=bias), nn.Linear(widths[1], widths[2], bias=bias)
-        return nn.Sequential(nn.Flatten(), first, nn.ReLU(), second)
-
-    model = build(network, Key(("fused",)), (widths[0],), widths[2], "classification")
+    first, second = nn.Linear(widths[0], widths[1], bias=bias), nn.Linear(widths[1], widths[2], bias=bias)
+    model = mlp_backward.Perceptron(nn.Sequential(nn.Flatten(), first, nn.ReLU(), second), cross_entropy)
     shards = ClientShards.of(list(torch.arange(num).split(list(sizes))), torch.device("cpu"))
     return ClientChunk(torch.arange(len(sizes)), np.array(sizes), Key(("round",)), data, shards, model)
 

@@ -1,4 +1,4 @@
-"""Compiled blocks of small convolutional networks against torch: kernels, whole gradients, and what has such a form."""
+"""Compiled small networks against torch: blocks of convolutions, whole gradients, and what has such a form."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedcomp.model.batched.backward.cnn import CompiledCnn
-from fedcomp.model.batched.compiled import cnn_numba, conv_backward_numba, conv_numba
+from fedcomp.model.batched.backward.compiled_network import CompiledNetwork, CompiledPerceptron
+from fedcomp.model.batched.backward.mlp import Perceptron
+from fedcomp.model.batched.compiled import conv_backward_numba, conv_numba, network_numba
 from fedcomp.model.batched.compiled.conv_numba import SLACK, Geometry, num_masks, pooled
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.build import build
 from fedcomp.model.networks.cnn import cnn4, lenet5
+from fedcomp.model.networks.mlp import mlp
 from fedcomp.random.keys import Key
 from tests.model.plain_modules import batch, rows
 
@@ -147,7 +149,17 @@ NETWORKS = {
         lambda: _chain(nn.Conv2d(2, 3, (2, 3)), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(3 * 20, 10), nn.ReLU()),
         (2, 9, 12),
     ),
+    "perceptron": (lambda: mlp((64,), 10), (64,)),
+    "odd widths": (lambda: mlp((17,), 10, hidden=(33, 7)), (17,)),
+    "no hidden layer": (lambda: mlp((3,), 10, hidden=()), (3,)),
+    "wide": (lambda: mlp((130,), 10, hidden=(257,)), (130,)),
+    "layers without bias, relu or both": (
+        lambda: _chain(nn.Linear(9, 5, bias=False), nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 10), nn.ReLU()),
+        (9,),
+    ),
+    "perceptron of colour images": (lambda: _chain(nn.Flatten(), nn.Linear(60, 10)), (3, 4, 5)),
 }
+PERCEPTRONS = [name for name, (make, _) in NETWORKS.items() if not any(isinstance(m, nn.Conv2d) for m in make())]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -157,7 +169,7 @@ def test_gradients_are_those_of_stacked_layers(name, case, task) -> None:
     make, shape = NETWORKS[name]
     num_clients, size, real = case
     model = build(make, KEY, shape, 10, task)
-    assert isinstance(model, CompiledCnn)
+    assert isinstance(model, CompiledNetwork)
     generator = torch.Generator().manual_seed(7)
     theta, stats = (part.float() for part in rows(model, num_clients, generator))
     x, y = batch(num_clients, size, shape, 10, task, generator)
@@ -165,7 +177,8 @@ def test_gradients_are_those_of_stacked_layers(name, case, task) -> None:
     weight = None if real is None else torch.stack([(torch.arange(size) < count).float() for count in real])
     kept = [part.clone() for part in (theta, x)]
     got = model.gradient(theta, stats, x, y, weight)
-    twin = Stacked(model.module, model.loss)
+    twin = (Perceptron if name in PERCEPTRONS else Stacked)(model.module, model.loss)
+    assert isinstance(model, CompiledPerceptron) == (name in PERCEPTRONS)
     expected = twin.gradient(theta.double(), stats.double(), x.double(), y, weight)
     assert got.grad.dtype == torch.float32
     torch.testing.assert_close(
@@ -182,9 +195,11 @@ def test_gradients_are_those_of_stacked_layers(name, case, task) -> None:
         for row in range(num_clients)
     ]
     assert torch.equal(got.grad, torch.cat(one_by_one))
-    samples = x[0].repeat(5, 1, 1, 1)
+    samples = x[0].repeat(5, *[1] * len(shape))
     outputs = twin.outputs(theta[0].double(), stats[0].double(), samples.double())
     torch.testing.assert_close(model.outputs(theta[0], stats[0], samples).double(), outputs, rtol=1e-4, atol=1e-5)
+    if isinstance(model, CompiledPerceptron):
+        assert torch.equal(model.outputs_of_rows(theta, samples)[0], model.outputs(theta[0], stats[0], samples))
     layout = model.gradient(theta, stats, x.movedim(2, -1).contiguous().movedim(-1, 2), y, weight)
     assert torch.equal(got.grad, layout.grad)
 
@@ -207,31 +222,37 @@ def test_other_chains_stay_stacked(layers) -> None:
     assert type(build(lambda: _chain(*layers), KEY, (1, 12, 12), 10, "classification")) is Stacked
 
 
-def test_without_fused_multiply_add_chains_stay_stacked(monkeypatch) -> None:
+def test_without_fused_multiply_add_nothing_is_compiled(monkeypatch) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     assert type(build(lambda: lenet5((1, 28, 28), 10), KEY, (1, 28, 28), 10, "classification")) is Stacked
+    assert type(build(lambda: mlp((64,), 10), KEY, (64,), 10, "classification")) is Perceptron
 
 
-def test_other_types_and_forms_are_computed_by_stacked_layers(monkeypatch) -> None:
+@pytest.mark.parametrize("name", ["lenet5", "perceptron"])
+def test_other_types_and_forms_are_computed_by_tensors(name, monkeypatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("compiled")
 
-    monkeypatch.setattr(cnn_numba, "gradient", refuse)
-    monkeypatch.setattr(cnn_numba, "outputs", refuse)
-    model = build(lambda: lenet5((1, 28, 28), 10), KEY, (1, 28, 28), 10, "classification")
+    monkeypatch.setattr(network_numba, "gradient", refuse)
+    monkeypatch.setattr(network_numba, "outputs", refuse)
+    make, shape = NETWORKS[name]
+    model = build(make, KEY, shape, 10, "classification")
     theta, stats = (part[None] for part in model.init(KEY))
-    x, y = (
-        torch.randn(1, 4, 1, 28, 28, generator=torch.Generator().manual_seed(0)),
-        torch.zeros(1, 4, dtype=torch.int64),
-    )
+    x = torch.randn(1, 4, *shape, generator=torch.Generator().manual_seed(0))
+    y = torch.zeros(1, 4, dtype=torch.int64)
     with pytest.raises(AssertionError, match="compiled"):
         model.gradient(theta, stats, x, y)
     with pytest.raises(AssertionError, match="compiled"):
         model.outputs(theta[0], stats[0], x[0])
     assert model.gradient(theta.double(), stats, x, y).grad.dtype == torch.float64
     assert model.outputs(theta[0].double(), stats[0], x[0]).dtype == torch.float64
-    model.set_conv_algorithms(["looped", "looped"])
-    assert model.gradient(theta, stats, x, y).grad.isfinite().all()
+    if name == "lenet5":
+        model.set_conv_algorithms(["looped", "looped"])
+        assert model.gradient(theta, stats, x, y).grad.isfinite().all()
+
+
+def test_wide_convolutions_and_other_products_are_not_compiled() -> None:
+    assert type(build(lambda: mlp((64,), 10), KEY, (64,), 10, "classification", (), "bf16")) is Perceptron
     assert type(build(lambda: cnn4((1, 28, 28), 10), KEY, (1, 28, 28), 10, "classification")) is Stacked
     assert type(build(lambda: lenet5((1, 28, 28), 10), KEY, (1, 28, 28), 10, "classification", (), "bf16")) is Stacked

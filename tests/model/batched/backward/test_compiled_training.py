@@ -1,4 +1,4 @@
-"""Small convolutional networks: whole local training in one call, dense layers of every size, clients by themselves."""
+"""Small networks: whole local training in one call, dense layers of every size, clients by themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedcomp.client.adam import Adam
 from fedcomp.client.contract import LocalResult
 from fedcomp.client.sgd import Sgd
 from fedcomp.dataset.contract import Dataset, Samples
-from fedcomp.model.batched.backward.cnn import CompiledCnn
+from fedcomp.model.batched.backward.compiled_network import CompiledNetwork
 from fedcomp.model.batched.compiled import dense_numba
 from fedcomp.model.build import build
 from fedcomp.random.keys import Key
@@ -35,21 +35,39 @@ class Refusing:
         raise AssertionError("this loop was not run in one call")
 
 
-def _chunk(sizes: tuple[int, ...], task: Any = "classification", dtype: torch.dtype = torch.uint8) -> ClientChunk:
-    """Clients with images of two channels, each normalised by itself."""
+def _convolutional() -> nn.Module:
+    layers = nn.Conv2d(2, 5, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(45, 7), nn.ReLU()
+    return nn.Sequential(*layers, nn.Linear(7, 3))
+
+
+def _perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(17, 24, bias=False), nn.ReLU(), nn.Linear(24, 3))
+
+
+def _perceptron_of_images() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(20, 3))
+
+
+NETWORKS = {
+    "images": (_convolutional, (9, 8, 2)),
+    "features": (_perceptron, (17,)),
+    "grey images": (_perceptron_of_images, (5, 4, 1)),
+}
+
+
+def _chunk(
+    sizes: tuple[int, ...], task: Any = "classification", dtype: torch.dtype = torch.uint8, kind: str = "images"
+) -> ClientChunk:
+    """Clients with images of two channels, or with features, each normalised by itself."""
     random, num = torch.Generator().manual_seed(0), sum(sizes)
-    x = torch.randint(0, 17, (num, 9, 8, 2), generator=random).to(dtype)
+    network, shape = NETWORKS[kind]
+    x = torch.randint(0, 17, (num, *shape), generator=random).to(dtype)
     y = torch.randint(0, 3, (num,), generator=random)
     y = y if task == "classification" else torch.randn(num, 3, generator=random)
-    mean, std = (torch.rand(2, generator=random) + 3 for _ in range(2))
-    data = Dataset("images", Samples(x, y), Samples(x, y), task, 3, mean, std)
-
-    def network() -> nn.Module:
-        layers = nn.Conv2d(2, 5, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(45, 7), nn.ReLU()
-        return nn.Sequential(*layers, nn.Linear(7, 3))
-
-    model = build(network, Key(("fused",)), (2, 9, 8), 3, task)
-    assert isinstance(model, CompiledCnn)
+    mean, std = (torch.rand(shape[-1], generator=random) + 3 for _ in range(2))
+    data = Dataset(kind, Samples(x, y), Samples(x, y), task, 3, mean, std)
+    model = build(network, Key(("fused",)), (shape[-1], *shape[:-1]), 3, task)
+    assert isinstance(model, CompiledNetwork)
     shards = ClientShards.of(list(torch.arange(num).split(list(sizes))), torch.device("cpu"))
     return ClientChunk(torch.arange(len(sizes)), np.array(sizes), Key(("round",)), data, shards, model)
 
@@ -75,13 +93,21 @@ def _trained(data: ClientChunk, solver: Sgd, runner: Any) -> tuple[LocalResult, 
 )
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-def test_training_in_one_call_is_the_loop_of_gradients(sizes, solver, task, dtype) -> None:
-    data = _chunk(sizes, task, dtype)
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_training_in_one_call_is_the_loop_of_gradients(sizes, solver, task, dtype, kind) -> None:
+    data = _chunk(sizes, task, dtype, kind)
     (slow, counted), (fast, fused) = (_trained(data, solver, runner) for runner in (None, FusedLoops(Refusing())))
     assert float((slow.theta - fast.theta).abs().max()) <= 1e-6  # torch need not round a normalised pixel once
     torch.testing.assert_close(slow.loss, fast.loss, rtol=1e-6, atol=0)
     assert counted == fused
     assert not torch.equal(fast.theta[0], data.model.init(Key())[0])
+
+
+def test_colour_images_of_a_perceptron_are_trained_step_by_step() -> None:
+    """Raw images have their channels last, a perceptron's weights first."""
+    model = build(lambda: nn.Sequential(nn.Flatten(), nn.Linear(60, 3)), Key(), (3, 5, 4), 3, "classification")
+    assert isinstance(model, CompiledNetwork)
+    assert model.fused_sgd(torch.zeros(2, 5, 4, 3), torch.zeros(2, dtype=torch.int64), 1) is None
 
 
 def test_what_is_trained_in_one_call() -> None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from fedcomp.compressor import Codec, Compressor
+from fedcomp.compressor.columns import SomeColumns
 from fedcomp.compressor.dense import Dense
 from fedcomp.compressor.estimators.spatial import Spatial
-from fedcomp.compressor.exclude_norm_layers import ExcludeNormLayers, exclude_norm_layers
 from fedcomp.compressor.feedback import ErrorFeedback
 from fedcomp.compressor.quantisers.qsgd import QSGD
 from fedcomp.compressor.quantisers.sign import Sign
@@ -34,7 +34,7 @@ def sent(compressor: Compressor, link: type[Link] = Link) -> tuple[torch.Tensor,
 
 
 def test_other_columns_are_exact_and_counted() -> None:
-    spared = exclude_norm_layers(Compressor(Sign(granularity="model")), TENSORS)
+    spared = Compressor(Sign(granularity="model")).for_tensors(TENSORS)
     estimate, ledger = sent(spared)
     assert torch.allclose(estimate[30:33], COHORT.weight @ X[:, 30:33])
     columns = [*range(30), *range(33, 36)]
@@ -47,7 +47,7 @@ def test_other_columns_are_exact_and_counted() -> None:
 @pytest.mark.parametrize("codec", [Sign(granularity="model"), RandK(0.5), QSGD(), QSGD(coding="fixed")])
 def test_papers_count_what_is_compressed_alone(codec: Codec, link: type[Link]) -> None:
     """Whether a codec's paper counts its message in its own way or as it is."""
-    _, ledger = sent(exclude_norm_layers(Compressor(codec), TENSORS), link)
+    _, ledger = sent(Compressor(codec).for_tensors(TENSORS), link)
     columns = [*range(30), *range(33, 36)]
     common = SharedKnowledge(Key(("k",)), COHORT.ids, (30, 3))
     alone = codec.encode(X[:, columns], common, Key(("coin",)))
@@ -57,29 +57,31 @@ def test_papers_count_what_is_compressed_alone(codec: Codec, link: type[Link]) -
 
 def test_through_real_bytes() -> None:
     for compressor in (Compressor(Sign(), ErrorFeedback()), Compressor(RandK(0.5), estimator=Spatial("avg"))):
-        spared = exclude_norm_layers(compressor, TENSORS)
+        spared = compressor.for_tensors(TENSORS)
         straight, packed = sent(spared), sent(spared, WireLink)
         assert torch.equal(straight[0], packed[0])
         assert straight[1].counters() == packed[1].counters()
 
 
 def test_memory_is_of_the_compressed_columns() -> None:
-    spared = exclude_norm_layers(Compressor(Sign(), ErrorFeedback()), TENSORS)
+    spared = Compressor(Sign(), ErrorFeedback()).for_tensors(TENSORS)
     assert spared.init(5, X[0]).sender.shape == (5, 33)
 
 
 class Against(Dense):
     """Sends differences to what both ends know."""
 
-    def encode(self, x, common, private_key):
-        return super().encode(x - common.side_information, common, private_key)
+    def encode(self, x, common, sender_key):
+        return super().encode(x - common.side_information, common, sender_key)
 
     def decode(self, payload, common):
         return super().decode(payload, common) + common.side_information
 
 
 def test_side_information_is_that_of_the_compressed_columns() -> None:
-    spared = ExcludeNormLayers(Against(), part=ParameterSubset.of(TENSORS, lambda tensor: tensor.kind != NORMALISATION))
+    spared = Compressor(
+        Against(), columns=SomeColumns(ParameterSubset.of(TENSORS, lambda tensor: tensor.kind != NORMALISATION))
+    )
     common = SharedKnowledge(Key(("k",)), COHORT.ids, SIZES, side_information=torch.arange(36.0).expand(2, -1))
     estimate, _ = spared.send_up(X, spared.init(5, X[0]), COHORT, Link(Ledger()), common, Key(("coin",)))
     assert torch.allclose(estimate, COHORT.weight @ X, atol=1e-5)
@@ -87,7 +89,7 @@ def test_side_information_is_that_of_the_compressed_columns() -> None:
 
 def test_a_message_by_itself_is_decoded_whole() -> None:
     sign = Compressor(Sign(granularity="model"), ErrorFeedback())
-    spared, common = exclude_norm_layers(sign, TENSORS), SharedKnowledge(Key(("k",)), COHORT.ids, SIZES)
+    spared, common = sign.for_tensors(TENSORS), SharedKnowledge(Key(("k",)), COHORT.ids, SIZES)
     payload, memory = spared.encode(X, spared.init(5, X[0]), COHORT, common, Key(("coin",)))
     rows, owed = spared.decode(payload, common), spared.sender_memory(memory)
     assert torch.equal(rows[:, 30:33], X[:, 30:33])
@@ -98,8 +100,8 @@ def test_a_message_by_itself_is_decoded_whole() -> None:
 
 def test_nothing_to_spare_is_the_compressor_itself() -> None:
     sign, dense = Compressor(Sign()), Compressor(Dense())
-    assert exclude_norm_layers(sign, (TENSORS[0], TENSORS[2])) is sign
-    assert exclude_norm_layers(dense, TENSORS) is dense
-    assert exclude_norm_layers(sign, (TENSORS[1],)) is sign
-    assert isinstance(exclude_norm_layers(sign, TENSORS), ExcludeNormLayers)
+    assert sign.for_tensors((TENSORS[0], TENSORS[2])) == sign
+    assert dense.for_tensors(TENSORS) == dense
+    assert sign.for_tensors((TENSORS[1],)) == sign
+    assert isinstance(sign.for_tensors(TENSORS).columns, SomeColumns)
     assert ParameterSubset.of(TENSORS, lambda tensor: tensor.kind == NORMALISATION).size == 3

@@ -1,10 +1,12 @@
-"""Networks of few channels: whole gradients, and whole local training, in one call without Python's global lock.
+"""Small networks: whole gradients, and whole local training, in one call without Python's global lock.
 
-Clients follow one another, each with its own samples alone: places of a batch that hold none are left out, so a
-client's gradient does not depend on those that are trained beside it.
+A network is convolutional blocks of few channels, or none, and then dense layers. Clients follow one another, each with
+its own samples alone: places of a batch that hold none are left out, so a client's gradient does not depend on those
+that are trained beside it.
 
 Arrays are contiguous. `blocks` and `layers` are int64: a row of `blocks` is a `Geometry` without `batch`, then where
-weight and bias begin in a client's parameters (bias -1: none); `layers` as in `dense_numba.py`.
+weight and bias begin in a client's parameters (bias -1: none), and a perceptron has no rows; `layers` as in
+`dense_numba.py`.
 
 Shape legend: M clients, D parameters, S steps, B batch, n samples, X = H * W * C numbers of a sample, F features, O
 outputs, P places: the batch filled up to vectors.
@@ -26,6 +28,7 @@ from fedcomp.model.batched.compiled.dense_numba import (
     backward_dense,
     forward_dense,
     num_places,
+    transpose,
 )
 from fedcomp.model.batched.compiled.losses_numba import NO_SUCH_CLASS, cross_entropy, squared_error
 from fedcomp.model.batched.compiled.tile_numba import LANES, fixed, multiply_add
@@ -68,8 +71,9 @@ def _forward(
     """The forward pass of one client's samples x[real] (B, X).
 
     Returns:
-        The inputs of all blocks one after another and then the features (F, batch), all with slack. The masks of the
-        blocks. The inputs of all dense layers (F + H, P). The outputs (O, P), in a buffer for P outputs of any layer.
+        The inputs of all blocks one after another and then the features (F, batch), all with slack; without blocks the
+        samples (B, F). The masks of the blocks. The inputs of all dense layers (F + H, P). The outputs (O, P), in a
+        buffer for P outputs of any layer.
     """
     last, num_features, places = blocks.shape[0] - 1, layers[0, NUM_IN], num_places(real.size)
     num, num_of_masks = num_features * batch + SLACK, 0
@@ -77,7 +81,8 @@ def _forward(
         size = _geometry(blocks[k], batch)
         num, num_of_masks = num + _num_inputs(size), num_of_masks + _num_masks(size)
     block_inputs, masks = np.empty(num, np.float32), np.empty(num_of_masks, np.uint16)
-    pack(x, real, block_inputs, _geometry(blocks[0], batch))
+    if last >= 0:
+        pack(x, real, block_inputs, _geometry(blocks[0], batch))
     at, mask = 0, 0
     for k in range(last + 1):
         size = _geometry(blocks[k], batch)
@@ -93,9 +98,15 @@ def _forward(
     for index in range(layers.shape[0]):
         rows, widest = rows + layers[index, NUM_IN], max(widest, layers[index, NUM_OUT])
     dense_inputs, z = np.empty(rows * places, np.float32), np.empty(widest * places, np.float32)
-    for f in range(num_features):
-        for b in range(places):
-            dense_inputs[f * places + b] = block_inputs[at + f * batch + b] if b < real.size else np.float32(0)
+    if last < 0:
+        for b in range(real.size):
+            for f in range(num_features):
+                block_inputs[b * num_features + f] = x[real[b], f]
+        transpose(block_inputs, num_features, real.size, num_features, dense_inputs, places)
+    else:
+        for f in range(num_features):
+            for b in range(places):
+                dense_inputs[f * places + b] = block_inputs[at + f * batch + b] if b < real.size else np.float32(0)
     forward_dense(theta, layers, dense_inputs, z[: layers[layers.shape[0] - 1, NUM_OUT] * places], places)
     return block_inputs, masks, dense_inputs, z
 
@@ -125,12 +136,11 @@ def _client_gradient(
         loss = cross_entropy(g, classes, real, places, layer)
         if loss == NO_SUCH_CLASS:
             return loss
-    nothing, spare, transposed = (
-        np.empty(0, np.float32),
-        np.empty(g.size, np.float32),
-        np.empty(g.size + LANES, np.float32),
-    )
-    backward_dense(theta, layers, dense_inputs, nothing, g, spare, transposed, grad, places, real.size)
+    spare, transposed = np.empty(g.size, np.float32), np.empty(g.size + LANES, np.float32)
+    samples = block_inputs[: 0 if blocks.shape[0] else block_inputs.size]
+    backward_dense(theta, layers, dense_inputs, samples, g, spare, transposed, grad, places, real.size)
+    if not blocks.shape[0]:
+        return loss
     num_features = layers[0, NUM_IN]
     above = np.empty(num_features * batch + SLACK, np.float32)
     for place in range(above.size):
@@ -174,7 +184,8 @@ def gradient(
     """grad (M, D) and loss (M) of every client's mean loss; False, and nothing of use, if a class is no output.
 
     Args:
-        theta: (M, D). x: (M, B, X), channels last. weight: (M, B), above 0 where there is a sample; empty: everywhere.
+        theta: (M, D). x: (M, B, X), channels last where there are blocks.
+        weight: (M, B), above 0 where there is a sample; empty: everywhere.
         classes: (M, B) int64, for cross-entropy. targets: (M, B, O), for the squared error; empty for the other.
         least: places of a batch in the blocks, at least.
     """

@@ -1,4 +1,4 @@
-"""Which chains of layers are small convolutional networks: blocks of few channels, then dense layers.
+"""Which chains of layers are small networks: blocks of few channels or none, then dense layers.
 
 Shape legend: C, H, W channels, height and width.
 """
@@ -29,6 +29,8 @@ LEAST_ROW = 64
 """Numbers, of all samples, that a row of a convolution holds at least; small batches are filled up."""
 MOST_EMPTY = 16
 """Places to which a batch may be filled up."""
+ROW = 14
+"""Numbers of a block's row."""
 
 
 @dataclass(frozen=True)
@@ -71,28 +73,27 @@ class Block:
 
 
 @dataclass(frozen=True)
-class SmallCnn:
-    """Blocks, and the dense layers that follow them."""
+class SmallNetwork:
+    """Blocks, and the dense layers that follow them; a perceptron has no blocks."""
 
     blocks: tuple[Block, ...]
     denses: tuple[DenseLayer, ...]
 
     @property
     def smallest_batch(self) -> int:
-        """Places that a batch has at least."""
-        return -(-LEAST_ROW // min(block.columns for block in self.blocks))
+        """Places that a batch has at least in the blocks."""
+        return max((-(-LEAST_ROW // block.columns) for block in self.blocks), default=0)
 
     def rows(self) -> np.ndarray:
-        """The blocks as `cnn_numba.py` takes them."""
+        """The blocks as `network_numba.py` takes them."""
         margins = [*(block.pad for block in self.blocks[1:]), 0]
-        return np.array([block.row(margin) for block, margin in zip(self.blocks, margins)], np.int64)
+        rows = [block.row(margin) for block, margin in zip(self.blocks, margins)]
+        return np.array(rows, np.int64).reshape(-1, ROW)
 
 
-def small_cnn(flat: Flat, chain: Sequence[Layer], loss: Loss, input_shape: tuple[int, ...]) -> SmallCnn | None:
-    """The chain as a `SmallCnn`, or None where it is anything else or its layers are too wide or too narrow to gain."""
-    if len(input_shape) != 3 or loss not in (cross_entropy, squared_error) or not has_fused_multiply_add():
-        return None
-    if flat.frozen:
+def small_network(flat: Flat, chain: Sequence[Layer], loss: Loss, input_shape: tuple[int, ...]) -> SmallNetwork | None:
+    """The chain as a `SmallNetwork`; None where it is anything else, or too wide or too narrow to gain."""
+    if flat.frozen or loss not in (cross_entropy, squared_error) or not has_fused_multiply_add():
         return None
     blocks: list[Block] = []
     shape, rest, used = input_shape, list(chain), 0
@@ -104,9 +105,9 @@ def small_cnn(flat: Flat, chain: Sequence[Layer], loss: Loss, input_shape: tuple
         blocks.append(block)
         rest, used, shape = rest[length:], used + len(tensors), (block.out, *block.pooled)
     denses = dense_layers(flat, rest, used)
-    if not blocks or denses is None or any(block.channels * block.out > MOST_PAIRS for block in blocks):
+    if denses is None or any(block.channels * block.out > MOST_PAIRS for block in blocks):
         return None
-    small = SmallCnn(tuple(blocks), denses)
+    small = SmallNetwork(tuple(blocks), denses)
     return small if small.smallest_batch <= MOST_EMPTY else None
 
 

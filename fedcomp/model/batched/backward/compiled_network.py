@@ -1,7 +1,7 @@
-"""Networks with few channels on a CPU: gradients and local SGD, written by hand and compiled (`cnn_numba.py`).
+"""Small networks on a CPU: gradients and local SGD, written by hand and compiled (`network_numba.py`).
 
-Everything else (GPUs, other types of numbers, wide layers) is computed by `Stacked`, the slow twin, whose results are
-the same but for rounding.
+Everything else (GPUs, other types of numbers) is computed by `Stacked` or `Perceptron`, the slow twins, whose results
+are the same but for rounding.
 
 Shape legend: M clients, D parameters, B batch, C, H, W channels, height and width, O outputs.
 """
@@ -14,24 +14,29 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedcomp.core.accelerated import Form, plainly
 from fedcomp.core.step_counts import StepCounts
 from fedcomp.model.batched.backward.dense import dense_rows
-from fedcomp.model.batched.backward.small_cnn import SmallCnn
+from fedcomp.model.batched.backward.mlp import Perceptron
+from fedcomp.model.batched.backward.small_network import SmallNetwork
 from fedcomp.model.batched.stacked import Stacked
 from fedcomp.model.contract import Gradient, StepDraws, TrainFused
 from fedcomp.model.flat import Make
 from fedcomp.model.loss import Loss, cross_entropy, exact_mean_loss
 from fedcomp.model.tunable import FORMS
 
+COMPILED = Form("compiled networks", "tensor operations")
+TOLERANCE = 1e-2
+"""As a share of the norm: where rounding brings a sum to the other side of zero, a ReLU turns on or off."""
 EVALUATED_AT_ONCE = 128
 """Samples that stay in the caches."""
 
 
-class CompiledCnn(Stacked):
-    """A `Stacked` model that is a `SmallCnn`: compiled for float32 on a CPU, unless another form was chosen."""
+class CompiledNetwork(Stacked):
+    """A model that is a `SmallNetwork`: compiled for float32 on a CPU, unless another form was chosen."""
 
-    def __init__(self, module: nn.Module, loss: Loss, small: SmallCnn, make: Make | None = None) -> None:
-        """`small`: the module, as `small_cnn` finds it."""
+    def __init__(self, module: nn.Module, loss: Loss, small: SmallNetwork, make: Make | None = None) -> None:
+        """`small`: the module, as `small_network` finds it."""
         super().__init__(module, loss, make)
         self.small = small
         self._network = small.rows(), dense_rows(small.denses), small.smallest_batch  # `blocks`, `layers`, `least`
@@ -52,12 +57,23 @@ class CompiledCnn(Stacked):
         """
         if not self._compiled(theta):
             return super().gradient(theta, stats, x, y, weight, draws)
-        from fedcomp.model.batched.compiled import cnn_numba
+        found = self._compiled_gradient(theta, stats, x, y, weight)
+
+        def plain() -> tuple[Tensor, ...]:
+            with plainly():
+                expected = self.gradient(theta, stats, x, y, weight, draws)
+            return expected.grad, expected.loss
+
+        agrees = COMPILED.agrees("gradients", lambda: (found.grad, found.loss), plain, TOLERANCE)
+        return found if agrees else self.gradient(theta, stats, x, y, weight, draws)
+
+    def _compiled_gradient(self, theta: Tensor, stats: Tensor, x: Tensor, y: Tensor, weight: Tensor | None) -> Gradient:
+        from fedcomp.model.batched.compiled import network_numba
 
         grad, loss = theta.new_empty(theta.shape), theta.new_empty(theta.shape[0])
         real = np.empty((0, 0), np.float32) if weight is None else weight.to(theta.dtype).contiguous().numpy()
-        given = theta.contiguous().numpy(), _channels_last(x, theta.dtype), real, *self._targets(y, theta.dtype)
-        self._check(cnn_numba.gradient(*given, *self._network, grad.numpy(), loss.numpy()))
+        given = theta.contiguous().numpy(), self._samples(x, theta.dtype), real, *self._targets(y, theta.dtype)
+        self._check(network_numba.gradient(*given, *self._network, grad.numpy(), loss.numpy()))
         return Gradient(grad, loss, stats)
 
     @torch.no_grad()
@@ -74,16 +90,17 @@ class CompiledCnn(Stacked):
         if not self._compiled(theta):
             return super().batch_loss(theta, stats, x, y, weight, draws)
         outputs = theta.new_empty(*x.shape[:2], self.small.denses[-1].num_out)
-        for row, samples, out in zip(theta.contiguous().numpy(), _channels_last(x, theta.dtype), outputs.numpy()):
+        for row, samples, out in zip(theta.contiguous().numpy(), self._samples(x, theta.dtype), outputs.numpy()):
             self._write_outputs(row, samples, out)
         return exact_mean_loss(self.loss, outputs, y, weight), stats
 
     def fused_sgd(self, x: Tensor, y: Tensor, batch_size: int) -> TrainFused | None:
-        """As `contract.FusesSgd`, on a CPU: images of bytes or float32 [n, H, W, C]."""
-        kinds = torch.uint8, torch.float32
-        if x.device.type != "cpu" or x.dtype not in kinds or not x.is_contiguous() or not self._has_default_forms():
-            return None
-        return partial(self._train, x, y)
+        """As `contract.FusesSgd`: on a CPU all steps in one call, of bytes or float32 [n, F] or [n, H, W, C]."""
+        if x.device.type != "cpu":
+            return super().fused_sgd(x, y, batch_size)
+        plain = x.dtype in (torch.uint8, torch.float32) and x.is_contiguous() and self._has_default_forms()
+        in_order = len(self.small.blocks) > 0 or x.dim() == 2 or x.shape[-1] == 1  # a weight's: channels first
+        return partial(self._train, x, y) if plain and in_order else None
 
     @torch.no_grad()
     def _train(
@@ -97,8 +114,8 @@ class CompiledCnn(Stacked):
         rate: float,
         decay: float,
     ) -> tuple[Tensor, Tensor]:
-        """As `contract.TrainFused`, from the raw images x [n, H, W, C] and their targets y."""
-        from fedcomp.model.batched.compiled import cnn_numba
+        """As `contract.TrainFused`, from the raw samples x [n, F] or [n, H, W, C] and their targets y."""
+        from fedcomp.model.batched.compiled import network_numba
 
         theta, loss = theta.clone(memory_format=torch.contiguous_format), theta.new_empty(theta.shape[0])
         raw, none = x.flatten(1).numpy(), torch.empty(0, 0)
@@ -107,7 +124,7 @@ class CompiledCnn(Stacked):
         batches = numbers.contiguous().numpy(), np.ascontiguousarray(counts.of_steps)
         rates = np.float32(rate), np.float32(decay)
         given = theta.numpy(), *images, *self._targets(y, theta.dtype), offset, scale, *batches, *rates
-        self._check(cnn_numba.train(*given, *self._network, loss.numpy()))
+        self._check(network_numba.train(*given, *self._network, loss.numpy()))
         return theta, loss
 
     @torch.no_grad()
@@ -117,18 +134,29 @@ class CompiledCnn(Stacked):
             return super().outputs(theta, stats, x)
         row, found = theta.contiguous().numpy(), theta.new_empty(len(x), self.small.denses[-1].num_out)
         for part, out in zip(x.split(EVALUATED_AT_ONCE), found.split(EVALUATED_AT_ONCE)):
-            self._write_outputs(row, _channels_last(part[None], theta.dtype)[0], out.numpy())
-        return found
+            self._write_outputs(row, self._samples(part[None], theta.dtype)[0], out.numpy())
+
+        def plain() -> tuple[Tensor]:
+            with plainly():
+                return (self.outputs(theta, stats, x[:EVALUATED_AT_ONCE]),)
+
+        agrees = COMPILED.agrees("outputs", lambda: (found[:EVALUATED_AT_ONCE],), plain, TOLERANCE)
+        return found if agrees else self.outputs(theta, stats, x)
 
     def _write_outputs(self, theta: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
-        """out [B, O] of one model theta [D] on x [B, H * W * C]."""
-        from fedcomp.model.batched.compiled import cnn_numba
+        """out [B, O] of one model theta [D] on the samples x [B, X]."""
+        from fedcomp.model.batched.compiled import network_numba
 
-        cnn_numba.outputs(theta, x, *self._network, out)
+        network_numba.outputs(theta, x, *self._network, out)
+
+    def _samples(self, x: Tensor, dtype: torch.dtype) -> np.ndarray:
+        """(M, B, X) of x [M, B, F] or [M, B, C, H, W]: channels last for blocks, as the row has them for layers."""
+        x = x.to(dtype).movedim(2, -1) if self.small.blocks else x.to(dtype)
+        return x.flatten(2).contiguous().numpy()
 
     def _compiled(self, theta: Tensor) -> bool:
         plain = type(theta) is Tensor and theta.device.type == "cpu" and theta.dtype == torch.float32
-        return plain and self._has_default_forms()
+        return plain and self._has_default_forms() and not COMPILED.refused
 
     def _has_default_forms(self) -> bool:
         return all(form == FORMS[0] for form in self.conv_algorithms)
@@ -145,6 +173,12 @@ class CompiledCnn(Stacked):
             raise ValueError(f"a sample's class is none of the model's {num_out} outputs, 0 to {num_out - 1}")
 
 
-def _channels_last(x: Tensor, dtype: torch.dtype) -> np.ndarray:
-    """(M, B, H * W * C) of x [M, B, C, H, W]."""
-    return x.to(dtype).permute(0, 1, 3, 4, 2).contiguous().flatten(2).numpy()
+class CompiledPerceptron(CompiledNetwork, Perceptron):
+    """A `CompiledNetwork` without convolutions: what is not compiled is computed by `Perceptron`."""
+
+    @torch.no_grad()
+    def outputs_of_rows(self, theta: Tensor, x: Tensor) -> Tensor:
+        """[M, B, O] outputs of each row of theta [M, D] on x [B, ...]."""
+        if not self._compiled(theta):
+            return super().outputs_of_rows(theta, x)
+        return torch.stack([self.outputs(row, row[:0], x) for row in theta])

@@ -1,0 +1,55 @@
+"""Grey pictures in IDX files, as MNIST and Fashion-MNIST are published.
+
+torchvision downloads them, but does not read them: importing it loads torch's compilers, 170 MiB.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from fedcomp.dataset.contract import Samples
+
+FILES = {
+    True: ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    False: ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+"""Images and labels; whether they are for training."""
+
+
+def read_split(folder: Path, train: bool, ending: str = "") -> Samples:
+    """Samples [n, H, W, 1] of one of `FILES`; gzipped where the `ending` is ".gz".
+
+    Raises FileNotFoundError; ValueError: a file is damaged, or has other labels than 0 to 9.
+    """
+    import torch
+
+    from fedcomp.dataset.contract import Samples
+
+    images, labels = (folder / f"{name}{ending}" for name in FILES[train])
+    x, y = _read(images, 3), _read(labels, 1)
+    if len(x) != len(y):
+        raise ValueError(f"{images} has {len(x)} images, but {len(y)} labels")
+    if y.max() >= 10:
+        raise ValueError(f"{labels} has label {y.max()}, but labels are 0 to 9")
+    return Samples(torch.from_numpy(x[..., None].copy()), torch.from_numpy(y.astype(np.int64)))
+
+
+def _read(path: Path, num_axes: int) -> np.ndarray:
+    """uint8 array of an IDX file: 0, 0, 8, the number of axes, their big-endian sizes, the bytes."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} cannot be read ({error})") from None
+    start = 4 + 4 * num_axes
+    sizes = [int(size) for size in np.frombuffer(content[4:start], ">u4")] if len(content) >= start else []
+    if content[:4] != bytes([0, 0, 8, num_axes]) or len(content) - start != int(np.prod(sizes)):
+        raise ValueError(f"{path} is no IDX file of {num_axes} axes, or cut short")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(sizes)

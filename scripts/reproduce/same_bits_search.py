@@ -1,0 +1,227 @@
+"""Which learning rate and how many local steps each method of `same_bits` gets on a task, and the runs that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import yaml
+
+from scripts.reproduce.experiment import Experiment
+from scripts.reproduce.records import Folder, Records, Run
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+NEIGHBOURS = CONF / "experiment" / "neighbours"
+COMMITTED = Folder(CONF.parent / "docs" / "results" / "records")
+GROUP = "experiment/neighbours"
+ACCURACY = "test/accuracy"
+RATES = ("client.lr", "algorithm.lr")
+STEPS = ("client.steps", "client.inner_steps", "algorithm.steps", "algorithm.p")
+LOCAL_STEPS = (5, 20, 60)
+LADDER = tuple(float(f"{digit}e{power}") for power in range(-5, 2) for digit in (1, 3))
+"""Rates that are tried: a factor of about 3 apart."""
+MOST = 7
+"""Rates that are tried for a number of local steps before the search gives up."""
+NEAR_CHANCE = 0.1
+"""A mean accuracy no further above chance says nothing about the method."""
+TRIALS, SEEDS = ("10", "11"), ("0", "1", "2")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method.
+
+    Attributes:
+        method: its file in conf/experiment/neighbours/method.
+        rate, steps: its options for the learning rate, and for local steps (`algorithm.p`: one over their mean number).
+    """
+
+    method: str
+    rate: str = "client.lr"
+    steps: str = "client.steps"
+
+    @property
+    def label(self) -> str:
+        """Its name in tables."""
+        return str(_method(self.method)["label"])
+
+    @property
+    def first_rates(self) -> tuple[float, ...]:
+        """Three, around that of its file."""
+        group, name = self.rate.split(".")
+        at = LADDER.index(float(_method(self.method)[group][name]))
+        return LADDER[at - 1 : at + 2]
+
+    def value(self, steps: int) -> str:
+        """Of the option for local steps."""
+        return f"{1 / steps:.3g}" if self.steps == "algorithm.p" else str(steps)
+
+    @property
+    def weights(self) -> str:
+        """The override that makes clients count alike, where by default they count by their samples."""
+        return "algorithm.weights=uniform" if _algorithm(self.method).get("weights") == "samples" else ""
+
+
+ROWS = (
+    *(Row(name) for name in ("fedavg", "fedavg_16", "topk", "sparseloco", "scallion", "eden", "doublesqueeze")),
+    *(Row(name) for name in ("powersgd", "ef21", "gr", "fedscalar", "fedmrn", "fedmrn_16", "deltamask", "diloco")),
+    *(Row(name) for name in ("fedbat", "fedbat_16", "cafe", "turboquant", "fetchsgd", "fedmud", "scaffold")),
+    *(Row(name) for name in ("randk_spatial", "randk_spatial_16", "rand_proj_spatial", "rand_proj_spatial_16")),
+    *(Row(name, steps="client.inner_steps") for name in ("svrg", "svrg_16")),
+    Row("tamuna", steps="algorithm.p"),
+    *(Row(name, "algorithm.lr", "algorithm.steps") for name in ("decomfl", "fedkseed")),
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is learnt.
+
+    Attributes:
+        name: its file in conf/experiment/neighbours/task. title: of its section. setting: a sentence about it.
+        chance: accuracy of who always says the most frequent class. target: for "bits to", in percent.
+        num_test: samples of the test set.
+    """
+
+    name: str
+    title: str
+    setting: str
+    chance: float
+    target: int
+    num_test: int
+
+    @property
+    def max_bits(self) -> float:
+        """The limit of bits in both directions."""
+        return float(_yaml(NEIGHBOURS / "task" / f"{self.name}.yaml")["max_bits"])
+
+    def near_chance(self, accuracy: float) -> bool:
+        """Whether a mean accuracy is."""
+        return accuracy < self.chance + NEAR_CHANCE
+
+
+@dataclass(frozen=True)
+class Search(Experiment):
+    """Runs of a task; which come next follows from the records of those before.
+
+    Attributes:
+        task: what is learnt. records: those to go on from.
+    """
+
+    task: Task = field(kw_only=True)
+    records: Callable[[Search], Records] = field(default=lambda search: COMMITTED[search], kw_only=True)
+
+    def overrides(self, scale: str) -> Iterator[list[str]]:  # type: ignore[override]
+        """Row by row: the trials of its rates and steps, then its runs."""
+        if scale != "paper":
+            return
+        for row in ROWS:
+            given: set[str] = set()
+            while (command := self.next_command(row)) and command not in given:
+                given.add(command)
+                yield command.split()
+
+    def next_command(self, row: Row) -> str:
+        """What of a row is to be run next: trials, or with the best of them its runs; nothing: all is there."""
+        runs = self.records(self).where(label=row.label)
+        start = f"-m {self.commands[0]} {GROUP}/method@_global_={row.method} {row.weights}"
+        short = f"seed={','.join(TRIALS)} rounds=40 max_bits={self.task.max_bits / 4:g} eval_every=40"
+        tried = trials(row, runs)
+        if not tried:
+            rates = ",".join(f"{rate:g}" for rate in row.first_rates)
+            steps = ",".join(row.value(number) for number in LOCAL_STEPS)
+            return f"{start} {row.rate}={rates} {row.steps}={steps} {short}"
+        for number in LOCAL_STEPS:
+            if rate := next_rate({one: score for (steps, one), score in tried.items() if steps == number}):
+                return f"{start} {row.rate}={rate:g} {row.steps}={row.value(number)} {short}"
+        best = chosen(row, runs, self.task)
+        if best is None or {run.about["seed"] for run in final(row, runs, *best)} == set(SEEDS):
+            return ""
+        return f"{start} {row.rate}={best[1]:g} {row.steps}={row.value(best[0])} seed={','.join(SEEDS)}"
+
+
+def trials(row: Row, runs: Records) -> dict[tuple[int, float], float | None]:
+    """{(local steps, rate): mean accuracy at the trials' end; None where one diverged}, where both trials are over."""
+    found: dict[tuple[int, float], list[Run]] = {}
+    for run in runs:
+        if run.about["seed"] in TRIALS and run.about["state"] != "unfinished":
+            found.setdefault(_setting(row, run), []).append(run)
+    return {
+        setting: None if any(run.about["state"] == "failed" for run in own) else fmean(map(last_accuracy, own))
+        for setting, own in found.items()
+        if len(own) == len(TRIALS)
+    }
+
+
+def next_rate(scores: Mapping[float, float | None]) -> float | None:
+    """The rate beyond the edge of those tried where the best is; None: the best has one on both sides, or `MOST`."""
+    if not scores or len(scores) >= MOST:
+        return None
+    best = max(sorted(scores), key=lambda rate: _or_least(scores[rate]))
+    at = [min(range(len(LADDER)), key=lambda i: abs(LADDER[i] - rate)) for rate in (min(scores), max(scores))]
+    if best == min(scores) and at[0] > 0:
+        return LADDER[at[0] - 1]
+    return LADDER[at[1] + 1] if best == max(scores) and at[1] + 1 < len(LADDER) else None
+
+
+def chosen(row: Row, runs: Records, task: Task) -> tuple[int, float] | None:
+    """(local steps, rate) with the best trials.
+
+    Not one with which a run diverged, one at the edge of those tried, or one whose trials are near chance: then None.
+    """
+    scores = trials(row, runs)
+    for setting in {_setting(row, run) for run in runs.where(state="failed") if run.about["seed"] in SEEDS}:
+        scores[setting] = None
+    best = max(scores, key=lambda setting: _or_least(scores[setting]), default=None)
+    if best is None or task.near_chance(_or_least(scores[best])):
+        return None
+    rates = [rate for steps, rate in scores if steps == best[0]]
+    return best if min(rates) < best[1] < max(rates) else None
+
+
+def final(row: Row, runs: Records, steps: int, rate: float) -> Sequence[Run]:
+    """The runs after the search, with its choice."""
+    return [run for run in runs if run.about["seed"] in SEEDS and _setting(row, run) == (steps, rate)]
+
+
+def last_accuracy(run: Run) -> float:
+    """Of the last round; 0 without one."""
+    return run.last(ACCURACY) or 0.0
+
+
+def default_weights() -> tuple[list[str], list[str]]:
+    """Labels of the methods whose clients count by their samples by default, and of the others."""
+    by_samples = [row.label for row in ROWS if row.weights]
+    return by_samples, [row.label for row in ROWS if not row.weights]
+
+
+def _setting(row: Row, run: Run) -> tuple[int, float]:
+    value = float(run.about[row.steps])
+    return round(1 / value) if row.steps == "algorithm.p" else round(value), float(run.about[row.rate])
+
+
+def _or_least(score: float | None) -> float:
+    return -1.0 if score is None else score
+
+
+def _method(name: str) -> dict[str, Any]:
+    """A method's file with what it is based on."""
+    own = _yaml(NEIGHBOURS / "method" / f"{name}.yaml")
+    base = own["defaults"][0]
+    return {**_method(base), **own} if isinstance(base, str) else own
+
+
+def _algorithm(name: str) -> dict[str, Any]:
+    """The file of a method's algorithm."""
+    own = _yaml(NEIGHBOURS / "method" / f"{name}.yaml")
+    if isinstance(own["defaults"][0], str):
+        return _algorithm(own["defaults"][0])
+    choice = next(one["override /algorithm"] for one in own["defaults"] if "override /algorithm" in one)
+    return _yaml(CONF / "algorithm" / f"{choice}.yaml")
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8")))

@@ -1,0 +1,173 @@
+"""Pictures for a paper: size, ends of axes, order, names, legend, and what of an axis is shown."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedcomp
+from fedcomp.records.reader import read_runs
+from fedcomp.reporting.__main__ import main
+from fedcomp.reporting.group import group
+from fedcomp.reporting.pictures import draw
+from fedcomp.reporting.pictures.figure_entry import asked, parse
+from fedcomp.reporting.pictures.figures import asked_picture, build
+from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series
+from fedcomp.reporting.pictures.view import marked_places, view
+from tests.records.synthetic_runs import MakeRun
+
+ENTRY = {"name": "fig", "x": "uplink", "y": "test/accuracy"}
+
+
+@pytest.fixture
+def runs(make_run: MakeRun, tmp_path: Path) -> Path:
+    """Accuracies of 10 %, 50 % and, at last, 90 % (sign), 92 % (dense) and 94 % (ours)."""
+    for method, last in (("dense", 0.92), ("sign", 0.9), ("ours", 0.94)):
+        for seed in (0, 1):
+            lines = [
+                {"test/accuracy": value, "bits/uplink": 1000 * round, "round": 10 * round}
+                for round, value in enumerate((0.1, 0.5, last - 0.01, last))
+            ]
+            make_run(method, seed, [], lines=lines, config={"label": method})
+    return tmp_path
+
+
+def panel(*ends: float, **axis) -> Panel:
+    lines = [
+        Series(f"m{number}", np.array([1.0, 10, 100]), np.array([10, 50, end]), np.full(3, np.nan), 1)
+        for number, end in enumerate(ends)
+    ]
+    return Panel("", Axis("uplink bits", "bits", True), Axis("accuracy", "percent", **axis), tuple(lines))
+
+
+def test_an_axis_shows_where_methods_differ_and_says_what_it_leaves_out() -> None:
+    shown = view(panel(90, 94))
+    assert shown.cut == "below 81.5 % not shown"
+    assert (shown.y.low, shown.y.high) == (81.5, pytest.approx(94.625))
+    assert shown.x.low == pytest.approx(80)
+    falling = [
+        Series(name, np.arange(3.0), np.array([9.0, 3, end]), np.full(3, np.nan), 1)
+        for name, end in (("a", 0.1), ("b", 0.3))
+    ]
+    losses = view(Panel("", Axis("round"), Axis("loss"), tuple(falling)))
+    assert losses.cut == "above 1.2 not shown"
+    assert (losses.y.low, losses.y.high) == (pytest.approx(0.045), 1.2)
+
+
+@pytest.mark.parametrize("own", [panel(90), panel(30, 94), panel(90, 94, log=True), panel(90, 94, low=0.0)])
+def test_an_axis_stays_whole(own: Panel) -> None:
+    assert view(own).y == own.y
+    assert view(own).cut == ""
+
+
+def test_markers_of_lines_that_end_together_stand_apart() -> None:
+    places = np.logspace(3, 6, 60)
+    marked = [marked_places(places, True, number, 6) for number in range(6)]
+    assert len({place for own in marked for place in own}) == 18
+    assert all(np.diff(np.log10(places[own])) == pytest.approx([1, 1], abs=0.06) for own in marked)
+    assert marked_places(np.array([5.0]), True, 0, 1) == [0]
+    assert set(marked_places(np.array([0.0, 1.0]), False, 1, 2)) <= {0, 1}
+
+
+def test_legend_and_picture_have_the_same_markers(runs: Path) -> None:
+    drawn = draw.sheet(asked_picture(asked([], 1), group(read_runs([runs]))))
+    lines = {line.get_label(): line for line in drawn.axes[0].lines}
+    legend = dict(zip([text.get_text() for text in drawn.legends[0].get_texts()], drawn.legends[0].legend_handles))
+    assert list(legend) == ["dense", "ours", "sign"]
+    for label, handle in legend.items():
+        assert handle.get_marker() == lines[label].get_marker() != "None"
+
+
+def test_an_entry_for_a_paper(runs: Path) -> None:
+    entry = ENTRY | {"size": "3.3x2.2", "ylim": "0.8:0.95", "xlim": [1500, None], "order": ["ours"], "log_x": False}
+    entry |= {"rename": {"ours": "FedX", "sign": "SignSGD"}, "legend": "lower right"}
+    picture = build(parse(entry), group(read_runs([runs])))
+    assert picture is not None
+    (own,) = picture.panels
+    assert [one.label for one in own.series] == ["FedX", "dense", "SignSGD"]
+    assert (own.y.low, own.y.high, own.x.low, own.x.high, own.x.log) == (80, 95, 1500, None, False)
+    drawn = draw.sheet(picture)
+    assert tuple(drawn.get_size_inches()) == (3.3, 2.2)
+    (axes,) = drawn.axes
+    assert axes.get_ylim() == (80, 95)
+    assert axes.get_xlim()[0] == 1500
+    assert axes.get_xscale() == "linear"
+    assert axes.get_legend() is not None
+    assert max(text.get_fontsize() for text in [axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels()]) <= 8
+
+
+def test_a_method_keeps_its_name_when_a_figure_names_lines_anew(make_run: MakeRun, tmp_path: Path) -> None:
+    for method in ("randk", "sign"):
+        for clients in (1, 10):
+            config = {"num_clients": clients, "compressor": {"_target_": f"fedcomp.compressor.{method}.C"}}
+            make_run(method, 0, [], lines=[{"mse": 1.0}], config=config, folder=f"{method}{clients}")
+    entry = {"name": "f", "x": "num_clients", "y": "mse", "rename": {"sign": "SignSGD"}, "order": ["SignSGD"]}
+    picture = build(parse(entry), group(read_runs([tmp_path])))
+    assert picture is not None
+    assert [one.label for one in picture.panels[0].series] == ["SignSGD", "randk"]
+    assert picture.order[:2] == ("SignSGD", "randk")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"size": "3.3"}, "size is '3.3', but must be WIDTHxHEIGHT in inches such as 3.3x2.2"),
+        ({"size": "0x2"}, "size is '0x2', but must be"),
+        ({"ylim": "0.9:0.8"}, "ylim is '0.9:0.8', but must be LOW:HIGH"),
+        ({"ylim": 0.9}, "ylim is 0.9, but must be LOW:HIGH"),
+        ({"xlim": "nan:1"}, "xlim is 'nan:1', but must be LOW:HIGH"),
+        ({"legend": "top"}, "legend is 'top', allowed are below, right, none, best"),
+        ({"order": ["our"]}, "no method is called 'our'; did you mean 'ours'"),
+        ({"rename": {"ours": "sign"}}, "two methods cannot have one name"),
+        ({"rename": "ours"}, "rename is 'ours', but must say for each label its name"),
+        ({"y": "test/loss"}, "is empty: no finished run has bits/uplink, test/loss together"),
+    ],
+)
+def test_wrong_entries(runs: Path, options: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as error:
+        asked_picture(ENTRY | options, group(read_runs([runs])))
+    assert "\n" not in str(error.value)
+
+
+def test_the_command_draws_it_and_orders_the_tables(runs: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "paper"
+    words = ["--order", "sign,dense", "--rename", "ours=FedX", "--out", str(out)]
+    assert main(["--figure", "x=rounds", "y=test/accuracy", str(runs), "--ylim", "0.8:0.95", *words]) == 0
+    assert {path.name for path in out.glob("figure.*")} >= {"figure.png", "figure.pdf"}
+    rows = [line.split(",")[0] for line in (out / "table.csv").read_text().splitlines()]
+    assert rows[1:] == ["sign", "dense", "FedX"]
+    assert ".pgf" in capsys.readouterr().out
+    for wrong, said in (
+        (["--ylim", "0.8:0.9"], "--ylim is for --figure"),
+        (["--rename", "ours"], "--rename ours: give OLD=NEW"),
+        (["--figure", "y=none/such"], "figure 'figure' is empty: no finished run has bits/uplink, none/such"),
+        (["--order", "theirs"], "no method is called 'theirs'"),
+    ):
+        assert main([str(runs), *wrong]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_pgf_is_written_where_there_is_a_latex(monkeypatch) -> None:
+    from fedcomp.reporting import build
+
+    picture = Picture("p", "", "", (), 1, (), (3.3, 2.2))
+    for latex, expected in ((None, ["png", "pdf"]), ("pdflatex", ["png", "pdf", "pgf"])):
+        monkeypatch.setattr(build, "latex_program", lambda latex=latex: latex)
+        assert build.formats_of(picture) == expected
+
+
+@pytest.mark.program("pdflatex", "lualatex", "xelatex")
+def test_pgf_is_latex(runs: Path, tmp_path: Path) -> None:
+    draw.draw(asked_picture(asked([], 1), group(read_runs([runs]))), [tmp_path / "f.pgf"])
+    assert "pgfpicture" in (tmp_path / "f.pgf").read_text()
+
+
+def test_figures_from_python(runs: Path) -> None:
+    drawn = fedcomp.figure(runs, ylim=(0.8, 0.95), size=(3, 2), rename={"ours": "FedX"}, legend="right")
+    assert drawn.axes[0].get_ylim() == (80, 95)
+    assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["dense", "FedX", "sign"]
+    drawn.axes[0].set_title("mine")
+    several = fedcomp.figure(fedcomp.load_runs(runs), x="rounds", y=["test/accuracy"], legend="none")
+    assert several.legends == []
+    with pytest.raises(ValueError, match=r"figure 'figure' has 'colour', allowed are"):
+        fedcomp.figure(runs, colour="red")
