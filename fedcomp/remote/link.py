@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from torch import Tensor
+
 from fedcomp.core.cohort import Cohort, Everyone, Listed, Receivers
 from fedcomp.remote.connections import ClientEnd, ServerEnd
 from fedcomp.wire import Ledger, Payload, WireError, WireLink
@@ -91,9 +93,11 @@ class ServersLink(RemoteLink):
 class ClientsLink(RemoteLink):
     """A client's end: it sends its own row, and has of others what was broadcast or relayed."""
 
-    def __init__(self, end: ClientEnd, cohort: Cohort | None, num_clients: int, ledger: Ledger) -> None:
+    def __init__(
+        self, end: ClientEnd, memory: dict[str, Tensor], cohort: Cohort | None, num_clients: int, ledger: Ledger
+    ) -> None:
         super().__init__(cohort, num_clients, ledger)
-        self._end, self.client = end, end.client
+        self._end, self.client, self.memory = end, end.client, memory
 
     def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
         clients, payload = self._clients(senders), replace(payload, measured={})

@@ -6,15 +6,17 @@ own below it, with its state. Both save after the same rounds, so either end may
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
+from torch import Tensor
 
 from fedcomp.config import schema
 from fedcomp.config.factory import build_simulation
 from fedcomp.config.instantiate import build
+from fedcomp.core.pytree import restore
 from fedcomp.core.version import __version__
 from fedcomp.distributed.context import ProcessContext
 from fedcomp.records import checkpoint
@@ -24,8 +26,8 @@ from fedcomp.records.run_folder import CHECKPOINT, owned
 from fedcomp.remote.connections import ClientEnd, Gone, ServerEnd
 from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation, report_of
 from fedcomp.simulation.simulation import Simulation
-from fedcomp.training.place import RunPlace
 from fedcomp.training.build import prepare
+from fedcomp.training.place import RunPlace
 from fedcomp.training.session_forms import forms_of_run
 from fedcomp.training.train import train
 from fedcomp.wire import Ledger
@@ -97,7 +99,8 @@ def follow(simulation: RemoteSimulation, end: ClientEnd, path: Path, config_hash
         if "stop" in word:
             raise Gone(f"the server stopped: {word['stop']}; start both again, and they go on")
         if "save" in word:
-            checkpoint.save(path, Checkpoint(done, state, {}, 0.0), config_hash)
+            kept = {"state": state, "memory": dict(simulation.memory)}
+            checkpoint.save(path, Checkpoint(done, kept, {}, 0.0), config_hash)
             end.say(done="saved")
             continue
         index = int(word["round"])
@@ -110,22 +113,28 @@ def follow(simulation: RemoteSimulation, end: ClientEnd, path: Path, config_hash
             end.report(report_of(result, end.client, ledger.counters().get(GRADIENTS, 0) - before))
 
 
-def _state_after(rounds: int, simulation: Simulation, path: Path, config_hash: str) -> Any:
+def _state_after(rounds: int, simulation: RemoteSimulation, path: Path, config_hash: str) -> Any:
     """This client's state after so many rounds, from one of its last two checkpoints."""
     first = simulation.init()
     if not rounds:
         return first
     found = []
     for file in (path, checkpoint.before(path)):
-        if file.exists():
-            saved = checkpoint.load(file, first, config_hash)
-            if saved.round == rounds:
-                return saved.state
-            found.append(saved.round)
+        if not file.exists():
+            continue
+        saved = checkpoint.read(file)
+        if (saved.round, saved.config_hash) == (rounds, config_hash):
+            simulation.memory.update(_below("memory.", saved.tensors))
+            return restore(first, _below("state.", saved.tensors))
+        found.append(saved.round)
     raise ValueError(
         f"the server goes on after round {rounds}, and this client has {found or 'no checkpoints'} in {path.parent}: "
         "bring its folder back, or start the run anew (overwrite=true at the server)"
     )
+
+
+def _below(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {path.removeprefix(name): tensor for path, tensor in tensors.items() if path.startswith(name)}
 
 
 def run_name(place: RunPlace) -> str:

@@ -40,8 +40,6 @@ class OneRow:
 
     executor: Executor
     client: int | None
-    placeholders: dict[str, Any]
-    calls: list[str] = field(default_factory=list)
 
     @property
     def num_clients(self) -> int:
@@ -64,26 +62,20 @@ class OneRow:
         return self.executor.results
 
     def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
-        """`work` for the own row, and copies of its result for all others; see `Clients.map_clients`."""
-        call = f"{len(self.calls)} {work.__qualname__}"
-        self.calls.append(call)
-        if self.client in cohort.clients:
-            result = _of_row(self.executor, work, cohort, cohort.clients.index(self.client), rows)
-        else:
-            if call not in self.placeholders:
-                uncounted = replace(self.executor, count=None)
-                self.placeholders[call] = _of_row(uncounted, work, cohort, 0, rows)
-            result = self.placeholders[call]
+        """`work` for the own row, and copies of its result for all others; see `Clients.map_clients`.
+
+        Without an own row a trial gives the copies, of which nothing is counted.
+        """
+        own = self.client in cohort.clients
+        row = cohort.clients.index(self.client) if own else 0
+        executor = self.executor if own else replace(self.executor, count=None)
+        alone = Cohort(cohort.ids[row : row + 1], cohort.weight[row : row + 1], cohort.clients[row : row + 1])
+        result = executor.map_clients(work, alone, *[tensor[row : row + 1] for tensor in rows])
         return map_tensors(lambda tensor: tensor.expand(cohort.size, *tensor.shape[1:]).clone(), result)
 
     def parallel_map(self, function: Callable[[Any], Any], pieces: Any) -> Any:
         """As the executor's."""
         return self.executor.parallel_map(function, pieces)
-
-
-def _of_row(executor: Executor, work: Callable[..., Any], cohort: Cohort, row: int, rows: tuple[Tensor, ...]) -> Any:
-    alone = Cohort(cohort.ids[row : row + 1], cohort.weight[row : row + 1], cohort.clients[row : row + 1])
-    return executor.map_clients(work, alone, *[tensor[row : row + 1] for tensor in rows])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,12 +84,12 @@ class RemoteSimulation(Simulation):
 
     Attributes:
         end: the connections. own: the data set with zeros in the place of all samples that are not this process's.
-        placeholders: as in `OneRow`, kept from round to round.
+        memory: as in `Link`, of this client, from round to round.
     """
 
     end: ServerEnd | ClientEnd
     own: Dataset
-    placeholders: dict[str, Any] = field(default_factory=dict)
+    memory: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, simulation: Simulation, end: ServerEnd | ClientEnd) -> Self:
@@ -110,7 +102,7 @@ class RemoteSimulation(Simulation):
     def clients(self, key: Key, ledger: Ledger) -> Any:
         """The clients of which this process has one, or none."""
         executor = super().clients(key, ledger)
-        return OneRow(replace(executor, dataset=self.own), self.end.client, self.placeholders)
+        return OneRow(replace(executor, dataset=self.own), self.end.client)
 
     def attempt(self, index: int, state: Any, cohort: Cohort, ledger: Ledger) -> Any:
         """As `Simulation.attempt`, with a link between processes. `ValueError`s of others name them."""
@@ -121,8 +113,10 @@ class RemoteSimulation(Simulation):
         Simulation._tell_weights(replace(self, link=self._link(None)), ledger)
 
     def _link(self, cohort: Cohort | None) -> type[Link]:
-        kind = ServersLink if isinstance(self.end, ServerEnd) else ClientsLink
-        return functools.partial(kind, self.end, cohort, len(self.shards.sizes))  # type: ignore[return-value, arg-type]
+        num = len(self.shards.sizes)
+        if isinstance(self.end, ServerEnd):
+            return functools.partial(ServersLink, self.end, cohort, num)  # type: ignore[return-value]
+        return functools.partial(ClientsLink, self.end, self.memory, cohort, num)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,14 +128,16 @@ class ServerSimulation(RemoteSimulation):
         assert isinstance(self.end, ServerEnd)
         self.end.tell(round=index)
         new, result = super().round(index, state, ledger)
-        each = {name: value for name, value in result.metrics.items() if value.dim() == 1}
+        each = reported(result)
         reports = {
             client: np.frombuffer(self.end.report(client, 8 * len(each) + 8), "<f8") for client in result.cohort.clients
         }
         ledger.add_gradients(int(sum(report[-1] for report in reports.values())))
-        metrics = {
+        known = {name: result.metrics[name] for name in self.algorithm.servers_metrics if name in result.metrics}
+        metrics = known | {
             name: torch.tensor([reports[client][at] for client in result.cohort.clients]).to(value)
             for at, (name, value) in enumerate(each.items())
+            if name not in known
         }
         return new, replace(result, metrics=metrics)
 
@@ -159,8 +155,13 @@ def report_of(result: RoundResult, client: int, gradients: int) -> bytes:
     That is its own entry of each metric with one value a client, and how many gradients of samples it computed.
     """
     at = result.cohort.clients.index(client)
-    own = [float(value[at]) for value in result.metrics.values() if value.dim() == 1]
+    own = [float(value[at]) for value in reported(result).values()]
     return np.array([*own, gradients], "<f8").tobytes()
+
+
+def reported(result: RoundResult) -> dict[str, Tensor]:
+    """The metrics with one value a client, which clients know; of others the server has placeholders."""
+    return {name: value for name, value in result.metrics.items() if value.shape == (result.cohort.size,)}
 
 
 def own_samples(simulation: Simulation, client: int | None) -> Dataset:

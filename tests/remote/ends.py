@@ -1,8 +1,8 @@
-"""A server and its clients as threads of one process, over sockets of this machine."""
+"""A server and its clients as processes, over sockets of this machine."""
 
 from __future__ import annotations
 
-import threading
+import multiprocessing
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,9 @@ from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation
 from fedcomp.simulation.simulation import Simulation
 from fedcomp.wire import Ledger
 
-KEY, RUN, HERE = b"a key", "a run", Address("127.0.0.1", 0)
+KEY, RUN, HERE, PATIENCE = b"a key", "a run", Address("127.0.0.1", 0), 30.0
+context = multiprocessing.get_context("fork")
+"""What the tests have imported and compiled is there at once; no thread of theirs computes."""
 
 
 @dataclass
@@ -33,23 +35,13 @@ class Served:
 
 def over_tcp(make: Callable[[], Simulation], folder: Path) -> Served:
     """The whole run, each end with a simulation of its own. Raises what the server raises."""
-    end = ServerEnd(HERE, KEY, patience=8)
+    end = ServerEnd(HERE, KEY, patience=PATIENCE)
     first = make()
     num = len(first.shards.sizes)
-    errors: list[BaseException] = []
-
-    def client(number: int) -> None:
-        own = ClientEnd(number, end.address, KEY, RUN, patience=8)
-        try:
-            follow(RemoteSimulation.of(make(), own), own, folder / f"{number}.pt", "hash")
-            own.close()
-        except BaseException as error:
-            errors.append(error)
-            own.close(why=str(error))
-
-    threads = [threading.Thread(target=client, args=(number,), daemon=True) for number in range(num)]
-    for thread in threads:
-        thread.start()
+    said = context.SimpleQueue()
+    processes = [context.Process(target=_client, args=(make, number, end, folder, said)) for number in range(num)]
+    for process in processes:
+        process.start()
     served = Served()
     try:
         end.gather(num, RUN, lambda line: None)
@@ -62,12 +54,24 @@ def over_tcp(make: Callable[[], Simulation], folder: Path) -> Served:
         end.close(end=True)
     except BaseException as error:
         end.close(stop=str(error))
-        raise errors[0] if errors else error from error
+        if not said.empty():
+            raise RuntimeError(said.get()) from error
+        raise
     finally:
-        for thread in threads:
-            thread.join(8)
+        for process in processes:
+            process.join(20)
     served.traffic = end.traffic
     return served
+
+
+def _client(make: Callable[[], Simulation], number: int, end: ServerEnd, folder: Path, said: Any) -> None:
+    own = ClientEnd(number, end.address, KEY, RUN, PATIENCE)
+    try:
+        follow(RemoteSimulation.of(make(), own), own, folder / f"{number}.pt", "hash")
+        own.close()
+    except BaseException as error:
+        said.put(f"client {number}: {type(error).__name__}: {error}")
+        own.close(why=str(error))
 
 
 def bytes_of(rounds: list[RecordedRound]) -> tuple[int, int]:
