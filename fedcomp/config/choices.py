@@ -1,16 +1,21 @@
-"""Refuses overrides that choose no YAML of a group: paths, and parts that are taken away."""
+"""Refuses overrides that choose no YAML of a group: paths, numbers, and parts that are taken away."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fedcomp.config.errors.slips import no_choice
 from fedcomp.config.schema import PARTS
 
 GROUPS = frozenset(PARTS) | {"experiment"}
 
 
 def check_choices(words: Iterable[str]) -> None:
-    """Raise ValueError for `compressor=../client/sgd` and `~compressor`, which Hydra would take."""
+    """Raise ValueError for `compressor=../client/sgd`, `~compressor` and `participation=0.1`."""
+    words = list(words)
+    slip = no_choice(words)
+    if slip is not None:
+        raise ValueError(slip)
     for word in words:
         key, _, value = word.partition("=")
         group = key.lstrip("~+").partition("@")[0].partition("/")[0]

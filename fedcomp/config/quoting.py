@@ -19,6 +19,8 @@ UNQUOTED = re.compile(r"[\w/\-\\+.$%*@?|:{}() ]*", re.ASCII)
 SYNTAX = re.compile(r"[$(){}]")
 """Characters of interpolations, functions and mappings: text with one of these gets no quotes."""
 
+DOWNLINK = re.compile(r"downlink=(?!null\b)[a-z][\w/]*(,[a-z][\w/]*)*")
+"""Choices of the downlink's compressor, which are given as those of a part of the same name are."""
 OF_ANY_NAME = ("model.options.",)
 """Options below these have names of the user's own."""
 
@@ -26,8 +28,11 @@ OF_ANY_NAME = ("model.options.",)
 def quote(override: str) -> str:
     """`label=日本語` -> `label='日本語'`; the override itself if Hydra can parse it, or if quotes do not help.
 
-    `model.options.width=32` -> `++model.options.width=32`, which adds the name or replaces its value.
+    `model.options.width=32` -> `++model.options.width=32`, which adds the name or replaces its value, and
+    `downlink=sign` -> `compressor@downlink=sign`.
     """
+    if DOWNLINK.fullmatch(override):
+        return f"compressor@{override}"
     if override.startswith(OF_ANY_NAME):
         override = f"++{override}"
     key, equals, value = override.partition("=")
