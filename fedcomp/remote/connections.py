@@ -35,7 +35,7 @@ class Gone(ValueError):
 
 
 @dataclass
-class Traffic:
+class CarriedBytes:
     """Bytes of messages, by direction, and how many messages there were."""
 
     up: int = 0
@@ -113,7 +113,7 @@ class ServerEnd:
     """The server's connections, one a client.
 
     Attributes:
-        client: None, as in `Link.client`. traffic: of the messages so far.
+        client: None, as in `Link.client`. carried: bytes of the messages so far.
     """
 
     client = None
@@ -124,7 +124,7 @@ class ServerEnd:
         except OSError as error:
             raise ValueError(f"cannot listen on {address}: {error.strerror}") from error
         self._peers: dict[int, _Peer] = {}
-        self._key, self._patience, self.traffic = key, patience, Traffic()
+        self._key, self._patience, self.carried = key, patience, CarriedBytes()
 
     @property
     def address(self) -> Address:
@@ -176,14 +176,14 @@ class ServerEnd:
     def send(self, client: int, message: bytes) -> None:
         """A message of the algorithm down. Raises Gone."""
         self._peers[client].send(MESSAGE, message)
-        self.traffic.down += len(message)
-        self.traffic.messages += 1
+        self.carried.down += len(message)
+        self.carried.messages += 1
 
     def receive(self, client: int, most: int) -> bytes:
         """A message of the algorithm up, of at most `most` bytes. Raises Gone."""
         message = self._peers[client].receive(MESSAGE, most)
-        self.traffic.up += len(message)
-        self.traffic.messages += 1
+        self.carried.up += len(message)
+        self.carried.messages += 1
         return message
 
     def report(self, client: int, num: int) -> bytes:
@@ -220,12 +220,12 @@ class ServerEnd:
 
 
 class ClientEnd:
-    """A client's connection with the server. Attributes: client: its number. traffic: as in `ServerEnd`."""
+    """A client's connection with the server. Attributes: client: its number. carried: as in `ServerEnd`."""
 
     def __init__(
         self, client: int, address: Address, key: bytes, run: str, patience: float = 600.0, wait: float = 60.0
     ) -> None:
-        self.client, self.traffic = client, Traffic()
+        self.client, self.carried = client, CarriedBytes()
         self._server = _Peer(_connected(address, key, wait), f"the server {address}", patience)
         self._server.send(WORD, words({"client": client, "run": run}))
         refused = read_words(self._server.receive(WORD, MOST_WORDS)).get("refused")
@@ -235,14 +235,14 @@ class ClientEnd:
     def send(self, message: bytes) -> None:
         """A message of the algorithm up. Raises Gone."""
         self._server.send(MESSAGE, message)
-        self.traffic.up += len(message)
-        self.traffic.messages += 1
+        self.carried.up += len(message)
+        self.carried.messages += 1
 
     def receive(self, most: int) -> bytes:
         """A message of the algorithm down, of at most `most` bytes. Raises Gone."""
         message = self._server.receive(MESSAGE, most)
-        self.traffic.down += len(message)
-        self.traffic.messages += 1
+        self.carried.down += len(message)
+        self.carried.messages += 1
         return message
 
     def report(self, data: bytes) -> None:

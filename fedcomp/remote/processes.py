@@ -60,8 +60,8 @@ def serve(config: DictConfig, end: ServerEnd, say: Callable[[str], None]) -> lis
         end.close(stop=" ".join(str(error).split()) or type(error).__name__)
         raise
     end.close(end=True)
-    traffic = end.traffic
-    say(f"bytes of {traffic.messages:,} messages: {traffic.up:,} up, {traffic.down:,} down")
+    carried = end.carried
+    say(f"bytes of {carried.messages:,} messages: {carried.up:,} up, {carried.down:,} down")
     return lines
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fedcomp.check.noninterference import BROADCAST, RELAY, UP, RecordedRound
-from fedcomp.remote.connections import Address, ClientEnd, ServerEnd, Traffic
+from fedcomp.remote.connections import Address, ClientEnd, ServerEnd, CarriedBytes
 from fedcomp.remote.processes import follow
 from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation
 from fedcomp.simulation.simulation import Simulation
@@ -30,7 +30,7 @@ class Served:
     ledger: Ledger = field(default_factory=Ledger)
     models: list[dict[str, Any]] = field(default_factory=list)
     metrics: list[dict[str, torch.Tensor]] = field(default_factory=list)
-    traffic: Traffic = field(default_factory=Traffic)
+    carried: CarriedBytes = field(default_factory=CarriedBytes)
 
 
 def over_tcp(make: Callable[[], Simulation], folder: Path) -> Served:
@@ -60,7 +60,7 @@ def over_tcp(make: Callable[[], Simulation], folder: Path) -> Served:
     finally:
         for process in processes:
             process.join(20)
-    served.traffic = end.traffic
+    served.carried = end.carried
     return served
 
 
