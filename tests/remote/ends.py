@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fedcomp.check.noninterference import BROADCAST, RELAY, UP, RecordedRound
-from fedcomp.remote.connections import Address, ClientEnd, ServerEnd, CarriedBytes
+from fedcomp.remote.connections import Address, CarriedBytes, ClientEnd, ServerEnd
 from fedcomp.remote.processes import follow
 from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation
 from fedcomp.simulation.simulation import Simulation
