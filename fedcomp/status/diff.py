@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,7 @@ from fedcomp.records.reader import RunFiles
 from fedcomp.reporting.labels import flatten
 from fedcomp.reporting.metrics import metric
 from fedcomp.reporting.presets import with_preset
-from fedcomp.runtime.command import exit_status
-from fedcomp.runtime.signals import restore_sigint
+from fedcomp.runtime.command import command, exit_status
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -75,24 +73,13 @@ class RunDifferences:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare and print.
-
-    Args:
-        argv: two folders; None for the command line's.
-
-    Returns:
-        The exit status.
-    """
-    parser = argparse.ArgumentParser(
-        prog="fedcomp-diff",
-        description="What differs between two runs: in their settings, their origin and their results.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    """Compare and print. Returns the exit status."""
+    parser = command(
+        "fedcomp-diff", "What differs between two runs: in their settings, their origin and their results.", EXAMPLES
     )
     parser.add_argument("one", type=Path, metavar="RUN", help="a run's folder")
     parser.add_argument("other", type=Path, metavar="RUN", help="another")
     given = parser.parse_args(argv)
-    restore_sigint()
     return exit_status(lambda: _diff(given.one, given.other))
 
 

@@ -23,8 +23,8 @@ from omegaconf.errors import OmegaConfBaseException
 from fedcomp.config import schema
 from fedcomp.config.effects import check_effects
 from fedcomp.config.errors.hydra_errors import error_message
+from fedcomp.config.overrides import only_value
 from fedcomp.config.placement import run_folder
-from fedcomp.config.swept_options import only_value
 from fedcomp.core.folders import CONF
 from fedcomp.display.console import say
 from fedcomp.distributed.context import check_enough_work

@@ -17,7 +17,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from fedcomp.config.swept_options import only_value
+from fedcomp.config.overrides import only_value
 from fedcomp.display import units
 from fedcomp.display.console import say
 from fedcomp.distributed.context import torchrun_env

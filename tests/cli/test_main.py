@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedcomp.config.compose import compose
-from fedcomp.config.quoting import quote
+from fedcomp.config.overrides import quote
 from fedcomp.display import figure
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import read_status

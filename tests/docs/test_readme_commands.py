@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from fedcomp.config import schema
-from fedcomp.config.quoting import quote
+from fedcomp.config.overrides import quote
 from fedcomp.core.folders import CONF
 from fedcomp.records.metrics_file import read_lines
 from scripts.reproduce.__main__ import PAPERS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Sequence
@@ -13,11 +12,12 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, InstantiationException
 from omegaconf import DictConfig, OmegaConf
 
-from fedcomp.config.comments import experiments
+from fedcomp.config.comments import choices
 from fedcomp.config.errors.slips import blanks, elsewhere, no_integer
 from fedcomp.config.options import renamed
-from fedcomp.config.quoting import quote_text, quoting_error
+from fedcomp.config.overrides import quote_text, quoting_error
 from fedcomp.config.schema import PARTS
+from fedcomp.core.validate import did_you_mean
 
 UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'")
 UNKNOWN_CHOICE = re.compile(
@@ -71,7 +71,9 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
     if choice:
         wanted, group, options = choice.group(1), choice.group(2), choice.group(3).split()
         if group.split("/")[0] == "experiment":
-            return _unknown_experiment(wanted.removeprefix("experiment/"), [conf, *own])
+            name = wanted.removeprefix("experiment/")
+            hint = did_you_mean(name, choices("experiment", [conf, *own]))
+            return f"experiment={name} is unknown{hint} (`fedcomp experiment=` lists them)"
         return f"{group}={wanted.removeprefix(group + '/')} is unknown{_suggest(wanted.split('/')[-1], options)}"
     key = UNKNOWN_KEY.search(text)
     cause = error.__cause__
@@ -102,26 +104,17 @@ def _own_message(error: BaseException) -> str | None:
     return str(error) if isinstance(error, ValueError) else None
 
 
-def _unknown_experiment(name: str, folders: Sequence[Path]) -> str:
-    close = difflib.get_close_matches(name, experiments(folders), n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
-    return f"experiment={name} is unknown{hint} (`fedcomp experiment=` lists them)"
-
-
 def _suggest(name: str, options: list[str]) -> str:
-    lower = {option.lower(): option for option in options}
-    close = difflib.get_close_matches(name.lower(), lower, n=1)
-    hint = f"; did you mean '{lower[close[0]]}'?" if close else ""
-    return f"{hint} (there are: {', '.join(options)})" if options else hint
+    return did_you_mean(name, options) + (f" (there are: {', '.join(options)})" if options else "")
 
 
 def _composed(conf: Path, arguments: Sequence[str], own: Sequence[Path]) -> DictConfig:
     """The config that is composed of the command line's choices."""
     GlobalHydra.instance().clear()
-    choices = [word for word in arguments if CHOICE.fullmatch(word)]
+    chosen = [word for word in arguments if CHOICE.fullmatch(word)]
     search = "hydra.searchpath=" + json.dumps([f"file://{folder}" for folder in own], ensure_ascii=False)
     with initialize_config_dir(str(conf), version_base="1.3"):
         try:
-            return compose("train", overrides=[search, *choices])
+            return compose("train", overrides=[search, *chosen])
         except HydraException:  # an unknown choice, which is reported elsewhere
             return compose("train")
