@@ -36,12 +36,14 @@ class Script:
     groups: tuple[str, ...] = ()
 
 
+REMOTE = ("experiment", "algorithm", "compressor", "dataset", "model", "partition", "participation")
 SCRIPTS = {
     "fedcomp-check": Script(("--config-dir",), ("compressor", "algorithm", "model", "dataset")),
     "fedcomp-clean": Script(("--only", "--dry-run", "--yes")),
     "fedcomp-diff": Script(()),
     "fedcomp-evaluate": Script(("--clients", "--config-dir", "--out", "--trust-code"), ("dataset",)),
     "fedcomp-export": Script(("--trust-code",)),
+    "fedcomp-join": Script(("--client", "--server", "--key", "--config-dir", "--patience"), REMOTE),
     "fedcomp-replay": Script(("--target", "--out", "--partial"), ("network",)),
     "fedcomp-report": Script(
         (
@@ -49,6 +51,7 @@ SCRIPTS = {
             *("--columns", "--order", "--rename", "--figure", "--size", "--xlim", "--ylim", "--legend"),
         )
     ),
+    "fedcomp-serve": Script(("--listen", "--key", "--config-dir", "--patience"), REMOTE),
     "fedcomp-status": Script(("--watch",)),
     "fedcomp-sweep": Script(("--check",)),
 }

@@ -162,6 +162,11 @@ class CodedMasks(Algorithm):
         layers = part_of(ctx.clients.tensors).layers
         return replace(ctx.common(name, cohort), layers=layers, side_information=prior)
 
+    @property
+    def servers_metrics(self) -> tuple[str, ...]:
+        """Those of messages that the server codes."""
+        return ("mrc/kl_down", "mrc/above_down", "mrc/ess_down")
+
     def diagnosed(self, link: str, q: Tensor, common: SharedKnowledge, codec: MRC, ctx: Context) -> Metrics:
         """How far posteriors q [M, d] are from what the code can carry.
 
