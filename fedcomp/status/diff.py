@@ -13,6 +13,7 @@ from fedcomp.display import units
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.provenance import Provenance, differences
 from fedcomp.records.reader import RunFiles
+from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.reporting.labels import flatten
 from fedcomp.reporting.metrics import metric
 from fedcomp.reporting.presets import with_preset
@@ -26,21 +27,7 @@ examples:
   fedcomp-diff outputs/fedcomp/0a1b2c3d4e/seed=0 outputs/fedcomp/5f6a7b8c9d/seed=0
 
 exit status: 0 no difference but in seconds and in where the runs lie, 1 some, 2 a wrong argument"""
-ELSEWHERE = (
-    "name",
-    "output_root",
-    "label",
-    "quiet",
-    "verbose",
-    "overwrite",
-    "accept_changes",
-    "pictures",
-    "figures",
-    "record_traffic",
-    "codec_error",
-    "launcher",
-    "sweeper",
-)
+ELSEWHERE = WITHOUT_EFFECT - {"seed"} | {"record_traffic", "codec_error"}
 """Keys of a config that change nothing computed or measured. They are shown, and do not change the exit status."""
 MISSING = "–"
 
