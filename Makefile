@@ -9,7 +9,7 @@ NEWEST_PYTHON ?= python3.14
 NEWEST := .venv-newest
 CONFORMANCE := tests/conformance tests/algorithm tests/compressor
 
-.PHONY: help setup run test thorough slow check docs docs-serve processors floor newest bench rivals reproduce gpu-report clean
+.PHONY: help setup run real test thorough slow check docs docs-serve processors floor newest bench rivals reproduce gpu-report clean
 .DEFAULT_GOAL := help
 
 help:  ## show this list
@@ -26,6 +26,9 @@ $(READY): pyproject.toml constraints.txt
 
 run: $(READY)  ## compare methods on the 8x8 digits: a table and a picture, in about a minute
 	$(RUN) scripts/quickstart.py
+
+real: $(READY)  ## a run between processes of this machine, beside the same run as a simulation
+	$(RUN) scripts/real.py
 
 # Compiled files are kept, whatever the caller's environment says: every process of the tests would compile them anew.
 test thorough slow processors newest: export PYTHONDONTWRITEBYTECODE :=

@@ -238,6 +238,11 @@ class Algorithm(ABC):
         return ()
 
     @property
+    def servers_metrics(self) -> tuple[str, ...]:
+        """Names of its metrics with one value a client that follow from what the server holds, not the client."""
+        return ()
+
+    @property
     def remembers(self) -> bool:
         """Whether the compressors' memories are kept from round to round."""
         return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -22,7 +21,7 @@ from fedcomp.dataset.contract import Dataset
 from fedcomp.display.figure import can_draw
 from fedcomp.evaluation.per_client import ClientSamples, PerClient, fairness, scores
 from fedcomp.records.run_folder import WITHOUT_EFFECT
-from fedcomp.runtime.command import exit_status
+from fedcomp.runtime.command import command, exit_status
 from fedcomp.simulation.evaluation import BATCH, client_values, metrics_of
 
 EXAMPLES = """\
@@ -44,12 +43,7 @@ Note = Callable[[str], None]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, evaluate, print, write."""
-    parser = argparse.ArgumentParser(
-        prog="fedcomp-evaluate",
-        description=__doc__,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("fedcomp-evaluate", __doc__, EXAMPLES)
     parser.add_argument("run", type=Path, help="a run's folder")
     parser.add_argument("words", nargs="*", default=[], metavar="dataset=NAME | dataset.OPTION=VALUE")
     parser.add_argument("--clients", choices=("test", "train"), help="whose samples judge a client; default: test")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from fedcomp.api.trained_model import TRUST_CODE, trained_models
 from fedcomp.records.atomic_write import write_atomically
-from fedcomp.runtime.command import exit_status
+from fedcomp.runtime.command import command, exit_status
 
 EXAMPLES = """\
 examples:
@@ -24,12 +23,7 @@ exit status: 0 written, 2 a wrong argument (one line on standard error)"""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Parse, read, write."""
-    parser = argparse.ArgumentParser(
-        prog="fedcomp-export",
-        description="Write a run's trained weights to a file that other programs read.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command("fedcomp-export", "Write a run's trained weights to a file that other programs read.", EXAMPLES)
     parser.add_argument("run", type=Path, help="a run's folder")
     parser.add_argument("file", type=Path, help="what to write: *.pt, or *.safetensors")
     parser.add_argument("--trust-code", action="store_true", help=TRUST_CODE)

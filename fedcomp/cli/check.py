@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcomp.core.folders import part_name
-from fedcomp.runtime.command import exit_status
-from fedcomp.runtime.signals import restore_sigint
+from fedcomp.runtime.command import command, exit_status
 
 GROUPS = ("compressor", "algorithm", "model", "dataset")
 EPILOG = """\
@@ -31,16 +29,12 @@ Job = tuple[str, Any, Sequence[Callable[[Any], None]]]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check the parts that the overrides choose. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="fedcomp-check",
-        description="Check a compressor, an algorithm, a model or a data set, of fedcomp or of your own.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command(
+        "fedcomp-check", "Check a compressor, an algorithm, a model or a data set, of fedcomp or of your own.", EPILOG
     )
     parser.add_argument("--config-dir", type=Path, metavar="DIR", help="a folder of your own configs and Python files")
     parser.add_argument("overrides", nargs="+", metavar="GROUP=NAME | OPTION=VALUE", help="as of fedcomp itself")
     given = parser.parse_intermixed_args(argv)
-    restore_sigint()
     return exit_status(lambda: _check(given.overrides, given.config_dir))
 
 
@@ -92,15 +86,14 @@ def _cases(config: Any, modules: dict[str, Any]) -> Iterator[Any]:
     from fedcomp.check.algorithm import AlgorithmCase
     from fedcomp.config.factory import build_algorithm
     from fedcomp.config.instantiate import build
-    from fedcomp.model.contract import NETWORK
+    from fedcomp.model.contract import NETWORK, kind_made_by
 
+    factory = build(config.model)
     for name, module in modules.items():
-        factory = build(config.model)
-        task = getattr(factory, "func", factory)
-        learns = getattr(task, "kind", NETWORK)
-        if learns != NETWORK and module is not None:
+        is_task = kind_made_by(factory) != NETWORK
+        if is_task and module is not None:
             continue
-        own = factory if learns != NETWORK else module or world.mlp
+        own = factory if is_task else module or world.mlp
         method = build_algorithm(config, world.model_of(own, world.dataset()))
         case = AlgorithmCase(name, method, module=own, participation=_participation(method))
         simulation = case.simulation()
@@ -134,7 +127,3 @@ def _dataset(name: str, config: Any) -> Iterator[Job]:
     from fedcomp.config.instantiate import build
 
     yield name, dataset.DatasetCase(name, functools.partial(build, config.dataset)), dataset.CHECKS
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,6 +3,9 @@
 Hydra completes options and the names of groups, given a line in a form that it can parse (`Line.for_hydra`). Flags and
 choices are completed here: Hydra completes neither experiments in folders, nor `compressor@downlink`, nor the second
 value of a grid.
+
+`fedcomp -sc install=<shell>` prints what makes a shell ask `fedcomp -sc query=<shell>`, with the line up to the cursor
+in COMP_LINE. It completes files and folders where it gets no answer.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedcomp.cli.arguments import FLAGS, Arguments, flag_with_value, parse
-from fedcomp.config.comments import experiments, read
+from fedcomp.config.comments import choices, read
 from fedcomp.core.folders import CONF
 
 SWEPT = re.compile(r"([\w@/]+=[\w/]+),[\w/,]*")
@@ -33,16 +36,78 @@ class Script:
     groups: tuple[str, ...] = ()
 
 
+REMOTE = ("experiment", "algorithm", "compressor", "dataset", "model", "partition", "participation")
 SCRIPTS = {
     "fedcomp-check": Script(("--config-dir",), ("compressor", "algorithm", "model", "dataset")),
     "fedcomp-clean": Script(("--only", "--dry-run", "--yes")),
     "fedcomp-diff": Script(()),
     "fedcomp-evaluate": Script(("--clients", "--config-dir", "--out", "--trust-code"), ("dataset",)),
     "fedcomp-export": Script(("--trust-code",)),
+    "fedcomp-join": Script(("--client", "--server", "--key", "--config-dir", "--patience"), REMOTE),
     "fedcomp-replay": Script(("--target", "--out", "--partial"), ("network",)),
-    "fedcomp-report": Script(("--out", "--target", "--against", "--front", "--every-picture", "--columns", "--wandb")),
+    "fedcomp-report": Script(
+        (
+            *("--out", "--target", "--against", "--no-paper-counts", "--front", "--wandb", "--every-picture"),
+            *("--columns", "--order", "--rename", "--figure", "--size", "--xlim", "--ylim", "--legend"),
+        )
+    ),
+    "fedcomp-serve": Script(("--listen", "--key", "--config-dir", "--patience"), REMOTE),
     "fedcomp-status": Script(("--watch",)),
     "fedcomp-sweep": Script(("--check",)),
+}
+
+PROGRAMS = " ".join(["fedcomp", *SCRIPTS])
+
+BASH = rf"""_fedcomp()
+{{
+    local line=${{COMP_LINE:0:COMP_POINT}} word=${{COMP_WORDS[COMP_CWORD]}} last full program
+    last=${{line##*[[:space:]]}}
+    [[ $word == [=:@] ]] && word=
+    [[ $last == *"$word" ]] || word=$last
+    program=${{COMP_WORDS[0]/#\~/$HOME}}
+    COMPREPLY=()
+    while IFS= read -r full; do
+        [[ $full ]] && COMPREPLY+=("${{full#"${{last%"$word"}}"}}")
+    done < <(COMP_LINE=$line "${{program%fedcomp*}}fedcomp" -sc query=bash 2>/dev/null | tr ' ' '\n')
+}}
+complete -o default -o nospace -F _fedcomp {PROGRAMS}"""
+"""Completions are whole words, but readline replaces only the part after the last of COMP_WORDBREAKS."""
+
+ZSH = rf"""_fedcomp()
+{{
+    local program=${{~words[1]}} answer
+    local -a found
+    answer=$(COMP_LINE=$LBUFFER "${{program%fedcomp*}}fedcomp" -sc query=zsh 2>/dev/null)
+    found=(${{=answer}})
+    if (( $#found )); then
+        compadd -Q -S '' -- $found
+    else
+        _files
+    fi
+}}
+(( $+functions[compdef] )) || {{ autoload -Uz compinit && compinit; }}
+compdef _fedcomp {PROGRAMS}"""
+
+FISH = r"""function __fedcomp
+    set -l words (commandline -opc)
+    set -lx COMP_LINE (commandline -cp)
+    set -l program (string replace -r 'fedcomp[^/]*$' fedcomp -- (string replace -r '^~' $HOME -- $words[1]))
+    set -l found ($program -sc query=fish 2>/dev/null | string split -n ' ')
+    if test (count $found) -gt 0
+        printf '%s\n' $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
+end
+for program in PROGRAMS
+    complete -c $program -f -k -a '(__fedcomp)'
+end""".replace("PROGRAMS", PROGRAMS)
+
+INSTALL = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+UNINSTALL = {
+    "bash": f"complete -r {PROGRAMS}; unset -f _fedcomp",
+    "zsh": f"compdef -d {PROGRAMS}; unfunction _fedcomp",
+    "fish": f"for program in {PROGRAMS}; complete -c $program -e; end; functions -e __fedcomp",
 }
 
 
@@ -129,13 +194,7 @@ def _is_override(word: str, groups: Sequence[str]) -> bool:
 def _swept(group: str, values: str, folders: Sequence[Path]) -> list[str]:
     """`group=` with every choice as the last of the comma-separated `values`."""
     earlier = values[: values.rfind(",") + 1]
-    return [f"{group}={earlier}{choice}" for choice in _choices(group, folders)]
-
-
-def _choices(group: str, folders: Sequence[Path]) -> list[str]:
-    if group == "experiment":
-        return list(experiments(folders))
-    return sorted({path.stem for one in folders for path in (one / group.partition("@")[0]).glob("*.yaml")})
+    return [f"{group}={earlier}{choice}" for choice in choices(group, folders)]
 
 
 def _split(line: str) -> list[str]:

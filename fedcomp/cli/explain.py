@@ -46,22 +46,13 @@ class ConfigPart:
     options: tuple[Option, ...]
 
 
-@dataclass(frozen=True)
-class Explained:
-    """A composed config.
-
-    Attributes:
-        run: options of the run itself. parts: in the order of `conf/train.yaml`. folders: that have its configs.
-    """
-
-    run: tuple[Option, ...]
-    parts: tuple[ConfigPart, ...]
-    folders: tuple[Path, ...]
+def folders_of(config: DictConfig) -> list[Path]:
+    """The folders that a composed config's files may lie in."""
+    return [Path(one.path) for one in config.hydra.runtime.config_sources if one.schema == "file"]
 
 
-def explain(config: DictConfig) -> Explained:
-    """The options of a config with Hydra's own below `hydra`, of which it takes the choices and their folders."""
-    folders = tuple(Path(one.path) for one in config.hydra.runtime.config_sources if one.schema == "file")
+def explain(config: DictConfig, folders: Sequence[Path]) -> tuple[list[Option], list[ConfigPart]]:
+    """Options of the run itself, and its parts in the order of `conf/train.yaml`, of a config composed with Hydra."""
     made = {group: choice for group, choice in config.hydra.runtime.choices.items() if choice}
     chosen = {group: _file(group, choice, folders) for group, choice in made.items() if not group.startswith("hydra/")}
     listed = read(CONF / "train.yaml")
@@ -80,8 +71,7 @@ def explain(config: DictConfig) -> Explained:
             parts.append(ConfigPart(group, made[group], _key(group), chosen[group].about or NO_COMMENT, options))
     keys = {"hydra", *(part.key for part in parts)}
     run = [str(key) for key in config if key not in keys]
-    options = tuple(Option(name, _typed(config, name), comments.get(name, NO_COMMENT)) for name in run)
-    return Explained(options, tuple(parts), folders)
+    return [Option(name, _typed(config, name), comments.get(name, NO_COMMENT)) for name in run], parts
 
 
 def _key(group: str) -> str:

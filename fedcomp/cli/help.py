@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedcomp.cli.explain import NO_COMMENT, ConfigPart, Explained, Option
-from fedcomp.config.comments import about, experiments, read
+from omegaconf import DictConfig
+
+from fedcomp.cli.explain import NO_COMMENT, ConfigPart, Option, explain, folders_of
+from fedcomp.config.comments import choices as comments_of
+from fedcomp.config.comments import read
 from fedcomp.core.choices import default_choices
 from fedcomp.core.folders import CONF
+from fedcomp.core.validate import did_you_mean
 
 WIDTH = 100
 WIDEST = 26
@@ -61,15 +64,17 @@ says how long they take on a network, `fedcomp-diff <run> <run>` what differs, a
 DOTS = "Options of a part follow its name and a dot: client.lr=0.1; of the downlink, downlink.<option>."
 
 
-def help_text(config: Explained, groups: Sequence[str], words: Sequence[str]) -> str:
+def help_text(config: DictConfig, groups: Sequence[str], words: Sequence[str]) -> str:
     """The text to print.
 
     Args:
+        config: composed, with Hydra's own below `hydra`.
         groups: groups whose choices to list, or full names of options to explain. words: overrides of the command line.
     Raises:
         ValueError: an unknown group.
     """
-    run, parts, folders = config.run, config.parts, config.folders
+    folders = folders_of(config)
+    run, parts = explain(config, folders)
     shown = _mentioned(parts, words)
     named = {one.name: one for one in run} | {f"{part.key}.{one.name}": one for part in parts for one in part.options}
     blocks = [
@@ -88,7 +93,7 @@ def everything(run: Sequence[Option], parts: Sequence[ConfigPart], folders: Sequ
     lines = ["Groups and their choices (`fedcomp --help GROUP` says what each is):"]
     for group in read(CONF / "train.yaml").groups:
         if "/" not in group and group != "experiment":
-            words = ", ".join(_choices(group, folders)) if "@" not in group else f"as {group.partition('@')[0]}"
+            words = ", ".join(comments_of(group, folders)) if "@" not in group else f"as {group.partition('@')[0]}"
             lines += textwrap.wrap(f"  {group}: {words}", WIDTH, subsequent_indent="    ", break_on_hyphens=False)
     lines.append("  experiment: `fedcomp experiment=` lists them")
     return "\n".join([HEAD, *lines, "", EXAMPLES, FLAGS, RUNS, options(run, parts)])
@@ -106,17 +111,12 @@ def options(run: Sequence[Option], parts: Sequence[ConfigPart]) -> str:
 
 
 def choices(group: str, parts: Sequence[ConfigPart], folders: Sequence[Path]) -> str:
-    """The choices of a group, one per line.
-
-    Raises:
-        ValueError: an unknown group.
-    """
+    """The choices of a group, one per line. Raises ValueError: an unknown group."""
     groups = {group: comment for group, comment in read(CONF / "train.yaml").groups.items() if "/" not in group}
     group = next((one for one in groups if one.partition("@")[2] == group), group)
-    comments = experiments(folders) if group == "experiment" else _choices(group, folders)
+    comments = comments_of(group, folders)
     if not comments:
-        close = difflib.get_close_matches(group, groups, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
+        hint = did_you_mean(group, groups)
         raise ValueError(f"there is no group '{group}' to help with{hint} (there are: {', '.join(groups)})")
     current = next((part.choice for part in parts if part.group == group), None)
     title = f"{group}: {groups[group]}" if group in groups else group
@@ -134,15 +134,6 @@ def _mentioned(parts: Sequence[ConfigPart], words: Iterable[str]) -> list[Config
     named = [part for part in parts if part.group in keys or part.key in keys]
     defaults = default_choices()
     return [part for part in parts if part in named or part.choice != defaults.get(part.group)] if named else []
-
-
-def _choices(group: str, folders: Sequence[Path]) -> dict[str, str]:
-    """{choice: its first comment} of a group."""
-    comments: dict[str, str] = {}
-    for folder in folders:
-        for path in (folder / group.partition("@")[0]).glob("*.yaml"):
-            comments.setdefault(path.stem, about(path))
-    return dict(sorted(comments.items()))
 
 
 def _options(options: Sequence[Option]) -> str:

@@ -26,18 +26,14 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from fedcomp.cli.arguments import Arguments, parse
-from fedcomp.cli.completion import completions, parse_line
-from fedcomp.cli.explain import explain
+from fedcomp.cli.completion import INSTALL, UNINSTALL, completions, parse_line
 from fedcomp.cli.help import help_text
-from fedcomp.cli.shells import INSTALL, UNINSTALL
 from fedcomp.config import schema
-from fedcomp.config.choices import check_choices
-from fedcomp.config.comments import list_experiments
+from fedcomp.config.comments import choices
 from fedcomp.config.compose import compose_with_hydra
 from fedcomp.config.errors.hydra_errors import error_message
 from fedcomp.config.options import check_part_keys
-from fedcomp.config.quoting import quote
-from fedcomp.config.swept_options import leave_to_the_runs
+from fedcomp.config.overrides import check_choices, leave_to_the_runs, quote
 from fedcomp.core.folders import CONF
 from fedcomp.core.version import __version__
 from fedcomp.display.console import say
@@ -106,7 +102,7 @@ def _show_help(given: Arguments) -> None:
     """Print the help for these arguments, of the config that a run of them would have."""
     groups = [word for word in given.overrides if "=" not in word and not word.startswith("~")]
     words, grid_values = _first_values([word for word in given.overrides if word not in groups])
-    print(help_text(explain(compose_with_hydra(words, given.config_folders)), groups, words))
+    print(help_text(compose_with_hydra(words, given.config_folders), groups, words))
     if grid_values:
         print(f"\nOf several values the first is shown: {' '.join(grid_values)}")
 
@@ -155,7 +151,9 @@ def _execute(given: Arguments) -> None:
         if not any(next(folder.rglob(end), None) for end in ("*.yaml", "*.py")):
             raise ValueError(f"{folder}, which --config-dir names, holds no config: put GROUP/NAME.yaml there")
     if "experiment=" in arguments or "experiment=list" in arguments:
-        print(list_experiments([CONF, *own]))
+        found = choices("experiment", [CONF, *own])
+        width = max(map(len, found))
+        print("\n".join(f"{name:<{width}}  {comment}".rstrip() for name, comment in found.items()))
         return
     if given.has("--shell-completion") and _complete(arguments):
         return

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedcomp.config.compose import compose
-from fedcomp.runtime.command import exit_status
+from fedcomp.runtime.command import command, exit_status
 from fedcomp.tracking.sweep_file import read_sweep
 
 EPILOG = """\
@@ -24,11 +23,8 @@ exit status: that of `wandb sweep`, 0 checked, 2 a wrong file (one line on stand
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check the file; start the sweep unless `--check`. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="fedcomp-sweep",
-        description="Check the YAML of a W&B sweep over fedcomp's options, and start the sweep.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command(
+        "fedcomp-sweep", "Check the YAML of a W&B sweep over fedcomp's options, and start the sweep.", EPILOG
     )
     parser.add_argument("file", type=Path, help="the sweep's YAML")
     parser.add_argument("--check", action="store_true", help="only check")
@@ -44,7 +40,3 @@ def _sweep(file: Path, check: bool, others: Sequence[str]) -> int:
         print(f"{sweep.name}: its first run is fedcomp {' '.join([*sweep.fixed, *sweep.first])}")
         return 0
     return subprocess.run([sys.executable, "-m", "wandb", "sweep", *others, str(file)]).returncode
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -53,6 +53,25 @@ class Codec(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class CodecWrapper:
+    """What a codec that sends the messages of another one has of that one. `codec`: the other one."""
+
+    codec: Codec
+
+    @property
+    def unbiased(self) -> bool:
+        return self.codec.unbiased
+
+    @property
+    def contractive(self) -> bool:
+        return self.codec.contractive
+
+    @property
+    def near_lossless(self) -> bool:
+        return self.codec.near_lossless
+
+
 @runtime_checkable
 class ChecksDim(Protocol):
     """A codec that cannot send vectors of every size."""

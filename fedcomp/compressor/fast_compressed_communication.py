@@ -17,40 +17,26 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedcomp.compressor.contract import ChecksDim, ChecksErrorFeedback, Codec, SumsMessages
+from fedcomp.compressor.contract import ChecksDim, ChecksErrorFeedback, CodecWrapper, SumsMessages
 from fedcomp.core.validate import check_count
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Payload, SharedKnowledge, WireError
 
 
 @dataclass(frozen=True)
-class FastCompressedCommunication:
+class FastCompressedCommunication(CodecWrapper):
     """Sends `repeats` messages of `codec` as one; unbiased, contractive and near-lossless if the codec is.
+
+    The last message is then an unbiased estimate of what is left; every message shrinks that.
 
     Attributes:
         codec: C. repeats: R, 1 or more. Each message has shared and sender's randomness of its own.
     """
 
-    codec: Codec
     repeats: int = 2
 
     def __post_init__(self) -> None:
         check_count("repeats", self.repeats)
-
-    @property
-    def unbiased(self) -> bool:
-        """Unbiased if the codec is: the last message is then an unbiased estimate of the remaining error."""
-        return self.codec.unbiased
-
-    @property
-    def contractive(self) -> bool:
-        """Every message shrinks what is left."""
-        return self.codec.contractive
-
-    @property
-    def near_lossless(self) -> bool:
-        """More messages bring it no further from x."""
-        return self.codec.near_lossless
 
     def check_dim(self, dim: int) -> None:
         """Raise ValueError if the codec cannot send vectors of `dim` entries."""

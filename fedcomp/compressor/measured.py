@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.compressor.contract import Codec, HasClosedFormError
+from fedcomp.compressor.contract import Codec, CodecWrapper, HasClosedFormError
 from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge
 
@@ -20,25 +20,8 @@ ERROR, THEORY = "codec/error", "codec/theory"
 
 
 @dataclass(frozen=True)
-class MeasuredCodec:
+class MeasuredCodec(CodecWrapper):
     """`codec`, which also measures."""
-
-    codec: Codec
-
-    @property
-    def unbiased(self) -> bool:
-        """The codec's."""
-        return self.codec.unbiased
-
-    @property
-    def contractive(self) -> bool:
-        """The codec's."""
-        return self.codec.contractive
-
-    @property
-    def near_lossless(self) -> bool:
-        """The codec's."""
-        return self.codec.near_lossless
 
     def encode(self, x: Tensor, common: SharedKnowledge, sender_key: Key) -> Payload:
         """The codec's messages, with `relative_errors` of rows x [M, D] measured."""

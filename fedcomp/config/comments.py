@@ -1,4 +1,4 @@
-"""Reads the comments of config files (of the file, its options, its groups), and lists the experiments."""
+"""Reads the comments of config files (of the file, its options, its groups), and lists the choices of a group."""
 
 from __future__ import annotations
 
@@ -59,22 +59,14 @@ def about(path: Path) -> str:
     return next((comment for comment in comments if not comment.startswith("@package")), "")
 
 
-def experiments(folders: Iterable[Path]) -> dict[str, str]:
-    """{name: first comment of its YAML} of the experiments in these config folders, sorted by name."""
-    comments = {}
-    for folder in folders:
-        root = folder / "experiment"
+def choices(group: str, folders: Iterable[Path]) -> dict[str, str]:
+    """{name: first comment of its YAML} of a group's choices in these config folders, such as the experiments."""
+    comments: dict[str, str] = {}
+    for root in (folder / group.partition("@")[0] for folder in folders):
         for path in root.rglob("*.yaml"):
-            if path.parent.name not in PARTS_OF_EXPERIMENTS:
-                comments[path.relative_to(root).with_suffix("").as_posix()] = about(path)
+            if group != "experiment" or path.parent.name not in PARTS_OF_EXPERIMENTS:
+                comments.setdefault(path.relative_to(root).with_suffix("").as_posix(), about(path))
     return dict(sorted(comments.items()))
-
-
-def list_experiments(folders: Iterable[Path]) -> str:
-    """A table of the experiments, one per line: what `fedcomp experiment=` prints."""
-    lines = experiments(folders)
-    width = max(map(len, lines), default=0)
-    return "\n".join(f"{name:<{width}}  {comment}".rstrip() for name, comment in lines.items())
 
 
 def _pairs(node: yaml.MappingNode, prefix: str = "") -> Iterator[tuple[yaml.Node, str, yaml.Node]]:

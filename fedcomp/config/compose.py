@@ -17,9 +17,8 @@ from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from fedcomp.config import schema
-from fedcomp.config.choices import check_choices
 from fedcomp.config.errors.hydra_errors import error_message
-from fedcomp.config.quoting import quote
+from fedcomp.config.overrides import check_choices, quote
 from fedcomp.core.folders import CONF
 
 COMPOSING = threading.Lock()

@@ -81,7 +81,7 @@ def build_simulation(config: DictConfig, device: torch.device) -> tuple[Simulati
         key=key,
         rounds=config.rounds,
         chunk_size=num_in_chunk,
-        link=WireLink if config.wire is schema.Wire.packed else Link,
+        link=Link if config.wire is schema.Wire.counted else WireLink,
         workers=Workers(1 if device.type == "cuda" else config.threads or num_cores()),
         dtype=getattr(torch, config.dtype.name),
         per_client=build(config.evaluation),

@@ -8,7 +8,6 @@ known.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import inspect
 import pkgutil
@@ -19,7 +18,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from fedcomp.core.validate import reads_as_number
+from fedcomp.core.validate import did_you_mean, reads_as_number
 
 HYDRA_KEYS = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 """Keys of a part that Hydra reads."""
@@ -168,8 +167,7 @@ def renamed(name: str) -> str | None:
 def _unknown(name: str, options: Sequence[str]) -> str:
     if name in RENAMED and RENAMED[name].split(".")[-1] in options:
         return str(renamed(name))
-    close = difflib.get_close_matches(name.split(".")[-1], options, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
+    hint = did_you_mean(name.split(".")[-1], options)
     return f"there is no option '{name}'{hint}" + (f" (there are: {', '.join(sorted(options))})" if options else "")
 
 

@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from fedcomp.config.identity import config_hash, hash_of, identity
+from fedcomp.core.choices import run_options
 from fedcomp.core.validate import check_folder_name, check_seed
 from fedcomp.records.atomic_write import write_atomically
+from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import IDENTITY
+
+BESIDES = ("eval_every", "record_traffic", "codec_error", "wire")
+"""Keys of a run that change what it records and no number of it."""
 
 
 def run_folder(config: Mapping[str, Any]) -> Path:
@@ -59,6 +64,30 @@ def claim(folder: Path, config: Mapping[str, Any]) -> None:
     path = folder.parent / IDENTITY
     if not path.exists():
         write_atomically(path, _encoded(config))
+
+
+def near_twin(folder: Path, config: Mapping[str, Any]) -> str | None:
+    """A line on an unfinished run that differs from this new one by BESIDES alone; None: there is none.
+
+    Args:
+        folder: of the new run. config: its resolved config.
+    """
+    own = identity(config)
+    defaults = run_options()
+    for file in sorted(folder.parent.parent.glob(f"*/{IDENTITY}")):
+        files = RunFiles(file.parent / folder.name)
+        try:
+            other, now = json.loads(file.read_bytes()), files.status()
+        except (OSError, ValueError):
+            continue
+        if not isinstance(other, dict) or now is None or now.state == "finished" or not now.round or files.held:
+            continue
+        differing = {key for key in {*own, *other} if own.get(key) != other.get(key)}
+        if differing and differing <= set(BESIDES):
+            words = " ".join(f"{key}={other.get(key, defaults[key])}" for key in sorted(differing))
+            done = f"{files.folder} has {now.round} rounds of the same run with {words}"
+            return f"{done}: to go on with it, stop this one and give {words}"
+    return None
 
 
 def _root(config: Mapping[str, Any]) -> Path:

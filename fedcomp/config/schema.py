@@ -17,10 +17,14 @@ from fedcomp.reporting.pictures.figure_entry import parse as parse_figure
 
 
 class Wire(Enum):
-    """How messages are sent: `counted` as tensors, `packed` as bytes (slower, with the same results)."""
+    """How messages are sent: `counted` as tensors, `packed` as bytes (slower, with the same results).
+
+    `tcp`: as bytes between processes, which `fedcomp-serve` and `fedcomp-join` start.
+    """
 
     counted = "counted"
     packed = "packed"
+    tcp = "tcp"
 
 
 class BatchNormMessages(Enum):

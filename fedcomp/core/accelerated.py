@@ -16,6 +16,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -156,6 +159,11 @@ class Verdicts:
 
 _current = Verdicts()
 _own = threading.local()
+
+
+def code_of(name: str) -> ModuleType | None:
+    """The module of an accelerated form by its full name; None: its file was deleted, so the plain form is used."""
+    return None if find_spec(name) is None else import_module(name)
 
 
 def judge() -> Verdicts:

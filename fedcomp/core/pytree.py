@@ -15,7 +15,7 @@ State = TypeVar("State")
 
 
 def flatten(state: Any, path: str = "") -> dict[str, Tensor]:
-    """Name every tensor of a state: nested dataclasses and tuples become dotted paths.
+    """Name every tensor of a state: nested dataclasses, tuples and dicts become dotted paths.
 
     Raises:
         TypeError: a leaf is not a tensor, so it could not be restored bit for bit.
@@ -62,6 +62,8 @@ def _children(state: Any, path: str) -> list[tuple[str, Any]]:
         return [(field.name, getattr(state, field.name)) for field in dataclasses.fields(state)]
     if isinstance(state, tuple):
         return [(str(index), value) for index, value in enumerate(state)]
+    if isinstance(state, dict):
+        return list(state.items())
     raise TypeError(f"state at '{path}' is {type(state).__name__}: state holds tensors, dataclasses and tuples only")
 
 

@@ -117,10 +117,15 @@ def suggest(given: str, names: Iterable[str]) -> str:
     known = by_similarity(given, names)
     if not known:
         return ""
-    close = difflib.get_close_matches(given.lower(), [known[0].lower()], n=1)
-    hint = f"; did you mean '{known[0]}'?" if close else ""
     more = f" and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
-    return f"{hint} (there are: {', '.join(known[:MAX_LISTED])}{more})"
+    return f"{did_you_mean(given, known[:1])} (there are: {', '.join(known[:MAX_LISTED])}{more})"
+
+
+def did_you_mean(given: str, names: Iterable[str]) -> str:
+    """`; did you mean 'price'?` if an unknown name is close to one of `names`, in small letters; else ""."""
+    lower = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(given.lower(), lower, n=1)
+    return f"; did you mean '{lower[close[0]]}'?" if close else ""
 
 
 def by_similarity(given: str, names: Iterable[str]) -> list[str]:

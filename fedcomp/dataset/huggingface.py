@@ -69,19 +69,10 @@ def load(
         test: the split to test with. None, or no split of that name: `test_fraction` of `train` is held out.
         test_fraction: of each class, or of a table's rows, or of texts, drawn by `split_seed`.
         split_seed: names that draw; not the run's seed.
-        size: of pictures, as in `image_folder`.
-        channels: of pictures, as in `image_folder`.
-        mean: of pictures, as in `image_folder`.
-        std: of pictures, as in `image_folder`.
-        crop_padding: of pictures, as in `image_folder`.
-        flip: of pictures, as in `image_folder`.
+        size, channels, mean, std, crop_padding, flip: of pictures, as in `image_folder`.
         window: L: the next byte is predicted after each byte of windows that lie side by side; classes from the first L
             bytes of a text.
-        features: of a table, as in `csv`.
-        exclude: of a table, as in `csv`.
-        missing: of a table, as in `csv`.
-        scaling: of a table, as in `csv`.
-        target_scaling: of a table, as in `csv`.
+        features, exclude, missing, scaling, target_scaling: of a table, as in `csv`.
         name: what the run calls the dataset.
     Raises:
         ValueError: `datasets` is not installed, a folder that it did not save, a missing split or column, a column

@@ -64,7 +64,7 @@ def drawable(text: str) -> str:
 
 def wrapped(text: str, width: int) -> str:
     """A user's text in lines of at most `width` characters; text with math stays in one line."""
-    return drawable(text if is_math(text) else textwrap.fill(text, width))
+    return drawable(text if is_math(text) else textwrap.fill(text, width, break_long_words=False))
 
 
 def style(axes: Axes, xlabel: str, ylabel: str) -> None:

@@ -48,7 +48,13 @@ def torchrun_env() -> TorchrunEnv | None:
 
 
 class ProcessContext:
-    """The processes of a run; this class: one process alone. Collective: all make each call, in the same order."""
+    """The processes of a run; this class: one process alone. Collective: all make each call, in the same order.
+
+    Attributes:
+        over_tcp: whether this is the server of clients in other processes, as `wire=tcp` needs.
+    """
+
+    over_tcp = False
 
     @property
     def size(self) -> int:

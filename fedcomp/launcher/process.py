@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import IO, Protocol
 
+from fedcomp.display import units
 from fedcomp.display.console import say
 from fedcomp.launcher.contract import GridRun, RunOutcome
 from fedcomp.runtime.signals import handled_signals
@@ -101,18 +103,22 @@ class Children:
 
 
 class Tally:
-    """Counts runs as they end, from any thread. `total`: how many there are."""
+    """Counts runs as they end, from any thread, and says how long the others will take. `total`: how many there are."""
 
     def __init__(self, total: int) -> None:
-        self._total, self._ended = total, 0
+        self._total, self._ended, self._began = total, 0, time.monotonic()
         self._lock = threading.Lock()
 
-    def add(self, outcome: RunOutcome) -> RunOutcome:
-        """Print what became of one run; returns it."""
+    def add(self, outcome: RunOutcome, shown: bool = True) -> RunOutcome:
+        """Count one run and, if `shown`, print what became of it; returns it."""
         with self._lock:
             self._ended += 1
             became = outcome.error or "finished"
             if outcome.error is not None and not outcome.interrupted:
                 became = f"failed: {outcome.error}"
-            say(f"[{self._ended}/{self._total}] run {outcome.run.number} ({outcome.run.description}) {became}")
+            if not shown:
+                return outcome
+            left = (time.monotonic() - self._began) / self._ended * (self._total - self._ended)
+            ahead = f", about {units.duration(left)} left" if self._ended < self._total else ""
+            say(f"[{self._ended}/{self._total}{ahead}] run {outcome.run.number} ({outcome.run.description}) {became}")
         return outcome

@@ -200,7 +200,7 @@ def _check_repeatable(module: nn.Module, name: str, x: Tensor) -> None:
             state = hidden_state.changed(before_again, hidden_state.attributes(tried))
             _, drawn_in_evaluation = _tried(copy.deepcopy(module).eval(), x)
         except UnkeyedDraw as error:
-            raise ValueError(str(error).replace("the model", f"model {name}", 1)) from None
+            raise ValueError(f"model {name} {error.what}") from None
         except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
             reason = first_line(error)
             raise ValueError(f"model {name} cannot be called in training mode ({reason}); choose another") from error

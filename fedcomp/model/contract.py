@@ -5,9 +5,10 @@ Shape legend: M clients (rows), D parameters, C running statistics (BatchNorm), 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -199,6 +200,12 @@ AnyModel = Model | TaskModel
 def kind_of(model: AnyModel) -> str:
     """What an algorithm names in `learns`."""
     return model.kind if isinstance(model, TaskModel) else NETWORK
+
+
+def kind_made_by(factory: Callable[..., Any]) -> str:
+    """As `kind_of`, of the model that a factory makes; a `TaskModel` is made by its class, or by a partial of it."""
+    made: Any = factory.func if isinstance(factory, functools.partial) else factory
+    return str(made.kind) if isinstance(made, type) and hasattr(made, "kind") else NETWORK
 
 
 def frozen_of(model: AnyModel) -> Mapping[str, Tensor]:

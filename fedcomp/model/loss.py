@@ -61,8 +61,7 @@ def absent_cross_entropy(outputs: Tensor, y: Tensor, weight: Tensor | None) -> T
     2023, in log space, without the 1e-7 that its program adds to probabilities.
 
     Args:
-        outputs: as in `pixel_cross_entropy`.
-        y: as in `pixel_cross_entropy`.
+        outputs, y: as in `pixel_cross_entropy`.
         weight: [M, B] of 0 and 1 (real pictures); None: all are.
     """
     outputs = outputs[:, :, None] if outputs.dim() == y.dim() + 1 else outputs

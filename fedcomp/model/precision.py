@@ -20,11 +20,7 @@ PRECISIONS = ("fp32", "tf32", "bf16")
 
 
 def product_type(precision: str) -> torch.dtype | None:
-    """What factors are cast to; None: they stay what they are.
-
-    Raises:
-        ValueError: no such precision.
-    """
+    """What factors are cast to; None: they stay what they are. Raises ValueError: no such precision."""
     check_choice("precision", precision, PRECISIONS)
     return torch.bfloat16 if precision == "bf16" else None
 

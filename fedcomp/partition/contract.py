@@ -87,11 +87,7 @@ def required_clients(num_samples: int, num_clients: int | None) -> int:
 
 
 def required_labels(labels: Tensor | None, partition: str) -> Tensor:
-    """The labels, for a rule that deals by class.
-
-    Raises:
-        ValueError: there are none.
-    """
+    """The labels, for a rule that deals by class. Raises ValueError: there are none."""
     if labels is None:
         raise ValueError(
             f"partition={partition} deals samples by class, but those of this dataset have no single class "

@@ -59,11 +59,7 @@ class Dirichlet:
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None
     ) -> list[Tensor]:
-        """As `Partition.split`.
-
-        Raises:
-            ValueError: min_size is out of reach, for sure or in `max_tries` draws.
-        """
+        """As `Partition.split`. Raises ValueError: min_size is out of reach, for sure or in `max_tries` draws."""
         labels = required_labels(labels, "dirichlet")
         num_clients = required_clients(num_samples, num_clients)
         if num_clients * self.min_size > num_samples:

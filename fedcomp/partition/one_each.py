@@ -23,11 +23,7 @@ class OneEach:
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None
     ) -> list[Tensor]:
-        """As `Partition.split`; works without labels.
-
-        Raises:
-            ValueError: another number of clients than of samples.
-        """
+        """As `Partition.split`; works without labels. Raises ValueError: another number of clients than of samples."""
         if num_clients not in (None, num_samples):
             raise ValueError(
                 f"partition=one_each gives every client one sample, but there are {num_clients} clients and "

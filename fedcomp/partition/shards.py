@@ -37,11 +37,7 @@ class Shards:
     def split(
         self, labels: Tensor | None, num_samples: int, num_clients: int | None, key: Key, owners: Tensor | None = None
     ) -> list[Tensor]:
-        """As `Partition.split`.
-
-        Raises:
-            ValueError: more shards than samples.
-        """
+        """As `Partition.split`. Raises ValueError: more shards than samples."""
         labels = required_labels(labels, "shards")
         num_clients = required_clients(num_samples, num_clients)
         num_shards = self.shards_per_client * num_clients

@@ -175,7 +175,7 @@ def has_triton(device: torch.device) -> bool:
 
 @functools.cache
 def _triton_is_installed() -> bool:
-    return find_spec("triton") is not None
+    return find_spec("triton") is not None and find_spec("fedcomp.random.philox_triton") is not None
 
 
 _TRIAL, _TRIAL_IDS, _TRIAL_DRAWS = Key(("trial",)), (0, (1 << 32) + 5), 1025

@@ -73,7 +73,7 @@ def save(path: Path, checkpoint: Checkpoint, config_hash: str) -> None:
             file.write(CHECKSUM % summed.digest.hexdigest().encode())
         sync(temporary)
         if path.exists():
-            os.replace(path, _before(path))
+            os.replace(path, before(path))
 
 
 def resume(path: Path, like: Any, config_hash: str, note: Callable[[str], None]) -> Checkpoint | None:
@@ -84,22 +84,22 @@ def resume(path: Path, like: Any, config_hash: str, note: Callable[[str], None])
     Raises:
         ValueError: both are damaged, or as `load`.
     """
-    before = _before(path)
+    earlier = before(path)
     if not path.exists():
-        if not before.exists():
+        if not earlier.exists():
             return None
-        start = load(before, like, config_hash)
+        start = load(earlier, like, config_hash)
         note(f"{path} is gone: going on from the checkpoint before it, of round {start.round}")
         return start
     try:
         return load(path, like, config_hash)
     except Damaged as damage:
-        if not before.exists():
+        if not earlier.exists():
             raise
         try:
-            start = load(before, like, config_hash)
+            start = load(earlier, like, config_hash)
         except Damaged:
-            raise Damaged(f"{damage}; so is the one before it, {before.name}") from damage
+            raise Damaged(f"{damage}; so is the one before it, {earlier.name}") from damage
         os.replace(path, _damaged(path))
         what = str(damage).removesuffix(f"; {REMEDY}")
         note(f"{what}, and now called {_damaged(path).name}: going on from the one before it, of round {start.round}")
@@ -108,7 +108,7 @@ def resume(path: Path, like: Any, config_hash: str, note: Callable[[str], None])
 
 def drop_older(path: Path) -> None:
     """Remove what a finished run does not need: the checkpoint before, and one that was found damaged."""
-    for other in (_before(path), _damaged(path)):
+    for other in (before(path), _damaged(path)):
         other.unlink(missing_ok=True)
 
 
@@ -155,14 +155,14 @@ def read_last(path: Path) -> CheckpointContent | None:
 
     Changes no file. Raises as `read`.
     """
-    before = _before(path)
+    earlier = before(path)
     try:
         if path.exists():
             return read(path)
     except Damaged:
-        if not before.exists():
+        if not earlier.exists():
             raise
-    return read(before) if before.exists() else None
+    return read(earlier) if earlier.exists() else None
 
 
 def read(path: Path) -> CheckpointContent:
@@ -242,7 +242,8 @@ def _compact(tensor: Tensor) -> Tensor:
     return tensor if whole and tensor.is_contiguous() else tensor.clone(memory_format=torch.contiguous_format)
 
 
-def _before(path: Path) -> Path:
+def before(path: Path) -> Path:
+    """Where the checkpoint before the one at `path` lies."""
     return path.with_name(f"{path.stem}-before{path.suffix}")
 
 

@@ -57,10 +57,11 @@ class RunFiles:
         """
         import yaml
 
+        from fedcomp.core.choices import FAST_LOADER
+
         path = self.folder / CONFIG
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is 10 times faster
         try:
-            config = yaml.load(path.read_bytes(), Loader=loader)
+            config = yaml.load(path.read_bytes(), Loader=FAST_LOADER)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedcomp.runtime.command import exit_status
-from fedcomp.runtime.signals import restore_sigint
+from fedcomp.runtime.command import command, exit_status
 
 EPILOG = """\
 examples:
@@ -27,20 +25,8 @@ exit status: 0 done, 1 no run could be replayed, 2 a wrong argument (one line on
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a table of times, and write the replayed runs if asked for.
-
-    Args:
-        argv: paths, networks and options; None for the command line's.
-
-    Returns:
-        The exit status: 0, 1 if no run could be replayed, 2 after one line on standard error.
-    """
-    parser = argparse.ArgumentParser(
-        prog="fedcomp-replay",
-        description="How long finished runs take on other networks, from what they sent.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """Print a table of times, and write the replayed runs if asked for. Returns the exit status."""
+    parser = command("fedcomp-replay", "How long finished runs take on other networks, from what they sent.", EPILOG)
     parser.add_argument(
         "words",
         nargs="+",
@@ -51,7 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, metavar="DIR", help="write the replayed runs below this folder")
     parser.add_argument("--partial", action="store_true", help="also unfinished runs, up to their last checkpoint")
     given = parser.parse_intermixed_args(argv)
-    restore_sigint()
     return exit_status(lambda: _replay(given.words, given.target, given.out, given.partial))
 
 

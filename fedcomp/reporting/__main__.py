@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedcomp.runtime.command import exit_status
+from fedcomp.runtime.command import command, exit_status
 
 if TYPE_CHECKING:
     from fedcomp.reporting.content import Options
@@ -45,19 +44,11 @@ exit status: 0 written, 1 no finished run, 2 a wrong argument (one line on stand
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables, list the runs that are not in them, write files.
-
-    Args:
-        argv: paths and options; None for the command line's.
-
-    Returns:
-        The exit status: 0, 1 if there is no finished run, 2 after one line on standard error.
-    """
-    parser = argparse.ArgumentParser(
-        prog="fedcomp-report",
-        description="Runs that differ by their seed alone are one row: tables, curves against bits, one HTML page.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    """Print the tables, list the runs that are not in them, write files. Returns the exit status."""
+    parser = command(
+        "fedcomp-report",
+        "Runs that differ by their seed alone are one row: tables, curves against bits, one HTML page.",
+        EPILOG,
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="a run's folder, or one that holds runs (outputs/)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where to write (default: report/ in the first PATH)")

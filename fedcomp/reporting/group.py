@@ -16,7 +16,7 @@ from fedcomp.records.run_folder import IDENTITY, VERSION, WITHOUT_EFFECT
 from fedcomp.reporting.labels import Flat, distinct, flatten, in_order, labels, short_keys, show_value
 from fedcomp.reporting.presets import with_preset
 
-NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "figures", "record_traffic", "codec_error"}
+NOT_RESULTS = WITHOUT_EFFECT | {"device", "chunk_size", "wire", "record_traffic", "codec_error"}
 """Config keys, folders included, that say where, when or how visibly a run happens, not what it computes."""
 
 SETTINGS = ("dataset", "model", "partition", "num_clients", "case", "network")

@@ -76,20 +76,29 @@ def distinct(names: Sequence[str]) -> list[str]:
 def in_order(
     labels: Sequence[str], order: Sequence[str] = (), rename: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """{label: its name}, those of `order` first, which has labels or names; a label without another name keeps its own.
+    """{label: its name}, those of `order` first; a label without another name keeps its own.
 
+    Args:
+        order: labels, names, or the first word of one label: `topk` for `topk fraction=0.03`.
+        rename: {label or its first word: its name}.
     Raises:
         ValueError: a name that nothing has, or two labels with one name.
     """
-    names = {label: (rename or {}).get(label, label) for label in labels}
+    new = {_label(given, labels): name for given, name in (rename or {}).items()}
+    names = {label: new.get(label, label) for label in labels}
     labels_of = {name: label for label, name in names.items()}
     if len(labels_of) < len(names):
         raise ValueError(f"two methods cannot have one name: {', '.join(names.values())}")
-    for given in (*order, *(rename or {})):
-        if given not in names and given not in labels_of and given not in (rename or {}).values():
-            raise ValueError(f"no method is called '{given}'{suggest(given, names)}")
-    first = [given if given in names else labels_of.get(given, given) for given in order]
-    return {label: names[label] for label in dict.fromkeys([*first, *labels]) if label in names}
+    first = [labels_of[given] if given in labels_of else _label(given, labels) for given in order]
+    return {label: names[label] for label in dict.fromkeys([*first, *labels])}
+
+
+def _label(given: str, labels: Sequence[str]) -> str:
+    """The label, or the only one whose first word is given."""
+    found = [label for label in labels if given in (label, label.split(" ")[0])]
+    if given not in labels and len(found) != 1:
+        raise ValueError(f"no method is called '{given}'{suggest(given, labels)}")
+    return given if given in labels else found[0]
 
 
 def short_keys(keys: Iterable[str]) -> dict[str, str]:

@@ -1,13 +1,21 @@
-"""The exit status of a console command: what it returns, or that of an error of the user's or of Ctrl-C."""
+"""What the console commands share: how they read their arguments, and the exit status of their work."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable
 
-from fedcomp.runtime.signals import SIGINT_STATUS
+from fedcomp.runtime.signals import SIGINT_STATUS, restore_sigint
 
 WRONG_ARGUMENT = 2
+
+
+def command(name: str, description: str | None, epilog: str) -> argparse.ArgumentParser:
+    """The parser of a console command; description and epilog keep their lines."""
+    return argparse.ArgumentParser(
+        name, None, description, epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
 
 def reason(error: OSError) -> str:
@@ -21,6 +29,7 @@ def exit_status(work: Callable[[], int | None]) -> int:
     Raises:
         BrokenPipeError: nobody reads standard output any more.
     """
+    restore_sigint()
     try:
         return work() or 0
     except ValueError as error:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedcomp.runtime.command import exit_status
-from fedcomp.runtime.signals import restore_sigint
+from fedcomp.runtime.command import command, exit_status
 from fedcomp.status.runs import GOING, RunState, run_states
 from fedcomp.status.table import render
 
@@ -25,19 +23,11 @@ WATCH_SECONDS = 5.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Show the runs under a folder.
-
-    Args:
-        argv: path and options; None for the command line's.
-
-    Returns:
-        The exit status: 0, 1 if a run failed or was killed, or 2 after one line on standard error.
-    """
-    parser = argparse.ArgumentParser(
-        prog="fedcomp-status",
-        description="The runs in a folder: how many are done, how far the others are, when they end, why some failed.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    """Show the runs under a folder. Returns the exit status."""
+    parser = command(
+        "fedcomp-status",
+        "The runs in a folder: how many are done, how far the others are, when they end, why some failed.",
+        EXAMPLES,
     )
     parser.add_argument("path", nargs="?", default="outputs", help="a folder that holds runs; default: outputs")
     parser.add_argument(
@@ -49,7 +39,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="again every SECONDS (5), until none runs, waits or is requeued",
     )
     arguments = parser.parse_intermixed_args(_with_seconds(sys.argv[1:] if argv is None else argv))
-    restore_sigint()
     return exit_status(lambda: _status(Path(arguments.path), arguments.watch))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
@@ -16,8 +15,7 @@ from fedcomp.display import units
 from fedcomp.records.atomic_write import explained
 from fedcomp.records.reader import RunFiles
 from fedcomp.records.run_folder import CHECKPOINT, CONFIG, IDENTITY, owned
-from fedcomp.runtime.command import exit_status
-from fedcomp.runtime.signals import restore_sigint
+from fedcomp.runtime.command import command, exit_status
 from fedcomp.status.runs import GOING, RunState, run_states
 
 KINDS = ("failed", "superseded", "duplicate")
@@ -55,26 +53,13 @@ class Candidate:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """List, ask, remove.
-
-    Args:
-        argv: path and options; None for the command line's.
-
-    Returns:
-        The exit status.
-    """
-    parser = argparse.ArgumentParser(
-        prog="fedcomp-clean",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """List, ask, remove. Returns the exit status."""
+    parser = command("fedcomp-clean", DESCRIPTION, EXAMPLES)
     parser.add_argument("path", nargs="?", default="outputs", help="a folder that holds runs; default: outputs")
     parser.add_argument("--only", choices=KINDS, action="append", help="this kind; may be given again; default: all")
     parser.add_argument("--dry-run", action="store_true", help="only list")
     parser.add_argument("--yes", action="store_true", help="remove without asking")
     given = parser.parse_args(argv)
-    restore_sigint()
     return exit_status(lambda: _clean(Path(given.path), tuple(given.only or KINDS), given.dry_run, given.yes))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from fedcomp.display import units
 from fedcomp.records.metrics_file import Line
 from fedcomp.records.provenance import Provenance, differences
 from fedcomp.records.reader import RunFiles
+from fedcomp.records.run_folder import WITHOUT_EFFECT
 from fedcomp.reporting.labels import flatten
 from fedcomp.reporting.metrics import metric
 from fedcomp.reporting.presets import with_preset
-from fedcomp.runtime.command import exit_status
-from fedcomp.runtime.signals import restore_sigint
+from fedcomp.runtime.command import command, exit_status
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,21 +27,7 @@ examples:
   fedcomp-diff outputs/fedcomp/0a1b2c3d4e/seed=0 outputs/fedcomp/5f6a7b8c9d/seed=0
 
 exit status: 0 no difference but in seconds and in where the runs lie, 1 some, 2 a wrong argument"""
-ELSEWHERE = (
-    "name",
-    "output_root",
-    "label",
-    "quiet",
-    "verbose",
-    "overwrite",
-    "accept_changes",
-    "pictures",
-    "figures",
-    "record_traffic",
-    "codec_error",
-    "launcher",
-    "sweeper",
-)
+ELSEWHERE = WITHOUT_EFFECT - {"seed"} | {"record_traffic", "codec_error"}
 """Keys of a config that change nothing computed or measured. They are shown, and do not change the exit status."""
 MISSING = "–"
 
@@ -75,24 +60,13 @@ class RunDifferences:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compare and print.
-
-    Args:
-        argv: two folders; None for the command line's.
-
-    Returns:
-        The exit status.
-    """
-    parser = argparse.ArgumentParser(
-        prog="fedcomp-diff",
-        description="What differs between two runs: in their settings, their origin and their results.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    """Compare and print. Returns the exit status."""
+    parser = command(
+        "fedcomp-diff", "What differs between two runs: in their settings, their origin and their results.", EXAMPLES
     )
     parser.add_argument("one", type=Path, metavar="RUN", help="a run's folder")
     parser.add_argument("other", type=Path, metavar="RUN", help="another")
     given = parser.parse_args(argv)
-    restore_sigint()
     return exit_status(lambda: _diff(given.one, given.other))
 
 

@@ -70,6 +70,7 @@ class Wandb:
         folder: str | None = None,
         timeout: float = 60.0,
         artifacts: Sequence[str] = (),
+        group: str | None = None,
     ) -> None:
         variable = os.environ.get("WANDB_MODE")
         self._mode = variable or mode
@@ -83,7 +84,7 @@ class Wandb:
             if not 1 <= len(str(tag)) <= 64:
                 raise ValueError(f"tracker.tags: {tag!r} must be 1 to 64 characters")
         check_interval("tracker.timeout", timeout, "(0, inf)", "a number of seconds")
-        self._artifacts = check_kinds(artifacts)
+        self._artifacts, self._group = check_kinds(artifacts), group
         self._options: dict[str, Any] = {"project": project, "entity": entity, "job_type": job_type, "notes": notes}
         self._name, self._tags, self._folder, self._timeout = run_name, [str(tag) for tag in tags], folder, timeout
         self._call_with_timeout = CallWithTimeout()
@@ -181,7 +182,7 @@ class Wandb:
             id=_run_id(info),
             resume="allow",
             reinit="finish_previous",
-            group=info.config_hash,
+            group=self._group or info.config_hash,
             name=self._name or f"{method} seed={info.seed}"[:128],
             tags=list(dict.fromkeys(str(tag)[:64] for tag in tags if tag)),
             config={**info.config, "config_hash": info.config_hash, "method": method, **info.facts},

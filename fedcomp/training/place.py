@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from fedcomp.config.instantiate import build
-from fedcomp.config.placement import claim, run_folder
+from fedcomp.config.placement import claim, near_twin, run_folder
 from fedcomp.config.schema import plain_config
 from fedcomp.display.figure import can_draw
 from fedcomp.display.progress import Progress, describe
@@ -53,7 +53,10 @@ class RunPlace:
             claim(path, self.plain)
             if self.config.overwrite:
                 clear(path)
-            yield self._finished()
+            finished = self._finished()
+            if finished is None and not RunFiles(path).begun and (twin := near_twin(path, self.plain)) is not None:
+                progress.note(twin)
+            yield finished
             progress.note(f"record {'and pictures ' if self.config.pictures and can_draw() else ''}in {path}")
 
     def info(self, facts: Mapping[str, float | int]) -> RunInfo:

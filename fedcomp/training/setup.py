@@ -22,7 +22,7 @@ from fedcomp.core.folders import part_name
 from fedcomp.dataset.contract import Dataset
 from fedcomp.display.figure import can_draw
 from fedcomp.display.partition_plot import plot_partition
-from fedcomp.model.sizes import sizes_in_words
+from fedcomp.model.contract import AnyModel, frozen_of
 from fedcomp.partition.summary import entropy_in_words, label_counts, label_entropy
 from fedcomp.provenance.check import RunInputs, SessionProvenance, session_provenance
 from fedcomp.records.atomic_write import write_atomically
@@ -106,7 +106,7 @@ class FolderSetup(RunSetup):
                 (self._note if VARIABLE in found else log.info)(f"bfloat16 products: {found}")
             log.info("run %s", self._path)
             self._note(where_in_words(simulation, self._config.precision.name))
-            for line in sizes_in_words(simulation.model):
+            for line in _sizes_in_words(simulation.model):
                 self._note(line)
             if self._counts.shape[1] > 1:
                 log.info(entropy_in_words(self._counts))
@@ -149,6 +149,17 @@ def status_during_setup(folder: Path) -> Iterator[None]:
     finally:
         if heard:
             signal.signal(signal.SIGINT, handler)
+
+
+def _sizes_in_words(model: AnyModel) -> Iterator[str]:
+    """A line of how many numbers are trained, frozen and statistics; one more where there are more statistics."""
+    frozen = sum(tensor.numel() for tensor in frozen_of(model).values())
+    yield f"model: {model.dim:,} trained numbers, {frozen:,} frozen, {model.num_stats:,} statistics"
+    if model.num_stats > model.dim:
+        yield (
+            "warning: the model's statistics, its floating-point buffers, outnumber its trained parameters and are "
+            "sent with them: make those that never change parameters with requires_grad=False, which are not sent"
+        )
 
 
 def _label_counts(dataset: Dataset, parts: list[torch.Tensor]) -> torch.Tensor:

@@ -27,6 +27,8 @@ def train(config: DictConfig, processes: ProcessContext | None = None) -> list[L
     """
     schema.check(config)
     place, processes = RunPlace(config), processes or ProcessContext()
+    if (config.wire is schema.Wire.tcp) != processes.over_tcp:
+        raise ValueError("wire=tcp is a run of several programs: start fedcomp-serve, and fedcomp-join for each client")
     with place.held() if processes.is_main_process else contextlib.nullcontext() as finished:
         if processes.broadcast_object(finished is not None):
             return finished or []

@@ -26,8 +26,7 @@ class FieldLayout:
         dtype: of the entries in memory.
         ragged: whether a row sends only its first entries.
         known_counts: number of entries per row, if both ends know it; None: a ragged row begins with the number.
-        count_from: as in `Field`.
-        on_paper: as in `Field`.
+        count_from, on_paper: as in `Field`.
     """
 
     num: int

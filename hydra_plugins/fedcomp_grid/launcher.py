@@ -23,13 +23,14 @@ from omegaconf.errors import OmegaConfBaseException
 from fedcomp.config import schema
 from fedcomp.config.effects import check_effects
 from fedcomp.config.errors.hydra_errors import error_message
+from fedcomp.config.overrides import only_value
 from fedcomp.config.placement import run_folder
-from fedcomp.config.swept_options import only_value
 from fedcomp.core.folders import CONF
 from fedcomp.display.console import say
 from fedcomp.distributed.context import check_enough_work
 from fedcomp.launcher.contract import GridRun, RunFailed, RunOutcome
 from fedcomp.launcher.contract import Launcher as RunLauncher
+from fedcomp.launcher.process import Tally
 from fedcomp.records.grid import MANIFEST, append
 from fedcomp.records.metrics_file import FILE as RECORD
 from fedcomp.records.metrics_file import Line, read_lines
@@ -88,7 +89,15 @@ class GridLauncher(Launcher):
         restore_sigint()  # launchers handle Ctrl-C themselves
         configs = {job.run.number: job.config for job in pending}
         runs = [job.run for job in pending]
-        outcomes = self.settings.launch(runs, grid, lambda run: self._run_here(configs[run.number])) if runs else []
+        tally = Tally(len(runs))
+
+        def here(run: GridRun) -> str | None:
+            config = configs[run.number]
+            error = self._run_here(config)
+            tally.add(RunOutcome(run, error), shown=error is None and not config.quiet)  # an error is said already
+            return error
+
+        outcomes = self.settings.launch(runs, grid, here) if runs else []
         by_number = {one.run.number: one for one in outcomes}
         return [_job_return(job, by_number.get(job.run.number, RunOutcome(job.run, job.broken))) for job in jobs]
 

@@ -17,7 +17,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from fedcomp.config.swept_options import only_value
+from fedcomp.config.overrides import only_value
 from fedcomp.display import units
 from fedcomp.display.console import say
 from fedcomp.distributed.context import torchrun_env
@@ -77,8 +77,9 @@ class GridSweeper(Sweeper):
         report = self.settings.sweep(space, evaluate, self.objective, " ".join(fixed))
         failed = sum(one.status is not JobStatus.COMPLETED for one in returns)
         logs = f"logs in {grid}; " if any(grid.glob("*.log")) else ""
+        retry = ": run the same command to retry them" if failed else ""
         say(
-            f"{len(returns) - failed} finished, {failed} failed, in {units.duration(time.monotonic() - began)}; "
+            f"{len(returns) - failed} finished, {failed} failed, in {units.duration(time.monotonic() - began)}{retry}; "
             f"{logs}`fedcomp-status {grid.parents[1]}` shows them"
         )
         if report.message:

@@ -79,6 +79,7 @@ How methods are compared:
   trials are near chance is none: the method then has no run.
 - Dense messages are sent in 32-bit and, in rows of their own, in 16-bit floats. SCAFFOLD and TAMUNA have 32 bits only.
 - All clients count alike.
+- The most steps that are tried are 60; where they are chosen, more may be better.
 
 What it does not show: larger models, partial participation, methods whose own options are tuned beside rate and steps.
 FedMUD, FetchSGD, PowerSGD and all sparsifiers have the share of numbers in their row, and would send fewer or more

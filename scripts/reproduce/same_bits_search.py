@@ -152,7 +152,7 @@ def trials(row: Row, runs: Records) -> dict[tuple[int, float], float | None]:
     return {
         setting: None if any(run.about["state"] == "failed" for run in own) else fmean(map(last_accuracy, own))
         for setting, own in found.items()
-        if len(own) == len(TRIALS)
+        if {run.about["seed"] for run in own} == set(TRIALS)
     }
 
 

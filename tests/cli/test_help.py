@@ -160,7 +160,7 @@ def test_of_several_values_the_first_is_shown(shown) -> None:
     [
         ("compresor", "there is no group 'compresor' to help with; did you mean 'compressor'? (there are: client, "),
         ("compressor=topkk", "compressor=topkk is unknown; did you mean 'topk'?"),
-        ("compressor.fraction=0.1", "there is no option 'compressor.fraction' (there are: "),
+        ("compressor.fraction=0.1", "there is no option 'compressor.fraction': compressor is dense, and"),
     ],
 )
 def test_help_with_what_is_not_there_is_one_line(fedcomp, capsys, word: str, message: str) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
+from fedcomp.config.compose import compose
+from fedcomp.config.overrides import quote
 from fedcomp.display import figure
 from fedcomp.records.metrics_file import read_lines
 from fedcomp.records.status import read_status
@@ -105,8 +108,8 @@ WRONG = [
     ),
     (["experiment=quickstat"], "experiment=quickstat is unknown; did you mean 'quickstart'?"),
     (["compresor=topk"], "there is no option 'compresor'; did you mean 'compressor'?"),
-    (["rounds=many"], "Value 'many' of type 'str' could not be converted to Integer"),
-    (["wire=pigeon"], "pigeon"),
+    (["rounds=many"], "rounds=many must be a whole number"),
+    (["wire=pigeon"], "wire=pigeon must be one of counted, packed"),
     (["rounds=0"], "rounds=0 must be a whole number, 1 or more"),
     (["seed=-1"], "seed=-1 must be a whole number, 0 or more"),
     (["quiet=true", "verbose=true"], "exclude each other"),
@@ -127,7 +130,7 @@ WRONG = [
     (["model=lenet5"], "lenet5"),
     (["device=cuda:7"], "GPUs are visible here; use device=cpu or auto"),
     (["device=cpu", "precision=tf32"], "precision=tf32 needs an NVIDIA GPU"),
-    (["precision=half"], "Invalid value 'half', expected one of [fp32, tf32, bf16]"),
+    (["precision=half"], "precision=half must be one of fp32, tf32, bf16"),
     (["device=abacus"], "device=abacus must be auto, cpu, cuda or cuda:<number>"),
     (["output_root=/dev/null/runs"], "cannot write /dev/null/runs"),
     (["algorithm.sends=model", "compressor@downlink=sign"], "algorithm.sends=model needs a dense downlink, not Sign"),
@@ -137,7 +140,34 @@ WRONG = [
     ),
     (["model=centres"], "algorithm=fedavg needs a model of kind network, but the model is of kind centres"),
     (["algorithm=mean_estimation", "dataset=digits"], "set num_clients=1600, or take partition=iid"),
-    (["downlink=sign"], "downlink=sign is no part of a run: a part is chosen with compressor@downlink=sign"),
+    (["lr=0.1"], "there is no option 'lr'; did you mean client.lr=0.1 or server.lr=0.1?"),
+    (["learning_rate=0.1"], "did you mean client.lr=0.1 or server.lr=0.1?"),
+    (["client.learning_rate=0.1"], "there is no option 'client.learning_rate'; did you mean client.lr=0.1?"),
+    (["clients=10"], "there is no option 'clients'; did you mean num_clients=10?"),
+    (["compressor=topk", "fraction=0.1"], "did you mean compressor.fraction=0.1?"),
+    (
+        ["compressor.fraction=0.1"],
+        "compressor is dense, and fraction belongs to chunk_topk, count_sketch, induced",
+    ),
+    (["compressor.fraction=0.1"], ", ...; take compressor=topk compressor.fraction=0.1"),
+    (["downlink.fraction=0.1"], "downlink is dense, and fraction belongs to chunk_topk"),
+    (["downlink.fraction=0.1"], "; take compressor@downlink=topk downlink.fraction=0.1"),
+    (
+        ["partition.alpha=0.1"],
+        "partition is iid, and alpha belongs to dirichlet; take partition=dirichlet partition.alpha=0.1",
+    ),
+    (["dataset=MNIST"], "dataset=MNIST is unknown; did you mean 'mnist'?"),
+    (
+        ["participation=0.1"],
+        "participation is chosen by name (there are: bernoulli, full, uniform); a number is given to an option, as "
+        "participation=bernoulli participation.probability=0.1",
+    ),
+    (["rounds", "=", "5"], "a blank tears 'rounds = 5' apart: give rounds=5"),
+    (["rounds=", "5"], "a blank tears 'rounds= 5' apart: give rounds=5"),
+    (["seed=1", ",2"], "a blank tears 'seed=1 ,2' apart: give seed=1,2"),
+    (["client.lr"], "'client.lr' has no value: give client.lr=VALUE"),
+    (["-m", "seed=0-3"], "seed=0-3 must be a whole number; of a grid with all of them: -m 'seed=range(0,4)'"),
+    (["seed=range(0,4)"], "seed=range(0,4) has several values: for a grid say -m"),
     (["downlink=null"], "downlink=None is no part of a run: a part is chosen with compressor@downlink=<name>"),
     (["algorithm.weights=luck"], "algorithm.weights=luck must be one of samples, uniform"),
 ]
@@ -150,6 +180,17 @@ def test_wrong_input_is_one_clear_line(fedcomp, capsys, arguments, message) -> N
     assert message in shown
     assert shown.startswith("fedcomp: error: ")
     assert "\n" not in shown
+    assert not re.search("hydra|Lexer|override|struct|type 'str'", shown, re.IGNORECASE)
+
+
+def test_the_downlinks_compressor_is_chosen_by_its_short_name() -> None:
+    for words in (
+        ["downlink=sign", "downlink.feedback=error"],
+        ["compressor@downlink=sign", "downlink.feedback=error"],
+    ):
+        assert compose(words).downlink._target_.endswith("Sign")
+    assert quote("downlink=sign,topk") == "compressor@downlink=sign,topk"
+    assert quote("downlink=null") == "downlink=null"
 
 
 def test_an_algorithm_refuses_a_model_of_another_kind(fedcomp, capsys) -> None:

@@ -16,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from fedcomp.cli import entry_points
-from fedcomp.cli.completion import SCRIPTS, completions, parse_line
-from fedcomp.cli.shells import INSTALL, UNINSTALL
+from fedcomp.cli.completion import INSTALL, SCRIPTS, UNINSTALL, completions, parse_line
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = f"#!{sys.executable}\nfrom fedcomp.cli.entry_points import fedcomp\nfedcomp()\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from fedcomp.config.comments import experiments, read
+from fedcomp.config.comments import choices, read
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 CHOICES = sorted(
@@ -50,7 +50,7 @@ def test_the_first_line_says_what_a_choice_is() -> None:
 
 
 def test_every_experiment_has_a_first_comment() -> None:
-    assert [name for name, words in experiments([CONF]).items() if not words] == []
+    assert [name for name, words in choices("experiment", [CONF]).items() if not words] == []
 
 
 def test_where_comments_are_found(tmp_path: Path) -> None:

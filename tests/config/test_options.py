@@ -48,6 +48,11 @@ def test_a_switch_takes_true_or_false_alone(choice: str, option: str, word: str)
     check_types(_compose(choice, f"{option}=true")[group])
 
 
+def test_a_number_is_no_switch() -> None:
+    with pytest.raises(ValueError, match=r"^algorithm\.sm=1 must be true or false$"):
+        check_types(_compose("algorithm=fedmrn", "algorithm.sm=1").algorithm)
+
+
 @pytest.mark.parametrize(
     ("overrides", "line"),
     [

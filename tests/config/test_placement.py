@@ -52,3 +52,20 @@ def test_two_choices_of_one_hash_are_told_apart(fedcomp, tmp_path, monkeypatch) 
 def test_the_folder_of_a_seed() -> None:
     config = {"output_root": "/x", "name": "b", "seed": 3, "rounds": 7}
     assert run_folder(config) == Path(f"/x/b/{placement.config_hash(config)}/seed=3")
+
+
+def test_a_new_run_names_an_unfinished_one_that_differs_by_what_is_recorded_alone(fedcomp, tmp_path, capsys) -> None:
+    assert fedcomp(*QUICK) == 0
+    (status,) = tmp_path.rglob("status.json")
+
+    def said(*words: str) -> str:
+        capsys.readouterr()
+        assert fedcomp(*QUICK, *words, "overwrite=true") == 0
+        return capsys.readouterr().err
+
+    assert "to go on with it" not in said("eval_every=2"), "the other run is finished"
+    status.write_text(json.dumps({"state": "interrupted", "round": 1}))
+    assert "to go on with it" not in said("client.lr=0.2")
+    line = f"{status.parent} has 1 rounds of the same run with eval_every=1: to go on with it, stop this one and give "
+    shown = " ".join(said("eval_every=3", "label=new").split())
+    assert f"{line}eval_every=1" in shown

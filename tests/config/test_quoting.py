@@ -8,7 +8,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from fedcomp.config.quoting import quote
+from fedcomp.config.overrides import quote
 
 
 @pytest.mark.parametrize(

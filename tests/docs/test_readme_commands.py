@@ -14,6 +14,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 from fedcomp.config import schema
+from fedcomp.config.overrides import quote
 from fedcomp.core.folders import CONF
 from fedcomp.records.metrics_file import read_lines
 from scripts.reproduce.__main__ import PAPERS
@@ -92,7 +93,7 @@ def _one_run(words: list[str]) -> list[str]:
     schema.register()
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", [word for word in words if "interval(" not in word], return_hydra_config=True)
+        config = compose("train", [quote(word) for word in words if "interval(" not in word], return_hydra_config=True)
     swept = dict(config.hydra.sweeper.get("params") or {})
     given = {word.partition("=")[0] for word in words}
     added = [f"{key}={_first(str(value))}" for key, value in swept.items() if key not in given]

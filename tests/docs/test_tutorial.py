@@ -41,7 +41,7 @@ def test_the_tutorial(fedcomp, outside: Path) -> None:  # noqa: F811
         else:
             assert importlib.import_module(SCRIPTS[name]).main(words) == 0, [name, *words]
     assert len(list((outside / "outputs").rglob("metrics.jsonl"))) == 1 + 2 * (4 + 3)
-    for asked in ("report/table.tex", "report/report.html"):
+    for asked in ("report/table.tex", "report/report.html", "paper/figure.pdf"):
         assert (outside / asked).is_file(), asked
     (python,) = [text for language, text in blocks(PAGES[PAGE]) if language == "python" and "load_runs" in text]
     exec(python, {})  # the example from Python

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from fedcomp.config.identity import config_hash
+from fedcomp.launcher import process
+from fedcomp.launcher.contract import GridRun, RunOutcome
 from fedcomp.records.status import read_status
 
 QUICK = ("rounds=2", "num_clients=5", "client.batch_size=40", "threads=1", "device=cpu")
@@ -23,7 +26,7 @@ def test_local_skips_what_is_finished_and_goes_on_after_what_fails(fedcomp, tmp_
     assert _states(tmp_path) == ["failed", "failed", "finished", "finished"]
     shown = capsys.readouterr().err
     assert "compressor.fraction=7 must be a number in (0, 1]" in shown
-    assert "2 finished, 2 failed" in shown
+    assert re.search("2 finished, 2 failed, in .* s: run the same command to retry them; ", shown)
     assert "fedcomp-status" in shown
     assert fedcomp(*command) == 1
     shown = capsys.readouterr().err
@@ -75,7 +78,9 @@ def test_an_experiment_may_be_a_grid_and_the_command_line_wins(fedcomp, tmp_path
     mine, out = ("--config-dir", str(tmp_path / "mine")), f"output_root={tmp_path / 'out'}"
     assert fedcomp(*mine, *QUICK, "experiment=mse/two", "seed=5", out) == 0
     assert sorted(path.parent.name for path in tmp_path.rglob("status.json")) == ["seed=5", "seed=5"]
-    assert "2 finished, 0 failed" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "2 finished, 0 failed" in shown
+    assert "retry" not in shown
     assert fedcomp(*mine, "experiment=") == 0
     shown = capsys.readouterr().out
     lines = {name: about.strip() for name, _, about in (line.partition(" ") for line in shown.splitlines())}
@@ -158,3 +163,15 @@ def test_missing_submitit_is_one_line_with_the_remedy(fedcomp, capsys, monkeypat
 def test_where_and_how_a_grid_runs_is_no_setting_of_a_run() -> None:
     plain = {"rounds": 3, "launcher": {"n_jobs": 1}, "sweeper": {}, "objective": {"target": 0.9}}
     assert config_hash(plain) == config_hash({"rounds": 3})
+
+
+def test_a_grid_says_how_much_time_is_left(capsys, monkeypatch, tmp_path: Path) -> None:
+    clock = iter([0.0, 60.0, 120.0, 180.0])
+    monkeypatch.setattr(process.time, "monotonic", lambda: next(clock))
+    tally = process.Tally(3)
+    for number, (error, shown) in enumerate([(None, True), ("boom", False), ("boom", True)]):
+        tally.add(RunOutcome(GridRun(number, ("seed=1",), (), tmp_path, tmp_path), error), shown)
+    assert capsys.readouterr().err.splitlines() == [
+        "fedcomp: [1/3, about 2 m 00 s left] run 0 (seed=1) finished",
+        "fedcomp: [3/3] run 2 (seed=1) failed: boom",
+    ]

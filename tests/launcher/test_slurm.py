@@ -110,3 +110,8 @@ def test_a_job_that_is_ended_has_no_result(tmp_path: Path) -> None:
         Pack(grace=30)([run])
     thread.join()
     assert ended.value.code == 128 + signal.SIGTERM
+
+
+def test_processes_are_spread_evenly_over_nodes() -> None:
+    with pytest.raises(ValueError, match="processes_per_run=3 must be a multiple of launcher.nodes=2"):
+        Slurm(processes_per_run=3, nodes=2)

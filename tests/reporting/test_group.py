@@ -8,7 +8,7 @@ import pytest
 from fedcomp.core.choices import choices
 from fedcomp.records.reader import read_runs
 from fedcomp.reporting.group import group, regroup, setting_text
-from fedcomp.reporting.labels import flatten, labels
+from fedcomp.reporting.labels import flatten, in_order, labels
 from fedcomp.reporting.notes import left_out
 from tests.records.synthetic_runs import MakeRun
 
@@ -209,3 +209,16 @@ def test_regrouped_names_leave_keys_out(make_run: MakeRun, tmp_path: Path) -> No
     groups = group(read_runs([tmp_path]))
     assert [one.label for one in groups] == [f"{m} fraction={f}" for m in ("randk", "topk") for f in (0.1, 0.2)]
     assert [one.label for one in regroup(groups, {"compressor.fraction"})] == ["randk", "randk", "topk", "topk"]
+
+
+def test_methods_are_named_by_their_first_word() -> None:
+    labels = ["dense", "topk fraction=0.1", "qsgd bits=2", "qsgd bits=4"]
+    assert list(in_order(labels, ["topk", "qsgd bits=4"])) == [
+        "topk fraction=0.1",
+        "qsgd bits=4",
+        "dense",
+        "qsgd bits=2",
+    ]
+    assert in_order(labels, ["Ours"], {"topk": "Ours"})["topk fraction=0.1"] == "Ours"
+    with pytest.raises(ValueError, match="no method is called 'qsgd' .there are: qsgd bits=2"):
+        in_order(labels, ["qsgd"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scripts import gpu_equality, gpu_report, gpu_resume
+from scripts import bench_forms, gpu_equality, gpu_report, gpu_resume
 from scripts.figures import keep, read
 from scripts.gpu_report import Part, report
 
@@ -108,3 +108,23 @@ def _ended(pid: int) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def test_each_form_has_a_row_that_says_by_how_much_it_wins(tmp_path: Path, capsys, monkeypatch) -> None:
+    """As on a GPU, here for the forms of a CPU; one that is refused has a row that says why."""
+    seconds = {"local steps in one call": 4.0, "compiled networks": 3.0}
+    forms = dict.fromkeys(seconds, "") | {"CUDA graphs": "other results"}
+    monkeypatch.setattr(bench_forms, "forms_of", lambda *_: forms)
+    times = lambda job, device, precision, repeats, verdicts: max(  # noqa: E731
+        [seconds[name] for name in verdicts.found] or [8.0 if verdicts.safe else 2.0]
+    )
+    monkeypatch.setattr(bench_forms, "milliseconds", times)
+    bench_forms.main(["--device", "cpu", "--figures", str(tmp_path / "forms"), "J1"])
+    rows = read(tmp_path / "forms")
+    assert [(row["form"], row.get("wins", row.get("refused"))) for row in rows] == [
+        ("local steps in one call", 2.0),
+        ("compiled networks", 1.5),
+        ("all of them", 4.0),
+        ("CUDA graphs", "other results"),
+    ]
+    assert "J1   local steps in one call wins by 2.00 on this device" in capsys.readouterr().out

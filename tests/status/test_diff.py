@@ -46,14 +46,18 @@ def test_every_difference(pair: tuple[Path, Path]) -> None:
     assert (found.same_until, found.equal_records) == (None, False)
 
 
-def test_who_started_a_run_is_no_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_started_a_run_and_on_how_many_threads_is_no_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     one = _run(tmp_path, "grid/aaa", "finished")
     other = tmp_path / "other" / "seed=0"
     shutil.copytree(one, other)
     with (other / "config.yaml").open("a") as file:
         file.write("launcher: {_target_: fedcomp.launcher.slurm.Slurm, cpus: 2}\n")
         file.write("sweeper: {_target_: fedcomp.sweeper.optuna.Optuna, n_trials: 12}\n")
-    assert compare(one, other).settings == [Difference("launcher", "–", "slurm"), Difference("sweeper", "–", "optuna")]
+        file.write("threads: 2\n")
+    changed = {"launcher": "slurm", "sweeper": "optuna", "threads": "2"}
+    assert compare(one, other).settings == [Difference(name, "–", value) for name, value in changed.items()]
     assert main([str(one), str(other)]) == 0
 
 

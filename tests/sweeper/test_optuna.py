@@ -77,6 +77,18 @@ def test_trials_under_way_when_it_was_stopped_come_first(tmp_path: Path) -> None
     assert len(hill.asked) == 3
 
 
+def test_what_another_command_runs_counts(tmp_path: Path) -> None:
+    others = Hill()
+
+    def run_beside_another(points):
+        if not others.batches:
+            _study(tmp_path, n_trials=3, n_jobs=3, shared=True).sweep(SPACE, others, BestAccuracy())
+        return Hill()(points)
+
+    _study(tmp_path, n_trials=3, n_jobs=2, shared=True).sweep(SPACE, run_beside_another, BestAccuracy())
+    assert len(others.asked) == 1  # of three trials, two are under way
+
+
 def test_none_has_a_value(tmp_path: Path) -> None:
     report = _study(tmp_path, n_trials=20).sweep(SPACE, lambda points: [Result(math.nan)], BestAccuracy())
     assert report.failed

@@ -272,3 +272,10 @@ def test_wandb_is_imported_as_it_is(fedcomp, tmp_path: Path, monkeypatch) -> Non
 def test_other_trackers_do_not_pay() -> None:
     code = "import sys, fedcomp.tracking.wandb; fedcomp.tracking.wandb.Wandb(); assert 'wandb' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.thorough
+def test_a_group_of_ones_own(fedcomp, tmp_path: Path) -> None:
+    assert fedcomp(*QUICK, "rounds=1", "tracker.group=ablation") == 0
+    (piece,) = pieces(tmp_path)
+    assert piece.group == "ablation"

@@ -18,7 +18,7 @@ RUN = ["rounds=3", "num_clients=8", "device=cpu", "threads=1", "checkpoint_every
 @pytest.fixture
 def room(monkeypatch):
     """`room(n)`: from now on, n clients at once fit; the plan of a new run is eight."""
-    real, most = Executor.run, [8]
+    real, most = Executor.map_clients, [8]
 
     def planned(simulation, mode, batch_size, most_clients, fixed, path):
         if path.exists():
@@ -32,7 +32,7 @@ def room(monkeypatch):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nmore")
         return real(self, *given)
 
-    monkeypatch.setattr(Executor, "run", run)
+    monkeypatch.setattr(Executor, "map_clients", run)
     monkeypatch.setattr(build, "plan_convolutions", planned)
     return lambda num: most.__setitem__(0, num)
 
@@ -69,7 +69,7 @@ def test_a_run_that_has_begun_goes_on_with_its_chunks_or_not_at_all(
     fedcomp, room, capsys, monkeypatch, tmp_path
 ) -> None:
     """The chunk size is the run's, whatever memory is free when it resumes."""
-    real = Executor.run
+    real = Executor.map_clients
     calls = []
 
     def until_the_third(self, *given):
@@ -77,10 +77,10 @@ def test_a_run_that_has_begun_goes_on_with_its_chunks_or_not_at_all(
         room(8 if len(calls) < 3 else 4)
         return real(self, *given)
 
-    monkeypatch.setattr(Executor, "run", until_the_third)
+    monkeypatch.setattr(Executor, "map_clients", until_the_third)
     assert fedcomp(*RUN) != 0
     assert "out of memory" in capsys.readouterr().err
-    monkeypatch.setattr(Executor, "run", real)
+    monkeypatch.setattr(Executor, "map_clients", real)
     assert fedcomp(*RUN) != 0
     room(8)
     assert fedcomp(*RUN) == 0

@@ -35,7 +35,7 @@ State = TypeVar("State")
 Mean = TypeVar("Mean")
 
 SENDS = ("model", "step", "mean_update")
-"""What `CompressedDownlink` carries; `update` is the server's step."""
+"""What `CompressedDownlink` carries: the model, the server's step, or the mean update."""
 
 
 class Downlink(ABC, Generic[State, Mean]):

@@ -39,13 +39,16 @@ from fedcomp.algorithm.heterogeneity.control_variates import (
     train_corrected,
 )
 from fedcomp.algorithm.updates.decoded_messages import check_decodable, send_decoded
-from fedcomp.algorithm.updates.full_gradient import local_gradients
-from fedcomp.client import LocalSolver
+from fedcomp.client import LocalData, LocalSolver
+from fedcomp.client.full_gradient import full_gradient
 from fedcomp.compressor import Compressor
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import put_rows, take_rows
 from fedcomp.core.validate import check_choice
 from fedcomp.server import ServerOptimizer
+
+AT_ONCE = 64
+"""Samples of a client at once, at least, in its full gradient; only rounding depends on it."""
 
 
 @dataclass(frozen=True)
@@ -102,3 +105,15 @@ class Scaffold(Algorithm):
         stats = ctx.gather_stats(local.stats, cohort)
         metrics = control_metrics(local, own, control, controls, cohort)
         return ControlState(state.theta + step, stats, control, controls, optimizer), metrics
+
+
+def local_gradients(client: LocalSolver, theta: Tensor, stats: Tensor, cohort: Cohort, ctx: Context) -> Tensor:
+    """[M, D] grad f_i(theta) of each client at theta [D], with the local solver's weight decay as a part of f_i."""
+    at_once = max(client.most_samples, AT_ONCE)
+
+    def work(data: LocalData, theta: Tensor, stats: Tensor) -> Tensor:
+        grad = full_gradient(data.samples(at_once), data.num_samples, theta, stats, 0, data.gradient).grad
+        return grad.add_(theta, alpha=client.weight_decay)
+
+    found: Tensor = ctx.clients.map_clients(work, cohort, theta.expand(cohort.size, -1), stats.expand(cohort.size, -1))
+    return found

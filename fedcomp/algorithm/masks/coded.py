@@ -20,11 +20,12 @@ from fedcomp.algorithm.masks.training import TESTS, MaskTraining, masked_part
 from fedcomp.client import LocalSolver
 from fedcomp.compressor.mrc import MRC
 from fedcomp.compressor.mrc.blocks import Blocks
+from fedcomp.compressor.mrc.codec import check_candidates
 from fedcomp.compressor.mrc.diagnostics import kl_divergence, share_above
 from fedcomp.compressor.mrc.thresholds import FORMS, clamped, from_counts, quantised
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import ParameterSubset, ParameterTensor
-from fedcomp.core.validate import check_choice, check_count
+from fedcomp.core.validate import check_choice, check_count, options_of
 from fedcomp.wire import SharedKnowledge
 
 
@@ -120,11 +121,10 @@ class CodedMasks(Algorithm):
         check_choice("algorithm.form", self.form, FORMS)
         check_choice("algorithm.test", self.test, TESTS)
         check_choice("algorithm.weights", self.weights, ("uniform",))
+        check_candidates("algorithm.n_is", self.n_is)
         _ = self.training, self.frozen_weights  # they check their own options
-        try:
+        with options_of("algorithm"):
             _ = self.codec
-        except ValueError as error:
-            raise ValueError(f"algorithm.{str(error).replace('num_candidates', 'n_is')}") from error
 
     @property
     def training(self) -> MaskTraining:
@@ -161,6 +161,11 @@ class CodedMasks(Algorithm):
         """What both ends know about the message called `name`, given the priors [1 or M, d] as thresholds."""
         layers = part_of(ctx.clients.tensors).layers
         return replace(ctx.common(name, cohort), layers=layers, side_information=prior)
+
+    @property
+    def servers_metrics(self) -> tuple[str, ...]:
+        """Those of messages that the server codes."""
+        return ("mrc/kl_down", "mrc/above_down", "mrc/ess_down")
 
     def diagnosed(self, link: str, q: Tensor, common: SharedKnowledge, codec: MRC, ctx: Context) -> Metrics:
         """How far posteriors q [M, d] are from what the code can carry.

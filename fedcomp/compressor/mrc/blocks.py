@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fedcomp.core.validate import is_whole
+from fedcomp.core.validate import OptionError, is_whole
 
 MAX_BLOCK = 1 << 16
 """Maximum entries of a block. Scores are fixed-point sums, whose step grows with the longest block."""
@@ -108,7 +108,7 @@ class Blocks:
 def check_block(name: str, size: int) -> None:
     """Raise ValueError unless a block may have `size` entries."""
     if not is_whole(size) or not 1 <= size <= MAX_BLOCK:
-        raise ValueError(f"{name} {size} must be a whole number of entries, from 1 to {MAX_BLOCK}")
+        raise OptionError(f"{name} {size} must be a whole number of entries, from 1 to {MAX_BLOCK}")
 
 
 def _shown(offsets: Tensor) -> str:

@@ -28,6 +28,13 @@ MAX_CANDIDATES = 1 << 16
 PACKINGS = ("fixed", "digits")
 
 
+def check_candidates(name: str, num: int) -> None:
+    """Raise ValueError unless a block may have `num` candidates."""
+    check_count(name, num)
+    if num > MAX_CANDIDATES:
+        raise OptionError(f"{name}={num} must be at most {MAX_CANDIDATES}")
+
+
 @dataclass(frozen=True)
 class MRC:
     """Sends a Bernoulli sample of each row as one index per block; nearly unbiased while blocks are below capacity.
@@ -60,15 +67,13 @@ class MRC:
     near_lossless: bool = False
 
     def __post_init__(self) -> None:
-        check_count("num_candidates", self.num_candidates)
-        if self.num_candidates > MAX_CANDIDATES:
-            raise ValueError(f"num_candidates={self.num_candidates} must be at most {MAX_CANDIDATES}")
+        check_candidates("num_candidates", self.num_candidates)
         check_count("repetitions", self.repetitions)
         check_block("block", self.block)
         check_choice("candidates", self.candidates, SOURCES)
         check_choice("packing", self.packing, PACKINGS)
         if self.bits not in BITS:
-            raise ValueError(f"bits={self.bits} must be one of {', '.join(map(str, BITS))}: the width of a threshold")
+            raise OptionError(f"bits={self.bits} must be one of {', '.join(map(str, BITS))}: the width of a threshold")
         check_clamp("clamp", self.clamp)
 
     @property

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedcomp.compressor.mrc import reference
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import Candidates
-from fedcomp.core.accelerated import Form, is_safe
+from fedcomp.core.accelerated import Form, code_of, is_safe
 from fedcomp.random.keys import has_triton
 
 KERNELS = Form("kernels of minimal random coding", "tensor operations")
@@ -76,11 +76,7 @@ def kernels_on(device: torch.device) -> ModuleType | None:
         from fedcomp.compressor.mrc import cpu
 
         return cpu
-    if has_triton(device):
-        from fedcomp.compressor.mrc import triton_kernels
-
-        return triton_kernels
-    return None
+    return code_of("fedcomp.compressor.mrc.triton_kernels") if has_triton(device) else None
 
 
 def _some(blocks: Blocks, candidates: Candidates) -> Blocks:

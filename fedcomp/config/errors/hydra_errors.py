@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Sequence
@@ -13,16 +12,24 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, InstantiationException
 from omegaconf import DictConfig, OmegaConf
 
-from fedcomp.config.comments import experiments
+from fedcomp.config.comments import choices
+from fedcomp.config.errors.slips import blanks, elsewhere, no_integer
 from fedcomp.config.options import renamed
-from fedcomp.config.quoting import quote_text, quoting_error
+from fedcomp.config.overrides import quote_text, quoting_error
 from fedcomp.config.schema import PARTS
+from fedcomp.core.validate import did_you_mean
 
 UNKNOWN_KEY = re.compile(r"Could not override '([^']+)'")
 UNKNOWN_CHOICE = re.compile(
     r"Could not find '([^']+)'\s+Available options in '([^']+)':\s+(.*?)\s*(?:Config search|$)", re.S
 )
+NO_INTEGER = re.compile(
+    r"Error merging override (\S+?)=.*Value '([^']*)' of type '\w+' could not be converted to Integer", re.S
+)
+NOT_ONE_OF = re.compile(r"Error merging override (\S+)\s.*Invalid value '[^']*', expected one of \[([^\]]*)\]", re.S)
 UNKNOWN_GROUP = re.compile(r"Could not override '([^']+)'\.\s+(?:No match|Did you mean)", re.S)
+OF_HYDRA = ("full_key", "object_type", "Set the environment", "See https://hydra.cc")
+"""How lines begin that say nothing to a user of fedcomp."""
 CHOICE = re.compile(rf"({'|'.join(PARTS)}|compressor@downlink|experiment)=[\w/]+")
 """One part of a run, chosen by name, or an experiment, which chooses several."""
 
@@ -37,10 +44,20 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
     message = _own_message(error)
     if message is not None:
         return message
+    slip = blanks(arguments)
+    if slip is not None:
+        return slip
     unquoted = next((line for line in map(quoting_error, arguments) if line is not None), None)
     if unquoted is not None:
         return unquoted
     text = str(error)
+    if (number := NO_INTEGER.search(f"{text} {error.__cause__}")) is not None:
+        return no_integer(number[1], number[2])
+    if (one_of := NOT_ONE_OF.search(f"{text} {error.__cause__}")) is not None:
+        return f"{one_of[1]} must be one of {one_of[2]}"
+    if text.startswith("Sweep parameters"):
+        given = text.split("'")[1]
+        return f"{given} has several values: for a grid say -m"
     if "Key 'experiment' not in 'RunConfig'" in text:
         name = text.split("'")[1]
         return f"the keys of {name} belong to no part of a run: {name}.yaml must begin with `# @package _global_`"
@@ -54,7 +71,9 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
     if choice:
         wanted, group, options = choice.group(1), choice.group(2), choice.group(3).split()
         if group.split("/")[0] == "experiment":
-            return _unknown_experiment(wanted.removeprefix("experiment/"), [conf, *own])
+            name = wanted.removeprefix("experiment/")
+            hint = did_you_mean(name, choices("experiment", [conf, *own]))
+            return f"experiment={name} is unknown{hint} (`fedcomp experiment=` lists them)"
         return f"{group}={wanted.removeprefix(group + '/')} is unknown{_suggest(wanted.split('/')[-1], options)}"
     key = UNKNOWN_KEY.search(text)
     cause = error.__cause__
@@ -62,11 +81,17 @@ def error_message(error: Exception, conf: Path, arguments: Sequence[str] = (), o
         "is not in struct" in f"{text} {cause}" or "not in '" in f"{text} {cause}" or UNKNOWN_GROUP.search(text)
     ):
         name = key.group(1).split("@")[-1]
-        siblings = _siblings(name, conf, arguments, own)
-        return renamed(name) or f"there is no option '{name}'{_suggest(name.split('.')[-1], siblings)}"
+        config = _composed(conf, arguments, own)
+        value = next((word.partition("=")[2] for word in arguments if word.lstrip("+").startswith(f"{name}=")), "")
+        known = renamed(name) or elsewhere(name, value, config, [conf, *own])
+        if known is not None:
+            return known
+        node = OmegaConf.select(config, name.rpartition(".")[0]) if "." in name else config
+        siblings = [str(key) for key in node if not str(key).startswith("_")] if isinstance(node, DictConfig) else []
+        return f"there is no option '{name}'{_suggest(name.split('.')[-1], sorted(siblings))}"
     parts = [text] if cause is None or str(cause) in text else [text, str(cause)]
-    lines = [line.strip() for part in parts for line in part.split("\n")]
-    kept = [line for line in lines if line and not line.startswith(("full_key", "object_type", "Set the environment"))]
+    lines = [line.strip().removeprefix("Error merging override ") for part in parts for line in part.split("\n")]
+    kept = [line for line in lines if line and not line.startswith(OF_HYDRA)]
     return "; ".join(kept[:3])
 
 
@@ -79,27 +104,17 @@ def _own_message(error: BaseException) -> str | None:
     return str(error) if isinstance(error, ValueError) else None
 
 
-def _unknown_experiment(name: str, folders: Sequence[Path]) -> str:
-    close = difflib.get_close_matches(name, experiments(folders), n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
-    return f"experiment={name} is unknown{hint} (`fedcomp experiment=` lists them)"
-
-
 def _suggest(name: str, options: list[str]) -> str:
-    close = difflib.get_close_matches(name, options, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
-    return f"{hint} (there are: {', '.join(options)})" if options else hint
+    return did_you_mean(name, options) + (f" (there are: {', '.join(options)})" if options else "")
 
 
-def _siblings(name: str, conf: Path, arguments: Sequence[str], own: Sequence[Path]) -> list[str]:
-    """The keys beside `name` in the config that is composed of the command line's choices."""
+def _composed(conf: Path, arguments: Sequence[str], own: Sequence[Path]) -> DictConfig:
+    """The config that is composed of the command line's choices."""
     GlobalHydra.instance().clear()
-    choices = [word for word in arguments if CHOICE.fullmatch(word)]
+    chosen = [word for word in arguments if CHOICE.fullmatch(word)]
     search = "hydra.searchpath=" + json.dumps([f"file://{folder}" for folder in own], ensure_ascii=False)
     with initialize_config_dir(str(conf), version_base="1.3"):
         try:
-            config = compose("train", overrides=[search, *choices])
+            return compose("train", overrides=[search, *chosen])
         except HydraException:  # an unknown choice, which is reported elsewhere
-            config = compose("train")
-    node = OmegaConf.select(config, name.rpartition(".")[0]) if "." in name else config
-    return sorted(str(key) for key in node if not str(key).startswith("_")) if isinstance(node, DictConfig) else []
+            return compose("train")

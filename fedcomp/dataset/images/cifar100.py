@@ -27,12 +27,9 @@ def load(
     """CIFAR-100 from `root/cifar-100-python`.
 
     Args:
-        root: the data folder; `~` is expanded.
-        download: download what is missing.
+        root, download, std, flip: as of `mnist`.
         mean: of pixels in [0, 1]; the defaults are those of FedMRN's official code.
-        std: as `mean`.
         crop_padding: as in `Dataset`; off as in `cifar10`, FedMRN trains with 4 and true.
-        flip: as in `Dataset`.
     Raises:
         ValueError: files that are missing or damaged.
     """

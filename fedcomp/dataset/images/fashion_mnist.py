@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcomp.dataset.fetch import below, fetch
-from fedcomp.dataset.images.idx import FILES, read_split
+from fedcomp.dataset.images.idx import FILES, open_split, read_split
 
 if TYPE_CHECKING:
     from fedcomp.dataset.contract import Dataset, Samples
@@ -43,12 +43,9 @@ def load(
     """Fashion-MNIST from `root/FashionMNIST/raw` or, where that is missing, from Debian's package.
 
     Args:
-        root: the data folder; `~` is expanded.
-        download: download what is missing.
+        root, download, std, flip: as of `mnist`.
         mean: of pixels in [0, 1]; the defaults are those of FedMRN's official code for training.
-        std: as `mean`.
         crop_padding: as in `Dataset`; no paper here augments Fashion-MNIST.
-        flip: as in `Dataset`.
     Raises:
         ValueError: files that are missing or damaged.
     """
@@ -62,19 +59,10 @@ def load(
             root,
             "FashionMNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte",
             download,
-            open_split,
+            open_split("FashionMNIST"),
             "on Debian and Ubuntu install the package dataset-fashion-mnist",
         )
     return image_dataset("fashion_mnist", train, test, CLASSES, mean, std, crop_padding, flip)
-
-
-def open_split(root: str, train: bool, download: bool) -> Samples:
-    """One split, downloaded if `download`."""
-    if download:
-        from torchvision.datasets import FashionMNIST
-
-        FashionMNIST(root, train, download=True)
-    return read_split(Path(root) / "FashionMNIST" / "raw", train)
 
 
 def data_files(root: str, **_: object) -> list[Path]:

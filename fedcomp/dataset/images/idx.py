@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,19 @@ FILES = {
     False: ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 }
 """Images and labels; whether they are for training."""
+
+
+def open_split(name: str) -> Callable[[str, bool, bool], Samples]:
+    """What `fetch` opens a split of torchvision's class `name` with: downloaded by it, if asked for, and read here."""
+
+    def opened(root: str, train: bool, download: bool) -> Samples:
+        if download:
+            from torchvision import datasets
+
+            vars(datasets)[name](root, train, download=True)
+        return read_split(Path(root) / name / "raw", train)
+
+    return opened
 
 
 def read_split(folder: Path, train: bool, ending: str = "") -> Samples:

@@ -39,12 +39,7 @@ def image_dataset(
         class_names: one a class.
         mean: of pixels / 255, one number or one a channel.
         std: as `mean`.
-        crop_padding: as in `Dataset`.
-        flip: as in `Dataset`.
-        task: as in `Dataset`.
-        background: as in `Dataset`.
-        unlabelled: as in `Dataset`.
-        rescale: as in `Dataset`.
+        crop_padding, flip, task, background, unlabelled, rescale: as in `Dataset`.
     Raises:
         ValueError: `mean` or `std` that is no number or list of numbers, `rescale` that is not two numbers.
     """

@@ -60,8 +60,7 @@ def load(
         size: pixels a side to resize to (bilinear); None where all images are of one size already.
         mean: of pixels in [0, 1].
         std: as `mean`.
-        crop_padding: as in `Dataset`.
-        flip: as in `Dataset`.
+        crop_padding, flip: as in `Dataset`.
         cache: keep the decoded pixels in the split's folder, where it can be written.
         channels: 3, red, green and blue, equal where an image is grey; 1, for images that are all stored as grey; None:
             1 if all are, else 3.

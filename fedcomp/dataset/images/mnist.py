@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcomp.dataset.fetch import below, fetch
-from fedcomp.dataset.images.idx import FILES, read_split
+from fedcomp.dataset.images.idx import FILES, open_split
 
 if TYPE_CHECKING:
-    from fedcomp.dataset.contract import Dataset, Samples
+    from fedcomp.dataset.contract import Dataset
 
 
 def load(
@@ -43,19 +43,10 @@ def load(
         root,
         "MNIST/raw/{train,t10k}-{images-idx3,labels-idx1}-ubyte",
         download,
-        open_split,
+        open_split("MNIST"),
     )
     names = [str(digit) for digit in range(10)]
     return image_dataset("mnist", train, test, names, mean, std, crop_padding, flip)
-
-
-def open_split(root: str, train: bool, download: bool) -> Samples:
-    """One split, downloaded if `download`."""
-    if download:
-        from torchvision.datasets import MNIST
-
-        MNIST(root, train, download=True)
-    return read_split(Path(root) / "MNIST" / "raw", train)
 
 
 def data_files(root: str, **_: object) -> list[Path]:

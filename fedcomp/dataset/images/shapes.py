@@ -61,10 +61,8 @@ def load(
         hue: how far a shape's colour leans to its class's, 0 (any colour) to 1 (that one).
         noise: standard deviation of the normal noise on every value, in parts of the largest pixel, 0 or more.
         seed: names all draws; the same for all runs, whatever their seed.
-        mean: as in `image_dataset`.
-        std: as in `image_dataset`.
-        crop_padding: as in `Dataset`.
-        flip: as in `Dataset`.
+        mean, std: as in `image_dataset`.
+        crop_padding, flip: as in `Dataset`.
         unlabelled: as in `Dataset`; "absent" is FedSeg's "back" loss.
         rescale: as in `Dataset`.
     Raises:

@@ -30,13 +30,10 @@ def load(
     """SVHN from `root`; the digit 0, label 10 in the files, is class 0.
 
     Args:
-        root: the data folder; `~` is expanded.
-        download: download what is missing.
+        root, download, std, flip: as of `mnist`.
         mean: of pixels in [0, 1]; the defaults, one for all channels, are those of FedMRN's code for
             training.
-        std: as `mean`.
         crop_padding: as in `Dataset`; no paper here augments SVHN, and a mirrored digit is another shape.
-        flip: as in `Dataset`.
     Raises:
         ValueError: files that are missing or damaged.
     """

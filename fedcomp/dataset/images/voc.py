@@ -56,8 +56,7 @@ def load(
             once for each of its classes, with the pixels of this class only.
         mean: as in `image_dataset`; by default of ImageNet's pictures.
         std: as `mean`.
-        crop_padding: as in `Dataset`.
-        flip: as in `Dataset`.
+        crop_padding, flip: as in `Dataset`.
         unlabelled: as in `Dataset`; "absent" is FedSeg's "back" loss.
         rescale: as in `Dataset`; FedSeg and FedMRN train on PascalVOC with [0.5, 1.5] and flip.
     Raises:

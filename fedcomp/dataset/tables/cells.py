@@ -73,11 +73,7 @@ class Cells:
         return [f"{self.file}, {line}, column '{name}'" for line in self.lines]
 
     def complete(self, names: Sequence[str]) -> Cells:
-        """The rows that have a value in each of these columns.
-
-        Raises:
-            ValueError: no row has.
-        """
+        """The rows that have a value in each of these columns. Raises ValueError: no row has."""
         used = [self.columns[name] for name in names]
         kept = [row for row, cells in enumerate(zip(*used)) if not any(map(is_missing, cells))]
         if not kept:

@@ -57,9 +57,7 @@ def load(
         rows: only the first so many; None for all.
         task: as in `tabular_dataset`.
         test_fraction: as in `tabular_dataset`; with 0 the test set is the training set.
-        split_seed: as in `tabular_dataset`.
-        scaling: as in `tabular_dataset`.
-        target_scaling: as in `tabular_dataset`.
+        split_seed, scaling, target_scaling: as in `tabular_dataset`.
         name: what the run calls the dataset.
         delimiter: between cells: a character, comma, semicolon, tab, pipe, space, or auto, which looks at the file.
         owner: the column that names who each row comes from, for `partition=natural`; no feature unless `features` has

@@ -26,9 +26,7 @@ def load(
     """Regression of the disease's progression after a year on ten measurements, in their own units before scaling.
 
     Args:
-        test_fraction: as in `tabular_dataset`.
-        split_seed: as in `tabular_dataset`.
-        scaling: as in `tabular_dataset`.
+        test_fraction, split_seed, scaling: as in `tabular_dataset`.
         target_scaling: as in `tabular_dataset`; under z_score a squared error of 1 is that of predicting the mean.
     Raises:
         ValueError: an argument outside its range.

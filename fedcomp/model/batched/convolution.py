@@ -13,17 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedcomp.core.accelerated import tolerance_of
+from fedcomp.core.accelerated import code_of, tolerance_of
 from fedcomp.model.batched.layers import Pass
-from fedcomp.model.batched.streamed import can_fork, convolved
 from fedcomp.model.tunable import FORMS, TunableOperation, Workload
 from fedcomp.random.keys import Key
 
+_STREAMS: Any = code_of("fedcomp.model.batched.streamed")
 TRIAL = Key(("plan",))
 """Of what forms are compared and measured with: numbers of which none can be taken for another."""
 
@@ -120,8 +121,9 @@ class Convolution:
     def _streamed(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         left, right, above, below = margins = self._margins(weight.shape[3:])
         if left == right and above == below:
-            return convolved(x, weight, bias, (self.stride, (above, left), self.dilation, self.groups))
-        return convolved(functional.pad(x, margins), weight, bias, (self.stride, (0, 0), self.dilation, self.groups))
+            return _STREAMS.convolved(x, weight, bias, (self.stride, (above, left), self.dilation, self.groups))
+        x = functional.pad(x, margins)
+        return _STREAMS.convolved(x, weight, bias, (self.stride, (0, 0), self.dilation, self.groups))
 
     def _unfolded(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         kernel, groups = weight.shape[3:], weight.shape[0] * self.groups
@@ -170,6 +172,11 @@ def like_samples(key: Key, x: Tensor) -> Tensor:
     """Uniform numbers in [-1/2, 1/2) of the shape, type and layout of x [N, ...], which differ in every entry."""
     drawn = key.uniform(torch.arange(len(x), device=x.device), x[0].numel()) - 0.5
     return torch.empty_like(x).copy_(drawn.view(x.shape))
+
+
+def can_fork(device: torch.device) -> bool:
+    """Whether convolutions can run on several streams there."""
+    return _STREAMS is not None and _STREAMS.can_fork(device)
 
 
 def candidates_on(device: torch.device, clients: int) -> tuple[str, ...]:

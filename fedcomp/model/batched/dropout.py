@@ -36,7 +36,11 @@ _BELOW_ONE = 1 - 2.0**-24
 
 
 class UnkeyedDraw(ValueError):
-    """A draw that cannot be made from the run's keys."""
+    """A draw that cannot be made from the run's keys. `what`: what the model does, as the end of a sentence."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the model {what}")
+        self.what = what
 
 
 class KeyedDraws(TorchDispatchMode):
@@ -67,7 +71,7 @@ class KeyedDraws(TorchDispatchMode):
         """Float32 uniform numbers on [0, 1) of this shape: the next draw."""
         if self.closed:
             raise UnkeyedDraw(
-                "the model draws random numbers in its backward pass, as activation checkpointing does, where they "
+                "draws random numbers in its backward pass, as activation checkpointing does, where they "
                 "would differ from those of the forward pass; leave the checkpointing or the dropout out"
             )
         own = shape[1:] if self.clients_first else shape
@@ -97,7 +101,7 @@ class KeyedDraws(TorchDispatchMode):
         if any(not given.get(name, True) for name in _SWITCHES):
             return func(*args, **kwargs)
         raise UnkeyedDraw(
-            f"the model draws random numbers by {func}, which has no form with the run's keys; use dropout, "
+            f"draws random numbers by {func}, which has no form with the run's keys; use dropout, "
             "torch.bernoulli or torch.rand, or leave it out"
         )
 

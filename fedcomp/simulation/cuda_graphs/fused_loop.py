@@ -17,13 +17,12 @@ from torch import Tensor
 
 from fedcomp.client.contract import GradFn, LocalResult, LoopRunner
 from fedcomp.client.minibatch import MinibatchSolver
-from fedcomp.core.accelerated import Form, is_safe, plainly
+from fedcomp.core.accelerated import Form, code_of, is_safe, plainly
 from fedcomp.core.step_counts import StepCounts
 from fedcomp.core.to_device import to_device
 from fedcomp.model.contract import FusesSgd, Gradient, Model, TrainFused
 from fedcomp.simulation.chunks.client_data import gather
 from fedcomp.simulation.cuda_graphs.capture import CudaGraphs, can_capture
-from fedcomp.simulation.cuda_graphs.graphed_loop import GraphedLoops
 
 STEPS = Form("local steps in one call", "steps one by one")
 FEW, TOLERANCE, ON_CPU = 4, 1e-4, 1e-2
@@ -138,4 +137,5 @@ def loop_runner_on(device: torch.device, graphs: bool = True) -> LoopRunner | No
         return None
     if device.type == "cpu":
         return FusedLoops(StepByStep())
-    return FusedLoops(GraphedLoops(CudaGraphs(device))) if graphs and can_capture(device) else None
+    loops = code_of("fedcomp.simulation.cuda_graphs.graphed_loop") if graphs and can_capture(device) else None
+    return None if loops is None else FusedLoops(loops.GraphedLoops(CudaGraphs(device)))

@@ -59,7 +59,7 @@ def test_it_is_that_of_what_the_codec_is_given(module) -> None:
 
 @pytest.mark.parametrize("uplink", [DENSE, Compressor(CODEC), Compressor(CODEC, estimator=Temporal())], ids=str)
 def test_others_do_not_work_it_out(uplink, monkeypatch) -> None:
-    monkeypatch.setattr("fedcomp.algorithm.fedavg.correlation", None)
+    monkeypatch.setattr("fedcomp.algorithm.updates.metrics.correlation", None)
     assert NAME not in _metrics(uplink)[1]
 
 

@@ -12,6 +12,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from fedcomp.core.accelerated import code_of
 from fedcomp.model.batched.backward.dense import (
     dense_backward,
     dense_forward,
@@ -85,8 +86,9 @@ class Perceptron(Stacked):
         biases = (first.bias is None) == (second.bias is None)
         if not (classes and biases and first.relu and not second.relu and x.dtype in (torch.uint8, torch.float32)):
             return None
-        from fedcomp.model.batched.backward import mlp_triton
-
+        mlp_triton = code_of("fedcomp.model.batched.backward.mlp_triton")
+        if mlp_triton is None:
+            return None
         constants = mlp_triton.sizes(first.num_in, first.num_out, second.num_out, batch_size)
         if constants is None:
             return None

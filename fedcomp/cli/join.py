@@ -1,0 +1,40 @@
+"""`fedcomp-join experiment=... --client 3 --server HOST:PORT --key FILE`: one client of a run that another serves."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from fedcomp.cli.serve import EPILOG, arguments
+from fedcomp.display.console import say
+from fedcomp.runtime.command import exit_status
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Join a run. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="fedcomp-join",
+        description="Be one client of a run that fedcomp-serve makes.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    arguments(parser)
+    parser.add_argument("--client", type=int, required=True, metavar="N", help="which client, 0 or more")
+    parser.add_argument("--server", required=True, metavar="HOST:PORT", help="where fedcomp-serve listens")
+    given = parser.parse_intermixed_args(argv)
+    return exit_status(lambda: _join(given))
+
+
+def _join(given: argparse.Namespace) -> int:
+    from fedcomp.config.compose import compose  # the rest takes seconds
+    from fedcomp.remote.connections import Address, ClientEnd, read_key
+    from fedcomp.remote.processes import join
+
+    config = compose([*given.overrides, "wire=tcp"], given.config_dir)
+    address, key = Address.of(given.server), read_key(given.key, make=False)
+    try:
+        join(config, given.client, lambda run: ClientEnd(given.client, address, key, run, given.patience), say)
+    except ValueError as error:
+        say(f"client {given.client}: error: {error}")
+        return 1
+    return 0

@@ -1,0 +1,63 @@
+"""`fedcomp-serve experiment=... --listen HOST:PORT --key FILE`: a run whose clients are other processes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedcomp.display.console import say
+from fedcomp.runtime.command import exit_status
+
+EPILOG = """\
+examples:
+  fedcomp-serve experiment=quickstart num_clients=3 --listen 127.0.0.1:7000 --key secret.key
+  fedcomp-join experiment=quickstart num_clients=3 --client 0 --server 127.0.0.1:7000 --key secret.key    (also 1 and 2)
+
+Both commands take the same options as fedcomp. The server waits for all clients, makes the run in its folder, and tells
+the clients when it ends. Stopped or killed, both ends go on with the same commands. The key is shared by all: it keeps
+others out, and does not encrypt; between machines use a tunnel.
+exit status: 0 finished, 1 stopped or failed (one line says why), 2 a wrong argument
+"""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what both ends take."""
+    parser.add_argument("overrides", nargs="*", metavar="OPTION=VALUE", help="as of fedcomp; the same at both ends")
+    parser.add_argument("--key", type=Path, required=True, metavar="FILE", help="the shared key")
+    parser.add_argument("--config-dir", type=Path, metavar="DIR", help="a folder of your own configs and Python files")
+    parser.add_argument("--patience", type=float, default=600, metavar="S", help="seconds to wait for the other end")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve a run. Returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="fedcomp-serve",
+        description="Make a run whose clients are other processes.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    arguments(parser)
+    parser.add_argument("--listen", default="127.0.0.1:7000", metavar="HOST:PORT", help="default: this machine alone")
+    given = parser.parse_intermixed_args(argv)
+    return exit_status(lambda: _serve(given))
+
+
+def _serve(given: argparse.Namespace) -> int:
+    from fedcomp.config.compose import compose  # the rest takes seconds
+    from fedcomp.remote.connections import Address, ServerEnd, read_key
+    from fedcomp.remote.processes import check, serve
+    from fedcomp.runtime.signals import Interrupted
+
+    config = compose([*given.overrides, "wire=tcp"], given.config_dir)
+    check(config)
+    end = ServerEnd(Address.of(given.listen), read_key(given.key, make=True), given.patience)
+    try:
+        serve(config, end, say)
+    except Interrupted as interruption:
+        say(f"{interruption}; the same commands resume it")
+        return 128 + interruption.signal
+    except ValueError as error:
+        say(f"error: {error}")
+        return 1
+    return 0

@@ -1,0 +1,157 @@
+"""What fedcomp makes of overrides before Hydra reads them: refuses some, completes some, leaves some to a grid's runs.
+
+`label=日本語` and `label=k=1` can only mean their own text, and get quotes. `model.options.width=32` names an argument
+of the user's class, which no config of fedcomp can list, and gets ++. What Hydra can read is left unchanged.
+
+Hydra composes a grid's common config from the words that have one value, before it composes the runs. So in
+`-m network=lte,5g network.rtt_s=0.1` it would look for `rtt_s` among the options of the default network. Where a config
+group is swept, an option of a part is therefore left to the runs, as a sweep over its one value, and is checked against
+each run's own choice.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Override
+from hydra.errors import HydraException
+
+from fedcomp.config.errors.slips import no_choice
+from fedcomp.config.schema import PARTS
+
+TOKEN = re.compile(r"""'(?:\\.|[^'\\])*'(?=[,\]]|$) | "(?:\\.|[^"\\])*"(?=[,\]]|$) | [,\[\]] | [^,\[\]]+""", re.X)
+"""The tokens of a value: quoted text; commas and brackets, which separate entries of lists and grids; other text."""
+UNQUOTED = re.compile(r"[\w/\-\\+.$%*@?|:{}() ]*", re.ASCII)
+"""Text that Hydra parses without quotes, or that has a meaning in its grammar."""
+SYNTAX = re.compile(r"[$(){}]")
+"""Characters of interpolations, functions and mappings: text with one of these gets no quotes."""
+
+DOWNLINK = re.compile(r"downlink=(?!null\b)[a-z][\w/]*(,[a-z][\w/]*)*")
+"""Choices of the downlink's compressor, which are given as those of a part of the same name are."""
+OF_ANY_NAME = ("model.options.",)
+"""Options below these have names of the user's own."""
+GROUPS = frozenset(PARTS) | {"experiment"}
+OF_THE_GRID = ("launcher", "sweeper", "objective")
+"""Parts that the grid itself needs, before there are runs."""
+
+
+def check_choices(words: Iterable[str]) -> None:
+    """Raise ValueError for `compressor=../client/sgd`, `~compressor` and `participation=0.1`."""
+    words = list(words)
+    slip = no_choice(words)
+    if slip is not None:
+        raise ValueError(slip)
+    for word in words:
+        key, _, value = word.partition("=")
+        group = key.lstrip("~+").partition("@")[0].partition("/")[0]
+        if group not in GROUPS:
+            continue
+        if key.startswith("~"):
+            raise ValueError(f"{word}: a run needs its {group}: choose another one with {group}=<name>")
+        if ".." in value.split("/") or value.startswith("/"):
+            raise ValueError(f"{word}: {group} is chosen by the name of a YAML in a folder {group}/, not by a path")
+
+
+def quote(override: str) -> str:
+    """`label=日本語` -> `label='日本語'`; the override itself if Hydra can parse it, or if quotes do not help.
+
+    `model.options.width=32` -> `++model.options.width=32`, which adds the name or replaces its value, and
+    `downlink=sign` -> `compressor@downlink=sign`.
+    """
+    if DOWNLINK.fullmatch(override):
+        return f"compressor@{override}"
+    if override.startswith(OF_ANY_NAME):
+        override = f"++{override}"
+    key, equals, value = override.partition("=")
+    if not equals or _parses(override):
+        return override
+    parts = [_quoted(part) for part in TOKEN.findall(value)]
+    candidate = f"{key}={''.join(parts)}"
+    return candidate if "".join(TOKEN.findall(value)) == value and _parses(candidate) else override
+
+
+def quoting_error(override: str) -> str | None:
+    """The error message for an override that Hydra cannot parse, with the missing quotes; None if it can."""
+    key, equals, value = override.partition("=")
+    if not equals or _parses(override):
+        return None
+    quoted = quote_text(key, value)
+    if quoted is None:
+        return f"'{override}' cannot be read: '{key}' is no option's name"
+    return f"'{override}' cannot be read: if its value is plain text, quote it, also for the shell: {quoted}"
+
+
+def quote_text(key: str, value: str) -> str | None:
+    """The override as it is typed in a shell, with its value quoted as one text; None if the key is invalid."""
+    quoted = _in_quotes(value) if set(value) & set('"\\') else f'"{value}"'
+    candidate = f"{key}={quoted}"
+    return shlex.quote(candidate) if _parses(candidate) else None
+
+
+def _quoted(part: str) -> str:
+    if part[0] in "'\",[]" or UNQUOTED.fullmatch(part) or SYNTAX.search(part):
+        return part
+    bare = part.strip()
+    return part.replace(bare, _in_quotes(bare))
+
+
+def _in_quotes(text: str) -> str:
+    """The text in Hydra's quotes, with a backslash before each quote and each backslash at the end."""
+    body = re.sub(r"(\\*)'", lambda match: match[1] * 2 + r"\'", text)
+    tail = re.search(r"\\*$", body)
+    return f"'{body}{tail[0] if tail else ''}'"
+
+
+def _parses(override: str) -> bool:
+    try:
+        OverridesParser.create().parse_override(override)
+    except HydraException:
+        return False
+    return True
+
+
+def leave_to_the_runs(words: Sequence[str]) -> list[str]:
+    """The overrides of a grid, with the options of parts as sweeps over one value if a config group is swept."""
+    parser = OverridesParser.create()
+    try:
+        overrides = [parser.parse_override(word) for word in words]
+    except HydraException:
+        return list(words)  # Hydra's own error says what is wrong
+    if not any(one.is_sweep_override() and _is_group(one) for one in overrides):
+        return list(words)
+    return [_left(word, one) if _is_option(one) else word for word, one in zip(words, overrides, strict=True)]
+
+
+def only_value(override: Override) -> str | None:
+    """The value of an override that has one, as it was given, also of a sweep over it; None: it has several."""
+    value = override.value()
+    if not override.is_sweep_override():
+        return override.get_value_element_as_str()
+    if not isinstance(value, ChoiceSweep) or len(value.list) != 1:
+        return None
+    return next(iter(override.sweep_string_iterator()))
+
+
+def _is_group(override: Override) -> bool:
+    """Whether the key names a group of configs: `compressor`, `compressor@downlink`, `experiment/x/method`."""
+    return override.key_or_group.partition("@")[0].partition("/")[0] in GROUPS
+
+
+def _is_option(override: Override) -> bool:
+    """Whether it gives one value to an option of a part that the grid itself does not need."""
+    part, dot, _ = override.key_or_group.partition(".")
+    return bool(dot) and part in PARTS and part not in OF_THE_GRID and not override.is_sweep_override()
+
+
+def _left(word: str, override: Override) -> str:
+    if override.is_delete():
+        return word
+    key, _, value = word.partition("=")
+    left = f"{key}=choice({value})"
+    try:
+        return left if OverridesParser.create().parse_override(left).is_sweep_override() else word
+    except HydraException:  # a value that no list may hold
+        return word

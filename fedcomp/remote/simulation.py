@@ -1,0 +1,184 @@
+"""A simulation's rounds, made by a server process and client processes that share nothing but config and seed.
+
+Server and clients execute the same `Algorithm.round`. A client trains its own row and has copies of it in the place of
+all others; the server trains nobody, and has a trial on zeros there. No process has samples of another. Shape legend: M
+clients of the cohort, N clients in all.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcomp.core.cohort import Cohort
+from fedcomp.core.pytree import map_tensors
+from fedcomp.dataset.contract import Dataset, Samples
+from fedcomp.model.contract import TaskModel
+from fedcomp.random.keys import Key
+from fedcomp.remote.connections import ClientEnd, ServerEnd
+from fedcomp.remote.link import ClientsLink, ServersLink
+from fedcomp.simulation.chunks.executor import Executor
+from fedcomp.simulation.round_result import RoundResult
+from fedcomp.simulation.simulation import Simulation
+from fedcomp.wire import Ledger, Link
+
+
+@dataclass(frozen=True)
+class OneRow:
+    """Implements `Clients` where only one client's data are at hand, or nobody's.
+
+    Attributes:
+        executor: of this process's data. client: whose they are; None: nobody's.
+        placeholders: what the calls of a round without an own row return, made once.
+    """
+
+    executor: Executor
+    client: int | None
+
+    @property
+    def num_clients(self) -> int:
+        """N."""
+        return self.executor.num_clients
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """As the executor's."""
+        return self.executor.layers
+
+    @property
+    def tensors(self) -> Any:
+        """As the executor's."""
+        return self.executor.tensors
+
+    @property
+    def results(self) -> Any:
+        """Of the trained rows."""
+        return self.executor.results
+
+    def map_clients(self, work: Callable[..., Any], cohort: Cohort, *rows: Tensor) -> Any:
+        """`work` for the own row, and copies of its result for all others; see `Clients.map_clients`.
+
+        Without an own row a trial gives the copies, of which nothing is counted.
+        """
+        own = self.client in cohort.clients
+        row = cohort.clients.index(self.client) if own else 0
+        executor = self.executor if own else replace(self.executor, count=None)
+        alone = Cohort(cohort.ids[row : row + 1], cohort.weight[row : row + 1], cohort.clients[row : row + 1])
+        result = executor.map_clients(work, alone, *[tensor[row : row + 1] for tensor in rows])
+        return map_tensors(lambda tensor: tensor.expand(cohort.size, *tensor.shape[1:]).clone(), result)
+
+    def parallel_map(self, function: Callable[[Any], Any], pieces: Any) -> Any:
+        """As the executor's."""
+        return self.executor.parallel_map(function, pieces)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteSimulation(Simulation):
+    """A simulation of which this process is one end.
+
+    Attributes:
+        end: the connections. own: the data set with zeros in the place of all samples that are not this process's.
+        memory: as in `Link`, of this client, from round to round.
+    """
+
+    end: ServerEnd | ClientEnd
+    own: Dataset
+    memory: dict[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, simulation: Simulation, end: ServerEnd | ClientEnd) -> Self:
+        """The same simulation, made by processes. Raises ValueError: they cannot make it."""
+        check_possible(simulation)
+        parts = {name: getattr(simulation, name) for name in simulation.__dataclass_fields__}
+        changed = {"chunk_size": 1, "loop_runner": None, "optimum": None}
+        return cls(**parts | changed, end=end, own=own_samples(simulation, end.client))
+
+    def clients(self, key: Key, ledger: Ledger) -> Any:
+        """The clients of which this process has one, or none."""
+        executor = super().clients(key, ledger)
+        return OneRow(replace(executor, dataset=self.own), self.end.client)
+
+    def attempt(self, index: int, state: Any, cohort: Cohort, ledger: Ledger) -> Any:
+        """As `Simulation.attempt`, with a link between processes. `ValueError`s of others name them."""
+        linked = replace(self, link=self._link(cohort))
+        return Simulation.attempt(linked, index, state, cohort, ledger)
+
+    def _tell_weights(self, ledger: Ledger) -> None:
+        Simulation._tell_weights(replace(self, link=self._link(None)), ledger)
+
+    def _link(self, cohort: Cohort | None) -> type[Link]:
+        num = len(self.shards.sizes)
+        if isinstance(self.end, ServerEnd):
+            return functools.partial(ServersLink, self.end, cohort, num)  # type: ignore[return-value]
+        return functools.partial(ClientsLink, self.end, self.memory, cohort, num)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSimulation(RemoteSimulation):
+    """The server's end: what the session runs."""
+
+    def round(self, index: int, state: Any, ledger: Ledger, donate_state: bool = False) -> tuple[Any, RoundResult]:
+        """As `Simulation.round`, by all processes. Metrics with one value a client are what the clients report."""
+        assert isinstance(self.end, ServerEnd)
+        self.end.tell(round=index)
+        new, result = super().round(index, state, ledger)
+        each = reported(result)
+        reports = {
+            client: np.frombuffer(self.end.report(client, 8 * len(each) + 8), "<f8") for client in result.cohort.clients
+        }
+        ledger.add_gradients(int(sum(report[-1] for report in reports.values())))
+        known = {name: result.metrics[name] for name in self.algorithm.servers_metrics if name in result.metrics}
+        metrics = known | {
+            name: torch.tensor([reports[client][at] for client in result.cohort.clients]).to(value)
+            for at, (name, value) in enumerate(each.items())
+            if name not in known
+        }
+        return new, replace(result, metrics=metrics)
+
+    def gather_state(self, state: Any) -> Any:
+        """The server's state, once all clients have saved theirs."""
+        assert isinstance(self.end, ServerEnd)
+        self.end.tell(save=True)
+        self.end.hear("saved")
+        return state
+
+
+def report_of(result: RoundResult, client: int, gradients: int) -> bytes:
+    """What a client of the cohort tells the server of a round beside its messages, as float64.
+
+    That is its own entry of each metric with one value a client, and how many gradients of samples it computed.
+    """
+    at = result.cohort.clients.index(client)
+    own = [float(value[at]) for value in reported(result).values()]
+    return np.array([*own, gradients], "<f8").tobytes()
+
+
+def reported(result: RoundResult) -> dict[str, Tensor]:
+    """The metrics with one value a client, which clients know; of others the server has placeholders."""
+    return {name: value for name, value in result.metrics.items() if value.shape == (result.cohort.size,)}
+
+
+def own_samples(simulation: Simulation, client: int | None) -> Dataset:
+    """The data set with zeros in the place of all training samples but those of this client; None: of all."""
+    shards, train = simulation.shards, simulation.dataset.train
+    others = torch.ones(len(train), dtype=torch.bool, device=simulation.device)
+    if client is not None:
+        first = int(shards.start[client])
+        others[shards.order[first : first + int(shards.sizes[client])]] = False
+    x, y = train.x.clone(), train.y.clone()
+    x[others], y[others] = 0, 0
+    return replace(simulation.dataset, train=Samples(x, y, train.owner))
+
+
+def check_possible(simulation: Simulation) -> None:
+    """Raise ValueError if processes cannot make this run."""
+    if isinstance(simulation.model, TaskModel):
+        raise ValueError("wire=tcp is for networks: the objective of this task needs the samples of all clients")
+    if simulation.per_client is not None:
+        raise ValueError("wire=tcp: evaluation=per_client needs the samples of all clients; take evaluation=pooled")

@@ -1,0 +1,89 @@
+"""A server and its clients as processes, over sockets of this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedcomp.check.noninterference import BROADCAST, RELAY, UP, RecordedRound
+from fedcomp.remote.connections import Address, CarriedBytes, ClientEnd, ServerEnd
+from fedcomp.remote.processes import follow
+from fedcomp.remote.simulation import RemoteSimulation, ServerSimulation
+from fedcomp.simulation.simulation import Simulation
+from fedcomp.wire import Ledger
+
+KEY, RUN, HERE, PATIENCE = b"a key", "a run", Address("127.0.0.1", 0), 30.0
+context = multiprocessing.get_context("fork")
+"""What the tests have imported and compiled is there at once; no thread of theirs computes."""
+
+
+@dataclass
+class Served:
+    """What the server has at the end: its state, its ledger, the tested models and metrics of each round."""
+
+    state: Any = None
+    ledger: Ledger = field(default_factory=Ledger)
+    models: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[dict[str, torch.Tensor]] = field(default_factory=list)
+    carried: CarriedBytes = field(default_factory=CarriedBytes)
+
+
+def over_tcp(make: Callable[[], Simulation], folder: Path) -> Served:
+    """The whole run, each end with a simulation of its own. Raises what the server raises."""
+    end = ServerEnd(HERE, KEY, patience=PATIENCE)
+    first = make()
+    num = len(first.shards.sizes)
+    said = context.SimpleQueue()
+    processes = [context.Process(target=_client, args=(make, number, end, folder, said)) for number in range(num)]
+    for process in processes:
+        process.start()
+    served = Served()
+    try:
+        end.gather(num, RUN, lambda line: None)
+        sim = ServerSimulation.of(first, end)
+        served.state = sim.init()
+        for index in range(sim.rounds):
+            served.state, result = sim.round(index, served.state, served.ledger)
+            served.metrics.append(dict(result.metrics))
+            served.models.append(sim.algorithm.evaluation_models(served.state, sim.key.fold_in("deployed", index)))
+        end.close(end=True)
+    except BaseException as error:
+        end.close(stop=str(error))
+        if not said.empty():
+            raise RuntimeError(said.get()) from error
+        raise
+    finally:
+        for process in processes:
+            process.join(20)
+    served.carried = end.carried
+    return served
+
+
+def _client(make: Callable[[], Simulation], number: int, end: ServerEnd, folder: Path, said: Any) -> None:
+    own = ClientEnd(number, end.address, KEY, RUN, PATIENCE)
+    try:
+        follow(RemoteSimulation.of(make(), own), own, folder / f"{number}.pt", "hash")
+        own.close()
+    except BaseException as error:
+        said.put(f"client {number}: {type(error).__name__}: {error}")
+        own.close(why=str(error))
+
+
+def bytes_of(rounds: list[RecordedRound]) -> tuple[int, int]:
+    """(up, down): bytes of the messages that a simulation recorded, a message for each receiver."""
+    up = down = 0
+    for one in rounds:
+        for frame in one.frames:
+            size, num = sum(map(len, frame.messages)), len(frame.messages)
+            if frame.kind == UP:
+                up += size
+            elif frame.kind == RELAY:
+                down += size * (num - 1)
+            else:
+                down += size * (len(frame.clients) if frame.kind == BROADCAST else 1)
+    return up, down

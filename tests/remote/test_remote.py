@@ -1,0 +1,196 @@
+"""Runs between processes equal the simulation; who is wrong, late or gone is refused in a line."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from dataclasses import dataclass, fields, replace
+from multiprocessing.connection import Client
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedcomp.algorithm.fedavg import FedAvg
+from fedcomp.check import noninterference
+from fedcomp.core.pytree import flatten
+from fedcomp.remote.connections import Address, ClientEnd, Gone, ServerEnd, read_key
+from fedcomp.remote.simulation import check_possible
+from fedcomp.wire import Ledger
+from tests.algorithm.conformance_cases import CASES
+from tests.conformance.algorithm import AlgorithmCase
+from tests.remote.ends import HERE, KEY, RUN, bytes_of, over_tcp
+
+FEW = ("fedavg", "fedavg-sign_both", "fedavg-topk", "scaffold", "powersgd", "bicompfl_gr", "fedpm", "deltamask", "m3")
+
+
+def _possible(case: AlgorithmCase) -> bool:
+    try:
+        check_possible(case.simulation())
+    except ValueError:
+        return False
+    return True
+
+
+POSSIBLE = [case for case in CASES if _possible(case)]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[] if case.name in FEW else pytest.mark.thorough, id=case.name) for case in POSSIBLE],
+)
+def test_a_run_between_processes_is_that_of_the_simulation(case: AlgorithmCase, tmp_path: Path) -> None:
+    """The models that the server tests, the metrics of clients, every bit of the ledger, every byte of the messages."""
+    ledger = Ledger()
+    alone = replace(case.simulation(), chunk_size=1)
+    rounds, models, _ = noninterference.record(alone, ledger)
+    served = over_tcp(lambda: replace(case.simulation(), chunk_size=1), tmp_path)
+    for index, wanted in enumerate(models):
+        found = {
+            f"{name}.{part}": tensor
+            for name, one in served.models[index].items()
+            for part, tensor in flatten(one).items()
+            if name not in alone.algorithm.client_models
+        }
+        assert found.keys() == wanted.keys()
+        for name, tensor in wanted.items():
+            assert torch.equal(found[name], tensor), f"round {index + 1}: {name}"
+    assert served.ledger.counters() == ledger.counters()
+    if alone.told_weights == "none":  # whose bytes before the first round are not recorded
+        assert (served.carried.up, served.carried.down) == bytes_of(rounds)
+    state, result = alone.init(), None
+    for index in range(alone.rounds):
+        state, result = alone.round(index, state, Ledger())
+        each = {name: value for name, value in result.metrics.items() if value.dim() == 1 and result.cohort.size}
+        for name, value in each.items():
+            assert torch.equal(served.metrics[index][name], value), f"round {index + 1}: {name}"
+
+
+def test_the_few_cases_exist_and_most_are_possible() -> None:
+    assert set(FEW) <= {case.name for case in POSSIBLE}
+    assert len(POSSIBLE) >= 114
+
+
+@dataclass(frozen=True)
+class ServerPeeks(FedAvg):
+    """The server adds what clients' error memories, which stay at home, hold in the mean."""
+
+    def round(self, state, cohort, ctx):
+        new, metrics = super().round(state, cohort, ctx)
+        return replace(new, theta=new.theta + 0.01 * new.uplink.sender.mean(0)), metrics
+
+
+def test_a_peek_is_seen(tmp_path: Path) -> None:
+    (case,) = [one for one in CASES if one.name == "fedavg-topk"]
+    options = [one.name for one in fields(case.algorithm) if one.init]
+    peeks = ServerPeeks(**{name: getattr(case.algorithm, name) for name in options})
+    case = replace(case, algorithm=peeks)
+    _, models, _ = noninterference.record(replace(case.simulation(), chunk_size=1), Ledger())
+    served = over_tcp(lambda: replace(case.simulation(), chunk_size=1), tmp_path)
+    assert not torch.equal(served.models[-1]["test"].theta, models[-1]["test.theta"])
+
+
+def _refused(tell) -> list[str]:
+    """What a server says that waits for one client, while `tell(its address)` comes before the right one."""
+    end, said = ServerEnd(HERE, KEY), []
+    waiting = threading.Thread(target=end.gather, args=(1, RUN, said.append), daemon=True)
+    waiting.start()
+    tell(end.address)
+    ClientEnd(0, end.address, KEY, RUN).close()
+    waiting.join(20)
+    end.close(end=True)
+    return said
+
+
+def test_who_does_not_belong_is_refused_and_the_right_one_comes_in() -> None:
+    def another_key(address: Address) -> None:
+        with pytest.raises(Gone, match="has another key: copy its key file"):
+            ClientEnd(0, address, b"other", RUN)
+
+    def another_run(address: Address) -> None:
+        with pytest.raises(Gone, match="it joins the run other, and this is a run: give both commands the same"):
+            ClientEnd(0, address, KEY, "other")
+
+    def another_client(address: Address) -> None:
+        with pytest.raises(Gone, match="there is no client 7: they are 0 to 0"):
+            ClientEnd(7, address, KEY, RUN)
+
+    def a_stranger(address: Address) -> None:
+        with socket.create_connection((address.host, address.port)) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(64))
+
+    def foreign_words(address: Address) -> None:
+        with Client((address.host, address.port), authkey=KEY) as connection:
+            connection.send_bytes(b"w\x80\x04pickle")
+
+    lines = [_refused(tell)[0] for tell in (another_key, another_run, another_client, a_stranger, foreign_words)]
+    assert "another key" in lines[0]
+    assert "joins the run other" in lines[1]
+    assert "no client 7" in lines[2]
+    assert "refused" in lines[3]
+    assert "damaged or foreign" in lines[4]
+
+
+def test_a_client_that_comes_twice_is_refused() -> None:
+    end, said = ServerEnd(HERE, KEY), []
+    waiting = threading.Thread(target=end.gather, args=(2, RUN, said.append), daemon=True)
+    waiting.start()
+    first = ClientEnd(0, end.address, KEY, RUN)
+    with pytest.raises(Gone, match="client 0 is here already"):
+        ClientEnd(0, end.address, KEY, RUN)
+    second = ClientEnd(1, end.address, KEY, RUN)
+    waiting.join(20)
+    first.send(b"longer than it may be")
+    with pytest.raises(Gone, match="client 0: a message is longer than any that it may send"):
+        end.receive(0, 4)
+    second.say(hello=1)
+    with pytest.raises(Gone, match="client 1 stops: it does not say why"):
+        end.receive(1, 4)
+    end.close(stop="enough")
+    with pytest.raises(Gone, match="stops: enough"):
+        second.receive(100)
+
+
+def test_a_client_that_is_late_or_gone_is_named() -> None:
+    end = ServerEnd(HERE, KEY, patience=0.2)
+    waiting = threading.Thread(target=end.gather, args=(1, RUN, lambda line: None), daemon=True)
+    waiting.start()
+    client = ClientEnd(0, end.address, KEY, RUN)
+    waiting.join(20)
+    with pytest.raises(Gone, match=r"client 0 sent nothing for 0\.2 s"):
+        end.receive(0, 10)
+    client.close()
+    with pytest.raises(Gone, match="client 0 is gone"):
+        end.receive(0, 10)
+    address = end.address
+    end.close()
+    with pytest.raises(Gone, match="there is no server at"):
+        ClientEnd(0, address, KEY, RUN, wait=0)
+
+
+def test_keys_and_addresses(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    with pytest.raises(ValueError, match="there is no key .*: fedcomp-serve makes one"):
+        read_key(key, make=False)
+    assert read_key(key, make=True) == read_key(key, make=False)
+    assert key.stat().st_mode & 0o777 == 0o600
+    for wrong in ("7000", "host:", "host:port", ":7000", "host:70000"):
+        with pytest.raises(ValueError, match="give HOST:PORT"):
+            Address.of(wrong)
+
+
+def test_nothing_is_unpickled() -> None:
+    text = (Path(__file__).parents[2] / "fedcomp" / "remote" / "connections.py").read_text()
+    assert "_connection.send_bytes(" in text
+    for call in (".recv()", "connection.send(", "pickle.", "import pickle"):
+        assert call not in text, call
+
+
+def test_what_processes_cannot_make_is_refused(fedcomp, capsys) -> None:
+    from fedcomp.cli.serve import main
+
+    assert fedcomp("wire=tcp") == 1
+    assert "start fedcomp-serve, and fedcomp-join for each client" in capsys.readouterr().err
+    for option in ("repeats=2", "chunk_size=4", "network=lte", "codec_error=true"):
+        assert main([option, "--key", "unused"]) == 2
+        assert f"wire=tcp takes no {option.partition('=')[0]}" in capsys.readouterr().err
