@@ -5,10 +5,13 @@ Importing this module takes half a second: import it, and modules that use it, o
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import hashlib
 import logging
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ from numba.extending import intrinsic
 log = logging.getLogger("fedcomp")
 
 _CONFIG: Any = config
-_OPTIONS: Any = {"nogil": True, "error_model": "numpy"}
+_OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -32,11 +35,15 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     forbids calls from our worker threads. A division by zero gives what NumPy gives: a check would keep a loop from
     using vectors.
     """
+    return _jit(function)
+
+
+def _jit(function: Callable[..., Any], **options: Any) -> Any:
     before, _CONFIG.CACHE_DIR = _CONFIG.CACHE_DIR, str(cache_folder())
     try:
-        return njit(cache=True, **_OPTIONS)(function)
+        return njit(cache=True, **_OPTIONS, **options)(function)
     except RuntimeError:  # numba finds no writable folder
-        return njit(**_OPTIONS)(function)
+        return njit(**_OPTIONS, **options)(function)
     finally:
         _CONFIG.CACHE_DIR = before
 
@@ -70,14 +77,37 @@ class _CompileNotice(event.Listener):
         if not self.said:
             self.said = True
             log.info(
-                "compiling kernels for this processor, once, some 15 s; later runs load them", extra={"note": True}
+                "compiling kernels for this processor, once, some 5 to 15 s; later runs load them", extra={"note": True}
             )
 
     def on_end(self, event: Any) -> None:
         pass
 
 
+class _OneCompiler(event.Listener):
+    """Of the processes that share a cache one compiles, and the others wait and load: sweeps, workers, tests."""
+
+    def __init__(self) -> None:
+        self._lock, self._depth, self._file = threading.RLock(), 0, contextlib.ExitStack()
+
+    def on_start(self, event: Any) -> None:
+        self._lock.acquire()
+        self._depth += 1
+        if self._depth == 1:
+            with contextlib.suppress(OSError):  # a folder that cannot be written
+                cache_folder().mkdir(parents=True, exist_ok=True)
+                file = self._file.enter_context((cache_folder() / "lock").open("a"))
+                fcntl.flock(file, fcntl.LOCK_EX)
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._file.close()
+        self._lock.release()
+
+
 event.register("numba:compile", _CompileNotice())
+event.register("numba:compiler_lock", _OneCompiler())
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,27 +132,65 @@ def _borrowed(_: Any, array: Any) -> Any:
 borrowed: Any = intrinsic(_borrowed)
 
 
-def separate(function: Any, *arguments: Any) -> Callable[..., Any]:
-    """`function`, for calls by compiled functions, which jump to its code instead of containing a copy.
+def separate(*arguments: Any) -> Callable[[Any], Any]:
+    """A function for calls by compiled functions, which jump to its code instead of containing a copy.
 
     LLVM optimises a copy anew in every caller, and in the callers of that, which takes many seconds for large loops.
 
     Args:
-        function: as `compiled` gives it; it must raise no exception. arguments: their types in numba.
+        arguments: the function's types in numba. It must raise no exception.
     """
-    function.compile(arguments)
-    found = function.overloads[arguments]
-    name, result = f"{function.__module__}.{function.__name__}", found.signature.return_type
-    binding.add_symbol(name, found.library.get_pointer_to_function(found.fndesc.llvm_func_name))
+
+    def decorate(function: Any) -> Any:
+        found, name = _compiled_for(function, arguments), f"{function.__module__}.{function.__qualname__}"
+        binding.add_symbol(name, _address(found))
+
+        def target(builder: Any, kind: Any, _: Any) -> Any:
+            return cgutils.get_or_insert_function(builder.module, kind, name)
+
+        return _call(target, found.signature.return_type, arguments)
+
+    return decorate
+
+
+def address_of(function: Any, signature: Any) -> int:
+    """The address of a function's code, for `called_at` of the same signature in numba."""
+    found = _compiled_for(function, signature.args)
+    assert found.signature.return_type == signature.return_type
+    return _address(found)
+
+
+def called_at(signature: Any) -> Callable[..., Any]:
+    """For compiled functions: a call of the function whose address is the first argument."""
+
+    def target(builder: Any, kind: Any, address: Any) -> Any:
+        return builder.inttoptr(address, kind.as_pointer())
+
+    return _call(target, signature.return_type, (types.int64, *signature.args), skipped=1)
+
+
+def _compiled_for(function: Any, arguments: tuple[Any, ...]) -> Any:
+    dispatcher = function if hasattr(function, "overloads") else _jit(function, no_cpython_wrapper=True)
+    dispatcher.compile(arguments)
+    return dispatcher.overloads[arguments]
+
+
+def _address(found: Any) -> int:
+    return found.library.get_pointer_to_function(found.fndesc.llvm_func_name)
+
+
+def _call(target: Callable[..., Any], result: Any, arguments: tuple[Any, ...], skipped: int = 0) -> Callable[..., Any]:
+    """A call of `target(builder, type, first argument)` with all arguments but those `skipped`."""
 
     @intrinsic
     def call(_: Any, *given: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             parts = zip(cgutils.unpack_tuple(builder, args[0]), given, arguments, strict=True)
             values = [context.cast(builder, value, old, new) for value, old, new in parts]
-            kind = context.call_conv.get_function_type(result, arguments)
-            target = cgutils.get_or_insert_function(builder.module, kind, name)
-            return context.call_conv.call_function(builder, target, result, arguments, values)[1]
+            own = arguments[skipped:]
+            kind = context.call_conv.get_function_type(result, own)
+            called = target(builder, kind, values[0])
+            return context.call_conv.call_function(builder, called, result, own, values[skipped:])[1]
 
         return result(types.StarArgTuple(given)), generate
 

@@ -33,7 +33,7 @@ logging.basicConfig(level=logging.INFO, format="%(message)s")
 def part(x, y):
     return x.sum() + y
 
-part_apart = separate(part, types.float32[::1], types.float32)
+part_apart = separate(types.float32[::1], types.float32)(part)
 
 @compiled
 def whole(x):
@@ -76,6 +76,20 @@ def test_a_function_apart_is_called_and_compiling_is_said_once(tmp_path: Path) -
         done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment)
         assert done.stdout.split() == ["10.0", str(hits)], done.stderr
         assert done.stderr.count("compiling kernels") == 1 - hits
+
+
+@pytest.mark.thorough
+def test_of_two_processes_one_compiles(tmp_path: Path) -> None:
+    """The other waits for it and loads."""
+    (tmp_path / "apart_numba.py").write_text(APART)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-B", "-c", CALLER], cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=environment
+        )
+        for _ in range(2)
+    ]
+    assert sorted(done.communicate(timeout=120)[0].split()[1] for done in started) == ["0", "1"]
 
 
 def test_every_source_counts(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ TOLERANCE = 1e-2
 """As a share of the norm: where rounding brings a sum to the other side of zero, a ReLU turns on or off."""
 EVALUATED_AT_ONCE = 128
 """Samples that stay in the caches."""
+NOWHERE = np.zeros(2, np.int64)
+"""Instead of the addresses of the blocks' code, where there are no blocks."""
 
 
 class CompiledNetwork(Stacked):
@@ -39,7 +41,17 @@ class CompiledNetwork(Stacked):
         """`small`: the module, as `small_network` finds it."""
         super().__init__(module, loss, make)
         self.small = small
-        self._network = small.rows(), dense_rows(small.denses), small.smallest_batch  # `blocks`, `layers`, `least`
+        self._blocks, self._layers = small.rows(), dense_rows(small.denses)
+
+    @property
+    def _network(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+        """`blocks`, `addresses`, `layers` and `least` as `network_numba.py` takes them; addresses: of this process."""
+        addresses = NOWHERE
+        if self.small.blocks:
+            from fedcomp.model.batched.compiled import blocks_numba
+
+            addresses = blocks_numba.ADDRESSES
+        return self._blocks, addresses, self._layers, self.small.smallest_batch
 
     @torch.no_grad()
     def gradient(
@@ -56,7 +68,12 @@ class CompiledNetwork(Stacked):
         Raises ValueError: a class that is none of the outputs.
         """
         if not self._compiled(theta):
-            return super().gradient(theta, stats, x, y, weight, draws)
+            try:
+                return super().gradient(theta, stats, x, y, weight, draws)
+            except (IndexError, RuntimeError):  # of a class that is none of the outputs, in torch's words
+                on_cpu = y.device.type == "cpu" and self.loss is cross_entropy
+                self._check(not on_cpu or bool(((y >= 0) & (y < self.small.denses[-1].num_out)).all()))
+                raise
         found = self._compiled_gradient(theta, stats, x, y, weight)
 
         def plain() -> tuple[Tensor, ...]:

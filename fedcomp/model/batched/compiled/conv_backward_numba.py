@@ -69,7 +69,7 @@ def unpool(
 
 
 _STRIDES = types.UniTuple(types.int64, 3)
-_unpool = separate(unpool, NUMBERS, MASKS, NUMBERS, types.int64, types.int64, _STRIDES, GEOMETRY)
+_unpool = separate(NUMBERS, MASKS, NUMBERS, types.int64, types.int64, _STRIDES, GEOMETRY)(unpool)
 
 
 @compiled
@@ -102,7 +102,7 @@ def input_gradient(
                     grad_x[target + lane] = tiles[c * TILE + lane]
 
 
-_input_gradient = separate(input_gradient, NUMBERS, _STRIDES, NUMBERS, NUMBERS, GEOMETRY)
+_input_gradient = separate(NUMBERS, _STRIDES, NUMBERS, NUMBERS, GEOMETRY)(input_gradient)
 
 
 @inlined
@@ -190,4 +190,4 @@ def backward(
         _input_gradient(gz, strides, weight, grad_x, size)
 
 
-backward_block = separate(backward, NUMBERS, MASKS, *[NUMBERS] * 5, GEOMETRY)
+backward_block = separate(NUMBERS, MASKS, *[NUMBERS] * 5, GEOMETRY)(backward)

@@ -23,6 +23,7 @@ from numba import types
 
 from fedcomp.model.batched.compiled.tile_numba import (
     LANES,
+    SLACK,
     WIDE,
     add_scaled,
     broadcast,
@@ -38,8 +39,6 @@ COLUMNS, MOST, SOME = (4, 6, 4) if WIDE else (2, 2, 2)
 """Vectors of a row in one tile of outputs, and the channels in it: `MOST` where `SOME` do not divide what is left."""
 TILE = COLUMNS * LANES
 """Numbers of a row in one tile of outputs; a row holds at least so many."""
-SLACK = LANES
-"""Zeros at the end of every buffer, which a tile may read."""
 
 
 class Geometry(NamedTuple):
@@ -154,7 +153,7 @@ def pool(rows: np.ndarray, out: np.ndarray, masks: np.ndarray, y: int, size: Geo
         mask += (height - 1) * width * num_masks(size)
 
 
-_pool = separate(pool, NUMBERS, NUMBERS, MASKS, types.int64, GEOMETRY)
+_pool = separate(NUMBERS, NUMBERS, MASKS, types.int64, GEOMETRY)(pool)
 
 
 @compiled
@@ -251,4 +250,4 @@ def _add_taps(
     return tile
 
 
-forward_block = separate(forward, *[NUMBERS] * 4, MASKS, GEOMETRY)
+forward_block = separate(*[NUMBERS] * 4, MASKS, GEOMETRY)(forward)

@@ -35,7 +35,7 @@ from fedcomp.model.batched.compiled.tile_numba import (
 from fedcomp.model.batched.compiled.tile_values_numba import add, add_to_rows, positive_or_nan, relu, select
 from fedcomp.random.numba_jit import borrowed, compiled, separate
 
-_NUMBERS, LAYERS, _NUM = types.float32[::1], types.int64[:, ::1], types.int64
+_NUMBERS, LAYERS, _LAYER, _NUM = types.float32[::1], types.int64[:, ::1], types.int64[::1], types.int64
 """numba's types of the arguments."""
 NUM_IN, NUM_OUT, WEIGHT, BIAS, RELU = range(5)
 """Columns of `layers`."""
@@ -51,6 +51,160 @@ WEIGHT_ROWS, WEIGHT_COLUMNS = 4, 4
 def num_places(batch: int) -> int:
     """P."""
     return -(-batch // LANES) * LANES
+
+
+@separate(_NUMBERS, _LAYER, _NUMBERS, _NUMBERS, _NUM)
+def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray, places: int) -> None:
+    """out (O, P) = activation(W a + b), a (I, P)."""
+    num_in, num_out, weight, bias = layer[NUM_IN], layer[NUM_OUT], layer[WEIGHT], layer[BIAS]
+    p = np.int64(0)
+    while p < places:
+        wide = places - p >= COLUMNS * LANES and num_out >= BROAD
+        o = np.int64(0)
+        while o < num_out:  # the last rows may be computed again
+            if wide:
+                o = min(o, num_out - BROAD)
+                broad = zeros(BROAD, COLUMNS)
+                for i in range(num_in):
+                    broad = add_scaled_by_rows(broad, theta, weight + o * num_in + i, num_in, a, i * places + p)
+                if bias >= 0:
+                    broad = add_to_rows(broad, theta, bias + o)
+                if layer[RELU]:
+                    broad = relu(broad)
+                store(broad, out, o * places + p, places)
+                o += BROAD
+            elif num_out >= NARROW:
+                o = min(o, num_out - NARROW)
+                narrow = zeros(NARROW, 1)
+                for i in range(num_in):
+                    narrow = add_scaled_by_rows(narrow, theta, weight + o * num_in + i, num_in, a, i * places + p)
+                if bias >= 0:
+                    narrow = add_to_rows(narrow, theta, bias + o)
+                if layer[RELU]:
+                    narrow = relu(narrow)
+                store(narrow, out, o * places + p, places)
+                o += NARROW
+            else:
+                one = zeros(1, 1)
+                for i in range(num_in):
+                    one = add_scaled(one, theta, weight + o * num_in + i, a, i * places + p)
+                if bias >= 0:
+                    one = add_to_rows(one, theta, bias + o)
+                if layer[RELU]:
+                    one = relu(one)
+                store(one, out, o * places + p, places)
+                o += 1
+        p += COLUMNS * LANES if wide else LANES
+
+
+@separate(_NUMBERS, _NUMBERS, _LAYER, _NUMBERS, _NUM)
+def _input_gradient(g: np.ndarray, theta: np.ndarray, layer: np.ndarray, out: np.ndarray, places: int) -> None:
+    """out (I, P) = W^T g, g (O, P)."""
+    num_in, num_out, weight = layer[NUM_IN], layer[NUM_OUT], layer[WEIGHT]
+    p = np.int64(0)
+    while p < places:
+        wide = places - p >= COLUMNS * LANES and num_in >= BROAD
+        i = np.int64(0)
+        while i < num_in:  # the last rows may be computed again
+            if wide:
+                i = min(i, num_in - BROAD)
+                broad = zeros(BROAD, COLUMNS)
+                for o in range(num_out):
+                    broad = add_scaled(broad, theta, weight + o * num_in + i, g, o * places + p)
+                store(broad, out, i * places + p, places)
+                i += BROAD
+            elif num_in >= NARROW:
+                i = min(i, num_in - NARROW)
+                narrow = zeros(NARROW, 1)
+                for o in range(num_out):
+                    narrow = add_scaled(narrow, theta, weight + o * num_in + i, g, o * places + p)
+                store(narrow, out, i * places + p, places)
+                i += NARROW
+            else:
+                one = zeros(1, 1)
+                for o in range(num_out):
+                    one = add_scaled(one, theta, weight + o * num_in + i, g, o * places + p)
+                store(one, out, i * places + p, places)
+                i += 1
+        p += COLUMNS * LANES if wide else LANES
+
+
+@separate(_NUMBERS, _NUMBERS, _LAYER, _NUMBERS, _NUM, _NUM)
+def _weight_gradient(
+    g: np.ndarray, a: np.ndarray, layer: np.ndarray, grad: np.ndarray, places: int, batch: int
+) -> None:
+    """The weight's part of grad (D): (O, I) = g a, g (O, P), a (B, I) and, below 16 features, as many numbers more."""
+    num_in, num_out, weight = layer[NUM_IN], layer[NUM_OUT], layer[WEIGHT]
+    wide = num_out >= WEIGHT_ROWS and num_in >= LANES
+    o = np.int64(0)
+    while o < num_out:  # tiles at the ends compute some numbers again
+        o = min(o, num_out - WEIGHT_ROWS) if wide else o
+        i = np.int64(0)
+        while i < num_in:
+            to = weight + o * num_in + i
+            if not wide:
+                one = zeros(1, 1)
+                for b in range(batch):
+                    one = add_scaled(one, g, o * places + b, a, b * num_in + i)
+                store_first(one, grad, to, num_in - i)
+                i += LANES
+            elif num_in - i >= WEIGHT_COLUMNS * LANES:
+                broad = zeros(WEIGHT_ROWS, WEIGHT_COLUMNS)
+                for b in range(batch):
+                    broad = add_scaled_by_rows(broad, g, o * places + b, places, a, b * num_in + i)
+                store(broad, grad, to, num_in)
+                i += WEIGHT_COLUMNS * LANES
+            else:
+                i = min(i, num_in - LANES)
+                narrow = zeros(WEIGHT_ROWS, 1)
+                for b in range(batch):
+                    narrow = add_scaled_by_rows(narrow, g, o * places + b, places, a, b * num_in + i)
+                store(narrow, grad, weight + o * num_in + i, num_in)
+                i += LANES
+        o += WEIGHT_ROWS if wide else 1
+
+
+@separate(_NUMBERS, _NUM, _NUM, _NUM, _NUMBERS, _NUM)
+def transpose(numbers: np.ndarray, stride: int, rows: int, columns: int, out: np.ndarray, step: int) -> None:
+    """out (columns, step) from numbers (rows, stride), as many rows and columns as are given.
+
+    Fewer than 16 rows are filled up to 16 with anything where `step` leaves room.
+    """
+    if columns < LANES or step < LANES:
+        for row in range(rows):
+            for column in range(columns):
+                out[column * step + row] = numbers[row * stride + column]
+        return
+    for start in range(0, rows, LANES):  # tiles at the ends overlap
+        row = max(0, min(start, rows - LANES))
+        for first in range(0, columns, LANES):
+            column = min(first, columns - LANES)
+            transpose_tile(numbers, row * stride + column, stride, rows - 1 - row, out, column * step + row, step)
+
+
+@separate(_NUMBERS, _NUM, _NUM, _LAYER, types.boolean, _NUMBERS, _NUMBERS)
+def _bias(
+    g: np.ndarray, places: int, batch: int, layer: np.ndarray, last: bool, grad: np.ndarray, transposed: np.ndarray
+) -> None:
+    """The bias's part of grad (D): sums over the batch of g (O, P), in the order of torch's of at most 128 numbers.
+
+    last: of the outputs, whose batch is the last axis. That of another layer is not, and torch adds up 32 neighbouring
+    sums side by side.
+    """
+    num, bias = layer[NUM_OUT], layer[BIAS]
+    together = 0 if last else num // SUM_COLUMNS * SUM_COLUMNS
+    if together:
+        transpose(g, places, together, places, transposed, together)
+    for o in range(0, together, LANES):
+        total = zeros(1, 1)
+        for start in range(0, batch, SUM_BLOCK):
+            block = zeros(1, 1)
+            for b in range(start, min(start + SUM_BLOCK, batch)):
+                block = add(block, load(zeros(1, 1), transposed, b * together + o, LANES))
+            total = add(total, block)
+        store(total, grad, bias + o, LANES)
+    for o in range(together, num):
+        grad[bias + o] = total_of(g, o * places, batch) if last else interleaved(g, o * places, 1, batch)
 
 
 @compiled
@@ -115,159 +269,5 @@ def _backward(
             spare[place] = g[place]
 
 
-@compiled
-def _dense(theta: np.ndarray, layer: np.ndarray, a: np.ndarray, out: np.ndarray, places: int) -> None:
-    """out (O, P) = activation(W a + b), a (I, P)."""
-    num_in, num_out, weight, bias = layer[NUM_IN], layer[NUM_OUT], layer[WEIGHT], layer[BIAS]
-    p = np.int64(0)
-    while p < places:
-        wide = places - p >= COLUMNS * LANES and num_out >= BROAD
-        o = np.int64(0)
-        while o < num_out:  # the last rows may be computed again
-            if wide:
-                o = min(o, num_out - BROAD)
-                broad = zeros(BROAD, COLUMNS)
-                for i in range(num_in):
-                    broad = add_scaled_by_rows(broad, theta, weight + o * num_in + i, num_in, a, i * places + p)
-                if bias >= 0:
-                    broad = add_to_rows(broad, theta, bias + o)
-                if layer[RELU]:
-                    broad = relu(broad)
-                store(broad, out, o * places + p, places)
-                o += BROAD
-            elif num_out >= NARROW:
-                o = min(o, num_out - NARROW)
-                narrow = zeros(NARROW, 1)
-                for i in range(num_in):
-                    narrow = add_scaled_by_rows(narrow, theta, weight + o * num_in + i, num_in, a, i * places + p)
-                if bias >= 0:
-                    narrow = add_to_rows(narrow, theta, bias + o)
-                if layer[RELU]:
-                    narrow = relu(narrow)
-                store(narrow, out, o * places + p, places)
-                o += NARROW
-            else:
-                one = zeros(1, 1)
-                for i in range(num_in):
-                    one = add_scaled(one, theta, weight + o * num_in + i, a, i * places + p)
-                if bias >= 0:
-                    one = add_to_rows(one, theta, bias + o)
-                if layer[RELU]:
-                    one = relu(one)
-                store(one, out, o * places + p, places)
-                o += 1
-        p += COLUMNS * LANES if wide else LANES
-
-
-@compiled
-def _input_gradient(g: np.ndarray, theta: np.ndarray, layer: np.ndarray, out: np.ndarray, places: int) -> None:
-    """out (I, P) = W^T g, g (O, P)."""
-    num_in, num_out, weight = layer[NUM_IN], layer[NUM_OUT], layer[WEIGHT]
-    p = np.int64(0)
-    while p < places:
-        wide = places - p >= COLUMNS * LANES and num_in >= BROAD
-        i = np.int64(0)
-        while i < num_in:  # the last rows may be computed again
-            if wide:
-                i = min(i, num_in - BROAD)
-                broad = zeros(BROAD, COLUMNS)
-                for o in range(num_out):
-                    broad = add_scaled(broad, theta, weight + o * num_in + i, g, o * places + p)
-                store(broad, out, i * places + p, places)
-                i += BROAD
-            elif num_in >= NARROW:
-                i = min(i, num_in - NARROW)
-                narrow = zeros(NARROW, 1)
-                for o in range(num_out):
-                    narrow = add_scaled(narrow, theta, weight + o * num_in + i, g, o * places + p)
-                store(narrow, out, i * places + p, places)
-                i += NARROW
-            else:
-                one = zeros(1, 1)
-                for o in range(num_out):
-                    one = add_scaled(one, theta, weight + o * num_in + i, g, o * places + p)
-                store(one, out, i * places + p, places)
-                i += 1
-        p += COLUMNS * LANES if wide else LANES
-
-
-@compiled
-def _weight_gradient(
-    g: np.ndarray, a: np.ndarray, layer: np.ndarray, grad: np.ndarray, places: int, batch: int
-) -> None:
-    """The weight's part of grad (D): (O, I) = g a, g (O, P), a (B, I) and, below 16 features, as many numbers more."""
-    num_in, num_out, weight = layer[NUM_IN], layer[NUM_OUT], layer[WEIGHT]
-    wide = num_out >= WEIGHT_ROWS and num_in >= LANES
-    o = np.int64(0)
-    while o < num_out:  # tiles at the ends compute some numbers again
-        o = min(o, num_out - WEIGHT_ROWS) if wide else o
-        i = np.int64(0)
-        while i < num_in:
-            to = weight + o * num_in + i
-            if not wide:
-                one = zeros(1, 1)
-                for b in range(batch):
-                    one = add_scaled(one, g, o * places + b, a, b * num_in + i)
-                store_first(one, grad, to, num_in - i)
-                i += LANES
-            elif num_in - i >= WEIGHT_COLUMNS * LANES:
-                broad = zeros(WEIGHT_ROWS, WEIGHT_COLUMNS)
-                for b in range(batch):
-                    broad = add_scaled_by_rows(broad, g, o * places + b, places, a, b * num_in + i)
-                store(broad, grad, to, num_in)
-                i += WEIGHT_COLUMNS * LANES
-            else:
-                i = min(i, num_in - LANES)
-                narrow = zeros(WEIGHT_ROWS, 1)
-                for b in range(batch):
-                    narrow = add_scaled_by_rows(narrow, g, o * places + b, places, a, b * num_in + i)
-                store(narrow, grad, weight + o * num_in + i, num_in)
-                i += LANES
-        o += WEIGHT_ROWS if wide else 1
-
-
-@compiled
-def transpose(numbers: np.ndarray, stride: int, rows: int, columns: int, out: np.ndarray, step: int) -> None:
-    """out (columns, step) from numbers (rows, stride), as many rows and columns as are given.
-
-    Fewer than 16 rows are filled up to 16 with anything where `step` leaves room.
-    """
-    if columns < LANES or step < LANES:
-        for row in range(rows):
-            for column in range(columns):
-                out[column * step + row] = numbers[row * stride + column]
-        return
-    for start in range(0, rows, LANES):  # tiles at the ends overlap
-        row = max(0, min(start, rows - LANES))
-        for first in range(0, columns, LANES):
-            column = min(first, columns - LANES)
-            transpose_tile(numbers, row * stride + column, stride, rows - 1 - row, out, column * step + row, step)
-
-
-@compiled
-def _bias(
-    g: np.ndarray, places: int, batch: int, layer: np.ndarray, last: bool, grad: np.ndarray, transposed: np.ndarray
-) -> None:
-    """The bias's part of grad (D): sums over the batch of g (O, P), in the order of torch's of at most 128 numbers.
-
-    last: of the outputs, whose batch is the last axis. That of another layer is not, and torch adds up 32 neighbouring
-    sums side by side.
-    """
-    num, bias = layer[NUM_OUT], layer[BIAS]
-    together = 0 if last else num // SUM_COLUMNS * SUM_COLUMNS
-    if together:
-        transpose(g, places, together, places, transposed, together)
-    for o in range(0, together, LANES):
-        total = zeros(1, 1)
-        for start in range(0, batch, SUM_BLOCK):
-            block = zeros(1, 1)
-            for b in range(start, min(start + SUM_BLOCK, batch)):
-                block = add(block, load(zeros(1, 1), transposed, b * together + o, LANES))
-            total = add(total, block)
-        store(total, grad, bias + o, LANES)
-    for o in range(together, num):
-        grad[bias + o] = total_of(g, o * places, batch) if last else interleaved(g, o * places, 1, batch)
-
-
-forward_dense = separate(_forward, _NUMBERS, LAYERS, _NUMBERS, _NUMBERS, _NUM)
-backward_dense = separate(_backward, _NUMBERS, LAYERS, *[_NUMBERS] * 6, _NUM, _NUM)
+forward_dense = separate(_NUMBERS, LAYERS, _NUMBERS, _NUMBERS, _NUM)(_forward)
+backward_dense = separate(_NUMBERS, LAYERS, *[_NUMBERS] * 6, _NUM, _NUM)(_backward)

@@ -7,15 +7,17 @@ neighbours, of which each is four sums where there are numbers enough.
 from __future__ import annotations
 
 import numpy as np
+from numba import types
 
-from fedcomp.random.numba_jit import compiled
+from fedcomp.random.numba_jit import separate
 
 SUM_LANES, SUM_COLUMNS, SUM_BLOCK = 8, 32, 16
 """Neighbours along the axis that are added to 8 sums; neighbouring sums that go side by side; numbers added up before
 they join the rest."""
+_NUMBERS = types.float32[::1]
 
 
-@compiled
+@separate(_NUMBERS, types.int64, types.int64, types.int64)
 def interleaved(numbers: np.ndarray, start: int, stride: int, num: int) -> np.float32:
     """The sum of every `stride`-th number as four sums, of those 0, 1, 2 and 3 modulo 4, which are then added up."""
     total = np.float32(0)
@@ -34,7 +36,7 @@ def interleaved(numbers: np.ndarray, start: int, stride: int, num: int) -> np.fl
     return total
 
 
-@compiled
+@separate(_NUMBERS, types.int64, types.int64)
 def total_of(numbers: np.ndarray, start: int, num: int) -> np.float32:
     """The sum of numbers[start : start + num] in the order of torch's sums over the last axis."""
     whole = num // SUM_LANES

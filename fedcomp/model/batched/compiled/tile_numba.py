@@ -18,6 +18,8 @@ from numba.extending import intrinsic, register_model
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 LANES = 16
+SLACK = LANES
+"""Numbers at the end of every buffer, which a tile may read."""
 WIDE = bool(get_host_cpu_features().get("avx512f"))
 """Whether the processor has AVX-512: tiles of 24 vectors of 16 numbers stay in its registers, elsewhere of four."""
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fedcomp.client.adam import Adam
 from fedcomp.client.contract import LocalResult
 from fedcomp.client.sgd import Sgd
+from fedcomp.core.accelerated import Verdicts, judged_by
 from fedcomp.dataset.contract import Dataset, Samples
 from fedcomp.model.batched.backward.compiled_network import CompiledNetwork
 from fedcomp.model.batched.compiled import dense_numba
@@ -140,11 +141,12 @@ def test_what_is_trained_in_one_call() -> None:
 
 
 @pytest.mark.parametrize("wrong", [3, -1])
-def test_a_class_that_is_no_output_is_refused(wrong: int) -> None:
-    data = _chunk(ALIKE)
+@pytest.mark.parametrize("kind", ["images", "features"])
+def test_a_class_that_is_no_output_is_refused(wrong: int, kind: str) -> None:
+    data = _chunk(ALIKE, kind=kind)
     data.dataset.train.y[7] = wrong
-    for runner in (None, FusedLoops(Refusing())):
-        with pytest.raises(ValueError, match="none of the model's 3 outputs"):
+    for runner, safe in ((None, False), (FusedLoops(Refusing()), False), (None, True)):
+        with judged_by(Verdicts(safe=safe)), pytest.raises(ValueError, match="none of the model's 3 outputs"):
             _trained(data, Sgd(lr=0.1), runner)
 
 
