@@ -14,7 +14,8 @@ from hydra import compose, initialize_config_dir
 
 from fedcomp.cli.main import CONF
 from fedcomp.config import schema
-from fedcomp.reporting.__main__ import main as report
+from fedcomp.reporting.build import report
+from fedcomp.reporting.content import Options
 
 METHODS = {
     "FedAvg, 32 bits": "compressor=dense",
@@ -42,7 +43,7 @@ def main() -> None:
                 options = ["experiment=quickstart", "quiet=true", f"label='{label}'", f"seed={seed}"]
                 train(compose("train", overrides=[*options, *overrides.split()]))
     folder = Path("outputs") / "quickstart"
-    status = report([str(folder)])
+    status = report(Options([folder], order=tuple(METHODS)))
     print(f"\nThe picture: {folder / 'report' / 'curves.png'}   ({time.perf_counter() - began:.0f} s)")
     sys.exit(status)
 
