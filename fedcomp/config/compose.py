@@ -44,7 +44,7 @@ def compose(overrides: Iterable[str] = (), config_dir: str | Path | None = None)
         raise ValueError(f"{wrong[0]!r} is no override: give strings such as 'rounds=50'")
     check_choices(given)
     words = tuple(map(quote, given))
-    folders = [] if config_dir is None else [Path(config_dir)]
+    folders = [] if config_dir is None else [Path(config_dir).expanduser().resolve()]
     for folder in folders:
         if not folder.is_dir():
             raise ValueError(f"there is no folder {folder}, which config_dir names")

@@ -37,7 +37,7 @@ def _imported(tmp_path: Path, *arguments: str) -> set[str]:
 def test_a_run_imports_what_it_needs(tmp_path: Path) -> None:
     first = _imported(tmp_path, "rounds=1", "pictures=false")
     assert "torch" in first
-    assert not first & (ALWAYS | TRAINING)
+    assert not first & (ALWAYS | TRAINING - {"numba"})  # which compiles perceptrons
 
 
 def test_what_runs_nothing_needs_no_torch(fedcomp: Callable[..., int], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -48,7 +49,7 @@ def test_a_used_worker_runs_as_a_fresh_process(tmp_path: Path, monkeypatch: pyte
     assert lines == expected_lines
     assert len(tensors) == len(expected) > 0
     assert all(torch.equal(one, other) for one, other in zip(tensors, expected))
-    assert "import time:" not in (used / "1.log").read_text()
+    assert not re.search(r"^import time:.*\| +(torch|numpy|hydra)$", (used / "1.log").read_text(), re.M)
 
 
 def test_what_kills_a_run_leaves_its_worker_and_what_kills_the_worker_leaves_the_pool(tmp_path: Path) -> None:
