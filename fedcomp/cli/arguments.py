@@ -16,6 +16,8 @@ from hydra._internal.utils import get_args_parser
 
 FLAGS = {action.option_strings[0]: action for action in get_args_parser()._actions if action.option_strings}
 """{a flag's full name: what Hydra's parser makes of it}."""
+SAFE = "--safe"
+"""The same as safe=true."""
 SHORT = {short: name for name, action in FLAGS.items() for short in action.option_strings[1:]}
 
 
@@ -59,6 +61,8 @@ def parse(words: Sequence[str]) -> Arguments:
         word = remaining.pop(0)
         if word == "--":
             overrides, remaining = [*overrides, *remaining], []
+        elif word == SAFE:
+            overrides.append("safe=true")
         elif word.startswith("-") and word != "-":
             flags.append(_flag(word, remaining))
         else:

@@ -23,6 +23,7 @@ from fedcomp.cli.arguments import parse
         ("a=1 -c job -p client --resolve", "--cfg=job --package=client --resolve a=1"),
         ("-m -- a=1", "--multirun a=1"),
         ("'~c' +d=1", "'~c' +d=1"),
+        ("a=1 --safe -m", "--multirun a=1 safe=true"),
     ],
 )
 def test_flags_come_first(line: str, sorted_line: str) -> None:
