@@ -55,15 +55,14 @@ class ServersLink(RemoteLink):
 
     def up(self, payload: Payload, senders: Cohort | Listed | None = None) -> Payload:
         known = replace(payload, measured={})
-        most = most_bytes(known)
-        received = []
-        for client in self._clients(senders):
-            try:
-                received.append(self._end.receive(client, most))
-            except WireError as error:
-                raise WireError(f"client {client}: {error}") from error
+        most, clients = most_bytes(known), self._clients(senders)
+        messages = [self._end.receive(client, most) for client in clients]
+        try:
+            received = self._read(messages, known)
+        except WireError as error:
+            raise WireError(f"a message up cannot be read ({error}; the rows are clients {clients})") from error
         self._to = ()
-        return super().up(self._read(received, known), senders)
+        return super().up(received, senders)
 
     def unicast(self, payload: Payload) -> Payload:
         self._to = [(client, row) for row, client in enumerate(self._clients(None))]

@@ -35,7 +35,6 @@ class OneRow:
 
     Attributes:
         executor: of this process's data. client: whose they are; None: nobody's.
-        placeholders: what the calls of a round without an own row return, made once.
     """
 
     executor: Executor
@@ -105,7 +104,7 @@ class RemoteSimulation(Simulation):
         return OneRow(replace(executor, dataset=self.own), self.end.client)
 
     def attempt(self, index: int, state: Any, cohort: Cohort, ledger: Ledger) -> Any:
-        """As `Simulation.attempt`, with a link between processes. `ValueError`s of others name them."""
+        """As `Simulation.attempt`, with a link between processes. Raises Gone: another process is gone or late."""
         linked = replace(self, link=self._link(cohort))
         return Simulation.attempt(linked, index, state, cohort, ledger)
 
