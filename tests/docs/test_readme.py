@@ -51,14 +51,3 @@ def test_files_that_a_page_names_are_there(page: str) -> None:
         found = [file for folder in (ROOT, ROOT / "fedcomp") for file in folder.glob(path)]
         assert found or path.startswith("mine/"), path
         assert not test or f"def {test}(" in found[0].read_text(encoding="utf-8"), f"{path}::{test}"
-
-
-def test_figures_that_lead_to_a_method_stand_on_the_pages_of_results() -> None:
-    """`docs/which_method.md` quotes percentages and seconds that other pages have with their commands."""
-    results = PAGES["docs/results/same_bits.md"] + PAGES["docs/results/network.md"]
-    quoted = re.findall(
-        r"(?<![.=\d])(\d+\.\d+)(?= and| %| s\b)", PAGES["docs/which_method.md"].split("## By the task")[0]
-    )
-    assert len(quoted) >= 7
-    for figure in quoted:
-        assert figure in results, figure
