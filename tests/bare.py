@@ -1,8 +1,7 @@
 """What a test sees of the machine: what a fresh one has, whatever is installed here.
 
 PATH has the programs of `PROGRAMS` and no others, HOME is an empty folder, and no variable speaks of fedcomp, Slurm,
-W&B or CUDA. What takes seconds to find is kept in the user's cache: numba's kernels, matplotlib's list of fonts, and
-hypothesis' examples that failed.
+W&B or CUDA. What takes seconds to find is kept in the user's cache: numba's kernels and matplotlib's list of fonts.
 
 A test marked `slow`, `gpu`, `slurm`, `data` or `program` sees the machine as it is. `data("insurance.csv")` needs this
 file in the data folder, `program("fish")` this program (of several: one of them); where it is missing they are skipped.
@@ -55,7 +54,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         kept["CUDA_VISIBLE_DEVICES"] = os.environ["CUDA_VISIBLE_DEVICES"]
     kept.setdefault("NUMBA_CACHE_DIR", str(cache))
     kept.setdefault("MPLCONFIGDIR", str(cache.parent / "matplotlib"))
-    kept.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(cache / "hypothesis"))
     _set(kept | {"PATH": str(programs), "HOME": str(home)})
 
 

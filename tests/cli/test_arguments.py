@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from fedcomp.cli.arguments import parse
+from tests.looped import looped
 
 
-@pytest.mark.parametrize(
-    ("line", "sorted_line"),
+@looped(
+    "line, sorted_line",
     [
         ("rounds=5 --config-dir mine compressor=quarter", "--config-dir=mine rounds=5 compressor=quarter"),
         ("rounds=5 -m", "--multirun rounds=5"),
@@ -36,8 +37,8 @@ def test_the_config_folder() -> None:
     assert parse(["a=1"]).config_folders == []
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
+@looped(
+    "line, message",
     [
         ("a=1 --multirn", r"there is no flag --multirn; did you mean --multirun\?"),
         ("--config a=1", "there is no flag --config; did you mean --config-path or --config-name or --config-dir"),

@@ -17,6 +17,7 @@ import pytest
 
 from fedcomp.cli import entry_points
 from fedcomp.cli.completion import INSTALL, SCRIPTS, UNINSTALL, completions, parse_line
+from tests.looped import looped
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = f"#!{sys.executable}\nfrom fedcomp.cli.entry_points import fedcomp\nfedcomp()\n"
@@ -52,8 +53,8 @@ def test_the_scripts_are_those_of_the_package_with_their_flags(capsys: pytest.Ca
         }
 
 
-@pytest.mark.parametrize(
-    ("line", "wanted"),
+@looped(
+    "line, wanted",
     [
         ("fedcomp-replay outputs network=l", ["network=lte"]),
         ("fedcomp-replay outputs network=lte,5", ["network=lte,5g"]),

@@ -13,6 +13,7 @@ from fedcomp.random.keys import Key
 from fedcomp.server.adam import Adam as ServerAdam
 from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.status.runs import run_states
+from tests.looped import looped
 
 PARTS = [
     *((Adam(lr=0.1), "client", name) for name in ("beta1", "beta2", "eps", "weight_decay", "lr_final")),
@@ -23,8 +24,8 @@ PARTS = [
 ]
 
 
-@pytest.mark.parametrize(("part", "group", "name"), PARTS)
-@pytest.mark.parametrize("value", ["abc", None, -2.5])
+@looped("part, group, name", PARTS)
+@looped("value", ["abc", None, -2.5])
 def test_an_option_that_is_no_number_is_named(part, group, name, value):
     with pytest.raises(ValueError, match=f"^{group}.{name}={value} must be"):
         replace(part, **{name: value})

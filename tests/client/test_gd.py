@@ -9,13 +9,14 @@ import torch
 
 from fedcomp.client.gd import GD
 from tests.client.linear_regression import SIZES, agents, gradient, rows
+from tests.looped import looped
 
 START = torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64)
 
 
 def _run(solver: GD, data) -> torch.Tensor:
     num = len(data.ids)
-    return solver.run(data, START.expand(num, -1), torch.zeros(num, 0), (0, 1)).theta
+    return solver.run(data, START.expand(num, -1), torch.zeros(num, 0), (0, 1)).value
 
 
 def test_is_gradient_descent_of_every_client() -> None:
@@ -50,7 +51,7 @@ def test_is_pulled_and_clipped() -> None:
     assert float((_run(GD(lr=0.1, clip_norm=0.01), data)[0] - START).norm()) == pytest.approx(0.001)
 
 
-@pytest.mark.parametrize(("name", "value"), [("steps", 0), ("batch_size", 0.5), ("weight_decay", -1)])
+@looped("name, value", [("steps", 0), ("batch_size", 0.5), ("weight_decay", -1)])
 def test_wrong_options(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"client.{name}={value} must be a"):
         GD(lr=0.1, **{name: value})

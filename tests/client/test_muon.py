@@ -14,6 +14,7 @@ from fedcomp.client.adam import Adam
 from fedcomp.client.muon import POLYNOMIALS, Muon, orthogonalised
 from fedcomp.core.parameter_layout import BIAS, EMBEDDING, WEIGHT, ParameterSubset, ParameterTensor
 from fedcomp.model.contract import Gradient
+from tests.looped import looped
 
 STEPS = (5, 3, 1)
 TENSORS = (
@@ -61,7 +62,7 @@ def _by_svd(matrix: Tensor) -> Tensor:
     return left @ torch.diag(torch.tensor([_scalar(float(one)) for one in values], dtype=matrix.dtype)) @ right
 
 
-@pytest.mark.parametrize("shape", [(64, 96), (96, 64), (7, 3), (1, 9)])
+@looped("shape", [(64, 96), (96, 64), (7, 3), (1, 9)])
 def test_singular_values_end_near_one_and_vectors_stay(shape: tuple[int, int]) -> None:
     matrices = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = orthogonalised(matrices)
@@ -78,8 +79,8 @@ def test_orthogonal_matrices_stay_but_for_a_factor_and_zero_stays_zero() -> None
     assert not orthogonalised(torch.zeros(2, 3, 4)).any()
 
 
-@pytest.mark.parametrize(("scale", "size"), [("spectral_norm", (6 / 4) ** 0.5), ("rms_norm", 0.2 * 6**0.5)])
-@pytest.mark.parametrize("rounds", [1, 2])
+@looped("scale, size", [("spectral_norm", (6 / 4) ** 0.5), ("rms_norm", 0.2 * 6**0.5)])
+@looped("rounds", [1, 2])
 def test_matrices_take_muons_steps_and_the_rest_adamws(scale: str, size: float, rounds: int) -> None:
     """Against one client at a time; a second round goes on with the memories of the first."""
     world, muon = World(), replace(MUON, scale=scale)
@@ -92,7 +93,7 @@ def test_matrices_take_muons_steps_and_the_rest_adamws(scale: str, size: float, 
     for _ in range(rounds):
         expected = adamw.run(world, world.start, stats, (0, 1), memory=rest)
         rest = expected.memory
-    torch.testing.assert_close(others.take(result.theta), others.take(expected.theta), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(others.take(result.value), others.take(expected.value), rtol=1e-12, atol=1e-12)
     for client, steps in enumerate(STEPS):
         momentum = torch.zeros(6, 4, dtype=torch.float64)
         for _ in range(rounds):
@@ -100,11 +101,11 @@ def test_matrices_take_muons_steps_and_the_rest_adamws(scale: str, size: float, 
             for step in range(steps):
                 momentum = 0.9 * momentum + w - world.noise[step, client, TALL].view(6, 4)
                 w = (1 - 0.1 * 0.3) * w - 0.1 * size * _by_svd(momentum)
-        torch.testing.assert_close(result.theta[client, TALL], w.flatten(), rtol=0, atol=1e-9)
+        torch.testing.assert_close(result.value[client, TALL], w.flatten(), rtol=0, atol=1e-9)
     assert memory[-1][:, 0].tolist() == [rounds * steps for steps in STEPS]
     if rounds == 1:
         fresh = muon.run(world, world.start, stats, (0, 1))
-        torch.testing.assert_close(fresh.theta, result.theta, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(fresh.value, result.value, rtol=1e-12, atol=1e-12)
 
 
 def test_the_schedule_is_that_of_both_rates() -> None:
@@ -124,8 +125,8 @@ def test_which_matrices_it_trains(caplog: pytest.LogCaptureFixture) -> None:
     assert "client=muon is AdamW here" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"momentum": 1.0}, r"client.momentum=1.0 must be a number in \[0, 1\)"),
         ({"scale": "frobenius"}, "client.scale=frobenius must be one of spectral_norm, rms_norm"),

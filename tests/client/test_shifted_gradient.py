@@ -17,6 +17,7 @@ from fedcomp.model.contract import Gradient
 from fedcomp.random.keys import Key
 from tests.client.linear_regression import agents, gradient, rows
 from tests.client.test_solver import STEPS, Quadratics
+from tests.looped import looped
 
 MU = 0.7
 START = torch.tensor([0.5, -1.0, 0.0, 2.0, 0.3], dtype=torch.float64)
@@ -39,15 +40,15 @@ def test_is_torchs_with_the_penalty_in_the_loss(solver: LocalSolver, optimizer_o
             loss = 0.5 * (world.h * (theta - world.centre[client]).square()).sum() + world.noise[step] @ theta
             (loss + MU / 2 * (theta - begin[client]).square().sum()).backward()
             optimizer.step()
-        assert torch.allclose(result.theta[client], theta.detach(), atol=1e-12)
+        assert torch.allclose(result.value[client], theta.detach(), atol=1e-12)
     plain = solver.run(world, begin, torch.zeros(4, 0), (0, 1))
-    assert not torch.allclose(result.theta, plain.theta, rtol=0, atol=1e-4)
+    assert not torch.allclose(result.value, plain.value, rtol=0, atol=1e-4)
 
 
 def test_the_pull_is_clipped_with_the_gradient() -> None:
     world, begin = Quadratics(), torch.full((4, 5), 100.0, dtype=torch.float64)
     result = Sgd(lr=0.1, clip_norm=1.0, proximal=50.0).run(world, begin, torch.zeros(4, 0), (0, 1))
-    assert float((result.theta - begin).norm(dim=1)[0]) <= 0.1 * STEPS[0] + 1e-9
+    assert float((result.value - begin).norm(dim=1)[0]) <= 0.1 * STEPS[0] + 1e-9
 
 
 def test_svrg_is_pulled_at_its_iterate_and_not_in_the_difference() -> None:
@@ -56,7 +57,7 @@ def test_svrg_is_pulled_at_its_iterate_and_not_in_the_difference() -> None:
     x, y = rows(data, 0)
     start = torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64)
     solver = Svrg(lr=0.1, snapshots=2, inner_steps=3, proximal=MU)
-    found = solver.run(data, start[None], torch.zeros(1, 0), (0, 1)).theta[0]
+    found = solver.run(data, start[None], torch.zeros(1, 0), (0, 1)).value[0]
     theta = start
     for _ in range(6):
         theta = theta - 0.1 * (gradient(x, y, theta) + MU * (theta - start))
@@ -87,7 +88,7 @@ def test_one_weight_a_client_and_one_for_all_and_any_hook_beneath() -> None:
                 assert torch.equal(got.loss, world.gradient(theta[:active], batch, 2).loss)
 
 
-@pytest.mark.parametrize("value", [-1, "much", True, None])
+@looped("value", [-1, "much", True, None])
 def test_wrong_pulls_are_refused(value) -> None:
     with pytest.raises(ValueError, match=f"client.proximal={value} must be a number, 0 or more"):
         Sgd(lr=1, proximal=value)

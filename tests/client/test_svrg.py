@@ -19,6 +19,7 @@ from fedcomp.random.keys import Key
 from fedcomp.server.sgd import Sgd as ServerSgd
 from tests.client.linear_regression import SIZES, Chosen, agents, gradient, rows
 from tests.conformance import world
+from tests.looped import looped
 
 LR = 0.1
 START = torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64)
@@ -27,7 +28,7 @@ START = torch.tensor([0.3, -0.2, 0.1], dtype=torch.float64)
 def _run(solver: Svrg, data, start: Tensor | None = None) -> Tensor:
     num = len(data.ids)
     begin = (START if start is None else start).expand(num, -1)
-    return solver.run(data, begin, torch.zeros(num, 0), (0, 1)).theta
+    return solver.run(data, begin, torch.zeros(num, 0), (0, 1)).value
 
 
 def _descend(x: Tensor, y: Tensor, theta: Tensor, steps: int) -> Tensor:
@@ -81,7 +82,7 @@ def test_one_sample_is_gradient_descent() -> None:
     assert torch.allclose(after, _descend(*rows(data, 0), START, 6), rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 5, 9])
+@looped("chunk", [1, 2, 5, 9])
 def test_mini_chunks_of_ragged_agents_change_rounding_alone(chunk: int) -> None:
     data = agents()
     whole = _run(Svrg(lr=LR, snapshots=3, inner_steps=4, snapshot_batch_size=100), data)
@@ -132,7 +133,7 @@ def test_hook_is_asked_at_both_points_alike() -> None:
         return Gradient(2 * plain.grad, plain.loss, plain.stats)
 
     solver = Svrg(lr=LR, snapshots=2, inner_steps=2)
-    hooked = solver.run(data, START.expand(4, -1), torch.zeros(4, 0), (0, 1), hook).theta
+    hooked = solver.run(data, START.expand(4, -1), torch.zeros(4, 0), (0, 1), hook).value
     assert torch.allclose(hooked, _run(Svrg(lr=2 * LR, snapshots=2, inner_steps=2), data), rtol=0, atol=1e-14)
     assert [step for step, *_ in asked] == [0, 0, 0, 1, 1, 2, 2, 2, 3, 3]
     for first, second in ((1, 2), (3, 4), (6, 7), (8, 9)):
@@ -159,8 +160,8 @@ def test_draws_follow_from_the_key() -> None:
     assert not torch.equal(_run(solver, agents()), _run(solver, agents(key=Key(("other",)))))
 
 
-@pytest.mark.parametrize("name", ["snapshots", "inner_steps", "snapshot_batch_size"])
-@pytest.mark.parametrize("value", [0, -1, 1.5, True])
+@looped("name", ["snapshots", "inner_steps", "snapshot_batch_size"])
+@looped("value", [0, -1, 1.5, True])
 def test_options_are_checked(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"client.{name}={value} must be a whole number, 1 or more"):
         Svrg(lr=0.1, **{name: value})  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from fedcomp.compressor import Codec, Compressor
@@ -17,6 +16,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.parameter_layout import BIAS, NORMALISATION, WEIGHT, ParameterSubset, ParameterTensor
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, SharedKnowledge, WireLink
+from tests.looped import looped
 
 TENSORS = (ParameterTensor(30, WEIGHT), ParameterTensor(3, NORMALISATION), ParameterTensor(3, BIAS))
 SIZES = tuple(tensor.size for tensor in TENSORS)
@@ -43,8 +43,8 @@ def test_other_columns_are_exact_and_counted() -> None:
     assert ledger.counters()["uplink"] == 2 * (33 + 32 + 3 * 32)
 
 
-@pytest.mark.parametrize("link", [Link, WireLink])
-@pytest.mark.parametrize("codec", [Sign(granularity="model"), RandK(0.5), QSGD(), QSGD(coding="fixed")])
+@looped("link", [Link, WireLink])
+@looped("codec", [Sign(granularity="model"), RandK(0.5), QSGD(), QSGD(coding="fixed")])
 def test_papers_count_what_is_compressed_alone(codec: Codec, link: type[Link]) -> None:
     """Whether a codec's paper counts its message in its own way or as it is."""
     _, ledger = sent(Compressor(codec).for_tensors(TENSORS), link)

@@ -16,12 +16,13 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
+from tests.looped import looped
 
 DIM = 40
 
 
-@pytest.mark.parametrize("codec", [TopK(0.1), Sign(), Dense()], ids=lambda codec: type(codec).__name__)
-@pytest.mark.parametrize("decay", [1.0, 0.5])
+@looped("codec", [TopK(0.1), Sign(), Dense()])
+@looped("decay", [1.0, 0.5])
 def test_nothing_is_lost(codec, decay) -> None:
     compressor = Compressor(codec, ErrorFeedback(decay))
     memory = compressor.init(5, torch.zeros(DIM))

@@ -12,6 +12,7 @@ from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Ledger, Payload, WireLink
 from fedcomp.wire.coding import Unsigned
 from fedcomp.wire.coding.contract import WireError
+from tests.looped import looped
 
 KEY, IDS = Key(("filter",)), torch.tensor([5])
 
@@ -26,10 +27,8 @@ def _sent(codec: FuseFilter, places: torch.Tensor, ids: torch.Tensor = IDS) -> t
     return codec.decode(payload, ids, KEY, places.shape[1]), payload
 
 
-@pytest.mark.parametrize("arity", [3, 4])
-@pytest.mark.parametrize(
-    ("dim", "num"), [(10, 0), (10, 1), (10, 2), (37, 37), (5000, 10), (5000, 1000), (40_000, 9000)]
-)
+@looped("arity", [3, 4])
+@looped("dim, num", [(10, 0), (10, 1), (10, 2), (37, 37), (5000, 10), (5000, 1000), (40_000, 9000)])
 def test_every_place_is_found(arity: int, dim: int, num: int) -> None:
     places = _set(dim, num)
     found, payload = _sent(FuseFilter(8, arity), places)
@@ -47,8 +46,8 @@ def test_the_last_place_alone() -> None:
     assert found[0, -1]
 
 
-@pytest.mark.parametrize("arity", [3, 4])
-@pytest.mark.parametrize("fingerprint", [4, 8, 12, 16])
+@looped("arity", [3, 4])
+@looped("fingerprint", [4, 8, 12, 16])
 def test_false_positives(fingerprint: int, arity: int) -> None:
     dim, num = 60_000, 3000
     places = _set(dim, num)
@@ -58,8 +57,8 @@ def test_false_positives(fingerprint: int, arity: int) -> None:
     assert abs(false - others * rate) < 5 * (others * rate * (1 - rate)) ** 0.5 + 1
 
 
-@pytest.mark.parametrize(
-    ("arity", "num", "bits"),
+@looped(
+    "arity, num, bits",
     [
         (3, 10, 38.4),
         (3, 100, 15.4),

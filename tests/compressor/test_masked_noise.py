@@ -12,6 +12,7 @@ from fedcomp.compressor.masked_noise import SMALLEST, MaskedNoise
 from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
+from tests.looped import looped
 
 NUM = 400_000
 
@@ -42,8 +43,8 @@ def uniform_mse(mask: str, t: float) -> float:
     return t / 4 + 5 * t**3 / 12 if t <= 1 else (t**2 - t + 1 / 3) / 2 + t**2 / 2
 
 
-@pytest.mark.parametrize("mask", ["binary", "signed"])
-@pytest.mark.parametrize("t", [0.0, 0.1, -0.5, 1.0, 1.7])
+@looped("mask", ["binary", "signed"])
+@looped("t", [0.0, 0.1, -0.5, 1.0, 1.7])
 def test_uniform_noise_is_biased_as_the_closed_form_says(mask: str, t: float) -> None:
     alpha = 0.02
     out = decoded(MaskedNoise(mask, "uniform", alpha), t * alpha) / alpha
@@ -61,8 +62,8 @@ def test_magnitudes_are_the_papers_and_zero_without_draws_is_the_smaller_value()
         assert not payload.fields["mask"].data.any()
 
 
-@pytest.mark.parametrize("mask", ["binary", "signed"])
-@pytest.mark.parametrize("t", [0.2, -1.0, 2.5])
+@looped("mask", ["binary", "signed"])
+@looped("t", [0.2, -1.0, 2.5])
 def test_gaussian_noise_has_the_deviation_alpha(mask: str, t: float) -> None:
     alpha, size = 0.5, abs(t)
     signed = math.sqrt(2 / math.pi) * (1 - math.exp(-(t**2) / 2)) + size * math.erfc(size / math.sqrt(2))
@@ -70,7 +71,7 @@ def test_gaussian_noise_has_the_deviation_alpha(mask: str, t: float) -> None:
     assert near(out, math.copysign(signed if mask == "signed" else signed / 2, t))
 
 
-@pytest.mark.parametrize("t", [0.0, 0.4, -0.9, 1.0])
+@looped("t", [0.0, 0.4, -0.9, 1.0])
 def test_bernoulli_noise_with_signed_masks_is_stochastic_sign(t: float) -> None:
     alpha = 0.25
     out = decoded(MaskedNoise("signed", "bernoulli", alpha), t * alpha)
@@ -128,8 +129,8 @@ def test_noise_is_never_zero_and_saturates() -> None:
     assert near(out, 0.0025)
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"alpha": 0}, r"alpha=0 must be a number in \[1e-08, inf\)"),
         ({"alpha": -0.1}, r"alpha=-0.1 must be a number in \[1e-08, inf\)"),

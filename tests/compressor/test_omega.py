@@ -22,6 +22,7 @@ from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
 from tests.conformance import world
+from tests.looped import looped
 
 LAYERS = (36, 4)
 SENDERS, DRAWS = 4, 500
@@ -57,7 +58,7 @@ CASES = [
 """(name, codec, omega for LAYERS and SENDERS, a vector, the least share of omega that its error reaches)."""
 
 
-@pytest.mark.parametrize(("name", "codec", "omega", "x", "reached"), CASES, ids=[case[0] for case in CASES])
+@looped("name, codec, omega, x, reached", CASES)
 def test_the_error_is_at_most_omega(name: str, codec: Codec, omega: float, x: Tensor, reached: float) -> None:
     assert isinstance(codec, HasOmega)
     assert codec.omega(LAYERS, SENDERS) == pytest.approx(omega)

@@ -14,6 +14,7 @@ from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, Link, SharedKnowledge, WireLink
+from tests.looped import looped
 
 DIM, NUM = 40, 5
 
@@ -97,8 +98,8 @@ def test_first_memories() -> None:
     assert Compressor.of(TopK()).init(2, like).shared.shape == (2, 0)
 
 
-@pytest.mark.parametrize(
-    ("make", "line"),
+@looped(
+    "make, line",
     [
         (lambda: Compressor.of(RandK(), predictor="ef21"), "predictor=EF21 makes no sense for RandK as configured"),
         (lambda: Compressor.of(RandK(), predictor="aggregate"), "predictor=Aggregate makes no sense for RandK"),

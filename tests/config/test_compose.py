@@ -10,6 +10,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from fedcomp.config.compose import compose
+from tests.looped import looped
 
 
 def test_overrides_are_those_of_the_command_line() -> None:
@@ -25,8 +26,8 @@ def test_an_experiment_is_its_first_method() -> None:
     assert compose(["experiment=fedscalar/digits"]).name == "fedscalar-digits"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "line"),
+@looped(
+    "overrides, line",
     [
         (["compresor=topk"], "there is no option 'compresor'; did you mean 'compressor'"),
         (["compressor=tpk"], "compressor=tpk is unknown; did you mean 'topk'"),

@@ -45,13 +45,17 @@ ROUNDS_ELSEWHERE = [("partition", "natural")]
 """Choices that need data of another kind: tests/training/test_natural.py."""
 CPU = torch.device("cpu")
 NEEDS = {
+    "algorithm=ffa_lora": ["model=module", "model.path=tests.lora_networks.lora_b_of"],
     "dataset=csv": ["dataset.path=x.csv", "dataset.target=y"],
     "dataset=huggingface": ["dataset.path=x"],
     "dataset=image_folder": ["dataset.folder=x"],
+    "dataset=text": ["dataset.path=x.jsonl", "dataset.answer=y"],
     "network=csv": ["network.path=x.csv"],
     "network=shared": ["network.capacity_bps=2e7"],
 }
 """Options without which a choice means nothing."""
+ADAPTERS = ["model=module", "model.path=tests.lora_networks.lora_of"]
+"""A model for the methods of adapters."""
 
 
 def _compose(*overrides: str) -> DictConfig:
@@ -68,7 +72,14 @@ def _columns() -> list[tuple[tuple[str, str], ...]]:
 @functools.cache
 def _composed(choices: tuple[tuple[str, str], ...]) -> DictConfig:
     words = [f"{group}={choice}" for group, choice in choices]
-    return _compose(*words, *(need for word in words for need in NEEDS.get(word, ())))
+    return _compose(*words, *(need for word in words for need in needed(word)))
+
+
+def needed(word: str) -> list[str]:
+    """Options without which the choice means nothing."""
+    group, choice = word.split("=")
+    adapters = group == "algorithm" and ".lora." in options(CONF / group / f"{choice}.yaml")["_target_"]
+    return NEEDS.get(word, ADAPTERS if adapters else [])
 
 
 @pytest.mark.parametrize("choices", _columns(), ids=lambda pairs: " ".join("=".join(pair) for pair in pairs))
@@ -117,8 +128,9 @@ def test_a_downlinks_estimator_is_refused_by_its_own_name() -> None:
 def test_every_experiment_composes(choice: str) -> None:
     folder, _, name = choice.rpartition("/")
     of_a_group = name.endswith("_16")  # begins with another choice of its folder, so that it is chosen from there
-    words = [f"experiment={folder.rpartition('/')[0]}/same_bits", f"experiment/{folder}@_global_={name}"]
-    config = _compose(*words if of_a_group else [f"experiment={choice}"])
+    whole = "shakespeare_lora" if folder == "fine_tuning/method" else "same_bits" if of_a_group else ""
+    words = [f"experiment={folder.rpartition('/')[0]}/{whole}", f"experiment/{folder}@_global_={name}"]
+    config = _compose(*words if whole else [f"experiment={choice}"])
     OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
     schema.check(config)
     check_keys(config)

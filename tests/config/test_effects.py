@@ -10,6 +10,7 @@ from fedcomp.config.compose import compose
 from fedcomp.config.effects import Condition, check_effects
 from fedcomp.core.choices import options
 from tests.config.test_comments import CHOICES, read
+from tests.looped import looped
 
 REFUSED = [
     ("algorithm=deltamask algorithm.schedule=constant algorithm.kappa_final=0.5", "algorithm.schedule=constant"),
@@ -39,7 +40,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "beside"), REFUSED)
+@looped("words, beside", REFUSED)
 def test_an_option_without_effect_is_refused(words: str, beside: str) -> None:
     given = words.split()
     refused = next(word for word in reversed(given) if word != beside and beside.rpartition(".")[0] in word)
@@ -48,7 +49,7 @@ def test_an_option_without_effect_is_refused(words: str, beside: str) -> None:
     assert str(error.value).startswith(f"{refused} has no effect with {beside}: leave it out, or ")
 
 
-@pytest.mark.parametrize(
+@looped(
     "words",
     [
         "algorithm=deltamask algorithm.kappa_final=0.5",
@@ -88,7 +89,7 @@ def test_the_yaml_of_a_users_own_class_is_read(tmp_path: Path) -> None:
         check_effects(compose(["compressor=own", "compressor.extra=2"], tmp_path))
 
 
-@pytest.mark.parametrize("path", CHOICES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@looped("path", CHOICES)
 def test_a_condition_names_an_option_beside_it_and_its_values(path: Path) -> None:
     comments, content = read(path).options, options(path)
     for name, comment in comments.items():

@@ -14,6 +14,7 @@ from fedcomp.config.factory import build_simulation
 from fedcomp.config.instantiate import build, build_compressor
 from fedcomp.config.options import check_types
 from fedcomp.runtime.process_settings import pick_device
+from tests.looped import looped
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -53,8 +54,8 @@ def test_a_number_is_no_switch() -> None:
         check_types(_compose("algorithm=fedmrn", "algorithm.sm=1").algorithm)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "line"),
+@looped(
+    "overrides, line",
     [
         (["algorithm=fedmrn", "algorithm.ramp=abc"], "algorithm.ramp=abc must be a number"),
         (["algorithm=fedmrn", "algorithm.power=abc"], "algorithm.power=abc must be a positive number"),
@@ -81,8 +82,8 @@ def test_a_wrong_option_goes_by_its_own_name(overrides: list[str], line: str) ->
         build_simulation(config, pick_device("cpu"))
 
 
-@pytest.mark.parametrize(
-    ("option", "line"),
+@looped(
+    "option, line",
     [
         ("model.hidden=32", "model.hidden=32 must be a list of whole numbers, such as model.hidden=[32]"),
         ("model.hidden=abc", "model.hidden=abc must be a list of whole numbers, such as model.hidden=[32,16]"),
@@ -109,8 +110,8 @@ def test_lists_that_are_lists_pass() -> None:
         build(_compose(option).model)
 
 
-@pytest.mark.parametrize(
-    ("word", "now"),
+@looped(
+    "word, now",
     [
         ("normalisation=compressed", "batchnorm_messages"),
         ("algorithm.downlink=model", "algorithm.sends"),

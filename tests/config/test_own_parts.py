@@ -16,6 +16,7 @@ from fedcomp.config.factory import build_simulation
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from fedcomp.simulation.simulation import Simulation
+from tests.looped import looped
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ def test_parts_of_an_algorithm_are_its_fields() -> None:
     assert algorithm.compressors == {"uplink": algorithm.uplink, "downlink": algorithm.downlink}
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "message"),
+@looped(
+    "algorithm, message",
     [
         (Unfinished, "cannot build .*Unfinished: TypeError: Can't instantiate abstract class Unfinished .*round"),
         (Foreign, "Foreign, which is no Algorithm: let its class inherit from Algorithm"),

@@ -9,10 +9,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from fedcomp.config.overrides import quote
+from tests.looped import looped
 
 
-@pytest.mark.parametrize(
-    ("word", "value"),
+@looped(
+    "word, value",
     [
         ("label=日本語", "日本語"),
         ("label=C&A #1; x<y", "C&A #1; x<y"),
@@ -29,7 +30,7 @@ def test_what_has_one_meaning_is_read(word: str, value: object) -> None:
     assert (given if isinstance(value, str) else list(map(str, given))) == value
 
 
-@pytest.mark.parametrize(
+@looped(
     "word",
     [
         "rounds=3",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedcomp.core.cohort import Cohort
 from fedcomp.core.pytree import flatten, put_rows, restore, take_rows
+from tests.looped import looped
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ def test_a_leaf_that_is_no_tensor_is_refused() -> None:
         flatten(Outer(torch.zeros(1), 3.0))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("name", "tensor", "message"),
+@looped(
+    "name, tensor, message",
     [
         ("theta", torch.zeros(4), r"state 'theta' is torch.float32 \(4,\), but this run needs torch.float32 \(3,\)"),
         ("theta", torch.zeros(3, dtype=torch.int64), "is torch.int64"),
@@ -72,3 +73,9 @@ def test_rows_of_a_cohort() -> None:
     assert rows[1, 0] == 2
     everyone = Cohort.of(range(4), torch.ones(4))  # type: ignore[arg-type]
     assert torch.equal(put_rows(rows, everyone, rows + 1), rows + 1)
+    shared = torch.zeros(1, 2).expand(4, 2)  # rows that are one row are not overwritten
+    for old, in_place in ((rows, True), (shared, False)):
+        given = put_rows(old, replace(some, state_donated=True), new[some.ids])
+        assert (given is old) == in_place
+        assert (given[[1, 3]] == -1).all()
+    assert (shared == 0).all()

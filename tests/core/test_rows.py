@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from fedcomp.core.rows import _counted_as_one, add_distinct_, count_along_rows, scatter_distinct_
+from tests.looped import looped
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (3, 1), (10, 1000)])
+@looped("shape", [(1, 1), (1, 7), (3, 1), (10, 1000)])
 def test_rows_that_are_scanned_as_one_are_those_scanned_apart(shape) -> None:
     random = torch.Generator().manual_seed(0)
     mask = torch.rand(shape, generator=random) < 0.3
@@ -22,7 +23,7 @@ def test_counts_of_rows_without_entries() -> None:
     assert count_along_rows(torch.zeros(3, 0, dtype=torch.bool)).shape == (3, 0)
 
 
-@pytest.mark.parametrize(("wanted", "warns"), [(False, False), (True, False), (True, True)])
+@looped("wanted, warns", [(False, False), (True, False), (True, True)])
 def test_scatters_leave_the_setting_as_it_was(wanted: bool, warns: bool) -> None:
     torch.use_deterministic_algorithms(wanted, warn_only=warns)
     try:

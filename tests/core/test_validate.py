@@ -6,10 +6,11 @@ import pytest
 
 from fedcomp.core.first_line import first_line
 from fedcomp.core.validate import MAX_LISTED, by_similarity, check_count, check_interval, suggest
+from tests.looped import looped
 
 
-@pytest.mark.parametrize(
-    ("interval", "inside", "outside"),
+@looped(
+    "interval, inside, outside",
     [
         ("(0, 1]", (1e-9, 0.5, 1), (0, -1, 1.1, math.nan)),
         ("[0, 1)", (0, 0.99), (1, -0.1)),

@@ -9,6 +9,7 @@ import pytest
 from fedcomp.display import figure, units
 from fedcomp.display.curve_plot import plot_curve
 from fedcomp.display.partition_plot import plot_partition
+from tests.looped import looped
 from tests.thorough import thorough
 
 LINES = [
@@ -61,8 +62,8 @@ def test_curve_of_a_metric_of_its_own(tmp_path: Path, shrinks: float) -> None:
     assert_drawn(tmp_path / "curve.png")
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "wanted"),
+@looped(
+    "low, high, wanted",
     [
         (386e3, 771e3, ["400 kbit", "600 kbit"]),
         (11.3e6, 11.34e6, ["11.3 Mbit", "11.32 Mbit", "11.34 Mbit"]),

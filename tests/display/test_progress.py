@@ -67,6 +67,16 @@ def test_time_left_follows_this_sessions_speed(clock: Clock) -> None:
     assert lines[1:3] == ["round 12/20  32.0 s left", "round 12/20  accuracy 50.00 %  1.24 Mbit  32.0 s left"]
 
 
+def test_the_first_round_which_compiles_is_no_pace(clock: Clock) -> None:
+    stream = io.StringIO()
+    with Progress("normal", stream) as progress:
+        progress.start(5, 9)
+        for round, seconds in ((6, 600.0), (7, 6.0), (8, 8.0)):
+            clock.now += seconds
+            progress.advance(round)
+    assert stream.getvalue().splitlines() == ["round 6/9", "round 7/9  12.0 s left", "round 8/9  7.00 s left"]
+
+
 def test_rounds_without_evaluations_print_at_most_every_five_seconds(clock: Clock) -> None:
     stream = io.StringIO()
     with Progress("normal", stream) as progress:
@@ -86,7 +96,7 @@ def test_an_unshown_evaluation_is_shown_at_the_end(clock: Clock) -> None:
     progress.evaluated({"round": 4, "test/loss": 1.5, "bits/total": 8})
     progress.stop()
     progress.stop()
-    assert stream.getvalue().splitlines()[1:] == ["round   4/100  test loss 1.50  8 bit  2.40 s left"]
+    assert stream.getvalue().splitlines()[1:] == ["round   4/100  test loss 1.50  8 bit"]
 
 
 def test_a_round_reads_the_clock_once_and_draws_only_when_a_redraw_is_due(clock: Clock) -> None:

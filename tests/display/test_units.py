@@ -2,13 +2,12 @@
 
 import math
 
-import pytest
-
 from fedcomp.display import units
+from tests.looped import looped
 
 
-@pytest.mark.parametrize(
-    ("count", "text"),
+@looped(
+    "count, text",
     [
         (0, "0 bit"),
         (1, "1 bit"),
@@ -28,16 +27,16 @@ def test_bits(count: float, text: str) -> None:
     assert units.bits(count) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
+@looped(
+    "value, text",
     [(0, "0"), (0.03125, "0.0312"), (1, "1.00"), (32, "32.0"), (99.99, "100"), (1234.4, "1234"), (2.7e-6, "2.70e-06")],
 )
 def test_bits_per_parameter_has_three_digits(value: float, text: str) -> None:
     assert units.bits_per_parameter(value) == text
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
+@looped(
+    "seconds, text",
     [
         (0.254, "0.25 s"),
         (12.34, "12.3 s"),
@@ -57,6 +56,6 @@ def test_percent() -> None:
     assert units.percent(0.97312) == "97.31"
 
 
-@pytest.mark.parametrize(("value", "text"), [(1e5, "10⁵"), (2e-4, "2·10⁻⁴"), (1e-12, "10⁻¹²"), (5e10, "5·10¹⁰")])
+@looped("value, text", [(1e5, "10⁵"), (2e-4, "2·10⁻⁴"), (1e-12, "10⁻¹²"), (5e10, "5·10¹⁰")])
 def test_powers_of_ten(value: float, text: str) -> None:
     assert units.power(value) == text

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from fedcomp.model.contract import Gradient
-from fedcomp.model.flat import trained_parameters
+from fedcomp.model.flat import statistics_of, trained_parameters
 from fedcomp.model.loss import Loss
 
 
 def loaded(module: nn.Module, theta_D: Tensor, stats_C: Tensor) -> nn.Module:
     """A float64 copy of `module` with these parameters and float buffers."""
     twin = copy.deepcopy(module).double()
-    floats = [buffer for buffer in twin.buffers() if buffer.is_floating_point()]
+    floats = list(statistics_of(twin).values())
     with torch.no_grad():
         nn.utils.vector_to_parameters(theta_D, trained_parameters(twin))
         for buffer, value in zip(floats, stats_C.split([buffer.numel() for buffer in floats])):
@@ -40,7 +40,7 @@ def plain_gradient(
         value = loss(twin(x_B)[None], y_B[None]).mean()
         grads.append(torch.cat([grad.flatten() for grad in torch.autograd.grad(value, trained_parameters(twin))]))
         losses.append(value.detach())
-        floats = [buffer.flatten() for buffer in twin.buffers() if buffer.is_floating_point()]
+        floats = [buffer.flatten() for buffer in statistics_of(twin).values()]
         news.append(torch.cat([*floats, theta.new_empty(0)]))
     return Gradient(torch.stack(grads), torch.stack(losses), torch.stack(news))
 

@@ -14,6 +14,7 @@ from fedcomp.model.contract import StepDraws
 from fedcomp.model.flat import draw
 from fedcomp.model.networks.bisenetv2 import BiSeNetV2, Booster, Expand, bisenetv2
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 KEY = Key(("test", "bisenetv2"))
 TINY = {"width": 0.05}
@@ -30,8 +31,8 @@ def num_parameters(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-@pytest.mark.parametrize(
-    ("classes", "width", "with_boosters", "without"),
+@looped(
+    "classes, width, with_boosters, without",
     [
         (19, 1.0, 5_231_487, 3_358_627),
         (20, 1.0, 5_233_876, 3_359_652),
@@ -136,8 +137,8 @@ def test_dropout_of_the_heads() -> None:
     assert torch.equal(model.outputs(theta, stats, x[0]), plain.outputs(theta, stats, x[0]))
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"dropout": 1.0}, r"model.dropout=1.0 must be a number in \[0, 1\): a probability"),
         ({"side": 48}, "takes images whose sides are multiples of 32, the dataset gives 48x48: take 64x64"),

@@ -23,6 +23,7 @@ from fedcomp.model.networks.cnn_bn import cnn4_bn, cnn8_bn
 from fedcomp.model.networks.linear import linear, logistic
 from fedcomp.model.networks.mlp import mlp
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
 KEY = Key(("run", 0, "model"))
@@ -33,8 +34,8 @@ def made(factory, shape, num_outputs=10, task="classification", key=KEY):
     return build(factory, key, shape, num_outputs, task, [torch.rand(5, *shape)])
 
 
-@pytest.mark.parametrize(
-    ("factory", "shape", "num_outputs", "dim", "num_stats"),
+@looped(
+    "factory, shape, num_outputs, dim, num_stats",
     [
         (lenet5, MNIST, 10, 61_706, 0),
         (cnn4, MNIST, 10, 1_933_258, 0),
@@ -73,6 +74,10 @@ def test_every_option_of_the_config_group(path):
         return
     if path.stem == "module":
         with pytest.raises(ValueError, match="model.path is None"):
+            made(instantiate(options(path)), CIFAR)
+        return
+    if path.stem == "hf":
+        with pytest.raises(ValueError, match=r"model=hf (needs|reads)"):
             made(instantiate(options(path)), CIFAR)
         return
     digits = path.stem in ("mlp", "mlp_digits_233", "linear", "logistic")
@@ -153,8 +158,8 @@ class Choosy(nn.Module):
         return y * 2 if y.sum().item() > 0 else y
 
 
-@pytest.mark.parametrize("make", [functools.partial(Residual, width=5), Choosy])
-@pytest.mark.parametrize("real", [None, (3, 0, 5)])
+@looped("make", [functools.partial(Residual, width=5), Choosy])
+@looped("real", [None, (3, 0, 5)])
 def test_any_module_runs_by_the_fallback(make, real):
     from tests.model.test_gradient import check
 
@@ -178,8 +183,8 @@ def chain(*layers):
     return lambda: nn.Sequential(*layers)
 
 
-@pytest.mark.parametrize(
-    ("factory", "shape", "task", "message"),
+@looped(
+    "factory, shape, task, message",
     [
         (lenet5, DIGITS, "classification", r"model=lenet5 takes images .* the dataset gives \(64,\); choose model=mlp"),
         (cnn4_bn, (1, 8, 8), "classification", r"at least 16x16 pixels, the dataset gives \(1, 8, 8\)"),

@@ -13,6 +13,7 @@ from fedcomp.model.chunking import chunk_size, num_activations
 from fedcomp.model.loss import cross_entropy, evaluation_metrics, num_correct
 from fedcomp.model.networks.characters import char_gpt, char_lstm
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 KEY = Key(("model", 0))
 SMALL = {"lstm": partial(char_lstm, hidden=6, embedding=3), "gpt": partial(char_gpt, width=8, heads=2)}
@@ -36,8 +37,8 @@ def rows(model):
     return theta, torch.zeros(CLIENTS, 0)
 
 
-@pytest.mark.parametrize(
-    ("factory", "count"),
+@looped(
+    "factory, count",
     [
         (char_lstm, 819_920),
         (partial(char_lstm, layers=1, bias=False, init_std=0.01), 291_456),
@@ -61,8 +62,8 @@ def test_what_its_tensors_are():
     assert kinds == [EMBEDDING, WEIGHT, WEIGHT, BIAS, BIAS, WEIGHT, WEIGHT, BIAS, BIAS, WEIGHT, BIAS]
 
 
-@pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("every", [False, True])
+@looped("name", SMALL)
+@looped("every", [False, True])
 def test_gradients_are_those_of_plain_modules(name, every):
     model = built(SMALL[name], every)
     theta, stats = rows(model)
@@ -125,8 +126,8 @@ def test_chunks_of_recurrent_networks():
     assert num_activations(model, (80,), torch.int64) == 80 + 80 * 8 + 6 * 256 * 2 * 80 + 80
 
 
-@pytest.mark.parametrize(
-    ("factory", "options", "line"),
+@looped(
+    "factory, options, line",
     [
         (
             char_lstm,

@@ -19,6 +19,7 @@ from fedcomp.model.build import build
 from fedcomp.model.flat import Flat, draw, reset, trained_parameters
 from fedcomp.model.loss import loss_of
 from fedcomp.random.keys import Key
+from tests.looped import looped
 from tests.model.plain_modules import batch, loaded
 from tests.model.test_gradient import COHORTS, IMAGE, check
 
@@ -80,9 +81,9 @@ FORMS: dict[str, Callable[[nn.Module, tuple[int, ...]], Flat]] = {
 }
 
 
-@pytest.mark.parametrize("cohort", COHORTS)
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("form", FORMS)
+@looped("cohort", COHORTS)
+@looped("name", CASES)
+@looped("form", FORMS)
 def test_gradients_are_the_modules_own(form: str, name: str, cohort: str) -> None:
     make, shape = CASES[name]
     model = FORMS[form](draw(make, KEY), shape)
@@ -91,8 +92,8 @@ def test_gradients_are_the_modules_own(form: str, name: str, cohort: str) -> Non
         assert not model.vmap_refused
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("form", FORMS)
+@looped("name", CASES)
+@looped("form", FORMS)
 def test_trains_as_a_plain_loop_of_torch(form: str, name: str) -> None:
     make, shape = CASES[name]
     model = FORMS[form](draw(make, KEY), shape)
@@ -122,8 +123,8 @@ def test_only_trained_tensors_are_in_the_row() -> None:
     assert sum(tensor.size for tensor in model.tensors) == model.dim
 
 
-@pytest.mark.parametrize("form", ["layers", "layers in bf16", "vmap", "one after another"])
-@pytest.mark.parametrize("images", [False, True])
+@looped("form", ["layers", "layers in bf16", "vmap", "one after another"])
+@looped("images", [False, True])
 def test_many_clients_share_one_frozen_tensor(form: str, images: bool) -> None:
     """The tensors of a step of 16 clients take less than 16 copies of the frozen one would."""
     wide = nn.Conv2d(64, 64, 3, padding=1) if images else nn.Linear(200, 200)

@@ -18,6 +18,7 @@ from fedcomp.model.networks.linear import linear, logistic
 from fedcomp.model.networks.mlp import mlp
 from fedcomp.model.tunable import FORMS
 from fedcomp.random.keys import Key
+from tests.looped import looped
 from tests.model.plain_modules import assert_close, batch, plain_gradient, plain_outputs, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
@@ -169,8 +170,8 @@ def check(model, loss, num_clients, size, real, shape, num_outputs, task) -> Non
     assert_close(model.outputs(theta[0], stats[0], x[0]), plain_outputs(model.module, theta[0], stats[0], x[0]))
 
 
-@pytest.mark.parametrize(
-    ("name", "cohort"),
+@looped(
+    "name, cohort",
     [
         (name, cohort)
         for name in ALL
@@ -184,9 +185,9 @@ def test_stacked_equals_the_module(name, cohort):
     check(model, model.loss, *COHORTS[cohort], shape, num_outputs, "classification")
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if form != "grouped"])
-@pytest.mark.parametrize("cohort", COHORTS)
-@pytest.mark.parametrize("name", [name for name in LAYERS if "conv" in name or "one channel" in name])
+@looped("form", [form for form in FORMS if form != "grouped"])
+@looped("cohort", COHORTS)
+@looped("name", [name for name in LAYERS if "conv" in name or "one channel" in name])
 def test_every_form_of_convolution_equals_the_module(name, cohort, form):
     make, shape, num_outputs = LAYERS[name]
     model = Stacked(draw(make, KEY), loss_of("classification"))
@@ -195,17 +196,17 @@ def test_every_form_of_convolution_equals_the_module(name, cohort, form):
     check(model, model.loss, *COHORTS[cohort], shape, num_outputs, "classification")
 
 
-@pytest.mark.parametrize("task", ["classification", "regression"])
-@pytest.mark.parametrize("cohort", COHORTS)
-@pytest.mark.parametrize("name", PERCEPTRONS)
+@looped("task", ["classification", "regression"])
+@looped("cohort", COHORTS)
+@looped("name", PERCEPTRONS)
 def test_hand_written_backward_equals_the_module(name, cohort, task):
     make, shape, num_outputs = PERCEPTRONS[name]
     model = Perceptron(draw(make, KEY), loss_of(task))
     check(model, model.loss, *COHORTS[cohort], shape, num_outputs, task)
 
 
-@pytest.mark.parametrize("cohort", COHORTS)
-@pytest.mark.parametrize("name", [*LAYERS, "mlp deep"])
+@looped("cohort", COHORTS)
+@looped("name", [*LAYERS, "mlp deep"])
 def test_fallback_equals_the_module(name, cohort):
     make, shape, num_outputs = ALL[name]
     model = Functional(draw(make, KEY), loss_of("classification"))

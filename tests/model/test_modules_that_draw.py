@@ -10,6 +10,7 @@ from torch import nn
 from fedcomp.model.batched.functional import Functional
 from fedcomp.model.build import build
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 KEY = Key(("run", 0, "model"))
 DIGITS = (64,)
@@ -115,7 +116,7 @@ FIXED = {
 }
 
 
-@pytest.mark.parametrize("kind", DRAWING)
+@looped("kind", DRAWING)
 def test_a_module_that_draws_without_keys_is_refused(kind):
     state, (factory, line) = torch.get_rng_state(), DRAWING[kind]
     with pytest.raises(ValueError, match=line) as error:
@@ -124,14 +125,14 @@ def test_a_module_that_draws_without_keys_is_refused(kind):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-@pytest.mark.parametrize("kind", STATEFUL)
+@looped("kind", STATEFUL)
 def test_a_module_with_state_of_its_own_is_refused(kind):
     factory, line = STATEFUL[kind]
     with pytest.raises(ValueError, match=line):
         build(factory, KEY, DIGITS, 10, "classification")
 
 
-@pytest.mark.parametrize("kind", FIXED)
+@looped("kind", FIXED)
 def test_a_module_that_draws_nothing_is_taken_with_its_statistics(kind):
     model = build(FIXED[kind], KEY, DIGITS, 10, "classification", [torch.rand(5, *DIGITS)])
     assert isinstance(model, Functional)

@@ -18,6 +18,7 @@ from fedcomp.model.networks.mlp import mlp
 from fedcomp.model.precision import product_type, set_tf32
 from fedcomp.model.tasks.principal_direction import PrincipalDirection
 from fedcomp.random.keys import Key
+from tests.looped import looped
 from tests.model.plain_modules import batch, rows
 
 KEY = Key(("precision",))
@@ -33,8 +34,8 @@ CASES = {
 WEIGHTS = {"all real": None, "ragged": ((1,) * 8, (1,) * 3 + (0,) * 5)}
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("name", CASES)
+@looped("weights", WEIGHTS)
+@looped("name", CASES)
 def test_gradients_are_near_those_of_float32(name, weights) -> None:
     kind, make, shape = CASES[name]
     module = draw(make, KEY)

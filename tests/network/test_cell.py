@@ -9,6 +9,7 @@ import pytest
 
 from fedcomp.network.cell import fair_level, shared_uplink
 from fedcomp.wire.legs import UP
+from tests.looped import looped
 from tests.network.two_clients import clock, legs
 
 MBIT = 1e6
@@ -16,8 +17,8 @@ BITS = np.array([1.0, 2.0, 3.0]) * MBIT
 NONE = np.full(3, np.inf)
 
 
-@pytest.mark.parametrize(
-    ("begin", "limit", "done"),
+@looped(
+    "begin, limit, done",
     [
         ((0, 0, 0), NONE, (1 / 2, 5 / 6, 1)),
         ((0, 0.1, 0.4), NONE, (0.7 / 3, 0.6, 1)),

@@ -10,6 +10,7 @@ import pytest
 
 from fedcomp.network.traffic.rounds import Round, round_of
 from fedcomp.wire.legs import BROADCAST, UP, WORK, Leg, Legs
+from tests.looped import looped
 from tests.network.two_clients import THREE_EXCHANGES, TWO, clock, legs
 
 
@@ -119,7 +120,7 @@ def _timed(rounds: list[Round], rates: tuple[tuple[float, ...], ...], deadline: 
     return durations, late
 
 
-@pytest.mark.parametrize("share", [None, 0.3, 0.7, 1.1], ids=lambda share: f"deadline {share}")
+@looped("share", [None, 0.3, 0.7, 1.1])
 def test_models_and_steps_of_equal_bits_take_equal_time_from_the_second_round_on(share: float | None) -> None:
     """500 random cases; with a deadline, a share of the slowest client's first round, also who is late."""
     patterns = set()

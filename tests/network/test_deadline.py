@@ -25,6 +25,7 @@ from fedcomp.server.sgd import Sgd as ServerSgd
 from fedcomp.wire import Ledger
 from fedcomp.wire.legs import BROADCAST, UP, WORK, Leg, Legs
 from tests.conformance import world
+from tests.looped import looped
 from tests.network.two_clients import Given, clock
 
 COHORT = Cohort.of((0, 1), torch.full((2,), 0.5))
@@ -39,8 +40,8 @@ def _first_exchange() -> Legs:
     return Legs((0, 1), made)
 
 
-@pytest.mark.parametrize(
-    ("deadline", "late", "seconds", "wait"),
+@looped(
+    "deadline, late, seconds, wait",
     [(0.7, [True, False], 0.7, 0.11), (0.9, [False] * 2, 0.9, 0), (0.5, [True] * 2, 0.5, 0.5)],
 )
 def test_a_round_with_late_clients(deadline: float, late: list[bool], seconds: float, wait: float) -> None:
@@ -162,14 +163,14 @@ def test_a_deadline_that_nobody_meets_is_said_once_and_rounds_go_on() -> None:
     assert recorder.metrics()["deadline/late"] == 1
 
 
-@pytest.mark.parametrize(
-    ("legs", "options", "says"),
+@looped(
+    "legs, options, says",
     [
         ([Leg(UP, "cohort", 9), Leg(BROADCAST, "cohort", 9), Leg(UP, "cohort", 9)], {}, "has 2: leave"),
         ([Leg(UP, "cohort", torch.tensor([8, 9]))], {"deadline_weights": "inverse"}, "depends on the data"),
         ([Leg(UP, "cohort", 9_000_000)], {"deadline_weights": "inverse"}, "client 0 never meets network.deadline=1"),
     ],
-)  # fmt: skip
+)
 def test_methods_and_weights_that_do_not_fit(legs: list[Leg], options: dict[str, Any], says: str) -> None:
     deadline = Deadline(clock(deadline=1.0, **options), np.ones(2))
     with pytest.raises(ValueError, match=says):

@@ -11,6 +11,7 @@ from fedcomp.network.clock import Clock
 from fedcomp.network.delays import plans
 from fedcomp.network.traffic.rounds import Round, RoundForms, round_of
 from fedcomp.wire.legs import COHORT, UP, WORK, Leg, Legs
+from tests.looped import looped
 from tests.network.random_legs import random_legs
 from tests.network.two_clients import clock
 
@@ -55,7 +56,7 @@ def test_all_clients_leg_by_leg_come_to_the_same_bits(options: dict[str, Any]) -
     assert apart > 400
 
 
-@pytest.mark.parametrize("options", [{"jitter": 0.1}, {"start_s": 0.1}, {"trailing": "wait"}, {"down": "multicast"}])
+@looped("options", [{"jitter": 0.1}, {"start_s": 0.1}, {"trailing": "wait"}, {"down": "multicast"}])
 def test_links_that_change_and_messages_for_several_go_over_all_clients(options: dict[str, Any]) -> None:
     assert clock(**options).delays._cohort is None
 

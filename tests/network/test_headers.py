@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedcomp.network.headers import Header
+from tests.looped import looped
 
 TLS = {"message": 22, "packet": 40, "payload": 1460}
 
@@ -18,8 +19,8 @@ def test_the_table_of_line_bits() -> None:
     assert Header.of(TLS).line_bits(32) == 528
 
 
-@pytest.mark.parametrize(
-    ("given", "says"),
+@looped(
+    "given, says",
     [
         ({"message": 1}, "must have message, packet, payload"),
         (3, r"network.header=3 must have message, packet, payload"),

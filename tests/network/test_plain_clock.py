@@ -17,6 +17,7 @@ from fedcomp.network.deadline import Deadline
 from fedcomp.network.traffic.rounds import round_of
 from fedcomp.random.keys import Key
 from fedcomp.wire.legs import ALL, BROADCAST, COHORT, RELAY, UNICAST, UP, WORK, XOR_RELAY, Leg, Legs
+from tests.looped import looped
 from tests.network.random_legs import random_legs
 from tests.network.two_clients import MBIT, clock
 
@@ -162,7 +163,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@looped("options", OPTIONS)
 def test_random_rounds_client_by_client(options: dict[str, Any]) -> None:
     num_late = 0
     for seed in range(8):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedcomp.objective.pareto import Ends, Pareto, front, hypervolume
+from tests.looped import looped
 
 POINTS = [Ends(0.5, 10), Ends(0.9, 1000), Ends(0.7, 100), Ends(0.6, 500), Ends(0.9, 1000), Ends(0.4, 10)]
 
@@ -58,8 +59,8 @@ def test_the_line_about_a_front() -> None:
     assert "hypervolume 0.600 (" in Pareto(accuracy_from=0.5, bits_to=10_000).describe(POINTS)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
+@looped(
+    "options, words",
     [
         ({"way": "up"}, "objective.way=up must be one of total"),
         ({"accuracy_from": 10}, r"objective.accuracy_from=10 must be a number in \[0, 1\)"),

@@ -6,6 +6,7 @@ from omegaconf import OmegaConf
 
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 ONES = torch.ones(20, dtype=torch.float64)
 
@@ -46,14 +47,14 @@ def test_drawn_probabilities_are_fixed_by_their_seed():
     assert abs(float(drawn.mean()) - 0.65) < 4.5 * standard_error
 
 
-@pytest.mark.parametrize("given", [0.5, [0.5, 0.25], {"low": 0.3, "high": 1.0, "seed": 0}])
+@looped("given", [0.5, [0.5, 0.25], {"low": 0.3, "high": 1.0, "seed": 0}])
 def test_hydras_containers_are_as_good_as_pythons(given):
     node = OmegaConf.create({"probability": given}).probability
     assert Bernoulli(node) == Bernoulli(given)
     assert hash(Bernoulli(node)) == hash(Bernoulli(given))
 
 
-@pytest.mark.parametrize(
+@looped(
     "probability",
     [
         0,
@@ -108,7 +109,7 @@ def test_beta_drawn_probabilities():
     assert torch.equal(same, Bernoulli({"low": 0.2, "high": 0.9, "seed": 0}).inclusion(40))
 
 
-@pytest.mark.parametrize("alpha", [0, -1, "a", float("inf"), True])
+@looped("alpha", [0, -1, "a", float("inf"), True])
 def test_a_beta_distribution_that_is_none(alpha):
     with pytest.raises(ValueError, match=r"participation.probability.alpha=.* must be a positive number"):
         Bernoulli({"low": 0.2, "high": 0.9, "seed": 0, "alpha": alpha, "beta": 5})
@@ -129,8 +130,8 @@ def test_a_schedule_changes_probabilities_and_weights_by_round():
     assert hash(Bernoulli(0.5, node)) == hash(Bernoulli(0.5, {50: 0.3, 0: 0.9}))
 
 
-@pytest.mark.parametrize(
-    ("schedule", "line"),
+@looped(
+    "schedule, line",
     [
         ({50: 0.0}, r"participation.schedule\[50\]=0.0 must be a number above 0"),
         ({50: [0.5, 1.5]}, r"participation.schedule\[50\] is 1.5 for client 1, but must be above 0"),

@@ -1,12 +1,12 @@
 """What each participation promises: a sorted cohort from the key alone, whose weights aggregate without bias."""
 
-import pytest
 import torch
 
 from fedcomp.participation.bernoulli import Bernoulli
 from fedcomp.participation.full import Full
 from fedcomp.participation.uniform import Uniform
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 NUM_CLIENTS = 7
 PARTICIPATIONS = [
@@ -39,7 +39,7 @@ def standard_scores(rows, expected):
     return (rows.mean(0) - expected).abs() / error
 
 
-@pytest.mark.parametrize("participation", PARTICIPATIONS, ids=str)
+@looped("participation", PARTICIPATIONS)
 def test_a_cohort_is_sorted_distinct_and_follows_from_its_key(participation):
     participation.check(NUM_CLIENTS)
     cohorts = [participation.sample(Key(("round", number)), UNEQUAL) for number in range(50)]
@@ -53,24 +53,22 @@ def test_a_cohort_is_sorted_distinct_and_follows_from_its_key(participation):
         assert torch.equal(cohort.weight, same.weight)
 
 
-@pytest.mark.parametrize(
-    ("participation", "importance"),
-    # Uniform(3) averages those present, which is biased when clients count unequally; see Uniform.
+@looped(
+    "participation, importance",
     [(rule, EQUAL) for rule in PARTICIPATIONS] + [(rule, UNEQUAL) for rule in PARTICIPATIONS if rule != Uniform(3)],
-    ids=str,
 )
 def test_the_expected_weight_is_the_share_of_importance(participation, importance):
     assert float(standard_scores(aggregates(participation, importance), importance / importance.sum()).max()) < 5
 
 
-@pytest.mark.parametrize("participation", PARTICIPATIONS, ids=str)
+@looped("participation", PARTICIPATIONS)
 def test_inclusion_is_how_often_a_client_is_there(participation):
     expected = participation.inclusion(NUM_CLIENTS)
     present = (aggregates(participation, EQUAL) > 0).double()
     assert float(standard_scores(present, expected).max()) < 5
 
 
-@pytest.mark.parametrize("participation", PARTICIPATIONS[3:4] + PARTICIPATIONS[5:], ids=str)
+@looped("participation", PARTICIPATIONS[3:4] + PARTICIPATIONS[5:])
 def test_wrong_weights_would_be_seen(participation):
     """The weights of an average over those present, instead of 1/(N p_i), fail the test of unbiasedness."""
     if participation.inclusion(NUM_CLIENTS).unique().numel() > 1:

@@ -7,6 +7,7 @@ import torch
 
 from fedcomp.participation.uniform import Uniform
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 ONES = torch.ones(4, dtype=torch.float64)
 
@@ -26,7 +27,7 @@ def test_every_cohort_is_equally_likely():
     assert max(abs(count - 1000) for count in times.values()) < 4.5 * (6000 / 6 * 5 / 6) ** 0.5
 
 
-@pytest.mark.parametrize("num_participants", [0, 5, -1, 0.5, "ten", True, None])
+@looped("num_participants", [0, 5, -1, 0.5, "ten", True, None])
 def test_num_participants_out_of_range(num_participants):
     line = r"participation.num_participants=.* must be a whole number from 1 to num_clients=4"
     with pytest.raises(ValueError, match=line):

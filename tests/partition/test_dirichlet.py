@@ -6,6 +6,7 @@ import torch
 from fedcomp.partition.dirichlet import Dirichlet
 from fedcomp.partition.summary import label_counts, label_entropy, sizes
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 LABELS = torch.arange(10_000) % 10
 NUM_CLIENTS = 5
@@ -17,7 +18,7 @@ def shares(partition, num_clients=NUM_CLIENTS, num_seeds=100, labels=LABELS):
     return torch.stack([label_counts(part, labels, 10) for part in parts]).double()
 
 
-@pytest.mark.parametrize("alpha", [0.1, 1.0, 10.0])
+@looped("alpha", [0.1, 1.0, 10.0])
 def test_per_class_shares_have_the_moments_of_a_dirichlet(alpha):
     """p ~ Dir(alpha 1_N): E p = 1/N, Var p = (1/N)(1 - 1/N) / (N alpha + 1); 1000 class vectors, 5 standard errors."""
     share = shares(Dirichlet(alpha, balance=False, min_size=1, max_tries=1)) if alpha > 0.5 else _any_size(alpha)
@@ -131,13 +132,13 @@ def test_a_min_size_that_no_draw_can_reach():
         Dirichlet().split(LABELS[:1600], 1600, 200, Key((0,)))
 
 
-@pytest.mark.parametrize("alpha", [0, -1.0, "much", float("nan"), float("inf")])
+@looped("alpha", [0, -1.0, "much", float("nan"), float("inf")])
 def test_alpha_out_of_range(alpha):
     with pytest.raises(ValueError, match=r"partition.alpha=.* must be a positive number"):
         Dirichlet(alpha)
 
 
-@pytest.mark.parametrize("options", [{"variant": "both"}, {"min_size": 0}, {"max_tries": 0.5}])
+@looped("options", [{"variant": "both"}, {"min_size": 0}, {"max_tries": 0.5}])
 def test_other_options_out_of_range(options):
     (name,) = options
     with pytest.raises(ValueError, match=rf"partition.{name}=.* must be"):

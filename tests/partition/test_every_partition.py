@@ -10,6 +10,7 @@ from fedcomp.partition.labels import Labels
 from fedcomp.partition.natural import Natural
 from fedcomp.partition.shards import Shards
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 PARTITIONS = [
     IID(),
@@ -31,8 +32,8 @@ LABELS = torch.randint(10, (1603,), generator=Key(("labels",)).generator())  # u
 KEY = Key(("partition", 7))
 
 
-@pytest.mark.parametrize("num_clients", [20, 13])
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@looped("num_clients", [20, 13])
+@looped("partition", PARTITIONS)
 def test_every_sample_goes_to_exactly_one_client(partition, num_clients):
     parts = partition.split(LABELS, len(LABELS), num_clients, KEY)
     check_parts(parts, len(LABELS))
@@ -40,7 +41,7 @@ def test_every_sample_goes_to_exactly_one_client(partition, num_clients):
     assert torch.equal(torch.cat(parts).sort().values, torch.arange(len(LABELS)))
 
 
-@pytest.mark.parametrize("partition", [*PARTITIONS, Natural()], ids=str)
+@looped("partition", [*PARTITIONS, Natural()])
 def test_the_key_decides(partition):
     def split(key):
         return partition.split(LABELS, len(LABELS), 20, key, OWNERS)
@@ -52,32 +53,32 @@ def test_the_key_decides(partition):
     assert not all(torch.equal(*pair) for pair in zip(first, split(Key(("partition", 8)))))
 
 
-@pytest.mark.parametrize("partition", [IID(), Shards(10), Labels(10), Dirichlet(), Dirichlet(variant="per_client")])
+@looped("partition", [IID(), Shards(10), Labels(10), Dirichlet(), Dirichlet(variant="per_client")])
 def test_one_client_holds_everything(partition):
     (part,) = partition.split(LABELS, len(LABELS), 1, KEY)
     assert len(part) == len(LABELS)
 
 
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@looped("partition", PARTITIONS)
 def test_more_clients_than_samples(partition):
     line = r"client 5 would hold no data: 6 clients, but only 5 training samples; lower num_clients to 5"
     with pytest.raises(ValueError, match=line):
         partition.split(torch.arange(5), 5, 6, KEY)
 
 
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@looped("partition", PARTITIONS)
 def test_no_clients(partition):
     with pytest.raises(ValueError, match=r"num_clients=0 must be a whole number, 1 or more"):
         partition.split(LABELS, len(LABELS), 0, KEY)
 
 
-@pytest.mark.parametrize("partition", PARTITIONS, ids=str)
+@looped("partition", PARTITIONS)
 def test_no_number_of_clients(partition):
     with pytest.raises(ValueError, match=r"num_clients=null is for partition=natural and partition=one_each"):
         partition.split(LABELS, len(LABELS), None, KEY, OWNERS)
 
 
-@pytest.mark.parametrize("partition", BY_CLASS, ids=str)
+@looped("partition", BY_CLASS)
 def test_rules_by_class_refuse_regression(partition):
     with pytest.raises(
         ValueError, match=r"partition=\w+ deals samples by class, .* \(regression, text\): take partition=iid"
@@ -85,8 +86,8 @@ def test_rules_by_class_refuse_regression(partition):
         partition.split(None, 100, 10, KEY)
 
 
-@pytest.mark.parametrize(
-    ("parts", "line"),
+@looped(
+    "parts, line",
     [
         ([torch.arange(3), torch.arange(0)], r"client 1 would hold no data: 5 samples were dealt to 2 clients; lower"),
         ([torch.arange(3), torch.arange(2, 5)], r"sample 2 is held 2 times, but may be held once"),

@@ -6,6 +6,7 @@ import torch
 from fedcomp.partition.contract import check_parts
 from fedcomp.partition.natural import Natural
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 KEY = Key(("partition", 0))
 OWNERS = torch.tensor([7, 2, 7, 2, 2, 5, 9, 9])
@@ -38,8 +39,8 @@ def test_fewer_clients_than_owners_are_drawn_evenly():
     assert float((times - 300).abs().max()) < 5 * (1000 * 0.3 * 0.7) ** 0.5
 
 
-@pytest.mark.parametrize(
-    ("partition", "num_clients", "owners", "line"),
+@looped(
+    "partition, num_clients, owners, line",
     [
         (Natural(), 2, None, r"this dataset does not say who owns them: take a dataset that does"),
         (Natural(), 5, OWNERS, r"num_clients is 5, but 4 of 4 owners .*: take 1 to 4, or null for all"),

@@ -6,6 +6,7 @@ import torch
 from fedcomp.partition.shards import Shards
 from fedcomp.partition.summary import label_counts
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 KEY = Key(("partition", 0))
 
@@ -32,7 +33,7 @@ def test_shards_are_dealt_at_random():
     assert not torch.equal(*held)
 
 
-@pytest.mark.parametrize("shards_per_client", [0, -1, 1.5, "two", True])
+@looped("shards_per_client", [0, -1, 1.5, "two", True])
 def test_shards_per_client_out_of_range(shards_per_client):
     with pytest.raises(ValueError, match=r"partition.shards_per_client=.* must be a whole number, 1 or more"):
         Shards(shards_per_client)

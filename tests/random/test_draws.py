@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedcomp.random import keys
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 KEY = Key(("draws", 3))
 IDS = torch.tensor([0, 5, (1 << 32) + 5, (1 << 62) + 1, -1, -(1 << 33)])
@@ -36,7 +37,7 @@ def tensors(draw: Callable[[], Tensor]) -> Tensor:
         return draw()
 
 
-@pytest.mark.parametrize("name", DRAWS)
+@looped("name", DRAWS)
 def test_compiled_draws_are_those_of_the_tensors(name: str) -> None:
     draw = getattr(KEY, name)
     for size in SIZES:
@@ -48,8 +49,8 @@ def test_compiled_draws_are_those_of_the_tensors(name: str) -> None:
     assert torch.equal(draw(IDS.repeat(2)[::2], 40), draw(IDS[[0, 2, 4, 0, 2, 4]], 40))
 
 
-@pytest.mark.parametrize("name", DRAWS)
-@pytest.mark.parametrize("start", [128, 1024, 128 * 300])
+@looped("name", DRAWS)
+@looped("start", [128, 1024, 128 * 300])
 def test_rows_are_drawn_in_blocks(name: str, start: int) -> None:
     draw = getattr(KEY, name)
     whole = draw(IDS, 40_001)
@@ -66,7 +67,7 @@ def test_known_answer() -> None:
     assert [hex(word) for word in out[0]] == ["0x6627e8d5", "0xe169c58d", "0xbc57ac4c", "0x9b00dbd8"]
 
 
-@pytest.mark.parametrize(("num", "out_of"), [(0, 9), (1, 1), (1, 1025), (7, 7), (3, 10), (1999, 2000), (3000, 100_003)])
+@looped("num, out_of", [(0, 9), (1, 1), (1, 1025), (7, 7), (3, 10), (1999, 2000), (3000, 100_003)])
 def test_compiled_subsets_are_those_of_the_tensors(num: int, out_of: int) -> None:
     fast = KEY.choice(IDS, num, out_of)
     assert fast.dtype == torch.int64

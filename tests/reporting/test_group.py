@@ -10,6 +10,7 @@ from fedcomp.records.reader import read_runs
 from fedcomp.reporting.group import group, regroup, setting_text
 from fedcomp.reporting.labels import flatten, in_order, labels
 from fedcomp.reporting.notes import left_out
+from tests.looped import looped
 from tests.records.synthetic_runs import MakeRun
 
 TOPK = "fedcomp.compressor.sparsifiers.topk.TopK"
@@ -57,8 +58,8 @@ def test_an_explicit_label_wins_and_a_repeated_one_says_what_differs(make_run: M
     assert [one.label for one in group(read_runs([tmp_path]))] == ["c", "ours a", "ours b"]
 
 
-@pytest.mark.parametrize(
-    ("configs", "names"),
+@looped(
+    "configs, names",
     [
         (
             [{"compressor": {"_target_": TOPK, "fraction": 0.03}}, {"compressor": {"_target_": SIGN}}],

@@ -14,6 +14,7 @@ from fedcomp.launcher.process import Children
 from fedcomp.records.status import read_status
 from fedcomp.runtime.signals import SIGNALS, GracefulStop
 from fedcomp.tracking.contract import Jsonl
+from tests.looped import looped
 
 TINY = ("dataset=diabetes", "model=linear", "num_clients=4", "rounds=4", "pictures=false")
 BEGIN = """
@@ -32,7 +33,7 @@ def ignored() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+@looped("number", SIGNALS)
 def test_every_signal_is_recorded_and_its_handler_restored(number: signal.Signals) -> None:
     before = {one: signal.getsignal(one) for one in SIGNALS}
     with GracefulStop() as stop:

@@ -15,6 +15,7 @@ from fedcomp.simulation.cuda_graphs import fused_loop
 from fedcomp.simulation.cuda_graphs.capture import Eager, Work
 from scripts.bench_jobs import CIFAR, JOBS, fedcomp_side, lean_side, naive_side, simple_cnn
 from scripts.ceilings import least_bytes, measure, operations
+from tests.looped import looped
 from tests.simulation.fake_gpu import GPU, fake_gpu
 from tests.thorough import thorough
 
@@ -40,9 +41,7 @@ def test_ceilings_are_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1e8 < found.product < 1e15
 
 
-@pytest.mark.parametrize(
-    "side", [partial(fedcomp_side, precision="fp32"), naive_side, lean_side], ids=["ours", "naive", "lean"]
-)
+@looped("side", [partial(fedcomp_side, precision="fp32"), naive_side, lean_side])
 def test_all_sides_train_the_same_network(side) -> None:
     run = side(replace(JOBS["J1"], clients=2, batch=3, steps=2, rounds=2), device=CPU)
     first, second = (torch.cat([part.detach().flatten().clone() for part in run()]) for _ in range(2))

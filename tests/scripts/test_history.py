@@ -15,6 +15,7 @@ from scripts.reproduce import __main__ as program
 from scripts.reproduce import history
 from scripts.reproduce.experiment import Experiment
 from scripts.reproduce.records import Folder, Run
+from tests.looped import looped
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = Experiment("tiny", ["dataset=digits"], None, ["test/accuracy"])
@@ -83,7 +84,7 @@ def test_a_page_says_what_is_not_in_history() -> None:
     assert history.shown(["abc"]) == "commit abc"
 
 
-@pytest.mark.parametrize("name", program.PAPERS)
+@looped("name", program.PAPERS)
 def test_committed_records_are_of_this_history(name: str) -> None:
     folder = Folder(ROOT / "docs" / "results" / "records")
     assert program.refused(importlib.import_module(f"scripts.reproduce.{name}"), folder) == ""

@@ -11,10 +11,11 @@ from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.wire import Field
 from fedcomp.wire.coding import Ascending, Bitmap, Float, Rice, Unsigned
 from scripts.limits import Row, entropy_of, measure
+from tests.looped import looped
 
 
-@pytest.mark.parametrize(
-    ("field", "wanted"),
+@looped(
+    "field, wanted",
     [
         (Field(torch.tensor([[0, 0, 0, 0]]), Unsigned(3)), 0),
         (Field(torch.tensor([[0, 1, 2, 3]]), Unsigned(3)), 8),

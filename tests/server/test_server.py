@@ -7,6 +7,7 @@ import torch
 
 from fedcomp.server.adam import Adam
 from fedcomp.server.sgd import Sgd
+from tests.looped import looped
 
 UPDATE = torch.tensor([1.0, -2.0])
 
@@ -62,8 +63,8 @@ def test_adam() -> None:
     assert torch.allclose(second, 0.1 * m / (v.sqrt() + 1e-3))
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
+@looped(
+    "make, message",
     [
         (lambda: Sgd(lr=0), "server.lr=0 must be a positive number"),
         (lambda: Sgd(momentum=1), r"server.momentum=1 must be a number in \[0, 1\)"),

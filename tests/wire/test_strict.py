@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fedcomp.wire import Field, Payload, WireError
 from fedcomp.wire.coding import (
@@ -23,6 +23,7 @@ from fedcomp.wire.coding import (
 )
 from fedcomp.wire.coding.packed_bytes import unpack_bits
 from fedcomp.wire.packing import FieldLayout, layout, pack, unpack
+from tests.looped import looped
 
 CPU = torch.device("cpu")
 
@@ -52,7 +53,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("coding", "text", "num", "message"), REFUSED, ids=lambda value: str(value)[:20])
+@looped("coding, text, num, message", REFUSED)
 def test_impossible_bits_are_refused(coding: Coding, text: str, num: int, message: str) -> None:
     dtype = torch.uint8 if isinstance(coding, Unsigned) else torch.int64
     with pytest.raises(WireError, match=message):
@@ -65,10 +66,11 @@ CODINGS = [
 ]
 
 
-@pytest.mark.parametrize("coding", CODINGS, ids=str)
-@given(message=st.binary(max_size=24), num=st.integers(0, 20))
-@settings(max_examples=60, deadline=None)
-def test_any_bits_are_read_or_refused(coding: Coding, message: bytes, num: int) -> None:
+@looped("coding", CODINGS)
+@looped("seed", range(60))
+def test_any_bits_are_read_or_refused(coding: Coding, seed: int) -> None:
+    draw = random.Random(seed)
+    num, message = draw.randint(0, 20), draw.choice([draw.randbytes, bytes])(draw.randint(0, 24))
     bits = unpack_bits(torch.tensor(list(message), dtype=torch.uint8))
     try:
         row, end = coding.read(bits, 0, num, torch.int64)

@@ -15,6 +15,7 @@ from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.core.cohort import Cohort
 from fedcomp.wire import WireError
 from tests.compressor.round_trips import known
+from tests.looped import looped
 
 
 def _estimates(
@@ -60,8 +61,8 @@ def _unbiased(draws: Tensor, mean: Tensor) -> None:
     assert slope == pytest.approx(1, abs=5 * float(deviation.mean() / mean.norm() * len(mean) ** 0.5 / 2))
 
 
-@pytest.mark.parametrize(("transform", "ratio"), [("one", None), ("avg", None), ("opt", -0.5)])
-@pytest.mark.parametrize("normaliser", ["round", "mean"])
+@looped("transform, ratio", [("one", None), ("avg", None), ("opt", -0.5)])
+@looped("normaliser", ["round", "mean"])
 def test_unbiased(transform: str, ratio: float | None, normaliser: str) -> None:
     x = _vectors("unequal", 3, 16)
     _unbiased(_many(RandProj(k=4, block=16), transform, ratio, x, 10_000, normaliser), x.mean(0))
@@ -76,10 +77,8 @@ def test_unbiased_with_padding_and_two_blocks() -> None:
 THOROUGH = [pytest.param(kind, marks=pytest.mark.thorough) for kind in ("mixed", "equal", "orthogonal")]
 
 
-@pytest.mark.parametrize("kind", ["unequal", *THOROUGH])
-@pytest.mark.parametrize(
-    ("transform", "ratio"), [("one", None), ("avg", None), ("opt", 1.65), ("opt", -0.5), ("max", None)]
-)
+@looped("kind", ["unequal", *THOROUGH])
+@looped("transform, ratio", [("one", None), ("avg", None), ("opt", 1.65), ("opt", -0.5), ("max", None)])
 def test_error_is_the_closed_form(kind: str, transform: str, ratio: float | None) -> None:
     x, codec = _vectors(kind, 5, 64), RandProj(k=8, block=64)
     expected = ProjSpatial(transform, ratio).expected_error(codec, x)
@@ -100,7 +99,7 @@ KNOWN = [
 ]
 
 
-@pytest.mark.parametrize(("num", "kept", "dim", "transform", "kind", "expected"), KNOWN)
+@looped("num, kept, dim, transform, kind, expected", KNOWN)
 def test_published_errors(num: int, kept: int, dim: int, transform: str, kind: str, expected: float) -> None:
     x = _vectors(kind, num, dim)
     x /= x.norm(dim=1, keepdim=True)
@@ -126,14 +125,14 @@ def test_equal_vectors_and_least_squares() -> None:
     torch.testing.assert_close(recovered, x[:1].expand(10, -1), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("transform", "ratio"), [("one", None), ("avg", None), ("max", None), ("opt", 2.0)])
+@looped("transform, ratio", [("one", None), ("avg", None), ("max", None), ("opt", 2.0)])
 def test_everything_sent_is_the_mean(transform: str, ratio: float | None) -> None:
     x = _vectors("unequal", 4, 16)
     codec = RandProj(k=16, block=16)
     torch.testing.assert_close(_many(codec, transform, ratio, x, 2), x.mean(0).expand(2, -1), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("transform", ["one", "avg", "max", "online"])
+@looped("transform", ["one", "avg", "max", "online"])
 def test_a_single_sender(transform: str) -> None:
     x, codec = _vectors("mixed", 1, 30), RandProj(k=5)
     alone = _estimates(codec, WeightedSum(), x, 2)
@@ -185,7 +184,7 @@ def test_error_alone_with_padding() -> None:
     assert float(squared.mean()) == pytest.approx(expected, abs=4 * float(squared.std() / len(squared) ** 0.5))
 
 
-@pytest.mark.parametrize("dim", [1, 7, 1024, 5000, 61_706])
+@looped("dim", [1, 7, 1024, 5000, 61_706])
 def test_blocks_cover_the_vector_and_share_the_numbers(dim: int) -> None:
     codec = RandProj(0.1, block=256)
     groups = codec.groups(dim)
@@ -194,8 +193,8 @@ def test_blocks_cover_the_vector_and_share_the_numbers(dim: int) -> None:
     assert all(1 <= group.kept <= group.size for group in groups)
 
 
-@pytest.mark.parametrize(
-    ("make", "line"),
+@looped(
+    "make, line",
     [
         (lambda: RandProj(block=1), "block=1 must be a power of two from 2 to 8192"),
         (lambda: RandProj(block=1000), "block=1000 must be a power of two"),

@@ -12,6 +12,7 @@ from fedcomp.compressor.estimators.proj_spatial import ProjSpatial, _constants, 
 from fedcomp.compressor.projections.rand_proj import Projected, RandProj
 from fedcomp.core.cohort import Cohort
 from tests.compressor.round_trips import known
+from tests.looped import looped
 
 
 def _draw(num: int, kept: int, dim: int, *name: int) -> tuple[Projected, Tensor]:
@@ -23,7 +24,7 @@ def _draw(num: int, kept: int, dim: int, *name: int) -> tuple[Projected, Tensor]
     return part, torch.stack(sent, 2).flatten(0, 1)
 
 
-@pytest.mark.parametrize(("num", "kept", "dim"), [(3, 4, 16), (4, 8, 16), (2, 1, 4)])
+@looped("num, kept, dim", [(3, 4, 16), (4, 8, 16), (2, 1, 4)])
 def test_matrices_and_solvers_agree(num: int, kept: int, dim: int) -> None:
     part, dense = _draw(num, kept, dim)
     matrix = dense.double()
@@ -47,7 +48,7 @@ def test_matrices_and_solvers_agree(num: int, kept: int, dim: int) -> None:
     assert int(rank) == int(torch.linalg.matrix_rank(matrix))
 
 
-@pytest.mark.parametrize(("transform", "ratio"), [("avg", 1.5), ("opt", -0.4), ("one", 0.0)])
+@looped("transform, ratio", [("avg", 1.5), ("opt", -0.4), ("one", 0.0)])
 def test_each_block_is_decoded_with_the_senders_weights(transform: str, ratio: float) -> None:
     """(beta / n) T(S)^-1 sum_i G_i^T G_i (n w_i x_i) by dense matrices, of blocks of 16 and of 8, sum w_i = 1.3."""
     num, dim, cuts = 3, 24, ((0, 16, 0, 6), (16, 24, 6, 9))

@@ -18,6 +18,7 @@ from fedcomp.compressor.sparsifiers.random_mask import RandomMask
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.core.cohort import Cohort
 from tests.compressor.round_trips import known
+from tests.looped import looped
 
 
 def _estimates(codec, estimator, x: torch.Tensor, num_draws: int, weight: torch.Tensor | None = None) -> torch.Tensor:
@@ -52,7 +53,7 @@ FIGURE_6 = {
 }
 
 
-@pytest.mark.parametrize(("k", "ratio"), FIGURE_6)
+@looped("k, ratio", FIGURE_6)
 def test_figure_6(k: int, ratio: int) -> None:
     x, codec = _paper_vectors(10 * ratio + 10), RandK(k=k)
     r1 = float(x.square().sum())
@@ -70,7 +71,7 @@ def _cases():
             yield transform, num, dim, pick.randint(1, dim - 1), pick.uniform(-0.5, num - 1)
 
 
-@pytest.mark.parametrize(("transform", "num", "dim", "k", "ratio"), list(_cases()))
+@looped("transform, num, dim, k, ratio", list(_cases()))
 def test_unbiased_with_the_closed_form_error(transform, num, dim, k, ratio) -> None:
     generator = torch.Generator().manual_seed(dim)
     x = torch.randn(1, dim, generator=generator) + torch.randn(num, dim, generator=generator)
@@ -107,7 +108,7 @@ def test_max_on_equal_vectors() -> None:
     )
 
 
-@pytest.mark.parametrize("transform", ["max", "avg", "opt", "online"])
+@looped("transform", ["max", "avg", "opt", "online"])
 def test_everything_sent_is_exact(transform: str) -> None:
     x = torch.randn(4, 9, generator=torch.Generator().manual_seed(0))
     estimator = Spatial(transform, 1.0 if transform == "opt" else None)
@@ -168,9 +169,9 @@ def test_codecs_that_do_not_sample_are_refused(codec, name: str) -> None:
         Compressor(codec, estimator={"Spatial": Spatial(), "Temporal": Temporal()}[name])
 
 
-@pytest.mark.parametrize("estimator", [Spatial("avg"), Temporal(), Temporal("shared")], ids=str)
-@pytest.mark.parametrize("codec", [RandK(0.1, scale="none"), RandomMask(0.1, scale="none")], ids=str)
-@pytest.mark.parametrize("feedback", [NoFeedback(), ErrorFeedback()], ids=str)
+@looped("estimator", [Spatial("avg"), Temporal(), Temporal("shared")])
+@looped("codec", [RandK(0.1, scale="none"), RandomMask(0.1, scale="none")])
+@looped("feedback", [NoFeedback(), ErrorFeedback()])
 def test_unscaled_codecs_are_refused(codec, estimator, feedback) -> None:
     """Decoded jointly they are scaled all the same: with error feedback the mean received is D / k times that sent."""
     with pytest.raises(ValueError, match="take scale=unbiased and feedback=none"):
@@ -187,8 +188,8 @@ def test_more_correlation_than_all_senders_can_have_is_refused_and_than_a_round_
     assert torch.equal(_estimates(RandK(k=3), Spatial("opt", 5.0), x, 5), most)
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"transform": "mid"}, "transform=mid must be one of max, avg, opt, online"),
         ({"transform": "opt"}, "ratio=None goes with transform=opt"),

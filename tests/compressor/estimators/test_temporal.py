@@ -15,6 +15,7 @@ from fedcomp.compressor.sparsifiers.random_mask import RandomMask
 from fedcomp.core.cohort import Cohort
 from fedcomp.random.keys import Key
 from tests.compressor.round_trips import known
+from tests.looped import looped
 
 NUM, DIM, K = 5, 12, 4
 CODEC = RandK(k=K)
@@ -90,8 +91,8 @@ def test_shared_memory_is_the_last_estimate() -> None:
 WEIGHTS = {"equal": [1 / 8] * 8, "unequal": [0.3, 0.2, 0.15, 0.1, 0.1, 0.05, 0.05, 0.05], "sum below 1": [0.06] * 8}
 
 
-@pytest.mark.parametrize("codec", [RandK(0.2), RandomMask(0.2), RandK(0.08), RandomMask(0.08)], ids=str)
-@pytest.mark.parametrize("name", ["equal", "unequal"])
+@looped("codec", [RandK(0.2), RandomMask(0.2), RandK(0.08), RandomMask(0.08)])
+@looped("name", ["equal", "unequal"])
 def test_error_of_a_shared_memory_has_the_closed_form(name: str, codec: RandK | RandomMask) -> None:
     # MSE_{t+1} = (1/p - 1) [sum w^2 |x_i - x|^2 + sum w^2 MSE_t] for vectors that stay as they are; b_0 = 0 is no
     # estimate, so that the first round has Rand-k's error. All entries are alike: 50,000 draws of one of them.
@@ -113,7 +114,7 @@ def test_error_of_a_shared_memory_has_the_closed_form(name: str, codec: RandK | 
     assert estimator.growth(codec, dim, squares) == factor * squares
 
 
-@pytest.mark.parametrize("name", WEIGHTS)
+@looped("name", WEIGHTS)
 def test_a_shared_memory_is_refused_where_its_error_grows(name: str) -> None:
     squares = float(torch.tensor(WEIGHTS[name]).double().square().sum())
     limit = squares / (1 + squares)  # p at which (1/p - 1) sum w^2 = 1

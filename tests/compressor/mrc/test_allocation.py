@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fedcomp.compressor.mrc.allocation import Adaptive, AdaptiveAverage, Changing, Fixed
 from fedcomp.compressor.mrc.allocation.adaptive import Sizes, boundaries, merged
@@ -18,6 +17,7 @@ from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.core.cohort import Everyone
 from fedcomp.wire import Field, Ledger, Payload, WireError, WireLink
 from fedcomp.wire.packing import FieldLayout, layout, pack, unpack
+from tests.looped import looped
 
 CAPACITY = math.log(256)
 
@@ -31,7 +31,7 @@ def _check_partition(blocks: Blocks, dim: int) -> None:
     assert blocks.owner().tolist() == [b for b, size in enumerate(blocks.sizes.tolist()) for _ in range(size)]
 
 
-@pytest.mark.parametrize(("dim", "size"), [(1000, 256), (1000, 1000), (100, 256), (1, 1), (512, 256), (513, 256)])
+@looped("dim, size", [(1000, 256), (1000, 1000), (100, 256), (1, 1), (512, 256), (513, 256)])
 def test_fixed_blocks_partition(dim, size) -> None:
     blocks = Fixed(size).first(dim)
     _check_partition(blocks, dim)
@@ -39,7 +39,7 @@ def test_fixed_blocks_partition(dim, size) -> None:
     assert not isinstance(Fixed(), Changing)
 
 
-@pytest.mark.parametrize("offsets", [[], [0], [1, 5], [0, 3, 3, 5], [0, 4, 3, 5], [0, 4], [0, 6], [[0, 5]]])
+@looped("offsets", [[], [0], [1, 5], [0, 3, 3, 5], [0, 4, 3, 5], [0, 4], [0, 6], [[0, 5]]])
 def test_offsets_that_are_no_partition_are_refused(offsets) -> None:
     with pytest.raises(ValueError, match="must start at 0, increase, and end at the vector's size, 5"):
         Blocks.of(offsets, 5)
@@ -56,12 +56,10 @@ def _scanned(kl: np.ndarray, capacity: float, longest: int) -> list[int]:
     return [*ends, len(kl)]
 
 
-@given(
-    kl=st.lists(st.sampled_from([0.0, 0.125, 0.5, 1.0, 3.0, 9.0]), min_size=1, max_size=200),
-    longest=st.sampled_from([1, 2, 7, 300]),
-)
-@settings(max_examples=200, deadline=None)
-def test_proposals_are_those_of_the_scan(kl, longest) -> None:
+@looped("seed", range(200))
+def test_proposals_are_those_of_the_scan(seed: int) -> None:
+    draw = random.Random(seed)
+    kl, longest = draw.choices([0.0, 0.125, 0.5, 1.0, 3.0, 9.0], k=draw.randint(1, 200)), draw.choice([1, 2, 7, 300])
     each = np.array(kl, np.float32)  # multiples of 1/8: sums are exact in any order
     assert boundaries(each, 4.0, longest).tolist() == _scanned(each, 4.0, longest)
 
@@ -93,11 +91,10 @@ def test_merge_takes_the_mean_of_those_who_have_a_boundary_rounded_up() -> None:
     assert merged([np.array([1, 2, 3, 40]), np.array([40])]).tolist() == [0, 21, 40]  # 2 and 3 are not above 21
 
 
-@given(
-    sizes=st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=40), min_size=1, max_size=6),
-)
-@settings(max_examples=200, deadline=None)
-def test_merged_blocks_partition_and_are_no_longer_than_the_longest(sizes) -> None:
+@looped("seed", range(200))
+def test_merged_blocks_partition_and_are_no_longer_than_the_longest(seed: int) -> None:
+    draw = random.Random(seed)
+    sizes = [draw.choices(range(1, 10), k=draw.randint(1, 40)) for _ in range(draw.randint(1, 6))]
     dim = max(sum(row) for row in sizes)
     ends = []
     for row in sizes:
@@ -143,7 +140,7 @@ def test_side_information_is_charged_to_the_bit_and_read_strictly() -> None:
         method.read(AdaptiveAverage().propose(kl, 256), 5000)
 
 
-@pytest.mark.parametrize(("sizes", "longest"), [([1, 1, 1], 1), ([4096], 4096), ([5, 1, 3], 5), ([7], 7)])
+@looped("sizes, longest", [([1, 1, 1], 1), ([4096], 4096), ([5, 1, 3], 5), ([7], 7)])
 def test_sizes_round_trip(sizes, longest) -> None:
     coding = Sizes(sum(sizes), longest)
     payload = Payload({"sizes": Field(torch.tensor([[*sizes, 0]]), coding)})
@@ -199,8 +196,8 @@ def test_adaptive_average_asks_on_either_side_and_fills_blocks_to_capacity() -> 
     assert new.sizes.tolist() == [244, 244, 244, 244, 24]  # 974 / 4 = 243.5, to even
 
 
-@pytest.mark.parametrize("dim", [1000, 40])
-@pytest.mark.parametrize("method", [Adaptive(longest=64), AdaptiveAverage(longest=64)])
+@looped("dim", [1000, 40])
+@looped("method", [Adaptive(longest=64), AdaptiveAverage(longest=64)])
 def test_nobody_asks_for_the_blocks_that_are_there(method, dim) -> None:
     """Nothing diverges, and blocks are as long as they may be: only who proposes others asks."""
     kl = torch.zeros(3, dim)
@@ -213,8 +210,8 @@ def test_nobody_asks_for_the_blocks_that_are_there(method, dim) -> None:
     assert asked.fields["flag"].data.flatten().tolist() == [0, 1, 0]
 
 
-@pytest.mark.parametrize("method", [Adaptive(longest=64), AdaptiveAverage(longest=64)])
-@pytest.mark.parametrize("dim", [1, 10, 64, 65, 1000])
+@looped("method", [Adaptive(longest=64), AdaptiveAverage(longest=64)])
+@looped("dim", [1, 10, 64, 65, 1000])
 def test_whatever_the_divergence_blocks_partition(method, dim) -> None:
     generator = torch.Generator().manual_seed(dim)
     for kl in (torch.zeros(3, dim), torch.full((3, dim), 50.0), torch.rand(3, dim, generator=generator) * 0.3):
@@ -223,8 +220,8 @@ def test_whatever_the_divergence_blocks_partition(method, dim) -> None:
         _check_partition(blocks, dim)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
+@looped(
+    "make, message",
     [
         (lambda: Fixed(0), "size 0 must be a whole number of entries"),
         (lambda: Adaptive(phi=1.0), "phi=1.0 must be a number above 1"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 import torch
 
 from fedcomp.compressor.mrc.candidates import BITS, Candidates, streams, stretch, uniform
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 WORDS = (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)
 """Philox4x32-10 of counter 0 under key 0: Random123's known answer."""
@@ -16,7 +16,7 @@ ZERO = torch.zeros(1, 2, dtype=torch.int64)
 KEYS = streams("per_client", Key(("run", 0, "round", 3)), torch.tensor([4, 9]))
 
 
-@pytest.mark.parametrize("bits", BITS)
+@looped("bits", BITS)
 def test_uniforms_are_the_parts_of_the_known_answer_from_the_low_end_on(bits) -> None:
     drawn = uniform(ZERO[0, :, None], Candidates(ZERO, 1, bits), 0, torch.tensor(0), torch.arange(128 // bits))
     whole = b"".join(word.to_bytes(4, "little") for word in WORDS)
@@ -33,7 +33,7 @@ def test_all_ones_known_answer_and_the_order_of_the_counter() -> None:
     assert drawn.tolist() == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
 
 
-@pytest.mark.parametrize("bits", BITS)
+@looped("bits", BITS)
 def test_a_stretch_is_its_coordinates_one_by_one(bits) -> None:
     candidates = Candidates(KEYS, 5, bits)
     for begin, end in ((0, 1), (0, 64), (3, 50), (17, 18), (31, 33)):
@@ -68,7 +68,7 @@ def test_streams_follow_the_client_not_its_place() -> None:
     assert torch.equal(streams("shared", key, torch.tensor([9, 4])), streams("shared", key, torch.tensor([1])))
 
 
-@pytest.mark.parametrize("bits", BITS)
+@looped("bits", BITS)
 def test_ones_have_the_threshold_s_probability_exactly(bits) -> None:
     # 10 thresholds, 200,000 draws each; standard error at most 0.0011.
     thresholds = torch.linspace(1, 2**bits - 1, 10, dtype=torch.float64).round()

@@ -17,6 +17,7 @@ from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge, WireError, WireLink
 from fedcomp.wire.coding import Digits, Unsigned
 from fedcomp.wire.packing import layout, pack, unpack
+from tests.looped import looped
 from tests.simulation.test_no_host_sync import Counter
 
 KEY = Key(("run", 0, "round", 7, "uplink"))
@@ -32,18 +33,16 @@ def _posteriors(num: int, dim: int) -> torch.Tensor:
     return torch.rand(num, dim, generator=torch.Generator().manual_seed(7))
 
 
-@pytest.mark.parametrize(
-    ("dim", "blocks"), [(61_706, 242), (1_933_258, 7552), (2_262_602, 8839), (255, 1), (256, 1), (257, 2), (1, 1)]
-)
+@looped("dim, blocks", [(61_706, 242), (1_933_258, 7552), (2_262_602, 8839), (255, 1), (256, 1), (257, 2), (1, 1)])
 def test_bits_of_the_papers_models_are_a_byte_a_block(dim, blocks) -> None:
     indices = torch.zeros(1, MRC(repetitions=10).layout(dim)["indices"], dtype=torch.uint8)
     assert Payload({"indices": Field(indices, MRC().coding)}).bits.tolist() == [10 * 8 * blocks]
     assert Blocks.fixed(dim, 256).num == blocks
 
 
-@pytest.mark.parametrize("options", [{}, {"num_candidates": 100}, {"num_candidates": 1}, {"candidates": "per_client"}])
-@pytest.mark.parametrize("bits", [8, 16, 32])
-@pytest.mark.parametrize("priors", [1, 3])
+@looped("options", [{}, {"num_candidates": 100}, {"num_candidates": 1}, {"candidates": "per_client"}])
+@looped("bits", [8, 16, 32])
+@looped("priors", [1, 3])
 def test_what_is_decoded_from_real_bytes_is_what_was_sent(options, bits, priors) -> None:
     codec, known = MRC(block=64, repetitions=3, bits=bits, **options), _known(3, 1000, bits, priors)
     payload = codec.encode(_posteriors(3, 1000), known, COIN)
@@ -136,7 +135,7 @@ def test_posteriors_and_priors_at_0_and_1_are_clamped() -> None:
     assert float((turned == counts / 10).float().mean()) < 0.95
 
 
-@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -0.1, 1.1])
+@looped("wrong", [float("nan"), float("inf"), -0.1, 1.1])
 def test_what_is_no_probability_is_refused(wrong) -> None:
     q = _posteriors(2, 100)
     q[1, 17] = wrong
@@ -144,8 +143,8 @@ def test_what_is_no_probability_is_refused(wrong) -> None:
         MRC().encode(q, _known(2, 100), COIN)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@looped(
+    "options, message",
     [
         ({"num_candidates": 0}, "num_candidates=0 must be a whole number, 1 or more"),
         ({"num_candidates": 2.5}, "num_candidates=2.5 must be a whole number"),
@@ -186,8 +185,8 @@ def test_rows_are_coded_alike_alone_and_together() -> None:
         assert codec.encode(q[:0], replace(known, ids=known.ids[:0]), COIN).fields["indices"].data.shape == (0, 8)
 
 
-@pytest.mark.parametrize("blocks", [None, Blocks.of([0, 10, 300, 500], 500)])
-@pytest.mark.parametrize("candidates", ["shared", "per_client"])
+@looped("blocks", [None, Blocks.of([0, 10, 300, 500], 500)])
+@looped("candidates", ["shared", "per_client"])
 def test_coding_reads_nothing_back_and_stays_on_the_device(candidates, blocks) -> None:
     codec, known, q = MRC(block=64, candidates=candidates, blocks=blocks), _known(4, 500), _posteriors(4, 500)
     split = SplitMRC(codec, tuple(groups(codec.cut(500, torch.device("cpu")).num, 4)))

@@ -18,6 +18,7 @@ from fedcomp.compressor.mrc import coder, cpu, reference
 from fedcomp.compressor.mrc.blocks import Blocks
 from fedcomp.compressor.mrc.candidates import BITS
 from tests.compressor.mrc.coding_problems import SHAPES, Problem, problem
+from tests.looped import looped
 from tests.thorough import thorough
 
 RAGGED = Blocks.of([0, 1, 20, 21, 150, 277, 400], 400)
@@ -72,7 +73,7 @@ def test_triton_kernels_compile_for_a_gpu() -> None:
     assert done.stdout.split() == ["encode_kernel", "decode_kernel"]
 
 
-@pytest.mark.parametrize("bits", BITS)
+@looped("bits", BITS)
 def test_scores_are_the_sums_of_log_odds_under_each_candidate(bits) -> None:
     """In float64 from decoded candidates, one after another: what rounding leaves is below 1e-5 of it."""
     blocks = Blocks.of([0, 200, 256, 300], 300)

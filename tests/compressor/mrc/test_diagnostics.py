@@ -14,6 +14,7 @@ from fedcomp.compressor.mrc.thresholds import clamped, from_counts, probability,
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
 from tests.compressor.mrc.block_samples import divergence
+from tests.looped import looped
 
 
 def test_divergence_of_each_entry_and_block() -> None:
@@ -34,7 +35,7 @@ def test_share_of_blocks_above_capacity() -> None:
     assert share_above(torch.tensor([[1.0, 5.5, 5.6, 9.0], [0.0, 0.0, 0.0, 6.0]]), 256).tolist() == [0.5, 0.25]
 
 
-@pytest.mark.parametrize(("nats", "expected"), [(0.32, 138), (1.27, 37), (7.76, 4.3), (38.9, 1.7)])
+@looped("nats, expected", [(0.32, 138), (1.27, 37), (7.76, 4.3), (38.9, 1.7)])
 def test_effective_sample_size_is_how_seldom_two_senders_agree(nats, expected) -> None:
     """Blocks of 256 entries, q = 1/2 +- delta; expected: of other q of this divergence, so within a third."""
     delta = math.sqrt(nats / 256 / 2) * (1 - nats / 256 / 6)

@@ -11,6 +11,7 @@ import torch
 from fedcomp.compressor.mrc.fixed_point import gumbel
 from fedcomp.random.keys import Key
 from tests.compressor.mrc.block_samples import divergence, samples
+from tests.looped import looped
 
 
 def _scalar_law(q: float, p: float, n: int) -> float:
@@ -23,8 +24,8 @@ def _scalar_law(q: float, p: float, n: int) -> float:
     return n * total
 
 
-@pytest.mark.parametrize(
-    ("q", "p", "n", "bias"),
+@looped(
+    "q, p, n, bias",
     [
         (0.6, 0.5, 4, -0.0246),
         (0.6, 0.5, 64, -0.0015),
@@ -37,7 +38,7 @@ def test_the_closed_form_gives_the_specified_values(q, p, n, bias) -> None:
     assert _scalar_law(q, p, n) - q == pytest.approx(bias, abs=6e-4 if abs(bias) > 0.1 else 6e-5)
 
 
-@pytest.mark.parametrize(("q", "p", "n"), [(0.9, 0.1, 16), (0.6, 0.5, 2), (0.2, 0.7, 5), (0.99, 0.01, 256)])
+@looped("q, p, n", [(0.9, 0.1, 16), (0.6, 0.5, 2), (0.2, 0.7, 5), (0.99, 0.01, 256)])
 def test_scalar_blocks_follow_the_exact_law(q, p, n) -> None:
     # Faults: noise halved; one word for the noise of two candidates; a sixth of the candidates never chosen.
     decoded, prior, _ = samples(torch.tensor([q]), torch.tensor([p]), n, 200_000)
@@ -72,7 +73,7 @@ DAMPING = {
 DIVERGENCES = (1.27, 2.85, 7.76, 18.9, 38.9)
 
 
-@pytest.mark.parametrize("n", list(DAMPING))
+@looped("n", list(DAMPING))
 def test_above_capacity_the_update_is_damped_as_specified(n) -> None:
     # E[x] = p + beta (q - p). Faults: noise halved, or left out.
     p = torch.full((256,), 0.5)

@@ -9,6 +9,7 @@ from torch import Tensor
 from fedcomp.compressor.mrc.mixing import STEPS, Mixture, message, received
 from fedcomp.compressor.mrc.thresholds import TYPES, from_counts
 from fedcomp.wire import Ledger, WireError, WireLink
+from tests.looped import looped
 
 MIXTURE = Mixture(num_first=10, num_second=1)
 
@@ -59,8 +60,8 @@ def test_the_ends() -> None:
     assert 0 <= int(MIXTURE.best(torch.tensor([[0.3, 0.3]]), alike, alike // 10, everywhere[:, :2])) <= 255
 
 
-@pytest.mark.parametrize("bits", [8, 16, 32])
-@pytest.mark.parametrize("form", ["clip", "affine"])
+@looped("bits", [8, 16, 32])
+@looped("form", ["clip", "affine"])
 def test_thresholds_at_255_and_0_are_those_of_the_counts(bits, form) -> None:
     mixture = Mixture(10, 2, bits, 0.01, form)
     first, second = torch.randint(0, 11, (2, 50)), torch.randint(0, 3, (2, 50))

@@ -8,6 +8,7 @@ import torch
 from fedcomp.compressor.mrc.mrc_sign import MRCSign
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
+from tests.looped import looped
 
 U = torch.randn(1, 20_000, generator=torch.Generator().manual_seed(0))
 KNOWN = SharedKnowledge(Key(("signs",)), torch.arange(1), (5000, 15_000))
@@ -27,8 +28,8 @@ def test_decoded_signs_have_the_value_and_lean_to_the_update() -> None:
     assert agreement[2] < float((2 * torch.sigmoid(U.abs() / U.abs().mean()) - 1).mean())
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@looped(
+    "options, message",
     [
         ({"value": 0.0}, "value=0.0 must be a positive number"),
         ({"K": "max"}, "K=max must be one of mean_abs, block_max, capacity, or K itself"),

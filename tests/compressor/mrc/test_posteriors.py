@@ -13,6 +13,7 @@ from fedcomp.compressor.mrc.mrc_quantiser import Quantised, check_levels
 from fedcomp.compressor.mrc.mrc_sign import check_rule, even_prior, sign_posterior, signs
 from fedcomp.random.keys import Key
 from fedcomp.wire import Field, Ledger, Payload, SharedKnowledge, WireError, WireLink
+from tests.looped import looped
 
 G = torch.randn(3, 1000, generator=torch.Generator().manual_seed(0)) * torch.tensor([[1e-4], [1.0], [50.0]])
 BLOCKS = Blocks.fixed(1000, 256)
@@ -55,13 +56,13 @@ def test_coded_signs_follow_the_update() -> None:
     assert float(agreement.mean()) > 3 * 0.03 / 3**0.5
 
 
-@pytest.mark.parametrize("rule", ["mean", 0.0, -1, float("inf"), True])
+@looped("rule", ["mean", 0.0, -1, float("inf"), True])
 def test_rules_are_checked(rule) -> None:
     with pytest.raises(ValueError, match="cfl.K=.* must be one of mean_abs, block_max, capacity, or K itself"):
         check_rule("cfl.K", rule)
 
 
-@pytest.mark.parametrize("levels", [1, 4, 64, 1000])
+@looped("levels", [1, 4, 64, 1000])
 def test_quantiser_leaves_one_bit_that_decides_between_neighbours(levels) -> None:
     parts, q = Quantised.of(G, levels)
     assert int(parts.tau.max()) <= levels - 1

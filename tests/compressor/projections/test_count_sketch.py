@@ -10,6 +10,7 @@ from fedcomp.compressor import Compressor
 from fedcomp.compressor.projections.count_sketch import CountSketch
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
+from tests.looped import looped
 
 
 def _known(dim: int, num: int = 1, *name: int) -> SharedKnowledge:
@@ -29,7 +30,7 @@ def test_sketches_are_linear() -> None:
     torch.testing.assert_close(weight @ cells, codec.sketch((weight @ x)[None], known)[0], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize(("rows", "least", "most"), [(1, 0.9, 1.1), (3, 0.38, 0.46), (5, 0.24, 0.30)])
+@looped("rows, least, most", [(1, 0.9, 1.1), (3, 0.38, 0.46), (5, 0.24, 0.30)])
 def test_estimates_are_unbiased_and_as_precise_as_their_rows(rows: int, least: float, most: float) -> None:
     x = torch.randn(2048, generator=torch.Generator().manual_seed(1))
     off = _estimates(CountSketch(rows, 256), x, 60) - x
@@ -41,9 +42,7 @@ def test_estimates_are_unbiased_and_as_precise_as_their_rows(rows: int, least: f
 
 
 # (r, c): mean recall of the ten largest, and the standard deviation of one draw's.
-@pytest.mark.parametrize(
-    ("rows", "columns", "recall"), [(5, 256, 0.970), (7, 128, 0.986), (3, 256, 0.674), (1, 512, 0.117)]
-)
+@looped("rows, columns, recall", [(5, 256, 0.970), (7, 128, 0.986), (3, 256, 0.674), (1, 512, 0.117)])
 def test_heavy_entries_are_recovered(rows: int, columns: int, recall: float) -> None:
     generator, found = torch.Generator().manual_seed(2), []
     for draw in range(60):
@@ -79,8 +78,8 @@ def test_touched_cells_are_those_of_the_entries() -> None:
     assert torch.equal(codec.touched(torch.tensor([3, 77]), known), codec.sketch(x, known)[0] != 0)
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"rows": 4}, "rows=4 must be an odd number.*median of an even number of rows is biased"),
         ({"rows": 0}, "rows=0 must be an odd number"),

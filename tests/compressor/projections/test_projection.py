@@ -18,6 +18,7 @@ from fedcomp.compressor.projections.directions import tree_sum, width
 from fedcomp.compressor.projections.projection import Projection
 from fedcomp.random.keys import Key
 from fedcomp.wire import Ledger, SharedKnowledge, WireLink
+from tests.looped import looped
 
 D = 6
 SIGNS = torch.tensor(list(itertools.product((-1.0, 1.0), repeat=D)))
@@ -105,7 +106,7 @@ def test_mean_of_own_vectors_by_draws() -> None:
     assert not _within((own - AGENTS[0]).square().sum(1), (D - 1) * size)
 
 
-@pytest.mark.parametrize(("distribution", "length"), [("gaussian", D + 2), ("rademacher", D), ("sphere", D)])
+@looped("distribution, length", [("gaussian", D + 2), ("rademacher", D), ("sphere", D)])
 def test_unbiased_and_as_long_as_expected_by_draws(distribution: str, length: int) -> None:
     y, x = _estimates(distribution), AGENTS.mean(0).double()
     assert _within(y, x)
@@ -136,8 +137,8 @@ def test_paper_proposition_3_1_does_not_hold() -> None:
     assert not _within(gaussian.sum(1), (1 + 4 * D) * x.square().sum(), errors=20)
 
 
-@pytest.mark.parametrize(
-    ("how", "distribution", "num", "factor"),
+@looped(
+    "how, distribution, num, factor",
     [
         ("independent", "rademacher", 3, (D - 1) / 3),
         ("independent", "gaussian", 2, (D + 1) / 2),
@@ -252,15 +253,15 @@ def test_sum_of_blocks_is_a_small_part_of_all_rows(monkeypatch) -> None:
     assert max(largest) == 64 * width(40_000) == 64 * 1024
 
 
-@pytest.mark.parametrize("num", [1, 2, 3, 7, 64, 233])
+@looped("num", [1, 2, 3, 7, 64, 233])
 def test_tree_sum(num: int) -> None:
     terms = torch.randn(4, num, generator=torch.Generator().manual_seed(num), dtype=torch.float64)
     assert torch.allclose(tree_sum(terms.clone(), 1), terms.sum(1), rtol=1e-12)
     assert torch.allclose(tree_sum(terms.t().clone(), 0), terms.sum(1), rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@looped(
+    "options, message",
     [
         ({"vector": "own"}, "vector=own must be one of per_agent, shared"),
         ({"distribution": "cauchy"}, "distribution=cauchy must be one of rademacher, gaussian, sphere"),

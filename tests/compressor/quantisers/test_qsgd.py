@@ -10,6 +10,7 @@ from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
 from fedcomp.wire.coding import Digits, RunLength
 from tests.compressor.mean_and_error import check_mean_and_error, decode_repeated, heavy
+from tests.looped import looped
 
 U = heavy(60)
 
@@ -21,7 +22,7 @@ def _error(u: torch.Tensor, levels: int) -> float:
     return float((norm / levels) ** 2 * (f * (1 - f)).sum())
 
 
-@pytest.mark.parametrize("levels", [1, 2, 7, 127, 300])
+@looped("levels", [1, 2, 7, 127, 300])
 def test_mean_and_error_in_closed_form(levels: int) -> None:
     error = _error(U, levels)
     check_mean_and_error(decode_repeated(QSGD(levels, "model"), U, (60,)), U, U, error)
@@ -80,7 +81,7 @@ def test_auto_takes_the_paper_s_code_for_sparse_levels_and_digits_for_dense_ones
     assert dense.bits.tolist() == [Digits(255).fixed_bits(100) + 1 + 32] == [833]
 
 
-@pytest.mark.parametrize("levels", [0, -1, 1.5, "many", True, 2**23 + 1])
+@looped("levels", [0, -1, 1.5, "many", True, 2**23 + 1])
 def test_levels_are_checked(levels) -> None:
     with pytest.raises(ValueError, match=r"levels=.* must be an integer in \[1, 8388608\]"):
         QSGD(levels)

@@ -8,6 +8,7 @@ import torch
 from fedcomp.compressor.quantisers.sign import Sign
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
+from tests.looped import looped
 
 
 def _round_trip(codec: Sign, x: torch.Tensor, layers: tuple[int, ...]) -> torch.Tensor:
@@ -32,8 +33,8 @@ def test_zero_counts_as_plus_one() -> None:
     assert torch.equal(_round_trip(Sign("fixed", 0.5), x, (3,)), torch.tensor([[0.5, 0.5, -0.5]]))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@looped(
+    "options, message",
     [
         ({"scale": "norm"}, "scale=norm must be one of mean_abs, fixed"),
         ({"granularity": "row"}, "granularity=row must be one of layer, model"),

@@ -9,6 +9,7 @@ from fedcomp.compressor.quantisers.stochastic_sign import StochasticSign
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
 from tests.compressor.mean_and_error import check_mean_and_error, decode_repeated, heavy
+from tests.looped import looped
 
 U = heavy(60)
 SCALES = {
@@ -19,7 +20,7 @@ SCALES = {
 }
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@looped("scale", SCALES)
 def test_mean_and_error_in_closed_form(scale: str) -> None:
     codec, a = StochasticSign(scale, value=2.0, factor=1.5, granularity="model"), SCALES[scale]
     c = U.clamp(-a, a)
@@ -51,8 +52,8 @@ def test_a_fixed_scale_is_not_sent() -> None:
     assert StochasticSign("max").encode(U[None], known, Key()).paper_bits == 60
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@looped(
+    "options, message",
     [
         ({"scale": "norm"}, "scale=norm must be one of max, l2, fixed, mean_abs"),
         ({"granularity": "row"}, "granularity=row must be one of layer, model"),

@@ -9,6 +9,7 @@ from fedcomp.compressor.quantisers.terngrad import TernGrad
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
 from tests.compressor.mean_and_error import check_mean_and_error, decode_repeated, heavy
+from tests.looped import looped
 
 U = heavy(60)
 
@@ -52,8 +53,8 @@ def test_bits() -> None:
     assert payload.paper_bits / dim == pytest.approx(1.585, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@looped(
+    "options, message",
     [
         ({"clip": 0}, "clip=0 must be a positive number, or null: standard deviations"),
         ({"clip": True}, "clip=True must be a positive number"),

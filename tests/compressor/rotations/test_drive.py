@@ -12,6 +12,7 @@ from fedcomp.compressor.rotations.drive import Drive
 from fedcomp.compressor.rotations.eden import Eden
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
+from tests.looped import looped
 
 CNNS = (1_933_258, 2_262_602, 390_880, 1_181_536)
 LEAST, UNBIASED = 1 - 2 / math.pi, math.pi / 2 - 1
@@ -33,8 +34,8 @@ def nmse(codec: Drive | Eden, x: Tensor) -> float:
     return float(((decoded(codec, x) - x).square().sum(1) / x.square().sum(1)).mean())
 
 
-@pytest.mark.parametrize("heavy", [False, True])
-@pytest.mark.parametrize(("scale", "expected"), [("min_mse", LEAST), ("unbiased", UNBIASED)])
+@looped("heavy", [False, True])
+@looped("scale, expected", [("min_mse", LEAST), ("unbiased", UNBIASED)])
 def test_error_and_projection(scale: str, expected: float, heavy: bool) -> None:
     x = dense(400, 1024, heavy)
     assert nmse(Drive(scale), x) == pytest.approx(expected, rel=0.03)
@@ -88,8 +89,8 @@ def test_zero_and_tiny_vectors() -> None:
     assert torch.allclose(decoded(Drive(), x[:, :1].contiguous()), x[:, :1])
 
 
-@pytest.mark.parametrize("dim", CNNS)
-@pytest.mark.parametrize("seed", ["sent", "derived"])
+@looped("dim", CNNS)
+@looped("seed", ["sent", "derived"])
 def test_bits_of_the_networks_stay_within_a_thousandth(dim: int, seed: str) -> None:
     known = SharedKnowledge(Key(), torch.arange(1), (dim,))
     payload = Drive(seed_cost=seed).encode(torch.ones(1, dim), known, Key())
@@ -97,8 +98,8 @@ def test_bits_of_the_networks_stay_within_a_thousandth(dim: int, seed: str) -> N
     assert payload.paper_bits == dim
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"scale": "max"}, "scale=max must be one of min_mse, unbiased"),
         ({"rotations": 0}, "rotations=0 must be a whole number, 1 or more"),

@@ -14,6 +14,7 @@ from fedcomp.compressor.rotations.rotation import LARGEST
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
 from tests.compressor.rotations.test_drive import CNNS, decoded, dense, nmse
+from tests.looped import looped
 
 # J. Max, "Quantizing for minimum distortion", IRE Trans. Inf. Theory 1960, table I: positive centroids and distortions
 # of N(0, 1), here with more digits.
@@ -35,7 +36,7 @@ def test_quantisers_are_those_of_the_tables() -> None:
         assert lloyd_max(bits).distortion == pytest.approx(expected, abs=5e-6 * expected**0.5)
 
 
-@pytest.mark.parametrize("bits", range(1, 9))
+@looped("bits", range(1, 9))
 def test_centroids_are_means_and_boundaries_are_midway(bits: int) -> None:
     quantiser = lloyd_max(bits)
     centroids = torch.tensor(quantiser.centroids, dtype=torch.float64)
@@ -56,14 +57,14 @@ def test_one_bit_is_drive() -> None:
             assert torch.equal(decoded(Eden(1, scale), x), decoded(Drive(scale), x))
 
 
-@pytest.mark.parametrize(("bits", "dim"), [(1, 1024), (2, 1024), (3, 600), (4, 1024), (8, 1000)])
+@looped("bits, dim", [(1, 1024), (2, 1024), (3, 600), (4, 1024), (8, 1000)])
 def test_error_of_whole_bits(bits: int, dim: int) -> None:
     x, left = dense(400, dim), lloyd_max(bits).distortion
     assert nmse(Eden(bits), x) == pytest.approx(left / (1 - left), rel=0.03)
     assert nmse(Eden(bits, "min_mse"), x) == pytest.approx(left, rel=0.03)
 
 
-@pytest.mark.parametrize(("bits", "few", "share"), [(1.5, 1, 0.5), (2.25, 2, 0.25), (0.5, 0, 0.5), (0.1, 0, 0.1)])
+@looped("bits, few, share", [(1.5, 1, 0.5), (2.25, 2, 0.25), (0.5, 0, 0.5), (0.1, 0, 0.1)])
 def test_error_of_bits_in_between(bits: float, few: int, share: float) -> None:
     # <Q, z> / ||z||^2 = ||Q||^2 / ||z||^2 = 1 - D with D the mean distortion, and 1 for entries that are not sent.
     without = lloyd_max(few).distortion if few else 1.0
@@ -73,14 +74,14 @@ def test_error_of_bits_in_between(bits: float, few: int, share: float) -> None:
     assert nmse(Eden(bits, "min_mse"), x) == pytest.approx(left, rel=0.03)
 
 
-@pytest.mark.parametrize("bits", [0.3, 1, 1.5, 2, 4])
+@looped("bits", [0.3, 1, 1.5, 2, 4])
 def test_projection_is_one_in_every_draw(bits: float) -> None:
     x = dense(50, 1500)
     projection = (decoded(Eden(bits), x).double() * x).sum(1) / x.double().square().sum(1)
     assert (projection - 1).abs().max() < 1e-6
 
 
-@pytest.mark.parametrize("bits", range(1, 9))
+@looped("bits", range(1, 9))
 def test_one_hot_is_exact(bits: int) -> None:
     x = torch.zeros(2, 64)
     x[:, 5] = torch.tensor([3.0, -0.1])
@@ -108,8 +109,8 @@ def test_others_are_what_is_left() -> None:
         assert others == [place for place in range(11) if place not in row]
 
 
-@pytest.mark.parametrize("dim", CNNS)
-@pytest.mark.parametrize("bits", [1, 1.5, 0.5])
+@looped("dim", CNNS)
+@looped("bits", [1, 1.5, 0.5])
 def test_bits_of_the_networks_stay_within_a_thousandth(dim: int, bits: float) -> None:
     known = SharedKnowledge(Key(), torch.arange(1), (dim,))
     payload = Eden(bits).encode(torch.ones(1, dim), known, Key())
@@ -117,7 +118,7 @@ def test_bits_of_the_networks_stay_within_a_thousandth(dim: int, bits: float) ->
     assert payload.paper_bits == round(bits * dim)
 
 
-@pytest.mark.parametrize("bits", [0, -1, 9, 8.5, True, "two"])
+@looped("bits", [0, -1, 9, 8.5, True, "two"])
 def test_bits_are_checked(bits) -> None:
     with pytest.raises(ValueError, match=r"bits=.* must be a number in \(0, 8\]: bits an entry"):
         Eden(bits)

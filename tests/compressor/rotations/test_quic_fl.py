@@ -18,6 +18,7 @@ from fedcomp.wire import Field, Payload, SharedKnowledge, WireError
 from fedcomp.wire.coding import Ascending, FiniteFloat
 from fedcomp.wire.packing import layout, pack, unpack
 from tests.compressor.rotations.vectors import bias, decoded, error, vector
+from tests.looped import looped
 
 MEAN_VARIANCE = {1: 1.46540, 2: 0.21350, 3: 0.042638, 4: 0.009523}
 WORST = {1: 25.8, 2: 5.00, 3: 1.07, 4: 0.263}
@@ -39,7 +40,7 @@ def _exactly(parts: Table, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, square - mean**2
 
 
-@pytest.mark.parametrize("bits", SHARED_BITS)
+@looped("bits", SHARED_BITS)
 def test_tables_are_unbiased_and_as_good_as_stated(bits: int) -> None:
     parts = table(bits)
     mean, variance = _exactly(parts, GRID)
@@ -50,7 +51,7 @@ def test_tables_are_unbiased_and_as_good_as_stated(bits: int) -> None:
     assert parts.values == pytest.approx(-parts.values[::-1, ::-1], abs=1e-8)
 
 
-@pytest.mark.parametrize("bits", SHARED_BITS)
+@looped("bits", SHARED_BITS)
 def test_no_small_change_of_a_table_is_better(bits: int) -> None:
     parts, generator = table(bits), np.random.default_rng(0)
     for _ in range(3):
@@ -72,8 +73,8 @@ def test_wrong_tables_are_refused() -> None:
         values_of(lines, 5, 2)
 
 
-@pytest.mark.parametrize("kind", ["gaussian", "lognormal", "sparse"])
-@pytest.mark.parametrize("bits", SHARED_BITS)
+@looped("kind", ["gaussian", "lognormal", "sparse"])
+@looped("bits", SHARED_BITS)
 def test_error_and_mean(kind: str, bits: int) -> None:
     x = vector(kind, 8192)
     y = decoded(QuicFL(bits, rotations=2), x, 40)
@@ -141,8 +142,8 @@ def test_large_entries_are_exact_and_few() -> None:
     assert int(sent.count[0]) == 0  # type: ignore[index]
 
 
-@pytest.mark.parametrize(("dim", "pieces"), [(1, 1), (3, 1), (5000, 1), (LARGEST + 100, 2)])
-@pytest.mark.parametrize("seed", ["sent", "derived"])
+@looped("dim, pieces", [(1, 1), (3, 1), (5000, 1), (LARGEST + 100, 2)])
+@looped("seed", ["sent", "derived"])
 def test_bits(dim: int, pieces: int, seed: str) -> None:
     codec = QuicFL(2, seed_cost=seed)
     known = SharedKnowledge(Key(("bits",)), torch.arange(2), (dim,))
@@ -164,8 +165,8 @@ def test_zero_and_tiny_vectors() -> None:
             assert torch.isfinite(decoded(QuicFL(bits), torch.randn(dim), 10)).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "changed", "line"),
+@looped(
+    "name, changed, line",
     [
         (
             "norms",
@@ -200,7 +201,7 @@ def test_foreign_messages_are_refused(name: str, changed: object, line: str) -> 
     assert isinstance(payload.fields["exact_places"].coding, Ascending)
 
 
-@pytest.mark.parametrize("bits", [0, 5, 1.5, True, "two"])
+@looped("bits", [0, 5, 1.5, True, "two"])
 def test_bits_out_of_range(bits) -> None:
     with pytest.raises(ValueError, match=r"bits=.* must be 1, 2, 3 or 4"):
         QuicFL(bits)

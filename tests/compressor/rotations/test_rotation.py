@@ -8,6 +8,7 @@ import torch
 from fedcomp.compressor.rotations import hadamard, hadamard_numba, rotation
 from fedcomp.compressor.rotations.rotation import LARGEST, Rotation
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 KEY = Key(("rotation test",))
 DIMS = (1, 2, 3, 7, 33, 64, 100, 600, 5001)
@@ -17,7 +18,7 @@ def _rows(num: int, dim: int) -> torch.Tensor:
     return torch.randn(num, dim, generator=torch.Generator().manual_seed(dim))
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3])
+@looped("rounds", [1, 2, 3])
 def test_is_orthonormal(rounds: int) -> None:
     for dim in DIMS[:-2]:
         ids = torch.full((dim,), 4)
@@ -25,7 +26,7 @@ def test_is_orthonormal(rounds: int) -> None:
         assert torch.allclose(matrix @ matrix.T, torch.eye(dim, dtype=torch.float64), atol=1e-6)
 
 
-@pytest.mark.parametrize("dim", [*DIMS, LARGEST, LARGEST + 1, 2 * LARGEST + 77_777])
+@looped("dim", [*DIMS, LARGEST, LARGEST + 1, 2 * LARGEST + 77_777])
 def test_inverse_undoes_and_length_stays(dim: int) -> None:
     x, ids, turned = _rows(2, dim), torch.tensor([3, -1]), Rotation(dim, 2)
     z = turned.forward(x, KEY, ids)
@@ -34,8 +35,8 @@ def test_inverse_undoes_and_length_stays(dim: int) -> None:
     assert torch.allclose(turned.inverse(z, KEY, ids), x, atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [1 << power for power in range(18)])
-@pytest.mark.parametrize("inverse", [False, True])
+@looped("size", [1 << power for power in range(18)])
+@looped("inverse", [False, True])
 def test_compiled_transform_is_that_of_the_tensors(size: int, inverse: bool) -> None:
     slow = _rows(3, size + 5)
     fast, words = slow.clone(), KEY.bits(torch.arange(3), -(-size // 32)).contiguous()

@@ -15,11 +15,12 @@ from fedcomp.compressor.rotations.turboquant_prod import TurboQuantProd
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
 from tests.compressor.rotations.vectors import bias, decoded, error, vector
+from tests.looped import looped
 
 LEFT = [1.0] + [lloyd_max(bits).distortion for bits in range(1, 5)]
 
 
-@pytest.mark.parametrize("bits", [1, 2, 4])
+@looped("bits", [1, 2, 4])
 def test_codes_are_edens_and_decodes_are_parallel(bits: int) -> None:
     known = SharedKnowledge(Key(("codes",)), torch.arange(3), (700,))
     x = torch.randn(3, 700, generator=torch.Generator().manual_seed(1))
@@ -33,7 +34,7 @@ def test_codes_are_edens_and_decodes_are_parallel(bits: int) -> None:
     assert (mine.bits == theirs.bits).all()
 
 
-@pytest.mark.parametrize(("kind", "bits"), [("gaussian", 1), ("lognormal", 2), ("lognormal", 3), ("lognormal", 4)])
+@looped("kind, bits", [("gaussian", 1), ("lognormal", 2), ("lognormal", 3), ("lognormal", 4)])
 def test_error_of_the_first_form_is_the_quantisers(kind: str, bits: int) -> None:
     x = vector(kind, 8192)
     y = decoded(Eden(bits, "norm"), x, 50)
@@ -54,7 +55,7 @@ def test_first_form_keeps_its_error_however_many_senders(bits: int, floor: float
     assert float((z.mean(0) - x).square().sum() / x.square().sum()) < 0.2 * floor
 
 
-@pytest.mark.parametrize(("kind", "bits"), [("gaussian", 1), ("lognormal", 2), ("lognormal", 4), ("sparse", 3)])
+@looped("kind, bits", [("gaussian", 1), ("lognormal", 2), ("lognormal", 4), ("sparse", 3)])
 def test_error_and_mean_of_the_second_form(kind: str, bits: int) -> None:
     x = vector(kind, 8192)
     y = decoded(TurboQuantProd(bits, rotations=2), x, 60)
@@ -64,7 +65,7 @@ def test_error_and_mean_of_the_second_form(kind: str, bits: int) -> None:
     assert 0.9 < bias(y, x) < 1.1
 
 
-@pytest.mark.parametrize("bits", [1, 2, 3, 4])
+@looped("bits", [1, 2, 3, 4])
 def test_error_with_a_gaussian_matrix_is_the_papers(bits: int) -> None:
     x = vector("gaussian", 256)
     y = decoded(TurboQuantProd(bits, "gaussian"), x, 100)
@@ -74,7 +75,7 @@ def test_error_with_a_gaussian_matrix_is_the_papers(bits: int) -> None:
     assert 0.8 < bias(y, x) < 1.2
 
 
-@pytest.mark.parametrize("bits", [2, 3, 4])
+@looped("bits", [2, 3, 4])
 def test_order_at_equal_bits(bits: int) -> None:
     x = vector("lognormal", 1024)
     codecs = (Eden(bits), TurboQuantProd(bits), TurboQuantProd(bits, "gaussian"))
@@ -92,8 +93,8 @@ def test_second_matrix_is_not_the_first() -> None:
     assert 8 < int(signs.sum()) < 56  # R R of one entry is one entry: all signs but one would be of one kind
 
 
-@pytest.mark.parametrize("bits", [1, 2, 5])
-@pytest.mark.parametrize("residual", ["rotation", "gaussian"])
+@looped("bits", [1, 2, 5])
+@looped("residual", ["rotation", "gaussian"])
 def test_zero_and_tiny_vectors(bits: int, residual: str) -> None:
     codec = TurboQuantProd(bits, residual)
     for dim in (1, 2, 3, 7):
@@ -114,8 +115,8 @@ def test_bits_of_a_network() -> None:
         assert payload.paper_bits == codec.bits * dim + (0 if isinstance(codec, Eden) else 32)
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"bits": 0}, "bits=0 must be a whole number from 1 to 8"),
         ({"bits": 2.5}, r"bits=2.5 must be a whole number from 1 to 8.*compressor=eden takes fractions"),

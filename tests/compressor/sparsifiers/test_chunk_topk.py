@@ -11,6 +11,7 @@ from fedcomp.compressor.sparsifiers.chunk_topk import ChunkTopK
 from fedcomp.compressor.sparsifiers.topk import TopK
 from fedcomp.random.keys import Key
 from fedcomp.wire import Payload, SharedKnowledge
+from tests.looped import looped
 
 WHOLE = 4096
 
@@ -29,7 +30,7 @@ def _gauss(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("positions", ["index", "rice", "auto"])
+@looped("positions", ["index", "rice", "auto"])
 def test_every_chunk_sends_its_share(positions: str) -> None:
     layers = (70, 8, 30)
     decoded = _sent(ChunkTopK(0.1, 30, "float", positions), x := _gauss(3, 108), layers)[1]
@@ -80,7 +81,7 @@ def test_two_magnitudes_of_few_values_are_exact() -> None:
     assert not _sent(ChunkTopK(0.5), torch.zeros(2, 6), (6,))[1].any()
 
 
-@pytest.mark.parametrize(("fraction", "kept", "rice"), [(0.01, 41, 8.068), (0.03, 123, 6.572), (0.05, 205, 5.780)])
+@looped("fraction, kept, rice", [(0.01, 41, 8.068), (0.03, 123, 6.572), (0.05, 205, 5.780)])
 def test_bits_of_places(fraction: float, kept: int, rice: float) -> None:
     x = _gauss(8, 8 * WHOLE)
     values = 2 * 8 * kept + 64
@@ -108,8 +109,8 @@ def test_what_the_decay_never_sends(beta: float, ever: float) -> None:
     assert torch.allclose(total + memory + lost, 1000 * u, rtol=1e-3, atol=1e-2)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@looped(
+    "options, message",
     [
         ({"fraction": 0}, r"fraction=0 must be a number in \(0, 1\]"),
         ({"chunk": 0}, "chunk=0 must be a whole number, 1 or more"),

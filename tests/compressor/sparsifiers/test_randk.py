@@ -8,6 +8,7 @@ import torch
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.random.keys import Key
 from tests.compressor.round_trips import draws, known, mean_square
+from tests.looped import looped
 
 DIM, NUM = 12, 5
 
@@ -24,7 +25,7 @@ def test_error_is_the_closed_form(codec: RandK, factor: float) -> None:
     assert ((error - codec.expected_error(x)).abs() < 5 * deviation).all()
 
 
-@pytest.mark.parametrize("places", ["seed", "index", "bitmap", "rice"])
+@looped("places", ["seed", "index", "bitmap", "rice"])
 def test_all_entries_are_exact(places: str) -> None:
     x = _rows()
     assert torch.equal(draws(RandK(1.0, places=places), x, 1)[0], x)
@@ -65,8 +66,8 @@ def test_sent_seed_is_all_that_the_receiver_needs() -> None:
     assert torch.equal(codec.decode(payload, elsewhere), codec.decode(payload, known(NUM, DIM, "sender's view")))
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"k": 0}, "k=0 must be a whole number, 1 or more, or null"),
         ({"k": 2.5}, "k=2.5 must be a whole number, 1 or more, or null"),

@@ -8,6 +8,7 @@ import torch
 from fedcomp.compressor.sparsifiers.topk import TopK, stable_topk
 from fedcomp.random.keys import Key
 from fedcomp.wire import SharedKnowledge
+from tests.looped import looped
 
 CNN8 = 1_181_536
 
@@ -17,7 +18,7 @@ def _round_trip(codec: TopK, x: torch.Tensor) -> torch.Tensor:
     return codec.decode(codec.encode(x, known, Key()), known)
 
 
-@pytest.mark.parametrize("positions", ["index", "bitmap", "rice"])
+@looped("positions", ["index", "bitmap", "rice"])
 def test_keeps_the_largest(positions: str) -> None:
     x = torch.tensor([[0.1, -5.0, 2.0, 0.0, 3.0], [1.0, 1.5, -0.2, -9.0, 0.3]])
     kept = _round_trip(TopK(0.4, positions), x)
@@ -70,7 +71,7 @@ def test_rice_bits_are_those_of_the_gaps() -> None:
     assert payload.bits.tolist() == [96 + sum((gap >> r) + 1 + r for gap in (5, 0, 33))]
 
 
-@pytest.mark.parametrize("fraction", [0, -0.1, 1.01, "many", True])
+@looped("fraction", [0, -0.1, 1.01, "many", True])
 def test_fraction_is_checked(fraction) -> None:
     with pytest.raises(ValueError, match=r"fraction=.* must be a number in \(0, 1\]"):
         TopK(fraction)
@@ -96,8 +97,8 @@ def test_bit_budget() -> None:
         TopK(match_bits=1.0, k=3)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("levels", [1, 2, 7, 100, 10_000_000])
+@looped("dtype", [torch.float32, torch.float64])
+@looped("levels", [1, 2, 7, 100, 10_000_000])
 def test_of_equal_entries_the_first_are_taken(levels: int, dtype: torch.dtype) -> None:
     size = torch.randint(0, levels, (5, 3001), generator=torch.Generator().manual_seed(levels)).to(dtype)
     order = size.sort(dim=1, descending=True, stable=True).indices

@@ -8,6 +8,7 @@ import torch
 from fedcomp.compressor.sparsifiers.randk import RandK
 from fedcomp.compressor.sparsifiers.wangni import Wangni
 from tests.compressor.round_trips import draws, known, mean_square
+from tests.looped import looped
 
 
 def _rows(num: int = 5, dim: int = 12) -> torch.Tensor:
@@ -24,7 +25,7 @@ def _iterated(x: torch.Tensor, k: int) -> torch.Tensor:
     return p
 
 
-@pytest.mark.parametrize("k", [1, 4, 9])
+@looped("k", [1, 4, 9])
 def test_probabilities_are_those_of_the_papers_loop(k: int) -> None:
     for x in _rows():
         step = Wangni(k=k)._step(x[None])

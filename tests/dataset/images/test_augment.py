@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -10,12 +9,13 @@ from torch import Tensor
 from fedcomp.dataset.contract import IGNORED, Dataset, Samples
 from fedcomp.dataset.images.augment import augment, crop_and_flip, num_draws, resize_and_crop
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 IMAGE = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8)[None, :, :, None]
 
 
-@pytest.mark.parametrize(
-    ("draws", "flip", "expected"),
+@looped(
+    "draws, flip, expected",
     [
         ((0.5, 0.5, 0.0), False, [[1, 2], [3, 4]]),  # shift 0
         ((0.0, 0.5, 0.0), False, [[0, 0], [1, 2]]),  # a crop one row higher
@@ -32,8 +32,8 @@ def test_by_hand_with_one_pixel_of_padding(draws, flip, expected):
     assert moved[0, :, :, 0].tolist() == expected
 
 
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-@pytest.mark.parametrize(("height", "width", "channels", "padding"), [(5, 7, 3, 2), (1, 4, 1, 3), (6, 6, 2, 0)])
+@looped("dtype", [torch.uint8, torch.float32])
+@looped("height, width, channels, padding", [(5, 7, 3, 2), (1, 4, 1, 3), (6, 6, 2, 0)])
 def test_equals_padding_and_slicing_each_image(dtype, height, width, channels, padding):
     shape = (2, 3, height, width, channels)
     raw = (Key(("pixels",)).uniform(torch.arange(1), 6 * height * width * channels) * 255).to(dtype).reshape(shape)
@@ -55,7 +55,7 @@ def test_without_padding_and_flip_nothing_moves():
     assert torch.equal(crop_and_flip(raw, uniform, 0, False), raw)
 
 
-@pytest.mark.parametrize("padding", range(1, 20))
+@looped("padding", range(1, 20))
 def test_the_largest_draw_stays_within_the_padding(padding):
     largest = torch.tensor([[1 - 2.0**-24, 1 - 2.0**-24, 0.9]])
     raw = torch.ones(1, padding + 1, padding + 1, 1, dtype=torch.uint8)
@@ -102,8 +102,8 @@ def _one_resized(image: Tensor, draws: list[float], low: float, high: float, nea
     return padded[top : top + height, left : left + width]
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.5, 1.5), (0.3, 0.9), (1.0, 2.5), (1.0, 1.0)])
-@pytest.mark.parametrize(("nearest", "fill"), [(False, 0), (True, 255)])
+@looped("low, high", [(0.5, 1.5), (0.3, 0.9), (1.0, 2.5), (1.0, 1.0)])
+@looped("nearest, fill", [(False, 0), (True, 255)])
 def test_random_sizes_equal_torchs_resize_of_each_image(low, high, nearest, fill):
     raw = (Key(("pixels",)).uniform(torch.arange(12), 9 * 13 * 3) * 255).to(torch.uint8).reshape(3, 4, 9, 13, 3)
     uniform = Key(("draws",)).uniform(torch.arange(12), 4).reshape(3, 4, 4)

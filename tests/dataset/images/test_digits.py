@@ -5,6 +5,7 @@ import torch
 
 from fedcomp.dataset.check import check
 from fedcomp.dataset.images import digits
+from tests.looped import looped
 
 
 def rows(dataset):
@@ -42,7 +43,7 @@ def test_the_split_follows_its_seed():
     assert rows(digits.load(num_train=1)) == rows(digits.load(split_seed=1))
 
 
-@pytest.mark.parametrize("num_train", [0, 1797, 1600.5, "all"])
+@looped("num_train", [0, 1797, 1600.5, "all"])
 def test_num_train_outside_its_range(num_train):
     with pytest.raises(ValueError, match=r"dataset.num_train=.* must be 1 to 1796"):
         digits.load(num_train=num_train)

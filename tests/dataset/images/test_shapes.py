@@ -7,6 +7,7 @@ from torch.nn import functional
 from fedcomp.dataset.check import check
 from fedcomp.dataset.images.shapes import load
 from fedcomp.model.loss import evaluation_sums, metrics_of_sums
+from tests.looped import looped
 
 SMALL = {"num_train": 24, "num_test": 4, "size": 32}
 
@@ -77,8 +78,8 @@ def test_one_object_a_picture_is_its_class():
     assert int((load(**SMALL, objects=9).labels == 0).sum()) == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "line"),
+@looped(
+    "options, line",
     [
         ({"size": 15}, "dataset.size=15 must be a whole number, 16 or more"),
         ({"num_test": 0}, "dataset.num_test=0"),

@@ -8,6 +8,7 @@ import torch
 
 from fedcomp.dataset.check import check
 from fedcomp.dataset.tables.vectors import load
+from tests.looped import looped
 
 
 def _ratio(x: torch.Tensor) -> float:
@@ -17,7 +18,7 @@ def _ratio(x: torch.Tensor) -> float:
     return 2 * pairs / float(x.square().sum())
 
 
-@pytest.mark.parametrize("columns", [0, 10, 55, 100])
+@looped("columns", [0, 10, 55, 100])
 def test_the_papers_vectors_have_the_papers_correlation(columns: int) -> None:
     dataset = load(columns=columns)
     check(dataset)
@@ -55,8 +56,8 @@ def test_files(tmp_path: Path) -> None:
         assert torch.allclose(vectors.double(), torch.from_numpy(table), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@looped(
+    "options, message",
     [
         ({"kind": "papers"}, "must be one of paper, gaussian, equal, lognormal, sparse, file"),
         ({"num": 7}, "must be even"),

@@ -9,12 +9,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedcomp.model.batched.convolution import Convolution, unfolded_by_views
 from fedcomp.model.batched.layers import Pass
+from tests.looped import looped
 from tests.simulation.fake_gpu import GPU, fake_gpu
 
 GEOMETRIES = [((3, 3), (1, 1), (1, 1)), ((5, 5), (1, 1), (2, 2)), ((3, 2), (2, 1), (1, 2)), ((1, 1), (1, 1), (1, 1))]
 
 
-@pytest.mark.parametrize(("kernel", "dilation", "stride"), GEOMETRIES)
+@looped("kernel, dilation, stride", GEOMETRIES)
 def test_patches_by_views_are_those_of_torch(kernel, dilation, stride) -> None:
     x = torch.randn(3, 6, 11, 9, generator=torch.Generator().manual_seed(0)).requires_grad_()
     expected = functional.unfold(x, kernel, dilation, 0, stride).unflatten(1, (2, -1)).permute(1, 2, 0, 3).flatten(2)

@@ -17,6 +17,7 @@ from fedcomp.model.build import build
 from fedcomp.model.contract import Gradient, StepDraws
 from fedcomp.model.loss import loss_of
 from fedcomp.random.keys import Key
+from tests.looped import looped
 
 IDS = torch.tensor([3, 7, 8, 20, 41])
 KEY = Key(("run", 0, "dropout"))
@@ -109,7 +110,7 @@ def _made(name: str) -> tuple[Functional | Stacked, Callable[..., Gradient]]:
     return model, gradient
 
 
-@pytest.mark.parametrize("name", MODULES)
+@looped("name", MODULES)
 def test_masks_are_the_same_however_clients_go(name: str) -> None:
     model, gradient = _made(name)
     state = torch.get_rng_state()
@@ -127,7 +128,7 @@ def test_masks_are_the_same_however_clients_go(name: str) -> None:
         assert model.draws_anywhere == (name in MODE or "attention" in name or "scaled" in name)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@looped("name", MODULES)
 def test_empty_places_change_no_mask(name: str) -> None:
     _, gradient = _made(name)
     weight = torch.tensor([1.0, 1.0, 1.0, 0.0]).expand(5, 4)
@@ -141,7 +142,7 @@ def test_of_an_lstm_empty_places_would_change_masks() -> None:
     assert not model.takes_padding  # its draws are [steps, batch, hidden]
 
 
-@pytest.mark.parametrize("name", MODULES)
+@looped("name", MODULES)
 def test_evaluation_draws_nothing(name: str) -> None:
     model, _ = _made(name)
     theta, stats = model.init(KEY)
@@ -154,8 +155,8 @@ def test_evaluation_draws_nothing(name: str) -> None:
     torch.testing.assert_close(once, module(torch.ones(3, 6)).detach())
 
 
-@pytest.mark.parametrize("shape", [(6,), (3, 4, 4)], ids=["features", "images"])
-@pytest.mark.parametrize("of_channels", [False, True])
+@looped("shape", [(6,), (3, 4, 4)])
+@looped("of_channels", [False, True])
 def test_stacked_layers_draw_as_the_module_does(shape: tuple[int, ...], of_channels: bool) -> None:
     if len(shape) == 1:
         layers = [nn.Linear(6, 5), nn.Dropout(0.3), nn.Tanh(), nn.Dropout(0.6), nn.Linear(5, 4)]
@@ -177,7 +178,7 @@ def test_stacked_layers_draw_as_the_module_does(shape: tuple[int, ...], of_chann
             torch.testing.assert_close(stacked.gradient(*given).grad, plain.gradient(*given).grad)
 
 
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+@looped("p", [0.1, 0.5, 0.9])
 def test_law_of_masks(p: float) -> None:
     """Entries are kept with probability 1 - p, within 4 standard errors, and are then divided by it."""
     num = 200_000

@@ -11,6 +11,7 @@ from fedcomp.model.batched.functional import Functional
 from fedcomp.model.build import build
 from fedcomp.model.flat import draw
 from fedcomp.model.loss import loss_of
+from tests.looped import looped
 from tests.model.plain_modules import batch, rows
 from tests.model.test_gradient import COHORTS, KEY, check, mask
 
@@ -108,7 +109,7 @@ def test_all_at_once_equals_one_by_one(name, cohort, monkeypatch, trusting) -> N
     assert not model.vmap_refused
 
 
-@pytest.mark.parametrize("name", REFUSE)
+@looped("name", REFUSE)
 def test_modules_that_look_at_empty_places_run_on_their_real_samples(name) -> None:
     model = _model(REFUSE[name], (6,))
     assert not model.takes_padding
@@ -123,8 +124,8 @@ def test_it_is_tried_where_a_model_is_built() -> None:
     assert not Functional(draw(TAKE["nothing"][0], KEY), LOSS).takes_padding
 
 
-@pytest.mark.parametrize("size", [4, 1], ids=["empty places", "batch of one"])
-@pytest.mark.parametrize("num_clients", [1, 2])
+@looped("size", [4, 1])
+@looped("num_clients", [1, 2])
 def test_one_real_sample_in_batch_norm_counts_as_variance_zero(num_clients, size) -> None:
     model = Functional(Residual(nn.BatchNorm1d(6)), LOSS, input_shape=(6,))
     generator = torch.Generator().manual_seed(0)

@@ -16,6 +16,7 @@ from fedcomp.network.links.csv import CsvLinks
 from fedcomp.network.links.fixed import FixedLinks
 from fedcomp.network.links.lognormal import LognormalLinks, sigma
 from fedcomp.network.links.shared import SharedLinks
+from tests.looped import looped
 
 MEDIANS = {"down_bps": 3e7, "up_bps": 3e6, "rtt_s": 0.05, "seconds_per_gradient": 0.01}
 SPREADS = {"spread_down": 10.0, "spread_up": 4.0, "spread_rtt": 2.0, "spread_gradient": 3.0}
@@ -123,8 +124,8 @@ def test_a_pickle_and_a_file_that_is_not_there(tmp_path: Path) -> None:
         CsvLinks(path="rates.csv", seconds_per_gradient=-1)
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
+@looped(
+    "changes, says",
     [
         *(
             ({"down_bps": wrong}, "network.down_bps=.* must be above 0, in bit/s")
@@ -172,7 +173,7 @@ PRESETS = ("lte", "lte_uk", "5g", "5g_uk", "mobile_us", "broadband_us", "broadba
 PRESETS += ("broadband_world", "asymmetric_10", "symmetric_10", "cell_20", "cross_silo_1g")
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@looped("name", PRESETS)
 def test_a_preset_says_where_its_figures_come_from(name: str) -> None:
     path = CONF / "network" / f"{name}.yaml"
     assert "Source:" in path.read_text()

@@ -26,6 +26,7 @@ from fedcomp.wire import Ledger, Link, WireLink
 from tests.algorithm.conformance_cases import CASES
 from tests.conformance import world
 from tests.conformance.algorithm import AlgorithmCase
+from tests.looped import looped
 from tests.network.recorded import content, shape, sums, traffic_of
 
 SGD, STEP, DENSE, SIGN = Sgd(lr=0.1, batch_size=4), ServerSgd(), Compressor(Dense()), Compressor(Sign())
@@ -47,8 +48,8 @@ def test_a_methods_legs_sum_up_to_the_ledger(case: AlgorithmCase, tmp_path: Path
         assert algorithm.several_uplinks == again
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "module", "wanted"),
+@looped(
+    "algorithm, module, wanted",
     [
         (FedAvg(SGD, STEP, DENSE, DENSE), world.with_batch_norm, ["↓ w ↑"] * 4),
         (FedAvg(SGD, STEP, SIGN, SIGN), world.with_batch_norm, ["w ↑ | ↓"] * 4),
@@ -64,7 +65,6 @@ def test_a_methods_legs_sum_up_to_the_ledger(case: AlgorithmCase, tmp_path: Path
         (BiCompFLGR(client=MASKS, block=16, reconstruct=True), world.mlp, ["w ↑ | ↓"] * 4),
         (BiCompFLCFL(SGD, STEP, SIGN), world.with_batch_norm, ["↓ w ↑ | ↓"] * 4),
     ],
-    ids=lambda value: type(value).__name__ if hasattr(value, "round") else None,
 )
 def test_the_exchanges_of_a_round(algorithm: Algorithm, module: Any, wanted: list[str]) -> None:
     simulation = world.simulation(algorithm, module, world.FULL)

@@ -14,6 +14,7 @@ from fedcomp.reporting.pictures.figure_entry import asked, parse
 from fedcomp.reporting.pictures.figures import asked_picture, build
 from fedcomp.reporting.pictures.picture import Axis, Panel, Picture, Series
 from fedcomp.reporting.pictures.view import marked_places, view
+from tests.looped import looped
 from tests.records.synthetic_runs import MakeRun
 
 ENTRY = {"name": "fig", "x": "uplink", "y": "test/accuracy"}
@@ -54,7 +55,7 @@ def test_an_axis_shows_where_methods_differ_and_says_what_it_leaves_out() -> Non
     assert (losses.y.low, losses.y.high) == (pytest.approx(0.045), 1.2)
 
 
-@pytest.mark.parametrize("own", [panel(90), panel(30, 94), panel(90, 94, log=True), panel(90, 94, low=0.0)])
+@looped("own", [panel(90), panel(30, 94), panel(90, 94, log=True), panel(90, 94, low=0.0)])
 def test_an_axis_stays_whole(own: Panel) -> None:
     assert view(own).y == own.y
     assert view(own).cut == ""

@@ -13,11 +13,12 @@ from fedcomp.reporting.__main__ import main
 from fedcomp.reporting.group import group
 from fedcomp.reporting.tables import formats, latex, table
 from fedcomp.reporting.tables.target import parse_target
+from tests.looped import looped
 from tests.records.synthetic_runs import MakeRun
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
+@looped(
+    "text, wanted",
     [
         ("a|b", r"a\|b"),
         ("a\nb\tc", "a b c"),
@@ -34,19 +35,19 @@ def test_markdown(text: str, wanted: str) -> None:
     assert formats.escape_markdown(text) == wanted
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"), [("# a", r"\# a"), ("1. a", r"1\. a"), ("- a", r"\- a"), ("a # b", "a # b"), ("1.5 a", "1.5 a")]
+@looped(
+    "text, wanted", [("# a", r"\# a"), ("1. a", r"1\. a"), ("- a", r"\- a"), ("a # b", "a # b"), ("1.5 a", "1.5 a")]
 )
 def test_a_line_of_markdown_starts_no_heading_and_no_list(text: str, wanted: str) -> None:
     assert formats.escape_markdown_line(text) == wanted
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+a", "-x", "@SUM(A1)", "\t=1", "\r=1"])
+@looped("text", ["=1+1", "+a", "-x", "@SUM(A1)", "\t=1", "\r=1"])
 def test_a_spreadsheet_takes_no_text_for_a_formula(text: str) -> None:
     assert formats.escape_csv(text) == f"'{text}"
 
 
-@pytest.mark.parametrize("text", ["-0.5", "+3", "1e-3", "-inf", "a=1", "topk", ""])
+@looped("text", ["-0.5", "+3", "1e-3", "-inf", "a=1", "topk", ""])
 def test_numbers_and_other_text_stay(text: str) -> None:
     assert formats.escape_csv(text) == text
 

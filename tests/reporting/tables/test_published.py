@@ -20,6 +20,7 @@ from fedcomp.reporting.tables.published import (
     to_markdown,
     without_counterpart,
 )
+from tests.looped import looped
 from tests.records.synthetic_runs import MakeRun
 
 SETTING: dict[str, Any] = {
@@ -50,8 +51,8 @@ def test_tables_as_printed() -> None:
         load("fedavg")
 
 
-@pytest.mark.parametrize(
-    ("condition", "holds"),
+@looped(
+    "condition, holds",
     [
         ("dataset=mnist;model=lenet5", True),
         ("dataset=mnist;model=cnn4", False),

@@ -13,6 +13,7 @@ from fedcomp.reporting import metrics
 from fedcomp.reporting.group import group
 from fedcomp.reporting.tables import columns, formats, latex, quantities, table
 from fedcomp.reporting.tables.target import parse_target
+from tests.looped import looped
 from tests.records.synthetic_runs import MakeRun
 
 
@@ -168,8 +169,8 @@ def test_latex_knows_every_character_of_our_own_titles() -> None:
     assert not [character for character in ours if latex.escape(character) == "?"]
 
 
-@pytest.mark.parametrize(
-    ("text", "wanted"),
+@looped(
+    "text, wanted",
     [
         ("top_k $x_{k}$ & $y^2$", r"top\_k \$x\_\{k\}\$ \& \$y\textasciicircum{}2\$"),
         ("top_k $x_{k}$ or $y^2$", r"top\_k $x_{k}$ or $y^2$"),

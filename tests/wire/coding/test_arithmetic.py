@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from fedcomp.wire.coding import Arithmetic
 from fedcomp.wire.coding.contract import WireError
+from tests.looped import looped
 
 
 def ideal(row: Tensor, probability: Tensor) -> float:
@@ -34,10 +34,10 @@ def test_pinned_bits() -> None:
     assert len(Arithmetic().write(torch.zeros(8, dtype=torch.uint8))) == 4
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 300), st.floats(0, 1), st.integers(0, 2**31), st.booleans())
-def test_round_trip_and_length(num: int, share: float, seed: int, known: bool) -> None:
-    generator = torch.Generator().manual_seed(seed)
+@looped("num, share", itertools.product([0, 1, 2, 7, 40, 300], [0.0, 1e-9, 0.01, 0.5, 0.9, 1.0]))
+@looped("known", [False, True])
+def test_round_trip_and_length(num: int, share: float, known: bool) -> None:
+    generator = torch.Generator().manual_seed(num)
     row = (torch.rand(num, generator=generator) < share).to(torch.uint8)
     coding = Arithmetic(torch.rand(num, generator=generator)) if known else Arithmetic()
     bits = coding.write(row)
@@ -48,7 +48,7 @@ def test_round_trip_and_length(num: int, share: float, seed: int, known: bool) -
     assert end == 3 + len(bits)
 
 
-@pytest.mark.parametrize("share", [0.5, 0.1, 0.003])
+@looped("share", [0.5, 0.1, 0.003])
 def test_length_is_the_entropy(share: float) -> None:
     num = 50_000
     row = (torch.rand(num, generator=torch.Generator().manual_seed(1)) < share).to(torch.uint8)

@@ -7,6 +7,7 @@ import torch
 
 from fedcomp.wire import WireError
 from fedcomp.wire.coding import Ascending, Bitmap, Digits, Elias, Float, Rice, RunLength, Shortest, Unsigned, bits_for
+from tests.looped import looped
 
 
 def _text(bits: torch.Tensor) -> str:
@@ -79,7 +80,7 @@ def test_digits_take_whole_bytes_where_that_is_shorter() -> None:
 OMEGA = {1: "0", 2: "100", 3: "110", 4: "101000", 7: "101110", 8: "1110000", 15: "1111110", 16: "10100100000"}
 
 
-@pytest.mark.parametrize("number", OMEGA)
+@looped("number", OMEGA)
 def test_omega_code_of_one_number_is_pinned(number: int) -> None:
     assert _text(Elias().write(torch.tensor([number]))) == OMEGA[number]
     assert Elias().bits(torch.tensor([[number]])).tolist() == [len(OMEGA[number])]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from torch import Tensor
 
 from fedcomp.wire.coding import packed_bytes
@@ -20,8 +20,7 @@ from fedcomp.wire.coding.packed_bytes import (
     unpack_bits,
     unsigned_of,
 )
-
-ANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+from tests.looped import looped
 
 
 @pytest.fixture(params=["numpy", "tensors"])
@@ -42,9 +41,10 @@ def _bytes_of(message: bytes) -> Tensor:
     return torch.tensor(list(message), dtype=torch.uint8)
 
 
-@given(message=st.binary(max_size=40), start=st.integers(0, 9), padding=st.integers(0, 9))
-@ANY
-def test_bits_of_bytes_and_back(form: str, message: bytes, start: int, padding: int) -> None:
+@looped("seed", range(60))
+def test_bits_of_bytes_and_back(form: str, seed: int) -> None:
+    draw = random.Random(seed)
+    message, start, padding = draw.randbytes(draw.randint(0, 40)), draw.randint(0, 9), draw.randint(0, 9)
     bits = unpack_bits(_bytes_of(message))
     assert _text(bits) == "".join(f"{byte:08b}" for byte in message)
     some = bits[start : max(len(bits) - padding, start)]  # anywhere in memory, of any length
@@ -54,22 +54,21 @@ def test_bits_of_bytes_and_back(form: str, message: bytes, start: int, padding: 
     assert nonzero_indices(some).tolist() == [place for place, bit in enumerate(text) if bit == "1"]
 
 
-@given(width=st.integers(0, 63), data=st.data())
-@ANY
-def test_integers_of_every_width(form: str, width: int, data: st.DataObject) -> None:
-    most = (1 << width) - 1
-    numbers = data.draw(st.lists(st.integers(0, most) | st.sampled_from([0, most]), max_size=10))
-    above = data.draw(st.integers(0, (1 << 63 - width) - 1)) << width  # only the lowest bits are written
+@looped("width", range(64))
+def test_integers_of_every_width(form: str, width: int) -> None:
+    most, draw = (1 << width) - 1, random.Random(width)
+    numbers = draw.choices([0, most, *(draw.randint(0, most) for _ in range(8))], k=draw.randint(0, 10))
+    above = draw.randrange(1 << 63 - width) << width  # only the lowest bits are written
     bits = bits_of(torch.tensor(numbers, dtype=torch.int64) | above, width)
     assert _text(bits) == ("".join(f"{number:0{width}b}" for number in numbers) if width else "")
     later = torch.cat((torch.ones(3, dtype=torch.uint8), bits))[3:]
     assert integers_of(later, width, len(numbers)).tolist() == numbers
 
 
-@given(size=st.integers(1, 8), data=st.data())
-@ANY
-def test_bytes_of_integers(form: str, size: int, data: st.DataObject) -> None:
-    numbers = data.draw(st.lists(st.integers(0, (1 << 8 * size) - 1), max_size=10))
+@looped("size", range(1, 9))
+@looped("num", [0, 1, 3, 10])
+def test_bytes_of_integers(form: str, size: int, num: int) -> None:
+    numbers = [random.Random(place).randrange(1 << 8 * size) for place in range(num)]
     signed = [number - (number >> 63 << 64) for number in numbers]  # eight bytes: modulo 2^64
     written = bytes_of(torch.tensor(signed, dtype=torch.int64), size)
     assert bytes(written.tolist()) == b"".join(number.to_bytes(size, "big") for number in numbers)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import random
+
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fedcomp.wire import WireError
 from fedcomp.wire.coding import (
@@ -21,6 +22,7 @@ from fedcomp.wire.coding import (
     Unsigned,
     run_length,
 )
+from tests.looped import looped
 
 INTEGERS = {
     "unsigned1": (Unsigned(1), 0, 1, torch.uint8),
@@ -64,25 +66,23 @@ def _check(coding: Coding, row: torch.Tensor) -> None:
             coding.read(bits[:-1], 0, len(row), row.dtype)
 
 
-@pytest.mark.parametrize("name", INTEGERS)
-@given(data=st.data())
-@settings(max_examples=20, deadline=None)
-def test_integers(name: str, data: st.DataObject) -> None:
-    coding, least, most, dtype = INTEGERS[name]
-    entries = st.integers(least, most) | st.sampled_from([least, most])
-    _check(coding, torch.tensor(data.draw(st.lists(entries, max_size=50)), dtype=dtype))
+@looped("name", INTEGERS)
+@looped("num", [0, 1, 2, 3, 8, 13, 50])
+def test_integers(name: str, num: int) -> None:
+    (coding, least, most, dtype), draw = INTEGERS[name], random.Random(num)
+    some = [max(least, draw.randint(least, most) >> shift) for shift in (0, 1, 7, 30, 50)]
+    _check(coding, torch.tensor(draw.choices([least, most, *some], k=num), dtype=dtype))
 
 
-@pytest.mark.parametrize(("coding", "dtype"), FLOATS, ids=str)
-@given(data=st.data())
-@settings(max_examples=10, deadline=None)
-def test_floats(coding: Float, dtype: torch.dtype, data: st.DataObject) -> None:
-    _check(coding, torch.tensor(data.draw(st.lists(st.floats(width=32), max_size=30)), dtype=dtype))
+@looped("coding, dtype", FLOATS)
+@looped("values", [[], [0.0, -0.0, 1.0], [math.inf, -math.inf, 1e-45, 3.4e38, -1.1754942e-38], [math.nan, 5.0]])
+def test_floats(coding: Float, dtype: torch.dtype, values: list[float]) -> None:
+    _check(coding, torch.tensor(values, dtype=dtype))
 
 
-@given(places=st.sets(st.integers(0, 99), max_size=99))
-@settings(max_examples=20, deadline=None)
-def test_sets_of_places(places: set[int]) -> None:
+@looped("num", [0, 1, 2, 5, 20, 50, 98, 99, 100])
+def test_sets_of_places(num: int) -> None:
+    places = random.Random(num).sample(range(100), num)
     index = torch.tensor(sorted(places), dtype=torch.int64)
     _check(Ascending(100), index)
     _check(Rice(3, span=100), torch.diff(index, prepend=torch.tensor([-1])) - 1)
@@ -91,8 +91,8 @@ def test_sets_of_places(places: set[int]) -> None:
     assert torch.equal(back, row)
 
 
-@pytest.mark.parametrize("num", [0, 1, 7, 2**16 - 1, 2**16, 2**16 + 1])
-@pytest.mark.parametrize("coding", [Unsigned(5), Unsigned(21), Digits(3), Digits(11), Elias(), RunLength(9)], ids=str)
+@looped("num", [0, 1, 7, 2**16 - 1, 2**16, 2**16 + 1])
+@looped("coding", [Unsigned(5), Unsigned(21), Digits(3), Digits(11), Elias(), RunLength(9)])
 def test_long_rows(coding: Coding, num: int) -> None:
     row = torch.randint(1, 11, (num,), generator=torch.Generator().manual_seed(num))
     _check(coding, row % 3 if coding == Digits(3) else row)

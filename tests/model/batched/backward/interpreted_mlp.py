@@ -69,7 +69,7 @@ def main() -> None:
     mlp_backward.has_triton = lambda device: True
     for name, (widths, bias, sizes, solver) in CASES.items():
         (slow, counted), (fast, fused) = both(chunk(widths, bias, sizes), solver)
-        assert float((slow.theta - fast.theta).abs().max()) <= MOST, name
+        assert float((slow.value - fast.value).abs().max()) <= MOST, name
         assert torch.allclose(slow.loss, fast.loss, rtol=1e-6), name
         assert sum(int(one) for one in counted) == sum(int(one) for one in fused), name
         print(name)

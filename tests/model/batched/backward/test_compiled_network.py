@@ -18,6 +18,7 @@ from fedcomp.model.build import build
 from fedcomp.model.networks.cnn import cnn4, lenet5
 from fedcomp.model.networks.mlp import mlp
 from fedcomp.random.keys import Key
+from tests.looped import looped
 from tests.model.plain_modules import batch, rows
 
 pytestmark = pytest.mark.skipif(
@@ -62,7 +63,7 @@ def _forward(size: Geometry, x: Tensor, weight: Tensor, bias: Tensor) -> tuple[T
     return packed, out, masks
 
 
-@pytest.mark.parametrize("name", SIZES)
+@looped("name", SIZES)
 def test_blocks_are_torchs_but_for_rounding(name: str) -> None:
     size = SIZES[name]
     generator = torch.Generator().manual_seed(len(name))
@@ -95,9 +96,9 @@ def test_blocks_are_torchs_but_for_rounding(name: str) -> None:
             torch.testing.assert_close(got.double(), plain, rtol=1e-4, atol=1e-5 * float(plain.abs().max()))
 
 
-@pytest.mark.parametrize("relu", [0, 1])
-@pytest.mark.parametrize(("maximum", "window"), [(0, (2, 2)), (1, (2, 2)), (0, (3, 3)), (1, (2, 3)), (0, (1, 1))])
-@pytest.mark.parametrize("samples", [64, 21])
+@looped("relu", [0, 1])
+@looped("maximum, window", [(0, (2, 2)), (1, (2, 2)), (0, (3, 3)), (1, (2, 3)), (0, (1, 1))])
+@looped("samples", [64, 21])
 def test_pooling_is_torchs_bit_for_bit(relu: int, maximum: int, window: tuple[int, int], samples: int) -> None:
     """A 1 x 1 convolution of weight 1 hands its input on; with ties, zeros of both signs, infinities and NaNs."""
     size = Geometry(1, 7, 13, 0, 1, 1, 1, *window, maximum, relu, 0, samples)
@@ -163,9 +164,9 @@ NETWORKS = {
 PERCEPTRONS = [name for name, (make, _) in NETWORKS.items() if not any(isinstance(m, nn.Conv2d) for m in make())]
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("case", [(1, 64, None), (3, 9, None), (1, 2, None), (3, 20, (20, 0, 7)), (1, 10, (3,))])
-@pytest.mark.parametrize("task", ["classification", "regression"])
+@looped("name", NETWORKS)
+@looped("case", [(1, 64, None), (3, 9, None), (1, 2, None), (3, 20, (20, 0, 7)), (1, 10, (3,))])
+@looped("task", ["classification", "regression"])
 def test_gradients_are_those_of_stacked_layers(name, case, task) -> None:
     make, shape = NETWORKS[name]
     num_clients, size, real = case
@@ -205,7 +206,7 @@ def test_gradients_are_those_of_stacked_layers(name, case, task) -> None:
     assert torch.equal(got.grad, layout.grad)
 
 
-@pytest.mark.parametrize(
+@looped(
     "layers",
     [
         (nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 32, 1), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 100, 10)),
@@ -217,7 +218,6 @@ def test_gradients_are_those_of_stacked_layers(name, case, task) -> None:
         (nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(400, 10)),
         (nn.Conv2d(1, 4, 10), nn.MaxPool2d(3), nn.Flatten(), nn.Linear(4, 10)),
     ],
-    ids=["wide", "stride", "padding", "tanh", "mean before relu", "overlapping windows", "batch norm", "narrow"],
 )
 def test_other_chains_stay_stacked(layers) -> None:
     assert type(build(lambda: _chain(*layers), KEY, (1, 12, 12), 10, "classification")) is Stacked

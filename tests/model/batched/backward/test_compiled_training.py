@@ -21,6 +21,7 @@ from fedcomp.model.build import build
 from fedcomp.random.keys import Key
 from fedcomp.simulation.chunks.client_data import ClientChunk, ClientShards
 from fedcomp.simulation.cuda_graphs.fused_loop import FusedLoops, StepByStep, loop_runner_on
+from tests.looped import looped
 
 pytestmark = pytest.mark.skipif(
     torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "NO AVX"), reason="the tensor code is used on this processor"
@@ -82,26 +83,25 @@ def _trained(data: ClientChunk, solver: Sgd, runner: Any) -> tuple[LocalResult, 
     return found, sum(int(one) for one in data.computed)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "solver"),
+@looped(
+    "sizes, solver",
     [
         (ALIKE, Sgd(lr=0.1, batch_size=10)),
         (RAGGED, Sgd(lr=0.1, batch_size=4, weight_decay=0.1)),
         (RAGGED, Sgd(lr=0.1, batch_size=16, epochs=2)),
         (ALIKE, Sgd(lr=0.1, batch_size=3, steps=5, replacement=True)),
     ],
-    ids=["alike", "ragged", "epochs", "replacement"],
 )
-@pytest.mark.parametrize("task", ["classification", "regression"])
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-@pytest.mark.parametrize("kind", NETWORKS)
+@looped("task", ["classification", "regression"])
+@looped("dtype", [torch.uint8, torch.float32])
+@looped("kind", NETWORKS)
 def test_training_in_one_call_is_the_loop_of_gradients(sizes, solver, task, dtype, kind) -> None:
     data = _chunk(sizes, task, dtype, kind)
     (slow, counted), (fast, fused) = (_trained(data, solver, runner) for runner in (None, FusedLoops(Refusing())))
-    assert float((slow.theta - fast.theta).abs().max()) <= 1e-6  # torch need not round a normalised pixel once
+    assert float((slow.value - fast.value).abs().max()) <= 1e-6  # torch need not round a normalised pixel once
     torch.testing.assert_close(slow.loss, fast.loss, rtol=1e-6, atol=0)
     assert counted == fused
-    assert not torch.equal(fast.theta[0], data.model.init(Key())[0])
+    assert not torch.equal(fast.value[0], data.model.init(Key())[0])
 
 
 def test_colour_images_of_a_perceptron_are_trained_step_by_step() -> None:
@@ -140,8 +140,8 @@ def test_what_is_trained_in_one_call() -> None:
     assert loop_runner_on(torch.device("cpu"), graphs=False) == FusedLoops(StepByStep())
 
 
-@pytest.mark.parametrize("wrong", [3, -1])
-@pytest.mark.parametrize("kind", ["images", "features"])
+@looped("wrong", [3, -1])
+@looped("kind", ["images", "features"])
 def test_a_class_that_is_no_output_is_refused(wrong: int, kind: str) -> None:
     data = _chunk(ALIKE, kind=kind)
     data.dataset.train.y[7] = wrong
@@ -166,9 +166,9 @@ def test_a_client_has_the_same_bits_in_any_company() -> None:
     assert not together.loss[2]
 
 
-@pytest.mark.parametrize("sizes", [(1, 1), (3, 2), (17, 5, 1), (45, 120, 33, 10), (16, 4, 70)])
-@pytest.mark.parametrize("batch", [1, 7, 16, 64, 70])
-@pytest.mark.parametrize("for_inputs", [True, False])
+@looped("sizes", [(1, 1), (3, 2), (17, 5, 1), (45, 120, 33, 10), (16, 4, 70)])
+@looped("batch", [1, 7, 16, 64, 70])
+@looped("for_inputs", [True, False])
 def test_dense_layers_of_every_size_are_products(sizes: tuple[int, ...], batch: int, for_inputs: bool) -> None:
     random, places = torch.Generator().manual_seed(batch), -(-batch // 16) * 16
     shapes = list(zip(sizes[1:], sizes[:-1]))
